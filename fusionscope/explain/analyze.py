@@ -22,6 +22,7 @@ from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.graphs import find_graphs
 from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
+from fusionscope.explain.memory_difference import MemorySide
 from fusionscope.explain.memory_savings import RefusedPairs
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
@@ -356,6 +357,7 @@ class PairOutcomes:
         self._notes_on_ends: list[str] = []
         self._notes_on_stages: list[str] = []
         self._notes_on_reasons: list[str] = []
+        self._notes_on_memory: list[str] = []
         ends = _find_ends(module, self._notes_on_ends)
         self._followed = _follow_pairs(module, ends, self._notes_on_stages, progress)
         self._runs = count_runs(self._followed.first)
@@ -378,6 +380,16 @@ class PairOutcomes:
         """What explains one of the pairs."""
         return _explainer(self._module, self._followed, self._known)
 
+    @cached_property
+    def memory(self) -> MemorySide | None:
+        """What shows the memory of the module; None if no file does."""
+        first, last = self._followed.first, self._followed.last
+        nothing = RefusedPairs((), (), ())
+        facts = _read(
+            lambda: find_memory(self._module, last.module, nothing), self._notes_on_memory
+        )
+        return MemorySide(facts, first, last) if facts is not None else None
+
     @property
     def rules(self) -> RulesUsed | None:
         """The rules that were replayed."""
@@ -390,7 +402,7 @@ class PairOutcomes:
         _read(lambda: self._module.flags, doubts)
         _read(lambda: self._module.read(self._module.stages[0]), doubts)
         notes = *self._notes_on_ends, *self._notes_on_reasons, *self._notes_on_stages, *doubts
-        return tuple(dict.fromkeys(notes))
+        return tuple(dict.fromkeys((*notes, *self._notes_on_memory)))
 
 
 def _times(

@@ -20,6 +20,7 @@ from fusionscope.explain.first_divergence import (
     first_decision,
 )
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
+from fusionscope.explain.memory_difference import ChangedPair, MemoryDifference, compare_memory
 from fusionscope.explain.modules import pick_modules
 from fusionscope.explain.result import Operation, PairFacts
 from fusionscope.explain.source_lines import operation_of
@@ -113,9 +114,10 @@ class ModuleDifference:
     operations that read their two operands in the other order and compute the same. Neither flags
     nor swapped operands count as differences of the module. ``lost`` and ``gained`` are fusions
     that only one side has, ``changed`` and ``renamed`` count those that both have. Only whole dumps
-    have ``outcomes``, ``first_divergence`` and ``decision``. ``incidental`` counts edits that go
-    with changes of fusions. ``steps`` counts matched instructions by what matched them, ``certain``
-    is the share (0 to 1) of those of both sides that were matched by certain steps.
+    have ``outcomes``, ``first_divergence``, ``decision`` and ``memory``, the last only if the peaks
+    or the totals differ. ``incidental`` counts edits that go with changes of fusions. ``steps``
+    counts matched instructions by what matched them, ``certain`` is the share (0 to 1) of those of
+    both sides that were matched by certain steps.
     """
 
     before: SideFacts
@@ -133,6 +135,7 @@ class ModuleDifference:
     incidental: int
     first_divergence: FirstDivergence | None
     decision: DecisionChange | None
+    memory: MemoryDifference | None
     steps: dict[str, int]
     certain: float
     notes: tuple[str, ...]
@@ -315,7 +318,7 @@ def _compare(
         reasons = _compare_dumps(one, other, told, bool(shown), bool(header), progress)
     else:
         reasons = _Reasons(_without_passes(told, backend))
-    if not (header or reasons.outcomes or told or shown):
+    if not (header or reasons.outcomes or reasons.memory or told or shown):
         return Unchanged(one.name, flags, swapped)
     matching = found.matching or match(*modules)
     counts = Counter(step.value for step in matching.steps.values())
@@ -337,6 +340,7 @@ def _compare(
         incidental=len(found.edits) - len(shown),
         first_divergence=reasons.first_divergence,
         decision=reasons.decision,
+        memory=reasons.memory,
         steps=dict(counts),
         certain=certain / max(total, 1),
         notes=tuple(dict.fromkeys(reasons.notes)),
@@ -352,6 +356,7 @@ class _Reasons:
     rules: tuple[RulesUsed | None, RulesUsed | None] = (None, None)
     first_divergence: FirstDivergence | None = None
     decision: DecisionChange | None = None
+    memory: MemoryDifference | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -369,13 +374,20 @@ def _compare_dumps(
     backend = one.backend or other.backend
     before, after = about("before", progress), about("after", progress)
     found = PairOutcomes(one, progress=before), PairOutcomes(other, progress=after)
-    outcomes = _outcome_changes(one, other, found)
-    if not (is_edited or told or outcomes or has_other_header):
+    stages = found[0].before, found[1].before
+    outcomes: tuple[OutcomeChange, ...] = ()
+    memory = None
+    if stages[0] is not None and stages[1] is not None:
+        matching = match(one.read(stages[0]), other.read(stages[1]))
+        changed = list(_changed_pairs(matching, found))
+        outcomes = _outcome_changes(changed)
+        memory = _compare_memory(found, matching, changed)
+    if not (is_edited or told or outcomes or memory or has_other_header):
         return _Reasons(())
     rules = found[0].rules, found[1].rules
     notes = [*found[0].notes, *found[1].notes]
     if not (is_edited or told or outcomes):
-        return _Reasons((), outcomes, rules, notes=tuple(notes))
+        return _Reasons((), outcomes, rules, memory=memory, notes=tuple(notes))
     lineages = (
         read_lineage(one, progress=before),
         read_lineage(other, progress=after),
@@ -384,7 +396,7 @@ def _compare_dumps(
     first_divergence = find_first_divergence(lineages, progress)
     fusions = _with_passes(told, lineages, backend, progress)
     decision = first_decision(one, other, notes)
-    return _Reasons(fusions, outcomes, rules, first_divergence, decision, tuple(notes))
+    return _Reasons(fusions, outcomes, rules, first_divergence, decision, memory, tuple(notes))
 
 
 def _without_passes(
@@ -514,14 +526,10 @@ def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
     )
 
 
-def _outcome_changes(
-    one: DumpedModule, other: DumpedModule, found: tuple[PairOutcomes, PairOutcomes]
-) -> tuple[OutcomeChange, ...]:
-    """Return pairs that both sides have, with different outcomes."""
-    stages = found[0].before, found[1].before
-    if stages[0] is None or stages[1] is None:
-        return ()
-    matching = match(one.read(stages[0]), other.read(stages[1]))
+def _changed_pairs(
+    matching: Matching, found: tuple[PairOutcomes, PairOutcomes]
+) -> Iterator[ChangedPair]:
+    """Yield the pairs that both sides have, with different outcomes."""
     names = {
         (after.computation.name, after.name): (before.computation.name, before.name)
         for before, after in matching.after.items()
@@ -531,15 +539,32 @@ def _outcome_changes(
         ends = [names.get(end) for end in _names(pair)]
         if ends[0] is not None and ends[1] is not None:
             theirs[ends[0], ends[1]] = pair
-    groups: dict[Hashable, list[tuple[PairFacts, PairFacts]]] = defaultdict(list)
     for pair in found[0].costliest_first:
         counterpart = theirs.get(_names(pair))
         if counterpart is not None and counterpart.outcome != pair.outcome:
-            before, after = found[0].explain(pair), found[1].explain(counterpart)
-            alike = [(end.opcode, end.shape) for end in (before.producer, before.consumer)]
-            groups[before.outcome, after.outcome, before.reason, after.reason, *alike].append(
-                (before, after)
-            )
+            facts = found[0].explain(pair), found[1].explain(counterpart)
+            yield ChangedPair((pair, counterpart), facts)
+
+
+def _compare_memory(
+    found: tuple[PairOutcomes, PairOutcomes], matching: Matching, changed: Iterable[ChangedPair]
+) -> MemoryDifference | None:
+    """Return what differs in memory; None if nothing does."""
+    before, after = found[0].memory, found[1].memory
+    if before is None or after is None:
+        return None
+    difference = compare_memory((before, after), matching, changed)
+    return difference if difference is not None and not difference.is_same else None
+
+
+def _outcome_changes(changed: Iterable[ChangedPair]) -> tuple[OutcomeChange, ...]:
+    """Return pairs that both sides have, with different outcomes; those that look alike once."""
+    groups: dict[Hashable, list[tuple[PairFacts, PairFacts]]] = defaultdict(list)
+    for _, (before, after) in changed:
+        alike = [(end.opcode, end.shape) for end in (before.producer, before.consumer)]
+        groups[before.outcome, after.outcome, before.reason, after.reason, *alike].append(
+            (before, after)
+        )
     changes = [OutcomeChange(*own[0], len(own)) for own in groups.values()]
 
     def rank(change: OutcomeChange) -> tuple[int, int]:

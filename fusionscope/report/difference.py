@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.text import cell, code, plural, print_hidden, safe, shorten, size
+from fusionscope.report.text import (
+    cell,
+    code,
+    file_and_line,
+    plural,
+    print_hidden,
+    safe,
+    shorten,
+    size,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
         SideFacts,
     )
     from fusionscope.explain.first_divergence import DecisionChange, FirstDivergence
+    from fusionscope.explain.memory_difference import BufferDifference, MemoryDifference
     from fusionscope.explain.recorded_decisions import ProducerDecision
 
 
@@ -158,6 +168,41 @@ def _lost_and_gained(module: ModuleDifference) -> str:
     return f"{'; '.join(parts)}; {module.changed:,} changed"
 
 
+_CAUSES = {
+    "copy": "a copy",
+    "size": "has another size",
+    "other-time": "on both sides, but alive at only one peak",
+    "new": "new",
+    "gone": "gone",
+}
+
+
+def _memory_text(memory: MemoryDifference) -> str:
+    before, after = memory.before, memory.after
+    return (
+        f"{size(before.total_bytes)} → {size(after.total_bytes)}, at the peak "
+        f"{size(before.peak_bytes)} → {size(after.peak_bytes)}, "
+        f"{_signed(after.peak_bytes - before.peak_bytes)}"
+    )
+
+
+def _buffer_text(buffer: BufferDifference) -> str:
+    place = f" ({file_and_line(buffer.source)})" if buffer.source else ""
+    return f"{buffer.name}{place}: {_cause(buffer)}"
+
+
+def _cause(buffer: BufferDifference) -> str:
+    if buffer.producer is None:
+        return _CAUSES[buffer.cause]
+    verb = "no longer fused" if buffer.cause == "lost-fusion" else "fused now"
+    reason = f" ({buffer.reason})" if buffer.reason else ""
+    return f"{buffer.producer} -> {', '.join(buffer.consumers)} {verb}{reason}"
+
+
+def _signed(count: int) -> str:
+    return f"{'-' if count < 0 else '+'}{size(abs(count))}"
+
+
 def _edit_text(edit: EditFacts) -> str:
     before, after = edit.before, edit.after
     if before is None or after is None:
@@ -220,6 +265,17 @@ def _tables(module: ModuleDifference, top: int | None) -> Iterator[str]:
                 f"| {cell('; '.join(_reasons(change)))} |"
             )
         yield from _more(len(module.outcomes), top)
+    if module.memory:
+        yield f"Memory: {_memory_text(module.memory)}.\n"
+        if module.memory.buffers:
+            yield "| at the peak | value | why |\n|--:|---|---|"
+            for buffer in module.memory.buffers[:top]:
+                place = f" {cell(file_and_line(buffer.source))}" if buffer.source else ""
+                yield (
+                    f"| {_signed(buffer.growth)} | {code(buffer.name)}{place} "
+                    f"| {cell(_cause(buffer))} |"
+                )
+            yield from _more(len(module.memory.buffers), top)
     if module.fusions:
         yield f"Fusions: {cell(_lost_and_gained(module))}.\n"
         yield "| fusions | what changed | alike | passes |\n|---|---|--:|---|"
@@ -272,6 +328,8 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
             console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
         if module.outcomes:
             _print_outcomes(module.outcomes, console, top)
+        if module.memory:
+            _print_memory(module.memory, console, top)
         if module.fusions:
             _print_fusions(module, console, top)
         if module.edits:
@@ -305,6 +363,23 @@ def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: 
         for reason in _reasons(change):
             console.print(Padding(Text(safe(reason)), (0, 0, 0, 5)))
     print_hidden(console, 4, len(outcomes), top, "kind", " of pairs")
+
+
+def _print_memory(memory: MemoryDifference, console: Console, top: int | None) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    heading = Text(f"Memory ({_memory_text(memory)})", style="bold")
+    console.print(Padding(heading, (1, 0, 0, 2)))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for buffer in memory.buffers[:top]:
+        style = "red" if buffer.growth > 0 else "green"
+        table.add_row(Text(_signed(buffer.growth), style=style), Text(safe(_buffer_text(buffer))))
+    console.print(Padding(table, (0, 0, 0, 4)))
+    print_hidden(console, 4, len(memory.buffers), top, "value")
 
 
 def _print_fusions(module: ModuleDifference, console: Console, top: int | None) -> None:

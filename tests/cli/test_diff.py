@@ -647,7 +647,7 @@ def test_json_is_as_documented(run, tmp_path):
         found |= keys(document)
     assert "problems[]" in found
     sides = (
-        r"(modules\[\]|outcomes\[\]|edits\[\]|passes|first_divergence|decision)"
+        r"(modules\[\]|outcomes\[\]|edits\[\]|passes|first_divergence|decision|memory)"
         r"\.(?:before|after)\b(?!\[)"
     )
     found = {re.sub(sides, r"\1.<side>", path) for path in found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from fusionscope.explain.estimates import Estimate
+from fusionscope.explain.memory_difference import BufferDifference, PeakFacts
 from fusionscope.explain.result import Operation
 from fusionscope.history.changes import EditKind
 from fusionscope.history.outcomes import Outcome
@@ -102,6 +103,14 @@ class DecisionChange(Form):
     is_first: bool
 
 
+class Memory(Form):
+    """The memory of both sides, in bytes, and the values that make the difference."""
+
+    before: PeakFacts
+    after: PeakFacts
+    buffers: list[BufferDifference]
+
+
 class Matched(Form):
     steps: dict[str, int]
     certain: Annotated[float, At(lambda module: round(module.certain, 4))]
@@ -125,6 +134,7 @@ class Module(Form):
     incidental: int
     first_divergence: FirstDivergence | None
     decision: DecisionChange | None
+    memory: Memory | None
     matched: Annotated[Matched, At()]
     notes: list[str]
 

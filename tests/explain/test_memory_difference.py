@@ -1,0 +1,92 @@
+"""What `diff` says of the peaks of memory, against the compiler's own reports."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fusionscope.explain.difference import ModuleDifference, compare
+from fusionscope.explain.memory_difference import Cause
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+PROGRAMS = sorted(each.name for each in (DUMPS / "cpu").iterdir())
+
+
+def differing(before: Path, after: Path) -> ModuleDifference:
+    (found,) = compare(before, after).modules
+    return found
+
+
+def reported_total(dump: Path) -> int:
+    """The total of the compiler's own report."""
+    (report,) = dump.glob("*memory-usage-report.txt")
+    found = re.search(r"^Total bytes: (\d+)", report.read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def test_results_that_are_no_longer_fused_are_what_the_peak_grows_by() -> None:
+    # Without the softmax kernel the maximum and the sum of each of the 256 rows are in memory.
+    dumps = DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softmax"
+    memory = differing(*dumps).memory
+    assert memory is not None
+    assert memory.before.total_bytes == reported_total(dumps[0])
+    assert memory.after.total_bytes == reported_total(dumps[1])
+    assert memory.after.peak_bytes - memory.before.peak_bytes == 2 * 256 * 4
+    assert [(each.growth, each.cause) for each in memory.buffers] == [
+        (256 * 4, Cause.LOST_FUSION),
+        (256 * 4, Cause.LOST_FUSION),
+    ]
+    names = {str(each.producer).partition(".")[0] for each in memory.buffers}
+    assert names == {"reduce_max", "reduce_sum"}
+
+
+def test_fusions_that_are_new_are_what_the_peak_falls_by() -> None:
+    dumps = DUMPS / "h100-without-triton-softmax/softmax", DUMPS / "h100/softmax"
+    memory = differing(*dumps).memory
+    assert memory is not None
+    assert {each.cause for each in memory.buffers} == {Cause.GAINED_FUSION}
+    assert {each.reason for each in memory.buffers} == {"pf-two-reduces", "pf-reduce-to-loop"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("cpu/elementwise", "cpu-without-fusion/elementwise"),
+        ("h100/reductions", "h100-without-multi-output-fusion/reductions"),
+        *((f"cpu/{name}", f"h100/{name}") for name in PROGRAMS),
+    ],
+)
+def test_the_values_add_up_to_the_difference_of_the_peaks(before: str, after: str) -> None:
+    memory = differing(DUMPS / before, DUMPS / after).memory
+    totals = reported_total(DUMPS / before), reported_total(DUMPS / after)
+    if memory is None:
+        assert totals[0] == totals[1]
+        return
+    assert (memory.before.total_bytes, memory.after.total_bytes) == totals
+    growth = memory.after.peak_bytes - memory.before.peak_bytes
+    assert sum(each.growth for each in memory.buffers) == growth
+
+
+def test_one_dump_has_no_difference_to_itself() -> None:
+    assert compare(DUMPS / "h100/softmax", DUMPS / "h100/softmax").is_same
+
+
+def test_the_same_instructions_with_more_memory_differ(tmp_path: Path) -> None:
+    dump = shutil.copytree(DUMPS / "h100/softmax", tmp_path / "more")
+    for pattern, old, new in (
+        ("*buffer-assignment.txt", "allocation 2: size 4,", "allocation 2: size 64,"),
+        ("*usage-report.txt", "Total bytes: 1048600 ", "Total bytes: 1048660 "),
+    ):
+        (file,) = dump.glob(pattern)
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+    found = differing(DUMPS / "h100/softmax", dump)
+    assert not (found.outcomes or found.fusions or found.edits)
+    assert found.memory is not None
+    assert found.memory.after.total_bytes == found.memory.before.total_bytes + 60
+    assert found.memory.buffers == ()
