@@ -22,7 +22,7 @@ from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.graphs import find_graphs
 from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
-from fusionscope.explain.memory_difference import MemorySide
+from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.memory_savings import RefusedPairs
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
@@ -380,15 +380,16 @@ class PairOutcomes:
         """What explains one of the pairs."""
         return _explainer(self._module, self._followed, self._known)
 
+    @property
+    def ends(self) -> tuple[NumberedModule, NumberedModule]:
+        """The module right before fusion and the final one."""
+        return self._followed.first, self._followed.last
+
     @cached_property
-    def memory(self) -> MemorySide | None:
-        """What shows the memory of the module; None if no file does."""
-        first, last = self._followed.first, self._followed.last
-        nothing = RefusedPairs((), (), ())
-        facts = _read(
-            lambda: find_memory(self._module, last.module, nothing), self._notes_on_memory
-        )
-        return MemorySide(facts, first, last) if facts is not None else None
+    def memory(self) -> MemoryFacts | None:
+        """The memory of the module; None if no file shows it."""
+        final, nothing = self._followed.last.module, RefusedPairs((), (), ())
+        return _read(lambda: find_memory(self._module, final, nothing), self._notes_on_memory)
 
     @property
     def rules(self) -> RulesUsed | None:

@@ -20,7 +20,12 @@ from fusionscope.explain.first_divergence import (
     first_decision,
 )
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
-from fusionscope.explain.memory_difference import ChangedPair, MemoryDifference, compare_memory
+from fusionscope.explain.memory_difference import (
+    ChangedPair,
+    MemoryDifference,
+    MemorySide,
+    compare_memory,
+)
 from fusionscope.explain.modules import pick_modules
 from fusionscope.explain.result import Operation, PairFacts
 from fusionscope.explain.source_lines import operation_of
@@ -553,7 +558,8 @@ def _compare_memory(
     before, after = found[0].memory, found[1].memory
     if before is None or after is None:
         return None
-    difference = compare_memory((before, after), matching, changed)
+    sides = MemorySide(before, *found[0].ends), MemorySide(after, *found[1].ends)
+    difference = compare_memory(sides, matching, changed)
     return difference if difference is not None and not difference.is_same else None
 
 
