@@ -18,6 +18,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.clock import KernelTime
+from fusionscope.explain.compile_time import sum_up_passes
 from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.graphs import find_graphs
 from fusionscope.explain.kernel_details import kernel_details
@@ -162,6 +163,7 @@ def analyze(
             arguments=tuple(_arguments(program)),
             rules=known.replayed.rules if known.replayed is not None else None,
             memory=memory,
+            compile_time=_read(lambda: sum_up_passes(module.pass_times), notes),
         ),
         kernels=details,
         pairs=pairs,

@@ -30,18 +30,21 @@ _SPILLS = re.compile(
 )
 _USED = re.compile(r"Used (?P<registers>\d+) registers(?P<rest>.*)")
 _SHARED = re.compile(r"(\d+) bytes smem")
+_TOOK = re.compile(r"Compile time = (?P<milliseconds>\d+\.?\d*) ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
     """What a kernel takes: ``registers`` and bytes of ``spill_stores`` and ``spill_loads`` of each
     thread, counted once for each place in the code; ``shared_bytes`` that it declares itself.
+    ``milliseconds`` is how long ptxas took for it, None if that does not say.
     """
 
     registers: int
     spill_stores: int
     spill_loads: int
     shared_bytes: int
+    milliseconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def assemble(
             file = Path(scratch) / f"{number}.ptx"
             if kept is None:
                 return _assemble(ptxas, texts[number], flags, file)
-            key = repr(("ptxas", version, tuple(flags))).encode("utf-8", "surrogatepass")
+            key = repr(("ptxas 2", version, tuple(flags))).encode("utf-8", "surrogatepass")
             name = hashlib.sha256(key + b"\0" + texts[number]).hexdigest()
             known = _decoded(kept.read(name))
             answer = known or _assemble(ptxas, texts[number], flags, file)
@@ -154,20 +157,27 @@ def _assemble(ptxas: Path, text: bytes, flags: Sequence[str], file: Path) -> _An
 
 def _read(output: str) -> Iterator[tuple[str, Assembled]]:
     """Yield the kernels in the output of ``ptxas -v``, each with its name."""
-    name, spills = None, None
-    for line in output.splitlines():
-        if entry := _ENTRY.search(line):
-            name, spills = entry["name"], None
-        elif found := _SPILLS.search(line):
-            spills = int(found["stores"]), int(found["loads"])
-        elif (used := _USED.search(line)) and name is not None:
-            shared = _SHARED.search(used["rest"])
-            stores, loads = spills or (0, 0)
-            yield (
-                name,
-                Assembled(int(used["registers"]), stores, loads, int(shared[1]) if shared else 0),
-            )
-            name = None
+    entries = list(_ENTRY.finditer(output))
+    begins = [each.start() for each in entries]
+    for entry, end in zip(entries, [*begins, len(output)][1:], strict=True):
+        used = _USED.search(output, entry.end(), end)
+        if used is None:
+            continue
+        stores, loads = 0, 0
+        for found in _SPILLS.finditer(output, entry.end(), used.start()):
+            stores, loads = int(found["stores"]), int(found["loads"])
+        shared = _SHARED.search(used["rest"])
+        took = _TOOK.search(output, used.end(), end)
+        yield (
+            entry["name"],
+            Assembled(
+                registers=int(used["registers"]),
+                spill_stores=stores,
+                spill_loads=loads,
+                shared_bytes=int(shared[1]) if shared else 0,
+                milliseconds=float(took["milliseconds"]) if took else None,
+            ),
+        )
 
 
 def version_of(ptxas: Path) -> str:

@@ -72,6 +72,7 @@ def _resources(device: Device, launch: Launch, kernel: Assembled) -> KernelResou
         threads_per_block=launch.threads,
         occupancy=running.share if running is not None else None,
         occupancy_limit=running.limit.value if running is not None else None,
+        assembly_ms=kernel.milliseconds,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fusionscope.explain.compile_time import CompileTime
 from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.suggestion import Figures, Suggestions
 from fusionscope.verify.agreement import RulesUsed
@@ -107,7 +108,8 @@ class KernelResources:
     ``spill_store_bytes`` and ``spill_load_bytes`` are those of one thread, counted once for each
     place in the code. ``shared_bytes`` are those of one block. ``occupancy`` is the share of the
     warps of a core that run at once, and ``occupancy_limit`` what keeps more from it; both are
-    None if the kernel does not fit.
+    None if the kernel does not fit. ``assembly_ms`` is how long ptxas took for it, None if that
+    does not say.
     """
 
     registers: int
@@ -118,6 +120,7 @@ class KernelResources:
     threads_per_block: int
     occupancy: float | None
     occupancy_limit: str | None
+    assembly_ms: float | None = None
 
     @property
     def spill_bytes(self) -> int:
@@ -727,7 +730,8 @@ class ModuleFacts:
     replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
     names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
     the requested kernels. ``suggestions`` is None unless changes were tried. ``memory`` is None if
-    no file shows it, ``graphs`` if the dump shows no CUDA graph, and ``measured`` without a trace.
+    no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace, and
+    ``compile_time`` if no times of passes were dumped.
     """
 
     number: int
@@ -761,6 +765,7 @@ class ModuleFacts:
     over_fused: OverFused | None = None
     memory: MemoryFacts | None = None
     measured: Measured | None = None
+    compile_time: CompileTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fusionscope.report import (
     boundaries,
     breakdown,
+    compile_time,
     kernel_pages,
     measured,
     memory,
@@ -171,6 +172,7 @@ def _markdown(
         yield from resources.to_markdown(module.kernels, module.over_fused, top)
         yield from recomputed.to_markdown(module, top)
         yield from memory.to_markdown(module, top)
+        yield from compile_time.to_markdown(module.compile_time, top)
         if module.what_if:
             yield from _markdown_what_if(module.what_if, top)
         yield from suggestions.to_markdown(module.suggestions, top)
@@ -216,6 +218,7 @@ def print_explanation(
         resources.print_resources(module.kernels, module.over_fused, console, top=top)
         recomputed.print_recomputed(module, console, top=top)
         memory.print_memory(module, console, top=top)
+        compile_time.print_compile_time(module.compile_time, console, top=top)
         if module.what_if:
             print_what_if(module.what_if, console, top)
         suggestions.print_suggestions(module.suggestions, console, top=top)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fusionscope.report import measured, memory, recomputed, suggestions
+from fusionscope.report import compile_time, measured, memory, recomputed, suggestions
 from fusionscope.report.breakdown import print_lines, print_rows
 from fusionscope.report.explanation import print_header, print_what_if
 from fusionscope.report.refusals import why
@@ -35,6 +35,7 @@ def print_screen(explanation: Explanation, console: Console) -> None:
     _print_refusals(module, console)
     recomputed.print_summary(module, console)
     memory.print_summary(module, console)
+    compile_time.print_summary(module.compile_time, console)
     suggestions.print_suggestions(module.suggestions, console, top=_LINES)
     _print_more(explanation, module, console)
 

@@ -136,6 +136,22 @@ def _known(kernels: Sequence[KernelFacts]) -> list[tuple[KernelFacts, KernelReso
 
 
 def _summary(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
+    return f"{_spills(known)}{_assembly(known)}"
+
+
+def _assembly(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
+    """Return how long ptxas took, and for which kernel longest."""
+    timed = [
+        (taken.assembly_ms, kernel.name) for kernel, taken in known if taken.assembly_ms is not None
+    ]
+    if not timed:
+        return ""
+    longest, name = max(timed)
+    most = f", {duration(1000 * longest)} of it on {name}" if len(timed) > 1 else ""
+    return f"; ptxas spent {duration(1000 * sum(each for each, _ in timed))}{most}"
+
+
+def _spills(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
     spilling = [(kernel, taken) for kernel, taken in known if taken.spill_bytes]
     if not spilling:
         return f"none of {plural(len(known), 'kernel')} spills"

@@ -76,8 +76,12 @@ def file_and_line(source: str | None) -> str:
     return shorten((source or "").replace("\\", "/").rpartition("/")[2], 24)
 
 
+def _many(noun: str) -> str:
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+
+
 def plural(count: int, noun: str, many: str | None = None) -> str:
-    return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
+    return f"{count:,} {noun if count == 1 else many or _many(noun)}"
 
 
 def print_hidden(

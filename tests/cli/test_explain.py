@@ -208,6 +208,7 @@ def test_library_boundaries(run):
 
 def test_library_boundaries_in_markdown(run):
     table = run(LIBRARIES, "--format", "markdown").out.partition("Library boundaries")[2]
+    table = table.partition("Compile time")[0]
     rows = [line for line in table.splitlines() if line.startswith("|")]
     assert len(rows) == 2 + 5
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
@@ -231,7 +232,7 @@ def test_markdown(run):
     done = run(GPU, "--format", "markdown")
     tables = re.split(r"\n\n+", done.out)
     rows = [table.splitlines() for table in tables if table.startswith("|")]
-    assert len(rows) == 5
+    assert len(rows) == 6
     for table in rows:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table}) == 1
     assert done.out.startswith("## jit_program on H100")
@@ -731,3 +732,18 @@ def test_one_kernel(run):
         assert part in text, part
     assert "loop_add_fusion\n" not in text
     assert run(GPU, "--kernel", "nobody").code == 1
+
+
+def test_the_passes_that_took_longest_are_named(run):
+    dump = DUMPS / "h100/attention"
+    assert "Compile time" not in run(dump).out  # 444 ms are no reason to ask
+    whole = run(dump, "--top", "1").out
+    assert "Compile time  444 ms in 291 passes, 5% of it spent on writing the dump" in whole
+    assert "81%    358 ms  config-assigner  changed the module" in whole
+    assert "… and 191 more passes: --top N" in whole
+    assert "| `config-assigner` | 81% | 358 ms | 1 | 1 |" in run(dump, "--format", "markdown").out
+    assert "Compile time" not in run(CPU, "--all").out  # XLA records no times for CPUs
+    (line,) = [
+        each for each in run(DUMPS / "h100/libraries").out.splitlines() if "Compile time" in each
+    ]
+    assert "800 ms in 291 passes: config-assigner 66%" in line

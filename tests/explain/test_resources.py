@@ -48,7 +48,9 @@ def test_a_kernel_that_spills_is_over_fused(recorded) -> None:
     assert taken.spill_bytes == (476 + 160) * 2048 * 128
     # 255 registers are 256 of 65,536: two blocks of four warps, of 64 that fit.
     assert (taken.occupancy, taken.occupancy_limit) == (0.125, "registers")
+    assert taken.assembly_ms == 3876.766
     shown = " ".join(run().split())
+    assert "ptxas spent 3.88 s" in shown
     assert "1 of 1 kernel spills" in shown
     assert "over-fused: each thread spills 476 bytes and loads 160" in shown
 

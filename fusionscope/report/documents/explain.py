@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
-from fusionscope.explain import memory_facts, result, suggestion
+from fusionscope.explain import compile_time, memory_facts, result, suggestion
 from fusionscope.explain.result import (
     Branch,
     ChangedKernel,
@@ -360,6 +360,14 @@ class Memory(Form):
     values: list[memory_facts.LifeTime]
 
 
+class CompileTime(Form):
+    """The time of the compiler's passes in microseconds."""
+
+    total_us: int
+    dump_us: int
+    passes: list[compile_time.PassCost]
+
+
 class OverFused(Form):
     """Fusions that spill, and the changes that were compiled so that they spill less."""
 
@@ -391,6 +399,7 @@ class Module(Form):
     over_fused: OverFused | None
     graphs: GraphLaunches | None
     measured: Measured | None
+    compile_time: CompileTime | None
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
     unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]

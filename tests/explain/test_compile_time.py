@@ -1,0 +1,81 @@
+"""The time of the compiler's passes, from what real dumps record."""
+
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.dump.pass_times import PassTime
+from fusionscope.explain.compile_time import sum_up_passes
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+RECORDED = sorted(path.parent for path in SAMPLES.glob("*/*/*.metadata.textproto*"))
+
+
+def busy(recorded: tuple[PassTime, ...]) -> int:
+    """The microseconds in which at least one pass ran, by sweeping over begins and ends."""
+    total, until = 0, 0
+    for begin, end in sorted((each.start_us, each.end_us) for each in recorded):
+        total += max(end - max(begin, until), 0)
+        until = max(until, end)
+    return total
+
+
+@pytest.mark.parametrize("dump", RECORDED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_times_of_passes_add_up_to_the_time_in_which_one_ran(dump):
+    for module in open_dump(dump).modules:
+        recorded = module.pass_times
+        found = sum_up_passes(recorded)
+        assert found.dump_us + sum(each.own_us for each in found.passes) == busy(recorded)
+        assert busy(recorded) <= found.total_us
+        assert all(each.own_us >= 0 for each in found.passes)
+        starts = sum(each.name == "pipeline-start" for each in recorded)
+        assert sum(each.runs for each in found.passes) == len(recorded) - starts
+        assert sum(each.changes for each in found.passes) == sum(
+            each.module_changed for each in recorded
+        )
+
+
+def test_there_are_recorded_times_of_gpus_and_tpus():
+    assert {path.parent.name for path in RECORDED} >= {"h100", "mi300x", "tpu-v5e"}
+
+
+def entry(pipeline: str, name: str, start_us: int, end_us: int, changed: bool = False) -> PassTime:
+    return PassTime(
+        pass_id=0,
+        pipeline=pipeline,
+        name=name,
+        start_us=start_us,
+        end_us=end_us,
+        module_changed=changed,
+        dump_files=(),
+    )
+
+
+def test_a_pipeline_has_its_time_without_that_of_its_passes():
+    found = sum_up_passes(
+        (
+            entry("all", "pipeline-start", 100, 110),
+            entry("all", "simplification", 110, 200, changed=True),
+            entry("simplification", "pipeline-start", 111, 115),
+            entry("simplification", "algsimp", 120, 150, changed=True),
+            entry("simplification", "algsimp", 150, 190),
+            entry("all", "dce", 210, 260),
+        )
+    )
+    assert (found.total_us, found.dump_us) == (160, 14)
+    assert [(each.name, each.runs, each.changes, each.own_us) for each in found.passes] == [
+        ("algsimp", 2, 1, 70),
+        ("dce", 1, 0, 50),
+        ("simplification", 1, 1, 16),
+    ]
+
+
+def test_a_pass_that_did_not_end_is_left_out():
+    assert sum_up_passes((entry("all", "fusion", 100, 0),)) is None
+    found = sum_up_passes((entry("all", "cse", 90, 95), entry("all", "fusion", 100, 0)))
+    assert [each.name for each in found.passes] == ["cse"]
+
+
+def test_a_dump_without_recorded_times_has_none():
+    assert sum_up_passes(open_dump(SAMPLES / "cpu" / "elementwise").modules[0].pass_times) is None
