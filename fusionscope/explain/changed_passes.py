@@ -295,7 +295,7 @@ class ChangedPasses:
             return
         names = {later: name for name, later in self.names.items()}
         values = names_by_value(self._numbered_before)
-        for execution in self._numbered_until(self.start)[1].executions:
+        for execution in self._numbered_start.executions:
             for block in execution.blocks:  # inside of kernels
                 for instruction, value in zip(
                     block.computation.instructions, block.values, strict=True
@@ -315,7 +315,7 @@ class ChangedPasses:
         named = compared.find_names()
         if compared.find_divergence() is None:
             return named
-        values = names_by_value(self._numbered_until(self.start)[1])
+        values = names_by_value(self._numbered_start)
         first = names_by_value(self._numbered_before)
         there = {each.name: each.opcode for each in start.walk()}
         kept = (each.name for each in before.walk() if there.get(each.name) == each.opcode)
@@ -331,24 +331,26 @@ class ChangedPasses:
     def _numbered_before(self) -> NumberedModule:
         return self._numbering.number(self._module.read(self.before))
 
-    def _numbered_until(self, stage: Stage) -> tuple[Numbering, NumberedModule]:
-        """Number the stages from the one before fusion to ``stage``, which gives values that passes
-        rewrote between the two the numbers that they had.
+    @cached_property
+    def _numbered_start(self) -> NumberedModule:
+        """The first stage of the replay. The stages from the one before fusion to it are numbered,
+        which gives values that passes rewrote between the two the numbers that they had.
         """
-        numbering, last = self._numbering, self._numbered_before
+        last = self._numbered_before
         stages = self._module.stages
         for each in map(
-            self._module.read, stages[stages.index(self.before) + 1 : stages.index(stage) + 1]
+            self._module.read, stages[stages.index(self.before) + 1 : stages.index(self.start) + 1]
         ):
             if each.bodies != last.module.bodies:
-                last = numbering.number(each)
-        return numbering, last
+                last = self._numbering.number(each)
+        return last
 
     def pairs_in(self, *modules: tuple[str, Module]) -> tuple[Pair, ...]:
         """Return each pair before fusion with its outcome in the last of ``modules``, which follow
         the first stage of the replay, with their labels.
         """
-        numbering, _ = self._numbered_until(self.start)
+        _ = self._numbered_start
+        numbering = self._numbering.fork()
         numbered = [(label, numbering.number(each)) for label, each in modules]
         return find_pairs(self._numbered_before, numbered)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fusionscope.explain.copies import Copied, insert_copies
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
-from fusionscope.graph.cleanup import clean_up
+from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
@@ -75,7 +75,10 @@ class FinalFigures:
 
     def _with_copies(self, module: Module) -> _WithCopies:
         graph = MutableModule(module)
-        is_cleaned = clean_up(graph, self.backend)
+        is_cleaned = False
+        if self.backend == "cpu" and not self.is_copied:
+            is_cleaned = remove_copies(graph)
+        is_cleaned |= clean_up(graph, self.backend)
         copies = Counter[Copied]() if self.is_copied else insert_copies(graph, self.backend)
         changed = to_module(graph) if is_cleaned or copies else module
         graph.dissolve()

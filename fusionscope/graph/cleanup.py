@@ -19,24 +19,46 @@ _COMMUTATIVE = frozenset("add and maximum minimum multiply or xor".split())
 
 def clean_up(graph: MutableModule, backend: str | None) -> bool:
     """Do what the compiler does after a fusion pass: join equal instructions, on GPUs only inside
-    of fusions, and remove dead ones. Return whether anything changed.
+    of fusions, and remove dead ones; on CPUs, first read elements of tuples where they come from.
+    Return whether anything changed.
     """
+    has_changed = backend != "gpu" and _bypass_tuples(graph)
     computations = graph.post_order()
     has_joined = join_equal(each for each in computations if each.is_fused or backend != "gpu")
-    return remove_dead(graph) or has_joined
+    return remove_dead(graph) or has_joined or has_changed
 
 
-def remove_copies(graph: MutableModule) -> None:
+def _bypass_tuples(graph: MutableModule) -> bool:
+    """Replace the elements of tuples that the same computation makes. Return whether there were
+    any.
+
+    Source: xla/hlo/transforms/simplifiers/tuple_simplifier.cc.
+    """
+    has_changed = False
+    for computation in graph.post_order():
+        for each in computation.post_order():
+            if each.opcode == "get-tuple-element" and each.operands[0].opcode == "tuple":
+                index = int(each.attributes["index"])
+                computation.replace(each, each.operands[0].operands[index])
+                has_changed = True
+    return has_changed
+
+
+def remove_copies(graph: MutableModule) -> bool:
     """Remove copies outside of kernels that have the layout of their operand. The CPU compiler does
-    so after fusion, before it inserts the copies that updates in place need.
+    so after fusion, before it inserts the copies that updates in place need. Return whether there
+    were any.
 
     Source: xla/hlo/transforms/simplifiers/algebraic_simplifier.cc, HandleCopy.
     """
+    has_changed = False
     for computation in graph.post_order():
         if not computation.is_fused:
             for each in computation.post_order():
                 if each.opcode == "copy" and each.shape == each.operands[0].shape:
                     computation.replace(each, each.operands[0])
+                    has_changed = True
+    return has_changed
 
 
 def remove_dead(graph: MutableModule) -> bool:

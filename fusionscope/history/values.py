@@ -192,6 +192,23 @@ class Numbering:
         self._module: Module | None = None
         self._known_before: _Before | None = None
 
+    def fork(self) -> Numbering:
+        """Return a numbering that continues from here, and leaves this one as it is: what it
+        numbers depends on no other module that is numbered next.
+        """
+        forked = Numbering()
+        forked._numbers = dict(self._numbers)
+        forked._alike.update((key, list(numbers)) for key, numbers in self._alike.items())
+        forked._count = self._count
+        forked._operations = self._operations
+        forked._evaluated = dict(self._evaluated)
+        forked._memory = dict(self._memory)
+        forked._parts.update((number, set(parts)) for number, parts in self._parts.items())
+        forked._first_count = self._first_count
+        forked._renamed = dict(self._renamed)
+        forked._previous = self._previous
+        return forked
+
     def number(self, module: Module, *, contents: bool = True) -> NumberedModule:
         """Number the values of the next stage. Raises ``UnusableInput`` like
         ``Module.check``.

@@ -56,17 +56,23 @@ def require_possible(module: DumpedModule, plan: Plan) -> None:
             raise UnusableInput(f"{module.name}: cannot {request.words}: {request.problem}")
 
 
-def look_up(plan: Plan, made: DumpedModule, final: Module) -> tuple[Request, ...]:
-    """Return the outcome in ``final``, the last stage of ``made``, of everything that ``plan`` was
-    asked for.
+def find_made(plan: Plan, made: DumpedModule, final: Module) -> tuple[Pair, ...]:
+    """Return the pairs before fusion with their outcome in ``final``, the last stage of ``made``,
+    which was compiled with ``plan``.
+    """
+    hook = find_hook(made)
+    behind = made.stages[made.stages.index(hook) + 1 :] if hook is not None else made.stages
+    later = [(_pass_of(stage), made.read(stage)) for stage in behind if not stage.is_final]
+    return plan.passes.pairs_in(*_steps(plan), *later, ("the last passes", final))
+
+
+def look_up(plan: Plan, pairs: Sequence[Pair], made: DumpedModule) -> tuple[Request, ...]:
+    """Return the outcome of everything that ``plan`` was asked for. ``pairs`` are those of
+    ``find_made``.
     """
     changes = plan.changes
     if not (changes.allowed or changes.forbidden or changes.thresholds or changes.disabled):
         return ()
-    hook = find_hook(made)
-    behind = made.stages[made.stages.index(hook) + 1 :] if hook is not None else made.stages
-    later = [(_pass_of(stage), made.read(stage)) for stage in behind if not stage.is_final]
-    pairs = plan.passes.pairs_in(*_steps(plan), *later, ("the last passes", final))
     return (*_look_up_pairs(plan, pairs, made), *_look_up_rules(plan, pairs))
 
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.capture.capture import Captured, capture
 from fusionscope.capture.targets import Program, ProgramKind
-from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump import DumpedModule, Stage, open_dump
 from fusionscope.explain.changed_passes import ChangedPasses
 from fusionscope.explain.result import TimeEstimate
 from fusionscope.explain.suggestion import Figures
@@ -30,7 +30,7 @@ from fusionscope.rerun.programs import (
     own_flags,
     require_final,
 )
-from fusionscope.rerun.requests import Request, find_hook, look_up
+from fusionscope.rerun.requests import Request, find_hook, find_made, look_up
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.system.files import write_file
 from fusionscope.versions.context import read_context
@@ -146,7 +146,8 @@ def rerun(
         divergence = find_divergence(injection.module, made.read(taken))
     ends = made.read(made.final)
     passes = plan.passes if plan is not None else ChangedPasses(module, NO_CHANGES)
-    was, now = (passes.pairs_in(("the final module", each)) for each in (final, ends))
+    was = passes.pairs_in(*_stages_after(passes.start, module), ("the final module", final))
+    now = find_made(plan, made, ends) if plan else passes.pairs_in(("the final module", ends))
     is_same = has_equal_kernels(final, ends)
     return Rerun(
         module=module.name,
@@ -158,7 +159,7 @@ def rerun(
         variant=total_kernels(ends, module.backend),
         changed=tuple(_differing(was, now)),
         unplanned=tuple(_unplanned(plan, now)) if plan is not None else (),
-        requests=_requests(plan, made, ends, is_same) if plan is not None else (),
+        requests=_requests(plan, now, made, is_same) if plan is not None else (),
         divergence=divergence,
         is_same=is_same,
         is_gpu=module.backend == "gpu",
@@ -168,14 +169,24 @@ def rerun(
     )
 
 
-def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tuple[Request, ...]:
+def _stages_after(start: Stage, module: DumpedModule) -> Iterator[tuple[str, Module]]:
+    """Yield the stages between ``start`` and the final one, with their labels."""
+    stages = module.stages
+    for stage in stages[stages.index(start) + 1 :]:
+        if not stage.is_final:
+            yield stage.label, module.read(stage)
+
+
+def _requests(
+    plan: Plan, pairs: Sequence[Pair], made: DumpedModule, is_same: bool
+) -> tuple[Request, ...]:
     if plan.is_own:
         return (
             ()
             if is_same
             else (Request(plan.words, "its kernels differ from those in the dump", 0, 0),)
         )
-    return look_up(plan, made, ends)
+    return look_up(plan, pairs, made)
 
 
 def _estimates(

@@ -600,3 +600,17 @@ def test_two_loops_that_start_from_the_same_values_are_two():
         "\n\n", f"\n\n{inner}\n\n", 1
     )
     assert told(numbered(TWO_LOOPS, start + two + one + end))["cosine", "tanh"] == "fused"
+
+
+def test_what_a_fork_numbers_changes_no_number():
+    (module,) = open_dump(DUMPS / "cpu" / "loop").modules
+    first, last = module.read(module.stages[0]), module.read(module.final)
+
+    def numbers(forks: int) -> list[object]:
+        numbering = Numbering()
+        numbering.number(first)
+        for _ in range(forks):
+            numbering.fork().number(module.read(module.stages[len(module.stages) // 2]))
+        return [execution.values.values() for execution in numbering.number(last).executions]
+
+    assert [list(each) for each in numbers(2)] == [list(each) for each in numbers(0)]

@@ -11,10 +11,12 @@ from fusionscope import UnusableInput
 from fusionscope.capture import child
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
-from fusionscope.dump import open_dump
-from fusionscope.rerun.plans import own_plan
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.rerun.plans import make_plan, own_plan
+from fusionscope.rerun.rerun import rerun
 from fusionscope.rerun.running import Numbers
 from fusionscope.rerun.trial import Trial, Variant, try_variants
+from fusionscope.rules.changes import read_changes
 
 PYTHON = __import__("sys").executable
 with_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
@@ -66,16 +68,32 @@ def another_shape(x):
     return lax.fori_loop(0, 9, lambda i, flat: jnp.sin(flat) + i, start.reshape(-1))
 
 
+def one_copy_for_two_loops(x):
+    def loss(w):
+        def cell(h, row):
+            return jnp.tanh(row @ w + h), None
+
+        h, _ = lax.scan(cell, jnp.zeros((8, 16)), jnp.swapaxes(x.reshape(8, 64, 4), 0, 1))
+        return (h**2).mean()
+
+    return jax.value_and_grad(loss)(jnp.ones((4, 16)))
+
+
 def ragged(x):
     return lax.ragged_dot(x, jnp.ones((2, 32, 8)), jnp.array([30, 34]))
 """
 
 
-def replayed(name: str, directory: Path, device: str = "cpu") -> Trial:
+def captured(name: str, directory: Path, device: str = "cpu") -> DumpedModule:
     (directory / "model.py").write_text(PROGRAM)
     program = read_program(f"{directory / 'model.py'}:{name}")
     assert capture(program, read_target(device), directory / "dump").has_stages
     (module,) = open_dump(directory / "dump").modules
+    return module
+
+
+def replayed(name: str, directory: Path, device: str = "cpu") -> Trial:
+    module = captured(name, directory, device)
     variant = Variant("replay", own_plan(module))
     return try_variants(module, [variant], directory / "rerun", baseline=None, seconds=0)
 
@@ -124,6 +142,17 @@ def test_what_a_loop_starts_from_in_another_shape_is_not_copied(tmp_path: Path) 
     (tried,) = replayed("another_shape", tmp_path).variants
     assert tried.holds
     assert tried.rerun.is_same
+
+
+@with_jax
+def test_two_loops_share_a_copy_with_changed_fusions_too(tmp_path: Path) -> None:
+    """Both read one transposed array, which the compiler copies once, through their tuples."""
+    module = captured("one_copy_for_two_loops", tmp_path)
+    changes = read_changes(set_=(), disable=(), allow=(), forbid=("add -> tanh",))
+    done = rerun(module, make_plan(module, changes), tmp_path / "rerun")
+    assert done.holds
+    assert done.changed
+    assert done.variant is not None and done.variant.launches > done.baseline.launches
 
 
 @with_jax

@@ -12,7 +12,7 @@ from fusionscope.explain.changed_passes import names_pair
 from fusionscope.history.outcomes import TOGETHER
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.programs import require_final
-from fusionscope.rerun.requests import Request, look_up
+from fusionscope.rerun.requests import Request, find_made, look_up
 from fusionscope.rerun.trial import make_variant
 from fusionscope.rules.changes import read_changes
 
@@ -28,7 +28,8 @@ def in_its_own_dump(name: str, option: str, pattern: str) -> Request:
     """What is said where the compiler made of a plan what it made by itself."""
     asked = {"set_": (), "disable": (), "allow": (), "forbid": ()} | {option: (pattern,)}
     module = sample(name)
-    (found,) = look_up(make_plan(module, read_changes(**asked)), module, require_final(module))
+    plan = make_plan(module, read_changes(**asked))
+    (found,) = look_up(plan, find_made(plan, module, require_final(module)), module)
     return found
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionscope.dump import open_dump
-from fusionscope.graph.cleanup import join_equal, remove_copies
+from fusionscope.graph.cleanup import clean_up, join_equal, remove_copies
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.fusing import merge_fusion
 from fusionscope.graph.mutable import MutableModule, replace_operand, to_module
@@ -179,3 +179,27 @@ ENTRY %e (x: f32[4,2]) -> (f32[4,2], f32[4,2], f32[4,2]) {
     remove_copies(graph)
     assert {each.name for each in graph.walk() if each.opcode == "copy"} == {"inside", "other"}
     assert graph.entry.root.operands[0].name == "x"
+
+
+@pytest.mark.parametrize(("backend", "copies"), [("cpu", 1), ("gpu", 2)])
+def test_elements_of_tuples_are_read_where_they_come_from(backend, copies):
+    """On CPUs, equal operations behind two tuples are then one."""
+    text = """HloModule m
+
+ENTRY %e (x: f32[4,2]) -> (f32[4,2], f32[4,2]) {
+  %x = f32[4,2]{1,0} parameter(0)
+  %y = f32[4,2]{1,0} negate(%x)
+  %one = (f32[4,2]{1,0}, f32[4,2]{1,0}) tuple(%y, %x)
+  %other = (f32[4,2]{1,0}, f32[4,2]{1,0}) tuple(%x, %x)
+  %first = f32[4,2]{1,0} get-tuple-element(%one), index=1
+  %second = f32[4,2]{1,0} get-tuple-element(%other), index=0
+  %copy.1 = f32[4,2]{0,1} copy(%first)
+  %copy.2 = f32[4,2]{0,1} copy(%second)
+  ROOT %t = (f32[4,2]{0,1}, f32[4,2]{0,1}) tuple(%copy.1, %copy.2)
+}
+"""
+    graph = MutableModule(parse(text))
+    clean_up(graph, backend)
+    assert [each.opcode for each in graph.walk()].count("copy") == copies
+    tuples = [each.name for each in graph.walk() if each.opcode == "tuple"]
+    assert (tuples == ["t"]) is (backend == "cpu")
