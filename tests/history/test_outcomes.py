@@ -603,14 +603,15 @@ def test_two_loops_that_start_from_the_same_values_are_two():
 
 
 def test_what_a_fork_numbers_changes_no_number():
-    (module,) = open_dump(DUMPS / "cpu" / "loop").modules
-    first, last = module.read(module.stages[0]), module.read(module.final)
+    (one,) = open_dump(DUMPS / "cpu" / "loop").modules
+    (other,) = open_dump(DUMPS / "cpu" / "attention").modules
+    first, last = one.read(one.stages[0]), other.read(other.final)
 
     def numbers(forks: int) -> list[object]:
         numbering = Numbering()
         numbering.number(first)
         for _ in range(forks):
-            numbering.fork().number(module.read(module.stages[len(module.stages) // 2]))
+            numbering.fork().number(other.read(other.stages[0]))
         return [execution.values.values() for execution in numbering.number(last).executions]
 
     assert [list(each) for each in numbers(2)] == [list(each) for each in numbers(0)]
