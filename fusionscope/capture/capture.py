@@ -23,6 +23,7 @@ from fusionscope.system.processes import run_child
 
 MANIFEST = "fusionscope-capture.json"
 INPUTS = "fusionscope-inputs.npz"
+PROFILE = "fusionscope-profile"
 SCHEMA = "fusionscope.capture/1"
 _CHILD = Path(__file__).parent / "child.py"
 _STAGES = (
@@ -54,7 +55,8 @@ class Captured:
     ``arguments`` are shapes in HLO notation, ``versions`` those of the packages that compiled it,
     by name. ``problem`` is one line on why the compiler did not finish, empty if it did; the stages
     that it reached are in the dump. ``compile_s`` is the time to compile and dump, in seconds, None
-    if the compiler did not finish.
+    if the compiler did not finish. ``profile`` is the directory of the profile of a run, None if
+    none was requested, or it failed.
     """
 
     directory: Path
@@ -66,6 +68,7 @@ class Captured:
     versions: Mapping[str, str]
     problem: str
     compile_s: float | None = None
+    profile: Path | None = None
 
     @property
     def argument_bytes(self) -> int | None:
@@ -91,6 +94,7 @@ def capture(
     limit_s: float = 600.0,
     put: str | None = None,
     records_inputs: bool = False,
+    runs: bool = False,
 ) -> Captured:
     """Compile ``program`` for ``target`` and dump every stage into ``directory``, which must be
     empty or new.
@@ -98,8 +102,9 @@ def capture(
     ``flags`` are additional XLA flags, such as ``--xla_gpu_enable_triton_gemm=false``; ``python``
     is an interpreter with jax. ``put`` is HLO text that replaces a program from a file before
     scheduling, through the compiler's own hook. ``records_inputs`` writes the arrays that a
-    function is called with beside the dump, where ``rerun`` finds them. If the compiler crashes,
-    the result says so. Raises ``UnusableInput`` if there is nothing to compile, or no compiler.
+    function is called with beside the dump, where ``rerun`` finds them. ``runs`` also runs a
+    function on them, and leaves a profile of that in the dump. If the compiler crashes, the result
+    says so. Raises ``UnusableInput`` if there is nothing to compile, or no compiler.
     """
     for flag in flags:
         if not _FLAG.fullmatch(flag):
@@ -108,11 +113,19 @@ def capture(
         raise UnusableInput(
             f"{_words(program)} has no inputs to record, expected a function with example_args"
         )
+    if runs:
+        _require_runnable(program, target)
     require_empty(directory)
     told, code, errors = run_process(
         python,
         _CHILD,
-        _request(program, target, put, directory / INPUTS if records_inputs else None),
+        _request(
+            program,
+            target,
+            put,
+            directory / INPUTS if records_inputs else None,
+            directory / PROFILE if runs else None,
+        ),
         _environment(target, directory, [*flags, *([CONSTANTS] if records_inputs else [])]),
         limit_s,
     )
@@ -132,6 +145,7 @@ def capture(
         versions=told.get("versions", {}),
         problem=_with_hint(problem, target),
         compile_s=told.get("compile_s"),
+        profile=directory / PROFILE if runs and not problem else None,
     )
     _write_manifest(captured)
     return captured
@@ -161,6 +175,20 @@ def run_process(
             f"{python} ran without an answer, expected a Python", hint="name one with --python"
         )
     return told, ended.code, ended.errors
+
+
+def _require_runnable(program: Program, target: Target) -> None:
+    """Raises ``UnusableInput`` if ``program`` cannot be run on ``target`` here."""
+    if program.kind is not ProgramKind.FUNCTION:
+        raise UnusableInput(
+            f"{_words(program)} cannot be run, expected a function",
+            hint="`fusionscope rerun DUMP` runs the program of a dump",
+        )
+    if not target.is_here:
+        raise UnusableInput(
+            f"{target.name} is compiled for, and not present: nothing can be run on it",
+            hint="leave --run out, or name a device that is present, such as cpu or gpu",
+        )
 
 
 def _mistake(problem: str, told: Mapping[str, Any], target: Target) -> UnusableInput:
@@ -233,11 +261,12 @@ def _describe(directory: Path, target: Target) -> None:
 
 
 def _request(
-    program: Program, target: Target, put: str | None, inputs: Path | None
+    program: Program, target: Target, put: str | None, inputs: Path | None, profile: Path | None
 ) -> dict[str, Any]:
     content: dict[str, Any] = {
         "put": put,
         "inputs": str(inputs.resolve()) if inputs is not None else None,
+        "profile": str(profile.resolve()) if profile is not None else None,
         "program": {**asdict(program), "kind": program.kind.value},
         "device": {**asdict(target), "is_here": target.is_here},
     }
@@ -318,7 +347,7 @@ def _words(program: Program) -> str:
 
 def _write_manifest(captured: Captured) -> None:
     own = {each.name: getattr(captured, each.name) for each in fields(captured)}
-    del own["directory"]
+    del own["directory"], own["profile"]  # both are where the manifest is
     content = {"schema": SCHEMA, "fusionscope": __version__, **own}
     text = json.dumps(content, indent=1) + "\n"
     write_file(captured.directory / MANIFEST, text)

@@ -47,6 +47,7 @@ _HLO_KINDS = {
     "uint": "u",
     "int": "s",
 }
+_WARM_UPS, _RUNS = 2, 5  # of a program that is profiled
 _TILINGS = "result_tilings"
 _BROADCAST, _RESHAPE = "stablehlo.broadcast_in_dim", "stablehlo.reshape"
 _DIMENSIONS = "broadcast_dimensions"
@@ -189,8 +190,13 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         told["module"] = module_name(lowered.compiler_ir("stablehlo"))
         _write(told, result)
         begin = time.perf_counter()
-        lowered.compile()
+        compiled = lowered.compile()
         told["compile_s"] = time.perf_counter() - begin
+        if request["profile"]:
+            try:
+                record_profile(compiled, given, Path(request["profile"]))
+            except Exception as error:
+                raise Unusable(f"was compiled, and cannot be run: {_words(error)}") from error
     else:
         _compile_module(program, request["device"], request["put"], told, result)
 
@@ -363,6 +369,47 @@ def record_inputs(arguments: tuple[Any, ...], lowered: Any, file: Path) -> None:
             f"arguments are {', '.join(found)}"
         )
     numpy.savez(file, *arrays)
+
+
+def record_profile(compiled: Any, arguments: tuple[Any, ...], directory: Path) -> None:
+    """Run ``compiled`` and write what the profiler records of the runs into ``directory``."""
+    import jax
+
+    def fresh() -> Any:
+        return jax.block_until_ready(jax.tree.map(_array, arguments))  # a run may use them up
+
+    for _ in range(_WARM_UPS):
+        jax.block_until_ready(compiled(*fresh()))
+    given = [fresh() for _ in range(_RUNS)]
+    with jax.profiler.trace(str(directory), **_without_python()):
+        for each in given:
+            jax.block_until_ready(compiled(*each))
+
+
+def _without_python() -> dict[str, Any]:
+    """Return the option without which calls of Python fill the trace, if this jax has it."""
+    import jax
+
+    if not hasattr(jax.profiler, "ProfileOptions"):
+        return {}
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    return {"profiler_options": options}
+
+
+def _array(leaf: Any) -> Any:
+    """Return a new array with the values of an argument. If it has none, they are numbers between
+    1/2 and 1, or zeros if it is not of floats.
+    """
+    import jax
+    import numpy
+
+    if not isinstance(leaf, jax.ShapeDtypeStruct):
+        return jax.numpy.array(leaf, copy=True)
+    if not jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
+        return jax.numpy.zeros(leaf.shape, leaf.dtype)
+    drawn = numpy.random.default_rng(0).uniform(0.5, 1, leaf.shape)
+    return jax.numpy.asarray(drawn, leaf.dtype)
 
 
 def _shape(leaf: Any) -> str:

@@ -22,6 +22,7 @@ from fusionscope.progress import each_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.capture.capture import Captured
     from fusionscope.explain.result import ModuleFacts, TimeEstimate
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -61,6 +62,12 @@ _NAME = re.compile(r"\w[\w.-]*")
     is_flag=True,
     help="Keep the arrays of example_args beside the dump: rerun and tune run on them.",
 )
+@click.option(
+    "--run",
+    "runs_program",
+    is_flag=True,
+    help="Run the program too, and show the measured times of its kernels.",
+)
 @click.option("--no-explain", "is_silent", is_flag=True, help="Do not explain the dumps.")
 def command(
     program: str,
@@ -72,6 +79,7 @@ def command(
     python: str,
     limit_s: float,
     records_inputs: bool,
+    runs_program: bool,
     is_silent: bool,
     format_name: str,
 ) -> int:
@@ -88,11 +96,12 @@ def command(
       fusionscope capture model.py:step --device h100
       fusionscope capture package.model:loss --arg 'f32[128,256]' --arg 'bf16[256]'
       fusionscope capture model.py:step --device h100 --device b200 --output dumps
+      fusionscope capture model.py:step --run
       fusionscope capture step.mlir --device tpu:v5e
       fusionscope capture model.py:step --device a100 --flag xla_gpu_enable_triton_gemm=false
       fusionscope capture model.py:step --variant 'plain-dots: xla_gpu_enable_triton_gemm=false'
     """
-    from fusionscope.capture.capture import Captured, capture
+    from fusionscope.capture.capture import capture
     from fusionscope.capture.targets import read_program, read_target
     from fusionscope.report.capture import Compiled, print_captured, print_comparison
 
@@ -117,6 +126,7 @@ def command(
                     python=python,
                     limit_s=limit_s,
                     records_inputs=records_inputs,
+                    runs=runs_program,
                 )
                 found.append((name, captured))
             except UnusableInput as error:
@@ -133,7 +143,7 @@ def command(
         for name, captured in found:
             print_captured(captured, console)
             if not is_silent and captured.has_stages:
-                facts, estimate = _explain(captured.directory, console)
+                facts, estimate = _explain(captured, console)
                 compiled.append(Compiled(name, None if captured.problem else facts, estimate))
         if len(compiled) > 1:
             print_comparison(compiled, console)
@@ -147,16 +157,18 @@ def _read_variant(words: str) -> tuple[str, list[str]]:
     return name, as_flags(flags.split())
 
 
-def _explain(directory: Path, console: Console) -> tuple[ModuleFacts, TimeEstimate | None]:
+def _explain(captured: Captured, console: Console) -> tuple[ModuleFacts, TimeEstimate | None]:
     """Print the explanation of the one module in a dump."""
     from fusionscope.dump import open_dump
+    from fusionscope.dump.profile import read_profile
     from fusionscope.explain import Selection, explain
     from fusionscope.explain.times import estimate_final
     from fusionscope.report.first_screen import print_screen
 
-    dump = open_dump(directory)
+    dump = open_dump(captured.directory)
+    profile = read_profile(captured.profile) if captured.profile is not None else None
     with show_progress() as progress:
-        explanation = explain(dump, Selection(), progress=progress)
+        explanation = explain(dump, Selection(profile=profile), progress=progress)
     for problem in explanation.problems:
         show_problem(problem)
     print_screen(explanation, console)

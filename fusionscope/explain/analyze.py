@@ -137,7 +137,7 @@ def analyze(
     pairs = tuple(map(origins.of_pair, followed.pairs))
     refused = RefusedPairs(facts, all_kernels, details)
     graphs = _read(lambda: find_graphs(module, all_kernels), notes)
-    memory = _read(lambda: find_memory(module, followed.last.module, refused), notes)
+    memory = _read(lambda: find_memory(module, followed.last.module, refused, known.gpu), notes)
     return Analysis(
         facts=ModuleFacts(
             number=module.number,
@@ -391,7 +391,8 @@ class PairOutcomes:
     def memory(self) -> MemoryFacts | None:
         """The memory of the module; None if no file shows it."""
         final, nothing = self._followed.last.module, RefusedPairs((), (), ())
-        return _read(lambda: find_memory(self._module, final, nothing), self._notes_on_memory)
+        gpu = self._known.gpu
+        return _read(lambda: find_memory(self._module, final, nothing, gpu), self._notes_on_memory)
 
     @property
     def rules(self) -> RulesUsed | None:

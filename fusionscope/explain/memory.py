@@ -9,7 +9,7 @@ here is computed from the real sizes, each byte once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.buffer_assignment import (
@@ -21,9 +21,9 @@ from fusionscope.dump.buffer_assignment import (
 )
 from fusionscope.dump.names import Role
 from fusionscope.errors import UnusableInput, shorten
+from fusionscope.explain.donations import find_donations
 from fusionscope.explain.live_bytes import Span, count_live, spans_of
 from fusionscope.explain.memory_facts import (
-    Donation,
     LifeTime,
     LiveBuffer,
     MemoryFacts,
@@ -32,11 +32,11 @@ from fusionscope.explain.memory_savings import (
     RefusedPairs,
     find_savings,
     launched_by_name,
-    position_of,
 )
 from fusionscope.explain.scopes import origin_of
 from fusionscope.explain.source_lines import user_line
 from fusionscope.hlo import Instruction, Module
+from fusionscope.passes.context import GpuTarget
 
 _DIFFERS = (
     "the allocations add up to {sum:,} bytes, the compiler's report says {told:,}: one of the two "
@@ -45,9 +45,11 @@ _DIFFERS = (
 _FOREIGN = "live ranges of {name}, which has no memory in the buffer assignment beside it"
 
 
-def find_memory(module: DumpedModule, final: Module, refused: RefusedPairs) -> MemoryFacts | None:
-    """Return the memory of ``final``, the final stage; None if no file shows it. Raises
-    ``UnusableInput`` if one cannot be used.
+def find_memory(
+    module: DumpedModule, final: Module, refused: RefusedPairs, gpu: GpuTarget | None
+) -> MemoryFacts | None:
+    """Return the memory of ``final``, the final stage; None if no file shows it. ``gpu`` is what it
+    was compiled for, None for a CPU. Raises ``UnusableInput`` if a file cannot be used.
     """
     assignment, ranges = module.buffer_assignment, module.live_ranges
     if assignment is None:
@@ -79,7 +81,7 @@ def find_memory(module: DumpedModule, final: Module, refused: RefusedPairs) -> M
         compiler_peak=ranges.peak if ranges is not None else None,
         at_peak=_alive_at(at, assignment, spans, by_name) if at is not None else (),
         savings=find_savings(refused, by_name, sequence, spans, live) if spans else (),
-        donations=tuple(_donations(assignment, final)),
+        donations=tuple(find_donations(assignment, final, sequence, gpu)),
         over_time=tuple(live) if spans else (),
         values=tuple(
             LifeTime(str(position), kinds[position], span.size, span.first, span.last)
@@ -168,34 +170,3 @@ def _origin(
             if found is not None and found.op_name:
                 return found
     return origin_of(own)
-
-
-def _donations(assignment: BufferAssignment, module: Module) -> Iterator[Donation]:
-    """Yield outputs with a memory of their own, each with another parameter of its shape."""
-    given: dict[str, list[Instruction]] = defaultdict(list)
-    entry = {each.parameter_number: each for each in module.entry.parameters}
-    for allocation in assignment.allocations:
-        if allocation.kind is AllocationKind.PARAMETER and allocation.parameter in entry:
-            parameter = entry[allocation.parameter]
-            given[str(parameter.shape)].append(parameter)
-    for parameters in given.values():
-        parameters.sort(key=lambda each: -(each.parameter_number or 0))
-    outputs = {
-        value.position: value
-        for allocation in assignment.allocations
-        if allocation.kind is AllocationKind.OUTPUT
-        for value in allocation.values
-    }
-    for position in _results(module.entry.root):
-        output = outputs.get(position)
-        if output is not None and given.get(output.shape):
-            parameter = given[output.shape].pop()
-            name = parameter.op_name or parameter.name
-            yield Donation(name, str(position), output.size)
-
-
-def _results(root: Instruction) -> Iterator[Position]:
-    """Yield the values that the program returns."""
-    parts: Sequence[Instruction] = root.operands if root.opcode == "tuple" else (root,)
-    for part in parts:
-        yield position_of(part)

@@ -46,12 +46,14 @@ class MemorySaving:
 @dataclass(frozen=True, slots=True)
 class Donation:
     """An output that could have the memory of a parameter of the same shape, if the caller donated
-    the parameter.
+    the parameter. ``read_by`` is what would still read the parameter when the output is written, so
+    that the compiler may have to copy it; None if nothing does.
     """
 
     parameter: str
     output: str
     bytes: int
+    read_by: str | None
 
 
 @dataclass(frozen=True, slots=True)

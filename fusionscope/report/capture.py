@@ -89,5 +89,8 @@ def print_captured(captured: Captured, console: Console) -> None:
     console.print(title)
     console.print(Text(f"  jaxlib {safe(version)}, {_arguments(captured)}"))
     console.print(Text(f"  in {safe(str(captured.directory))}"))
+    if captured.profile is not None:
+        console.print(Text(f"  ran, with a profile in {safe(str(captured.profile))}"))
     if captured.problem:
-        console.print(Text(f"  did not finish: {safe(captured.problem)}", style="yellow"))
+        ended = "" if captured.compile_s is not None else "did not finish: "
+        console.print(Text(f"  {ended}{safe(captured.problem)}", style="yellow"))

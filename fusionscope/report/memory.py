@@ -170,19 +170,28 @@ def _saving(saving: MemorySaving, width: int | None = None) -> str:
 
 
 def _donated(memory: MemoryFacts, *, named: bool = True) -> Iterator[str]:
-    """Yield a line on outputs that could have the memory of a parameter, which it may name."""
-    if memory.donations:
-        total = size(sum(each.bytes for each in memory.donations))
-        largest = sorted(memory.donations, key=lambda each: -each.bytes)
-        names = ", ".join(each.parameter for each in largest[:_NAMED])
-        more = len(largest) - _NAMED
-        rest = f" and {more:,} more" if more > 0 else ""
-        has = "has the shape" if len(largest) == 1 else "have the shapes"
-        of = "a parameter that is" if len(largest) == 1 else "parameters that are"
-        yield (
-            f"{plural(len(largest), 'output')} ({total}) {has} of {of} not donated"
-            f"{f': {names}{rest}' if named else ''}"
-        )
+    """Yield a line on parameters whose memory an output could have, which it may name; with names,
+    also on those that are still read then.
+    """
+    largest = sorted(memory.donations, key=lambda each: -each.bytes)
+    helpful = [each for each in largest if each.read_by is None]
+    if helpful:
+        total = size(sum(each.bytes for each in helpful))
+        outputs = "an output" if len(helpful) == 1 else "outputs"
+        of = _names([each.parameter for each in helpful], "parameter", named)
+        yield f"donating {of} would give {outputs} of {total} their memory"
+    in_use = [each for each in largest if each.read_by is not None]
+    if in_use and named:
+        of = _names([f"{each.parameter} ({each.read_by})" for each in in_use], "parameter", named)
+        yield f"donating these may need a copy, as they are read when the output is written: {of}"
+
+
+def _names(names: Sequence[str], noun: str, named: bool) -> str:
+    """Return the first names, or only how many there are."""
+    if not named:
+        return plural(len(names), noun)
+    more = len(names) - _NAMED
+    return f"{', '.join(names[:_NAMED])}{f' and {more:,} more' if more > 0 else ''}"
 
 
 def _plot(memory: MemoryFacts, width: int) -> Iterator[str]:

@@ -34,3 +34,21 @@ class Nested:
 
 
 Nested.inside.example_args = (jnp.ones(8),)
+
+
+def count_down(start, x):
+    return jax.lax.while_loop(lambda s: s[0] > 0, lambda s: (s[0] - 1, jnp.sin(s[1])), (start, x))
+
+
+count_down.example_args = (7, jax.ShapeDtypeStruct((64, 64), "float32"))
+consumed = jax.jit(jnp.cosh, donate_argnums=0)
+
+
+def failing(x):
+    def fail(_):
+        raise ValueError("no such file")
+
+    return jax.pure_callback(fail, x, x)
+
+
+failing.example_args = (jnp.ones(8),)

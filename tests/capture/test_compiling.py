@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from fusionscope import UnusableInput, capture_dump, capturing
-from fusionscope.capture.capture import MANIFEST, Captured, capture
+from fusionscope.capture.capture import MANIFEST, PROFILE, Captured, capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
+from fusionscope.dump.profile import read_profile
+from fusionscope.explain import Selection
 from fusionscope.explain import explain as explain_dump
 from fusionscope.rerun.rerun import rerun
 from fusionscope.verify.verification import verify as verify_dump
@@ -214,3 +216,43 @@ def test_a_program_with_a_library_call_is_compiled_again(model: Path, tmp_path: 
     (module,) = open_dump(found.directory).modules
     again = rerun(module, None, tmp_path / "again")
     assert (again.problem, again.variant) == ("", again.baseline)
+
+
+@with_jax
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [("step", ()), ("count_down", ()), ("consumed", ("f32[256,64]",)), ("jitted", ("bf16[512]",))],
+)
+def test_a_program_is_run_and_its_kernels_are_measured(
+    model: Path, tmp_path: Path, function: str, arguments: tuple[str, ...]
+) -> None:
+    program = read_program(f"{model}:{function}", arguments)
+    found = capture(program, read_target("cpu"), tmp_path / "dump", runs=True)
+    assert (found.problem, found.profile) == ("", tmp_path / "dump" / PROFILE)
+    profile = read_profile(found.profile)
+    (facts,) = explain_dump(open_dump(found.directory), Selection(profile=profile)).modules
+    assert facts.measured is not None
+    assert any(kernel.measured_us for kernel in facts.kernels)
+
+
+@with_jax
+def test_a_program_that_fails_when_it_runs_keeps_its_dump(model: Path, tmp_path: Path) -> None:
+    program = read_program(f"{model}:failing", ())
+    found = capture(program, read_target("cpu"), tmp_path / "dump", runs=True)
+    assert found.problem.startswith("was compiled, and cannot be run: ")
+    assert found.profile is None and found.compile_s is not None
+    assert open_dump(found.directory).modules
+
+
+@pytest.mark.parametrize(
+    ("words", "device", "expected"),
+    [("model.py:step", "h100", "not present"), ("a.mlir", "cpu", "expected a function")],
+)
+def test_what_cannot_be_run_is_refused_at_once(
+    tmp_path: Path, words: str, device: str, expected: str
+) -> None:
+    (tmp_path / words.partition(":")[0]).touch()
+    program = read_program(str(tmp_path / words), ())
+    with pytest.raises(UnusableInput, match=expected):
+        capture(program, read_target(device), tmp_path / "dump", runs=True)
+    assert not (tmp_path / "dump").exists()

@@ -19,6 +19,7 @@ class Capture(Form):
     versions: dict[str, str]
     problem: str
     compile_s: float | None
+    profile: str | None
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.capture/1"):
