@@ -111,7 +111,7 @@ def _figures(kernel: KernelFacts, measured: Measured) -> Sequence[str]:
         f"{100 * found / (measured.kernels_us or 1):.0f}%",
         or_dash(expected, duration),
         _factor(found / expected) if is_off and expected else "",
-        or_dash(kernel.bandwidth, lambda rate: f"{rate / 1000:.3g}"),
+        or_dash(kernel.bandwidth, _rate),
     )
 
 
@@ -131,8 +131,14 @@ def _name(kernel: KernelFacts, console: Console) -> str:
 
 
 def _title_of_refusals(measured: Measured) -> str:
-    rate = (measured.bandwidth or 0.0) / 1000
-    return f"What refusals cost at {rate:.3g} GB/s, the most that a kernel moves"
+    rate = _rate(measured.bandwidth or 0.0)
+    return f"What refusals cost at {rate} GB/s, the most that a kernel moves"
+
+
+def _rate(bytes_per_us: float) -> str:
+    """Return GB/s with three digits, or more in front of the point."""
+    rate = bytes_per_us / 1000
+    return f"{rate:,.0f}" if rate >= 99.5 else f"{rate:.3g}"
 
 
 def _worth(each: RefusalWorth) -> str:
