@@ -18,6 +18,7 @@ from fusionscope.cli.output import (
     python_option,
     rules_option,
     write_report,
+    write_text,
 )
 from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput, quoted
@@ -25,7 +26,7 @@ from fusionscope.errors import UnusableInput, quoted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.dump import DumpedModule
+    from fusionscope.dump import Dump, DumpedModule
     from fusionscope.dump.device import Device
     from fusionscope.dump.profile import Profile
     from fusionscope.explain import Explanation, ModuleFacts, Selection
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from fusionscope.system.cache import Cache
 
 _TOP = 5  # entries of a list, unless the user sets a number
+_FIGURES = ("svg", "dot", "graphml", "json-graph")
 
 
 @click.command(name="explain")
@@ -112,7 +114,15 @@ _TOP = 5  # entries of a list, unless the user sets a number
 )
 @cache_option
 @jobs_option
-@format_options("text", "json", "markdown")
+@click.option(
+    "--radius",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0, 20),
+    metavar="N",
+    help="How many kernels a figure shows before and after those of --kernel.",
+)
+@format_options("text", "json", "markdown", *_FIGURES)
 def command(
     dump: Path,
     pair: str | None,
@@ -144,6 +154,7 @@ def command(
     everything: bool,
     no_cache: bool,
     jobs: int,
+    radius: int,
     format_name: str,
     output: Path | None,
 ) -> int:
@@ -169,6 +180,7 @@ def command(
       fusionscope explain dump_dir/ --by scope --depth 3
       fusionscope explain dump_dir/ --by stack --sort bytes --op-name '*attention*'
       fusionscope explain dump_dir/ --kernel loop_add_fusion
+      fusionscope explain dump_dir/ --kernel loop_add_fusion --format svg --output figure.svg
       fusionscope explain dump_dir/ --movements
       fusionscope explain dump_dir/ --resources
       fusionscope explain dump_dir/ --resources --compile
@@ -190,6 +202,8 @@ def command(
     )
     from fusionscope.report.first_screen import print_screen
 
+    if format_name in _FIGURES and kernel is None:
+        raise UnusableInput(f"--format {format_name} draws kernels: name them with --kernel")
     producer, consumer = _ends(pair)
     selection = Selection(
         module=module,
@@ -234,9 +248,12 @@ def command(
             compile_resources=compile_resources,
             cache=cache,
         )
+    is_unmatched = _is_unmatched(explanation, selection)
+    if format_name in _FIGURES and not is_unmatched:
+        write_text(_figure(opened, explanation, radius, format_name), output)
+        return 0
     limit = None if everything else top or _TOP
     pairs = everything or selection.picks_pairs
-    is_unmatched = _is_unmatched(explanation, selection)
 
     def show(console: Console) -> None:
         if is_unmatched:
@@ -255,7 +272,7 @@ def command(
     write_report(
         "explain",
         explanation,
-        format_name,
+        "text" if format_name in _FIGURES else format_name,
         output,
         explanation.problems,
         markdown=lambda: to_markdown(
@@ -264,6 +281,26 @@ def command(
         text=show,
     )
     return 1 if is_unmatched else 0
+
+
+def _figure(dump: Dump, explanation: Explanation, radius: int, format_name: str) -> str:
+    """Return the kernels that were asked for, of the first module that has any."""
+    from fusionscope.explain.fusion_graph import fusion_graph
+    from fusionscope.explain.neighbourhood import find_neighbourhood
+    from fusionscope.explain.report_facts import dumped
+    from fusionscope.report import figures
+
+    formats = {
+        "svg": figures.to_svg,
+        "dot": figures.to_dot,
+        "graphml": figures.to_graphml,
+        "json-graph": figures.to_json_graph,
+    }
+    facts = next(module for module in explanation.modules if module.kernel_pages)
+    names = {page.kernel.name for page in facts.kernel_pages}
+    with show_progress() as progress:
+        graph = fusion_graph(dumped(dump, facts), progress=progress)
+    return formats[format_name](find_neighbourhood(graph, facts, names, radius))
 
 
 def _resource_compiler(

@@ -63,7 +63,7 @@ def report_facts(
     histories: list[ModuleHistory | None] = []
     graphs: list[FusionGraph | None] = []
     for facts in explanation.modules:
-        module = _dumped(dump, facts)
+        module = dumped(dump, facts)
         told = about(module.name, progress)
         try:
             graph, history = (
@@ -87,7 +87,8 @@ def report_facts(
     )
 
 
-def _dumped(dump: Dump, facts: ModuleFacts) -> DumpedModule:
+def dumped(dump: Dump, facts: ModuleFacts) -> DumpedModule:
+    """Return the module of ``dump`` that ``facts`` are about."""
     return next(
         each for each in dump.modules if (each.number, each.name) == (facts.number, facts.name)
     )

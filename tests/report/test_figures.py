@@ -1,0 +1,126 @@
+"""Figures of a kernel and those around it: what they show is what `explain` says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import networkx
+import pytest
+from click.testing import CliRunner
+
+from fusionscope import UnusableInput
+from fusionscope.cli.main import cli
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+GPU = DUMPS / "h100" / "concatenate"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def run(*words: object) -> str:
+    ended = CliRunner().invoke(cli, ["explain", *map(str, words), "--no-try"])
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+def figure(format_name: str, dump: Path = GPU, kernel: str = "input_concatenate*") -> str:
+    return run(dump, "--kernel", kernel, "--format", format_name)
+
+
+def read(text: str) -> networkx.DiGraph:
+    return networkx.node_link_graph(json.loads(text), edges="edges")
+
+
+def test_the_refused_pairs_of_a_kernel_are_those_of_its_page() -> None:
+    graph = read(figure("json-graph"))
+    (module,) = json.loads(run(GPU, "--format", "json"))["modules"]
+    pairs = {
+        (pair["producer"]["name"], pair["consumer"]["name"], pair["reason"], pair["bytes_saved"])
+        for pair in module["pairs"]
+        if pair["outcome"] == "not-fused"
+    }
+    names = networkx.get_node_attributes(graph, "name")
+    drawn = {
+        (names[read], names[reader], each["reason"], each["bytes"])
+        for read, reader, each in graph.edges(data=True)
+        if each["reason"]
+    }
+    in_program = {(a.removesuffix(".0"), b.removesuffix(".0"), *rest) for a, b, *rest in pairs}
+    assert drawn and drawn == in_program
+    kernels = {each["kernel"]: each["is_chosen"] for _, each in graph.nodes(data=True)}
+    assert kernels == {
+        "wrapped_tanh": False,
+        "loop_multiply_fusion": False,
+        "input_concatenate_fusion": True,
+    }
+
+
+@pytest.mark.parametrize("name", ["h100/cartpole", "cpu/loop", "h100/attention", "tpu-v5e/softmax"])
+def test_every_operation_of_a_kernel_is_drawn(name: str) -> None:
+    (module,) = json.loads(run(DUMPS / name, "--format", "json"))["modules"]
+    for kernel in module["kernels"][:4]:
+        words = [DUMPS / name, "--kernel", kernel["name"], "--radius", "0"]
+        graph = read(run(*words, "--format", "json-graph"))
+        opcodes = [each["opcode"] for _, each in graph.nodes(data=True)]
+        # A kernel that computes one value twice has it once here.
+        free = {"constant", "bitcast-convert"}
+        assert set(opcodes) <= {*kernel["members"], *free}, kernel["name"]
+        assert opcodes
+        drawing = ElementTree.fromstring(run(*words, "--format", "svg"))
+        boxes = drawing.findall(f".//{SVG}rect[@class='operation']")
+        assert len(boxes) == graph.number_of_nodes()
+
+
+def test_formats_agree() -> None:
+    graph = read(figure("json-graph"))
+    same = networkx.parse_graphml(figure("graphml"))
+    assert dict(same.nodes(data="shape")) == dict(graph.nodes(data="shape"))
+    assert {(*edge[:2], edge[2] or "") for edge in same.edges(data="reason")} == set(
+        graph.edges(data="reason")
+    )
+    dot = figure("dot")
+    assert set(re.findall(r"^    (k\d+n\d+) \[", dot, re.MULTILINE)) == set(graph)
+    assert set(re.findall(r"^  (k\w+) -> (k\w+)", dot, re.MULTILINE)) == set(graph.edges)
+
+
+def test_boxes_do_not_overlap_and_hold_their_operations() -> None:
+    drawing = ElementTree.fromstring(figure("svg", DUMPS / "h100" / "cartpole", "*"))
+
+    def corners(rect: ElementTree.Element) -> tuple[float, float, float, float]:
+        x, y, width, height = (float(rect.get(name, "")) for name in ("x", "y", "width", "height"))
+        return x, y, x + width, y + height
+
+    kernels = [
+        corners(group.find(f"{SVG}rect"))
+        for group in drawing.findall(f".//{SVG}g")
+        if (group.get("class") or "").startswith("kernel")
+    ]
+    for number, (left, top, right, bottom) in enumerate(kernels):
+        for other in kernels[:number]:
+            assert other[0] >= right or other[2] <= left or other[1] >= bottom or other[3] <= top
+    for rect in drawing.findall(f".//{SVG}rect[@class='operation']"):
+        x, y, end, bottom = corners(rect)
+        assert any(
+            box[0] <= x and end <= box[2] and box[1] <= y and bottom <= box[3] for box in kernels
+        )
+
+
+def test_names_stay_text(tmp_path: Path) -> None:
+    name = 'evil"><script>alert(1)</script>'
+    (tmp_path / "m.hlo").write_text(
+        "HloModule m\n\nENTRY %e (x: f32[4]) -> f32[4] {\n  %x = f32[4]{0} parameter(0)\n"
+        '  ROOT %tanh.1 = f32[4]{0} tanh(%x), metadata={op_name="a" '
+        f'source_file="{name.replace(chr(34), "")}" source_line=3}}\n}}\n'
+    )
+    svg = figure("svg", tmp_path / "m.hlo", "*")
+    assert "<script" not in svg and "&lt;script" in svg
+    ElementTree.fromstring(svg)
+
+
+def test_a_figure_needs_a_kernel() -> None:
+    ended = CliRunner().invoke(cli, ["explain", str(GPU), "--format", "svg"])
+    assert isinstance(ended.exception, UnusableInput)
+    assert "--kernel" in str(ended.exception)
+    assert "near: " in run(GPU, "--kernel", "nothing", "--format", "svg")
