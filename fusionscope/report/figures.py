@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fusionscope.explain.fusion_graph import Place
 from fusionscope.explain.neighbourhood import Edge, Neighbourhood, edges_of
 from fusionscope.explain.result import KernelFacts, PairFacts
-from fusionscope.report.html.layout import lay_out
+from fusionscope.report.layout import lay_out
 from fusionscope.report.text import duration, file_and_line, safe, size, squeeze
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from fusionscope.explain.report_facts import ReportFacts, SourceLines
 from fusionscope.explain.result import Explanation, ModuleFacts, Operation
 from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
-from fusionscope.report.html.layout import Box, Spot, lay_out
+from fusionscope.report.layout import Box, Spot, lay_out
 from fusionscope.rules.catalogue import RulePage
 from fusionscope.system.files import read_text
 
