@@ -186,11 +186,11 @@ function neighbourhood(picture, module, nodes, chosen, stage, choose) {
     const own = () => choose(node);
     const isThere = Boolean(kernels.get(node)?.size);
     return draw("g", {
-      role: "button", tabindex: 0, "aria-label": `${each.opcode} ${shorten(each.name, 80)}`, onclick: own,
+      role: "button", tabindex: 0, "aria-label": `${shorten(each.opcode, 21)} ${shorten(each.shape, 22)} ${shorten(each.name, 80)}`, onclick: own,
       opacity: isThere ? null : 0.35,
       onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); own(); } },
     }, draw("rect", { class: kinds, x, y, width: WIDE, height: HIGH, rx: 5 }),
-      draw("text", { x: x + 8, y: y + 14 }, shorten(each.opcode, 21)),
+      draw("text", { x: x + 8, y: y + 14 }, `${shorten(each.opcode, 21)} `),
       draw("text", { class: "small", x: x + 8, y: y + 28 }, shorten(each.shape, 22)),
       draw("title", {}, `${each.name}\n${each.shape}\n${each.op_name ?? ""}\n${each.source ?? ""}`));
   });

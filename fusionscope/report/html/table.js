@@ -31,7 +31,7 @@ function pairTable(pairs, choose) {
   let chosen = null;
   const body = make("div", { class: "body", role: "rowgroup" });
   const titles = COLUMNS.map((each, place) =>
-    make("button", { role: "columnheader", onclick: () => sort(place) }, each.title));
+    make("div", { role: "columnheader" }, make("button", { onclick: () => sort(place) }, each.title)));
   const head = make("div", { class: "row head", role: "row" }, ...titles);
   const grid = make("div", {
     class: "grid", role: "grid", tabindex: 0, "aria-label": "pairs", onscroll: () => show(),
