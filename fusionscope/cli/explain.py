@@ -231,7 +231,10 @@ def command(
     is_first = not (is_whole or by is not None or selection.picks_pairs or kernel is not None)
     if is_first and format_name == "text":  # text output shows only one module
         selection = replace(selection, most_modules=1)
-    suggest = _suggester(selection, python if compiles else None) if tries and by is None else None
+    is_figure = format_name in _FIGURES
+    suggest = None
+    if tries and by is None and not is_figure:  # which shows no suggestions
+        suggest = _suggester(selection, python if compiles else None)
     kept = None if no_cache else user_cache()
     compile_resources = (
         _resource_compiler(selection, python, kept, tries=tries) if resources and compiles else None
@@ -249,7 +252,7 @@ def command(
             cache=cache,
         )
     is_unmatched = _is_unmatched(explanation, selection)
-    if format_name in _FIGURES and not is_unmatched:
+    if is_figure and not is_unmatched:
         write_text(_figure(opened, explanation, radius, format_name), output)
         return 0
     limit = None if everything else top or _TOP
@@ -272,7 +275,7 @@ def command(
     write_report(
         "explain",
         explanation,
-        "text" if format_name in _FIGURES else format_name,
+        "text" if is_figure else format_name,
         output,
         explanation.problems,
         markdown=lambda: to_markdown(

@@ -295,7 +295,7 @@ class ChangedPasses:
             return
         names = {later: name for name, later in self.names.items()}
         values = names_by_value(self._numbered_before)
-        for execution in self._numbered_start.executions:
+        for execution in self._started[1].executions:
             for block in execution.blocks:  # inside of kernels
                 for instruction, value in zip(
                     block.computation.instructions, block.values, strict=True
@@ -315,7 +315,7 @@ class ChangedPasses:
         named = compared.find_names()
         if compared.find_divergence() is None:
             return named
-        values = names_by_value(self._numbered_start)
+        values = names_by_value(self._started[1])
         first = names_by_value(self._numbered_before)
         there = {each.name: each.opcode for each in start.walk()}
         kept = (each.name for each in before.walk() if there.get(each.name) == each.opcode)
@@ -332,9 +332,10 @@ class ChangedPasses:
         return self._numbering.number(self._module.read(self.before))
 
     @cached_property
-    def _numbered_start(self) -> NumberedModule:
-        """The first stage of the replay. The stages from the one before fusion to it are numbered,
-        which gives values that passes rewrote between the two the numbers that they had.
+    def _started(self) -> tuple[Numbering, NumberedModule]:
+        """The numbering up to the first stage of the replay, and that stage. The stages from the
+        one before fusion to it are numbered, which gives values that passes rewrote between the two
+        the numbers that they had.
         """
         last = self._numbered_before
         stages = self._module.stages
@@ -343,14 +344,13 @@ class ChangedPasses:
         ):
             if each.bodies != last.module.bodies:
                 last = self._numbering.number(each)
-        return last
+        return self._numbering, last
 
     def pairs_in(self, *modules: tuple[str, Module]) -> tuple[Pair, ...]:
         """Return each pair before fusion with its outcome in the last of ``modules``, which follow
         the first stage of the replay, with their labels.
         """
-        _ = self._numbered_start
-        numbering = self._numbering.fork()
+        numbering = self._started[0].fork()
         numbered = [(label, numbering.number(each)) for label, each in modules]
         return find_pairs(self._numbered_before, numbered)
 

@@ -65,6 +65,18 @@ class FusionGraph:
     kernels: dict[str, int]
     notes: tuple[str, ...]
 
+    def final_places(self) -> set[Place]:
+        """Return the places of the final stage."""
+        places: set[Place] = set()
+        for stage in self.stages:
+            places.difference_update(stage.removed)
+            places.update(stage.added)
+        return places
+
+    def all_edges(self) -> set[tuple[int, int]]:
+        """Return the edges of all stages."""
+        return {edge for stage in self.stages for edge in stage.edges_added}
+
 
 _Key = tuple[Hashable, int]  # the path of an execution, and the number of a value
 
@@ -199,7 +211,7 @@ def ends_of(graph: FusionGraph, pairs: Iterable[PairFacts]) -> Iterator[tuple[in
     """Yield the nodes of each pair, None if it has none. Where a pass split the consumer, a
     reduction, the half that reads the producer represents it.
     """
-    edges = {edge for stage in graph.stages for edge in stage.edges_added}
+    edges = graph.all_edges()
     for pair in pairs:
         read = graph.by_name.get(pair.producer.name)
         reader = graph.by_name.get(pair.consumer.name)

@@ -30,7 +30,7 @@ def find_neighbourhood(
     """Return the kernels with these ``names``, those that make what they read and those that read
     what they make, ``radius`` kernels far.
     """
-    places, edges = _final(whole)
+    places, edges = whole.final_places(), _final_edges(whole)
     chosen = {number for name, number in whole.kernels.items() if name in names}
     makers: dict[int, set[int]] = defaultdict(set)
     holders: dict[int, set[int]] = defaultdict(set)
@@ -62,16 +62,12 @@ def find_neighbourhood(
     )
 
 
-def _final(graph: FusionGraph) -> tuple[set[Place], set[tuple[int, int]]]:
-    """Return the places and the edges of the final stage."""
-    places: set[Place] = set()
+def _final_edges(graph: FusionGraph) -> set[tuple[int, int]]:
     edges: set[tuple[int, int]] = set()
     for stage in graph.stages:
-        places.difference_update(stage.removed)
-        places.update(stage.added)
         edges.difference_update(stage.edges_removed)
         edges.update(stage.edges_added)
-    return places, edges
+    return edges
 
 
 def _within(start: Iterable[int], linked: Mapping[int, Set[int]], radius: int) -> set[int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fusionscope.explain.fusion_graph import FusionGraph, Place
+from fusionscope.explain.fusion_graph import FusionGraph
 
 _SWEEPS = 4  # down and up; more change little
 
@@ -46,12 +46,12 @@ class Layout:
 
 def lay_out(graph: FusionGraph) -> Layout:
     """Return positions for all operations of all stages, in linear time but for sorting."""
-    places, edges = _final(graph)
+    edges = graph.all_edges()
     inside: dict[int, list[int]] = defaultdict(list)  # nodes by kernel
     makers: dict[int, list[int]] = defaultdict(list)  # boxes that write a node, by node
     holders: dict[int, list[int]] = defaultdict(list)
     kernels: dict[int | None, int] = {}  # boxes by kernel
-    for node, kernel, is_output in sorted(places):
+    for node, kernel, is_output in sorted(graph.final_places()):
         box = kernels.setdefault(kernel, len(kernels))
         inside[box].append(node)
         holders[node].append(box)
@@ -76,17 +76,6 @@ def lay_out(graph: FusionGraph) -> Layout:
     boxes = tuple(Box(kernel, layers[box], orders[box]) for box, kernel in enumerate(owners))
     spots = [spot for box in range(len(owners)) for spot in _spots(box, inside[box], within[box])]
     return Layout(boxes, tuple(spots))
-
-
-def _final(graph: FusionGraph) -> tuple[set[Place], set[tuple[int, int]]]:
-    """Return the places of the final stage, and the edges of all stages."""
-    places: set[Place] = set()
-    edges: set[tuple[int, int]] = set()
-    for stage in graph.stages:
-        places.difference_update(stage.removed)
-        places.update(stage.added)
-        edges.update(stage.edges_added)
-    return places, edges
 
 
 def _layers(items: Iterable[int], before: Mapping[int, set[int]]) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Arguments that an output could have the memory of, held against programs that donate them."""
+"""Tests which arguments `explain` suggests to donate, by compiling programs that donate them."""
 
 from __future__ import annotations
 
