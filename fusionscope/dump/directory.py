@@ -15,7 +15,7 @@ from fusionscope.dump.files import DumpFile, as_text, find_files
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
 from fusionscope.dump.fusion_passes import names_in_files
 from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
-from fusionscope.dump.names import FileName, Role, read_name
+from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.stage import Stage, backend_of
 from fusionscope.dump.uses import FileReader
@@ -23,6 +23,7 @@ from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.system.files import is_directory, is_there
 
 if TYPE_CHECKING:
+    from fusionscope.dump.autotuner_log import TunedInstruction
     from fusionscope.dump.buffer_assignment import BufferAssignment
     from fusionscope.dump.device import Device
     from fusionscope.dump.live_ranges import LiveRanges
@@ -251,6 +252,16 @@ class DumpedModule:
         return next(iter(self._side(Role.THUNK_METADATA, read_annotations)), {})
 
     @property
+    def autotuner_log(self) -> tuple[TunedInstruction, ...]:
+        """The instructions that the autotuner timed, those of other modules too."""
+        if Role.AUTOTUNER_LOG not in self.files:
+            return ()
+        from fusionscope.dump.autotuner_log import read_autotuner_log
+
+        logs = self._side(Role.AUTOTUNER_LOG, read_autotuner_log)
+        return tuple(each for log in logs for each in log)
+
+    @property
     def pass_times(self) -> tuple[PassTime, ...]:
         return next(iter(self._side(Role.PASS_TIMES, read_pass_times)), ())
 
@@ -390,9 +401,12 @@ def open_dump(path: Path | str) -> Dump:
         _problems=problems,
     )
     groups: dict[tuple[Path, int], list[tuple[FileName, DumpFile]]] = defaultdict(list)
+    of_all: list[tuple[FileName, DumpFile]] = []
     for file in files:
         name = read_name(file.name)
-        if name is not None:
+        if name is not None and name.module_id == OF_ALL_MODULES:
+            of_all.append((name, file))
+        elif name is not None:
             groups[file.path if file.end is not None else file.path.parent, name.module_id].append(
                 (name, file)
             )
@@ -401,7 +415,7 @@ def open_dump(path: Path | str) -> Dump:
             (
                 module
                 for (directory, number), members in groups.items()
-                for module in _modules(directory, number, members, make_module)
+                for module in _modules(directory, number, members + of_all, make_module)
             ),
             key=lambda module: (str(module.directory), module.number),
         )

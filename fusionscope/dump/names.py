@@ -31,11 +31,13 @@ class Role(Enum):
     THUNKS = "thunks"
     THUNKS_IN_GRAPHS = "thunks in command buffers"
     THUNK_METADATA = "metadata of thunks"
+    AUTOTUNER_LOG = "autotuner log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileName:
-    """A parsed name. ``counter`` orders stages; fixed stages have none.
+    """A parsed name. ``counter`` orders stages; fixed stages have none. A file about all modules
+    has the ``module_id`` ``OF_ALL_MODULES``.
 
     ``label`` is the part after the module's name: for a stage without pipeline the fixed word
     (``before_optimizations``, ``sm_9.0a_gpu_after_optimizations``), for a Fusion Explorer record
@@ -88,6 +90,11 @@ _MEMORY_ROLES = {
     "memory-usage-report": Role.MEMORY_USAGE,
 }
 _PTX = re.compile(r"(?P<module>.+?)(?:\.\d+)?\.ptx", re.DOTALL)
+# The user names it, and the compiler appends to it for each module of the process.
+OF_ALL_MODULES = -1
+_AUTOTUNER_LOG = re.compile(
+    r"(?!module_).*autotun\w*[-_.]?logs?\b.*\.(?:txt|textproto|pbtxt|log)", re.I
+)
 _KINDS = {"txt": Role.STAGE, "hlo.pb": Role.STAGE_PROTO}
 
 
@@ -102,6 +109,10 @@ def read_name(name: str) -> FileName | None:
         )
     found = _MODULE.fullmatch(name)
     if found is None:
+        if _AUTOTUNER_LOG.fullmatch(name):
+            return FileName(
+                role=Role.AUTOTUNER_LOG, module_id=OF_ALL_MODULES, module=None, label=""
+            )
         return None
     number, rest = int(found["id"]), found["rest"]
     if rest == "metadata.textproto":

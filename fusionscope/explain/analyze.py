@@ -16,6 +16,7 @@ from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
+from fusionscope.explain.autotuned import find_autotuned
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.compile_time import sum_up_passes
@@ -164,6 +165,7 @@ def analyze(
             rules=known.replayed.rules if known.replayed is not None else None,
             memory=memory,
             compile_time=_read(lambda: sum_up_passes(module.pass_times), notes),
+            autotuned=_read(lambda: find_autotuned(module, all_kernels), notes) or (),
         ),
         kernels=details,
         pairs=pairs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fusionscope.explain.autotuned import Autotuned
 from fusionscope.explain.compile_time import CompileTime
 from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.suggestion import Figures, Suggestions
@@ -731,7 +732,7 @@ class ModuleFacts:
     names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
     the requested kernels. ``suggestions`` is None unless changes were tried. ``memory`` is None if
     no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace, and
-    ``compile_time`` if no times of passes were dumped.
+    ``compile_time`` if no times of passes were dumped. ``autotuned`` needs the autotuner's log.
     """
 
     number: int
@@ -766,6 +767,7 @@ class ModuleFacts:
     memory: MemoryFacts | None = None
     measured: Measured | None = None
     compile_time: CompileTime | None = None
+    autotuned: tuple[Autotuned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

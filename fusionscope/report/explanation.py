@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report import (
+    autotuned,
     boundaries,
     breakdown,
     compile_time,
@@ -172,6 +173,7 @@ def _markdown(
         yield from resources.to_markdown(module.kernels, module.over_fused, top)
         yield from recomputed.to_markdown(module, top)
         yield from memory.to_markdown(module, top)
+        yield from autotuned.to_markdown(module.autotuned, top)
         yield from compile_time.to_markdown(module.compile_time, top)
         if module.what_if:
             yield from _markdown_what_if(module.what_if, top)
@@ -218,6 +220,7 @@ def print_explanation(
         resources.print_resources(module.kernels, module.over_fused, console, top=top)
         recomputed.print_recomputed(module, console, top=top)
         memory.print_memory(module, console, top=top)
+        autotuned.print_autotuned(module.autotuned, console, top=top)
         compile_time.print_compile_time(module.compile_time, console, top=top)
         if module.what_if:
             print_what_if(module.what_if, console, top)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
-from fusionscope.explain import compile_time, memory_facts, result, suggestion
+from fusionscope.dump.autotuner_log import Candidate
+from fusionscope.explain import autotuned, compile_time, memory_facts, result, suggestion
 from fusionscope.explain.result import (
     Branch,
     ChangedKernel,
@@ -368,6 +369,20 @@ class CompileTime(Form):
     passes: list[compile_time.PassCost]
 
 
+class Autotuned(Form):
+    """An instruction that the autotuner timed, and its candidates."""
+
+    instruction: str
+    shape: str
+    kernel: str | None
+    emitter: str
+    source: str | None
+    generators: list[autotuned.GeneratorTime]
+    margin: float | None
+    near_tie: bool
+    candidates: list[Candidate]
+
+
 class OverFused(Form):
     """Fusions that spill, and the changes that were compiled so that they spill less."""
 
@@ -400,6 +415,7 @@ class Module(Form):
     graphs: GraphLaunches | None
     measured: Measured | None
     compile_time: CompileTime | None
+    autotuned: list[Autotuned]
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
     unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]

@@ -1,0 +1,145 @@
+"""What the GPU compiler's autotuner measured, in the file of ``--xla_gpu_dump_autotune_logs_to``.
+
+It is an AutotuningLogs in text form, to which each compilation of the process appends. The compiler
+writes it where the device is present: it times candidates on it. Sources: ``xla/autotuning.proto``;
+``xla/backends/autotuner/autotuner.cc``, ``LogConfigResults`` and ``ConfigResult::ToProto``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.dump.text_proto import Message, parse, unquote
+from fusionscope.errors import UnusableInput
+
+# By the field that has the configuration of a candidate.
+_GENERATORS = {
+    "gemm": "cuBLAS",
+    "triton": "Triton",
+    "algorithm": "cuDNN",
+    "conv": "cuDNN",
+    "cuda_conv_plan": "cuDNN",
+    "custom_kernel_fusion": "custom kernel",
+}
+_OTHER = "other"  # a message with the name of the generator and its configuration
+_FAILURES = {
+    "REDZONE_MODIFIED": "wrote outside its results",
+    "WRONG_RESULT": "gave another result than the reference",
+    "DISQUALIFIED": "failed to run",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way to generate an instruction.
+
+    ``generator`` is the library or emitter, ``configuration`` its settings as text. ``time_us`` is
+    None for a candidate that failed: ``failure`` says how. ``scratch_bytes`` are the temporary
+    memory it takes.
+    """
+
+    generator: str
+    configuration: str
+    time_us: float | None
+    scratch_bytes: int
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedInstruction:
+    """An instruction and the candidates that were timed for it, in the compiler's order.
+
+    ``shape`` is that of the result without layout, empty if the log does not have it.
+    """
+
+    name: str
+    shape: str
+    candidates: tuple[Candidate, ...]
+
+
+def read_autotuner_log(data: bytes, file: str) -> tuple[TunedInstruction, ...]:
+    """Return the tuned instructions in order. Raises ``UnusableInput`` if it is no such text."""
+    root = parse(data, file)
+    if any(name != "logs" for name, _ in root.fields):
+        raise UnusableInput(
+            f"found {root.fields[0][0]}, expected logs {{ instr {{ … }} results {{ … }} }}",
+            file=file,
+            hint="this is the file that --xla_gpu_dump_autotune_logs_to names",
+        )
+    return tuple(map(_read_instruction, root.messages("logs")))
+
+
+def _read_instruction(log: Message) -> TunedInstruction:
+    instruction = _unpacked(log.message("instr"))
+    shape = instruction.message("shape") if instruction is not None else None
+    return TunedInstruction(
+        name=log.string("fusion_name") or (instruction.string("name") if instruction else ""),
+        shape=_shape_text(shape) if shape is not None else "",
+        candidates=tuple(map(_read_candidate, log.messages("results"))),
+    )
+
+
+def _unpacked(packed: Message | None) -> Message | None:
+    """Return the message inside an Any, which is printed below the name of its type."""
+    inner = [value for name, value in packed.fields if name[0] == "["] if packed else []
+    return inner[-1] if inner and isinstance(inner[-1], Message) else None
+
+
+def _read_candidate(result: Message) -> Candidate:
+    generator, settings = "unknown", None
+    for name, value in result.fields:
+        if isinstance(value, Message) and name == _OTHER:
+            generator, settings = value.string("name"), value.message("config")
+        elif isinstance(value, Message) and name in _GENERATORS:
+            generator, settings = _GENERATORS[name], value
+    failure = result.message("failure")
+    run_time = result.message("run_time")
+    time_us = None
+    if failure is None and run_time is not None:
+        time_us = run_time.integer("seconds") * 1e6 + run_time.integer("nanos") / 1e3
+    return Candidate(
+        generator=generator,
+        configuration=_words(settings) if settings is not None else "",
+        time_us=time_us,
+        scratch_bytes=result.integer("scratch_bytes"),
+        failure=_failure(failure),
+    )
+
+
+def _failure(failure: Message | None) -> str:
+    if failure is None:
+        return ""
+    words = _FAILURES.get(failure.scalar("kind") or "", "failed")
+    message = failure.string("msg")
+    return f"{words}: {message}" if message else words
+
+
+def _words(settings: Message) -> str:
+    """Return the settings as ``name=value``, those of inner messages without the names of these."""
+    found: list[str] = []
+    pending: list[tuple[str, str | Message]] = settings.fields[::-1]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, Message):
+            pending += value.fields[::-1]
+        else:
+            found.append(f"{name}={unquote(value)}")
+    return " ".join(found)
+
+
+def _shape_text(shape: Message) -> str:
+    """Return a ShapeProto as HLO has it, without layouts."""
+    parts: list[str] = []
+    pending: list[Message | str] = [shape]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            parts.append(part)
+        elif part.scalar("element_type") == "TUPLE":
+            inner = part.messages("tuple_shapes")
+            between = [each for one in inner for each in (", ", one)][1:]
+            pending += [")", *between[::-1], "("]
+        else:
+            kind = (part.scalar("element_type") or "").lower()
+            parts.append(f"{kind}[{','.join(part.scalars('dimensions'))}]")
+    return "".join(parts)

@@ -1,0 +1,98 @@
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+from autotuner_logs import Protobuf, add_log
+from rich.console import Console
+
+from fusionscope.dump import open_dump
+from fusionscope.explain.explain import explain, explain_module
+from fusionscope.report.autotuned import print_autotuned
+
+DENSE = Path(__file__).resolve().parents[2] / "samples" / "dumps" / "h100" / "dense"
+
+
+@pytest.fixture
+def protobuf():
+    return Protobuf()
+
+
+@pytest.fixture
+def dump(tmp_path):
+    return shutil.copytree(DENSE, tmp_path / "dump")
+
+
+def fusion_with_dot(protobuf):
+    """The instruction of the sample that the autotuner sees, as the compiler serialized it."""
+    stage = next(DENSE.glob("*.after_priority-fusion.*.hlo.pb"))
+    module = protobuf["HloProto"].FromString(stage.read_bytes()).hlo_module
+    names = {kernel.name for kernel in explain_module(open_dump(DENSE).modules[0]).kernels}
+    (found,) = (
+        each
+        for computation in module.computations
+        for each in computation.instructions
+        if each.name in names and each.name.startswith("gemm_fusion")
+    )
+    return found
+
+
+def write_log(protobuf, dump, instruction, results, name="autotune_logs.txt"):
+    logs = protobuf["AutotuningLogs"]()
+    add_log(protobuf, logs, instruction, results)
+    (dump / name).write_text(protobuf.text(logs))
+
+
+RESULTS = [
+    {"nanos": 14_900, "gemm": {"algorithm": 7}},
+    {"nanos": 13_000, "triton": {"block_m": 64}},
+    {"nanos": 12_100, "triton": {"block_m": 32}},
+    {"failure": (3, "no space"), "triton": {"block_m": 256}},
+]
+
+
+def test_a_kernel_has_what_was_measured(protobuf, dump):
+    instruction = fusion_with_dot(protobuf)
+    write_log(protobuf, dump, instruction, RESULTS)
+    (tuned,) = explain_module(open_dump(dump).modules[0]).autotuned
+    assert tuned.instruction == tuned.kernel == instruction.name
+    assert [(each.generator, each.best_us, each.failed) for each in tuned.generators] == [
+        ("Triton", 12.1, 1),
+        ("cuBLAS", 14.9, 0),
+    ]
+    assert tuned.margin == pytest.approx(14.9 / 12.1)
+    assert not tuned.near_tie
+
+
+def test_generators_within_a_twentieth_are_a_near_tie(protobuf, dump):
+    results = [{"nanos": 100, "gemm": {}}, {"nanos": 104, "triton": {}}]
+    write_log(protobuf, dump, fusion_with_dot(protobuf), results)
+    (tuned,) = explain_module(open_dump(dump).modules[0]).autotuned
+    assert tuned.near_tie
+
+
+def test_instructions_of_other_modules_are_left_out(protobuf, dump):
+    instruction = fusion_with_dot(protobuf)
+    instruction.shape.dimensions[0] += 1
+    write_log(protobuf, dump, instruction, RESULTS)
+    assert explain_module(open_dump(dump).modules[0]).autotuned == ()
+
+
+def test_a_damaged_log_is_one_problem(dump):
+    (dump / "autotune_logs.txt").write_text("logs { instr {")
+    explanation = explain(open_dump(dump))
+    (facts,) = explanation.modules
+    assert facts.autotuned == ()
+    assert facts.kernels
+    assert sum("autotune_logs.txt" in problem for problem in explanation.problems) == 1
+
+
+def test_the_text_names_times_and_failures(protobuf, dump):
+    write_log(protobuf, dump, fusion_with_dot(protobuf), RESULTS, "autotuning-log.textproto")
+    facts = explain_module(open_dump(dump).modules[0])
+    console = Console(width=100, record=True, file=io.StringIO())
+    print_autotuned(facts.autotuned, console, top=None)
+    text = " ".join(console.export_text().split())
+    assert "measured: Triton 12.1 µs (3 candidates, 1 failed), cuBLAS 14.9 µs (1 candidate)" in text
+    assert "1.23 times apart" in text
+    assert "1 candidate failed to run: no space" in text
