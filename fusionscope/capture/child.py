@@ -22,6 +22,7 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ _HLO_KINDS = {
     "uint": "u",
     "int": "s",
 }
-_WARM_UPS, _RUNS = 2, 5  # of a program that is profiled
+_WARM_UPS, PROFILED_RUNS = 2, 5  # of a program that is profiled
 _TILINGS = "result_tilings"
 _BROADCAST, _RESHAPE = "stablehlo.broadcast_in_dim", "stablehlo.reshape"
 _DIMENSIONS = "broadcast_dimensions"
@@ -380,10 +381,20 @@ def record_profile(compiled: Any, arguments: tuple[Any, ...], directory: Path) -
 
     for _ in range(_WARM_UPS):
         jax.block_until_ready(compiled(*fresh()))
-    given = [fresh() for _ in range(_RUNS)]
-    with jax.profiler.trace(str(directory), **_without_python()):
+    given = [fresh() for _ in range(PROFILED_RUNS)]
+    with profiling(directory):
         for each in given:
             jax.block_until_ready(compiled(*each))
+
+
+def profiling(directory: Path) -> AbstractContextManager[None]:
+    """Record what runs meanwhile into ``directory``."""
+    import jax
+
+    recording: AbstractContextManager[None] = jax.profiler.trace(
+        str(directory), **_without_python()
+    )
+    return recording
 
 
 def _without_python() -> dict[str, Any]:

@@ -48,6 +48,25 @@ class FoundRuns:
         """The microseconds of the median run, from its first kernel to the end of its last."""
         return median(map(_elapsed, self.runs))
 
+    @property
+    def whole_calls(self) -> frozenset[str]:
+        """The loops, calls and branches inside of which the trace shows nothing."""
+        seen = {span.instruction for run in self.runs for span in run.spans}
+        return frozenset(
+            name for name, held in self.inside.items() if name in seen and seen.isdisjoint(held)
+        )
+
+    def spans_of(self, names: Set[str]) -> list[list[Span]]:
+        """Return the spans of these instructions in each run."""
+        return [[each for each in run.spans if each.instruction in names] for run in self.runs]
+
+    def times_of(self, kernels: Set[str]) -> dict[str, float]:
+        """Return the microseconds of the median run for each of ``kernels``, and for each call that
+        counts as a whole.
+        """
+        shares = [share_time(each) for each in self.spans_of(kernels | self.whole_calls)]
+        return {name: median(times) for name, times in _by_name(shares).items()}
+
 
 def find_runs(module: DumpedModule, profile: Profile) -> FoundRuns:
     """Return the runs of the final stage of ``module`` in a trace.
@@ -112,14 +131,12 @@ def _backend(module: DumpedModule) -> str:
 def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
     """Return ``analysis`` with the times of its kernels in runs of its module."""
     runs, kernels = found_runs.runs, analysis.facts.kernels
-    seen = {span.instruction for run in runs for span in run.spans}
     own = {kernel.name for kernel in kernels}
-    whole = {n for n, held in found_runs.inside.items() if n in seen and seen.isdisjoint(held)}
-    names = own | whole
-    spans = [[span for span in run.spans if span.instruction in names] for run in runs]
+    whole = found_runs.whole_calls
+    spans = found_runs.spans_of(own | whole)
     shares = [share_time(each) for each in spans]
     launches = [Counter(span.instruction for span in each) for each in spans]
-    times = {name: [each.get(name, 0.0) for each in shares] for name in set().union(*shares)}
+    times = _by_name(shares)
     middle = {name: median(each) for name, each in times.items()}
     total = fsum(middle.values())
     expected = {
@@ -170,6 +187,11 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
         ),
     )
     return replace(analysis, facts=facts)
+
+
+def _by_name(shares: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Return the times of each instruction in all runs."""
+    return {name: [each.get(name, 0.0) for each in shares] for name in set().union(*shares)}
 
 
 def _calls(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from fusionscope.explain.replayed import ReplayedReasons
 from fusionscope.explain.result import ChangedKernel, ChangedPair, WhatIf
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import clock_for, figures_of, sum_up
-from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.kernels import Kernel, find_kernels, form_of, without_equals
 from fusionscope.history.outcomes import TOGETHER, Pair
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
@@ -159,23 +158,11 @@ def _figures(costs: Sequence[_Cost]) -> Figures:
 
 def _difference(ours: Sequence[_Cost], theirs: Sequence[_Cost]) -> tuple[ChangedKernel, ...]:
     """Return the kernels that are not among ``theirs``, whatever their names, the longest first."""
-    left = Counter(map(_form, theirs))
     found: list[ChangedKernel] = []
-    for cost in ours:
-        form = _form(cost)
-        if left[form]:
-            left[form] -= 1
-            continue
-        kernel, time = cost
+    for kernel, time in without_equals(ours, theirs, lambda cost: (form_of(cost[0]), cost[1])):
         took = time.nanoseconds * kernel.runs / 1_000 if time is not None else None
         found.append(ChangedKernel(kernel.name, kernel.runs, kernel.bytes_moved, took))
     return tuple(sorted(found, key=lambda each: (-(each.time_us or 0.0), -each.bytes_moved)))
-
-
-def _form(cost: _Cost) -> Hashable:
-    kernel, time = cost
-    operations = tuple(sorted(kernel.operations))
-    return kernel.kind, operations, kernel.bytes_read, kernel.bytes_written, kernel.runs, time
 
 
 def _changed_pairs(changes: Changes, changed: Sequence[_Changed]) -> tuple[ChangedPair, ...]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fusionscope.history.operations import flatten
 from fusionscope.history.traffic import traffic
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
+
+T = TypeVar("T")
 
 
 class KernelKind(StrEnum):
@@ -144,6 +147,29 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
         if (step.inside is None or step.inside is step.instruction)
         and is_launched(step.instruction)
     )
+
+
+def without_equals(
+    ours: Iterable[T], theirs: Iterable[T], form: Callable[[T], Hashable]
+) -> list[T]:
+    """Return those of ``ours`` that have no equal among ``theirs``, one for one."""
+    left = Counter(map(form, theirs))
+    found = []
+    for each in ours:
+        own = form(each)
+        if left[own]:
+            left[own] -= 1
+        else:
+            found.append(each)
+    return found
+
+
+def form_of(kernel: Kernel) -> Hashable:
+    """Return what kernels of two modules have in common if they do the same, whatever their
+    names.
+    """
+    operations = tuple(sorted(kernel.operations))
+    return kernel.kind, operations, kernel.bytes_read, kernel.bytes_written, kernel.runs
 
 
 def count_runs(numbered: NumberedModule) -> dict[Hashable, tuple[int, bool]]:

@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.text import plural, print_hidden, safe, size
+from fusionscope.report.text import duration, plural, print_hidden, safe, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.explain.suggestion import Figures
     from fusionscope.rerun.measuring import Ratio
+    from fusionscope.rerun.profiled import MeasuredKernels
     from fusionscope.rerun.requests import Request
     from fusionscope.rerun.rerun import Rerun
     from fusionscope.rerun.running import Measurement, Timing
@@ -66,6 +67,11 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         console.print(Text(words))
     if tried.measurement is not None:
         _print_measurement(tried.measurement, console)
+    if tried.kernels is not None:
+        _print_kernels(tried.kernels, console, top)
+    if tried.not_profiled:
+        words = f"  kernels were not measured: {safe(tried.not_profiled)}"
+        console.print(Text(words, style="yellow"))
     _print_verdict(found, console)
     if found.divergence is not None:
         console.print(
@@ -132,6 +138,24 @@ def _print_measurement(measurement: Measurement, console: Console) -> None:
     timing = measurement.timing
     if timing is not None:
         console.print(Text(f"  {timing_words(timing)}"))
+
+
+def _print_kernels(found: MeasuredKernels, console: Console, top: int) -> None:
+    from rich.text import Text
+
+    if not (found.gone or found.made):
+        return
+    times = f"{duration(found.before_us)} → {duration(found.after_us)}"
+    console.print(Text(f"  in kernels {times}, the medians of a profile"))
+    for title, kernels in (("no longer", found.gone), ("instead", found.made)):
+        if kernels:
+            total = duration(sum(each.time_us or 0.0 for each in kernels))
+            console.print(Text(f"  {title} {plural(len(kernels), 'kernel')}, {total}"))
+        for each in kernels[:top]:
+            time = "?" if each.time_us is None else duration(each.time_us)
+            line = f"  {time:>9}  {safe(each.name)}  {size(each.bytes_moved)}"
+            console.print(Text(line), no_wrap=True)
+        print_hidden(console, 2, len(kernels), top, "kernel")
 
 
 def timing_words(timing: Timing) -> str:

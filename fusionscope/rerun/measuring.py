@@ -105,7 +105,7 @@ def time_in_turns(
     alike. If ``drops_slower`` is set, programs that are slower than the baseline or the fastest one
     are not timed further.
     """
-    with _threads_apart() as threads:
+    with threads_apart() as threads:
         return _time_in_turns(programs, seconds, drops_slower, threads)
 
 
@@ -173,7 +173,8 @@ class _Threads:
 
 
 @contextmanager
-def _threads_apart() -> Iterator[_Threads]:
+def threads_apart() -> Iterator[_Threads]:
+    """Yield the threads of this process, and give them back their processors at the end."""
     threads = _Threads()
     try:
         yield threads

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import sys
 import time
 import zipfile
@@ -142,6 +143,9 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
             told["problems"].append(f"{type(error).__name__}: {error}")
     step("timing")
     _take_times(programs, request["seconds"], told)
+    step("recording profiles")
+    asked = [first, *(v for v, why in zip(variants, told["problems"], strict=True) if not why)]
+    told["not_profiled"] = _record_profiles([copies[0] for copies in programs], asked)
 
 
 def _copies(
@@ -164,6 +168,24 @@ def _take_times(
     """Compare the times of ``programs`` with those of the first."""
     told["times"] = [asdict(each) for each in measuring.time_in_turns(programs, seconds)]
     told["executed"] = [copies[0].executed for copies in programs]
+
+
+def _record_profiles(programs: Sequence[Executable], asked: Sequence[dict[str, Any]]) -> str:
+    """Record runs of each program where ``asked`` names a directory. Return why that failed, or
+    nothing.
+    """
+    chance = random.Random(0)
+    try:
+        for program, each in zip(programs, asked, strict=True):
+            if not each["profile"]:
+                continue
+            with child.profiling(Path(each["profile"])), measuring.threads_apart() as threads:
+                for _ in range(child.PROFILED_RUNS):
+                    threads.place(chance)
+                    program.time(1)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _make(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +116,14 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """The results of one variant. ``problem`` says why it did not run, and is empty if it did.
-    ``timing`` is None if it was not timed.
+    ``timing`` is None if it was not timed. ``not_profiled`` says why the requested profiles were
+    not recorded.
     """
 
     problem: str
     results: tuple[ResultDifference, ...] = ()
     timing: Timing | None = None
+    not_profiled: str = ""
 
     @property
     def numbers(self) -> Numbers | None:
@@ -165,11 +168,13 @@ def measure(
     seconds: float,
     python: str,
     limit_s: float,
+    profiles: Sequence[Path | None] = (),
 ) -> list[Measurement]:
     """Run the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
     inputs: those of ``inputs``, an .npz in the order of the parameters, else those that were
     recorded with the dump, or random ones. All are
-    timed in turns, for at most ``seconds``. Raises ``CannotRun`` if the baseline fails, and
+    timed in turns, for at most ``seconds``. A profile of further runs goes to each directory of
+    ``profiles``, that of the baseline first. Raises ``CannotRun`` if the baseline fails, and
     ``UnusableInput`` if the inputs do not fit or there is no compiler.
 
     If a variant ends the process, its result says so, and the others run without it.
@@ -181,8 +186,9 @@ def measure(
             found[number] = Measurement(injection.problem)
     while left:
         numbers = list(left)
+        places = [profiles[number] for number in (0, *(n + 1 for n in numbers))] if profiles else []
         told, code, errors = _run(
-            module, [baseline, *left.values()], inputs, seed, seconds, python, limit_s
+            module, [baseline, *left.values()], inputs, seed, seconds, python, limit_s, places
         )
         step = told.get("step", "")
         if "variant" in step and (code != 0 or told.get("problem")):
@@ -208,6 +214,7 @@ def _run(
     seconds: float,
     python: str,
     limit_s: float,
+    profiles: Sequence[Path | None],
 ) -> tuple[dict[str, Any], int, str]:
     """Return what the process reported, its exit code, and its last words."""
     program = find_program(module)
@@ -222,8 +229,9 @@ def _run(
             {
                 "put": to_text(each.module) if each.module is not None else "",
                 "options": compile_options(each.flags),
+                "profile": str(place.resolve()) if place is not None else "",
             }
-            for each in injections
+            for each, place in zip(injections, profiles or repeat(None), strict=False)
         ],
     }
     return run_process(python, RUNNER, request, environment_for(module), limit_s)
@@ -276,7 +284,9 @@ def _read(told: dict[str, Any]) -> list[Measurement]:
     for problem, results in zip(told["problems"], told["numbers"], strict=True):
         differences = tuple(ResultDifference(**each) for each in results)
         found.append(
-            Measurement(problem) if problem else Measurement("", differences, timings.pop(0))
+            Measurement(problem)
+            if problem
+            else Measurement("", differences, timings.pop(0), told["not_profiled"])
         )
     return found
 

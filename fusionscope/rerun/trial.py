@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from fusionscope.dump import DumpedModule
+from fusionscope.capture.capture import PROFILE
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
 from fusionscope.explain.changed_passes import ChangedPasses
 from fusionscope.explain.replayed import find_rules
 from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan
+from fusionscope.rerun.profiled import MeasuredKernels, compare_profiles
 from fusionscope.rerun.programs import disabling
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import CannotRun, Measurement, Numbers, measure, why_not_run
@@ -47,11 +51,15 @@ def make_variant(
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One tried variant. ``measurement`` is None if nothing was run."""
+    """One tried variant. ``measurement`` is None if nothing was run, ``kernels`` also if no profile
+    of the runs could be recorded or read: ``not_profiled`` says why.
+    """
 
     name: str
     rerun: Rerun
     measurement: Measurement | None
+    kernels: MeasuredKernels | None = None
+    not_profiled: str = ""
 
     @property
     def holds(self) -> bool:
@@ -106,28 +114,50 @@ def try_variants(
         for each, _ in each_of(variants, lambda each: f"compiling {each.name}", progress)
     ]
     not_run = why_not_run(module) if runs else ""
-    measured: list[Measurement | None] = [None] * len(made)
+    rules = find_rules(module) if baseline is not None else None
+    tried = [Tried(each.name, again, None) for each, again in zip(variants, made, strict=True)]
     if runs and not not_run:
         progress("running")
         injection = Injection()
         if baseline is not None:
             injection = inject(module, baseline, python=python, limit_s=limit_s)
-        try:
-            measured[:] = measure(
-                module,
-                injection,
-                [each.injection for each in made],
-                inputs=inputs,
-                seed=seed,
-                seconds=seconds,
-                python=python,
-                limit_s=limit_s,
-            )
-        except CannotRun as problem:
-            not_run = problem.reason
-    tried = (
-        Tried(variant.name, again, measurement)
-        for variant, again, measurement in zip(variants, made, measured, strict=True)
-    )
-    rules = find_rules(module) if baseline is not None else None
+        with TemporaryDirectory() as scratch:
+            own = Path(scratch)
+            try:
+                measured = measure(
+                    module,
+                    injection,
+                    [each.injection for each in made],
+                    inputs=inputs,
+                    seed=seed,
+                    seconds=seconds,
+                    python=python,
+                    limit_s=limit_s,
+                    profiles=[own, *map(_profile_of, made)],
+                )
+                tried = [
+                    _with_profile(module, replace(each, measurement=found), own)
+                    for each, found in zip(tried, measured, strict=True)
+                ]
+            except CannotRun as problem:
+                not_run = problem.reason
     return Trial(module.name, tuple(tried), not_run, rules)
+
+
+def _profile_of(made: Rerun) -> Path | None:
+    """Return where the profile of a variant goes: beside its dump, as with ``capture --run``."""
+    return made.captured.directory / PROFILE if made.captured is not None else None
+
+
+def _with_profile(module: DumpedModule, tried: Tried, own: Path) -> Tried:
+    """Return ``tried`` with its measured kernels. ``own`` has the profile of the baseline."""
+    place, measurement = _profile_of(tried.rerun), tried.measurement
+    if place is None or measurement is None or measurement.problem:
+        return tried
+    if measurement.not_profiled:
+        return replace(tried, not_profiled=measurement.not_profiled)
+    try:
+        (made,) = open_dump(place.parent).modules
+        return replace(tried, kernels=compare_profiles(module, made, (own, place)))
+    except UnusableInput as problem:
+        return replace(tried, not_profiled=str(problem))

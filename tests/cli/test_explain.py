@@ -150,9 +150,12 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
     write(tmp_path, {"module_0002.m.cpu_after_optimizations.txt": tiny})
     write(tmp_path, {"module_0003.n.cpu_after_optimizations.txt": b"HloModule n\n"})
     found: set[str] = set()
+    tuned = tmp_path.with_name("tuned")
+    log = 'logs { results { run_time { nanos: 9 } gemm { } } fusion_name: "gemm_fusion_dot" }'
+    write(tuned, {**unpacked(DUMPS / "h100/dense"), "autotune_logs.txt": log.encode()})
     tried = ("--disable", "cpu-concat", "--allow", "no -> such")
     asked = (
-        (tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
+        (tmp_path,), (tuned,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
         (SPILLS, "--resources"), (SPILLS, "--resources", "--compile"), (SPILLS.parent / "graphs",),
         (PROFILE / "dump", "--profile", PROFILE / "trace"),

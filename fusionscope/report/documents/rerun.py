@@ -10,6 +10,7 @@ from fusionscope.report.documents.explain import Figures
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
 from fusionscope.rerun.measuring import Ratio, Speed
+from fusionscope.rerun.profiled import MeasuredKernel
 from fusionscope.rerun.requests import Request
 from fusionscope.rerun.rerun import RerunPair
 from fusionscope.rerun.running import Numbers
@@ -66,6 +67,15 @@ class Measurement(Form):
     timing: Timing | None
 
 
+class MeasuredKernels(Form):
+    """What profiles of both programs show, in microseconds of a run."""
+
+    before_us: float
+    after_us: float
+    gone: list[MeasuredKernel]
+    made: list[MeasuredKernel]
+
+
 class Variant(Form):
     name: str
     plan: Annotated[str, At("rerun.plan")]
@@ -81,6 +91,8 @@ class Variant(Form):
     requests: Annotated[list[Request], At("rerun.requests")]
     divergence: Annotated[Divergence | None, At("rerun.divergence")]
     measurement: Measurement | None
+    kernels: MeasuredKernels | None
+    not_profiled: str
     capture: Annotated[Capture | None, At("rerun.captured")]
 
 

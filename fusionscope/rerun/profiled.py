@@ -1,0 +1,76 @@
+"""Measured times of the kernels of two programs, one of which a plan made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.profile import read_profile
+from fusionscope.explain.measured import FoundRuns, find_runs
+from fusionscope.history.kernels import Kernel, form_of, launches_of, without_equals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKernel:
+    """A kernel of one of the two programs: its launches, bytes and microseconds in a run. The time
+    is None if the trace does not show the kernel.
+    """
+
+    name: str
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKernels:
+    """The microseconds of all kernels before and after, each in the median run, and the kernels
+    that only one of the programs has, the longest first.
+    """
+
+    before_us: float
+    after_us: float
+    gone: tuple[MeasuredKernel, ...]
+    made: tuple[MeasuredKernel, ...]
+
+
+def compare_profiles(
+    before: DumpedModule, after: DumpedModule, profiles: tuple[Path, Path]
+) -> MeasuredKernels:
+    """Return what profiles of two programs show. Raises ``UnusableInput`` if one of them does not
+    have the runs of its program.
+    """
+    sides = [
+        _Side(module, find_runs(module, read_profile(profile)))
+        for module, profile in zip((before, after), profiles, strict=True)
+    ]
+    return MeasuredKernels(
+        before_us=fsum(sides[0].times.values()),
+        after_us=fsum(sides[1].times.values()),
+        gone=sides[0].without(sides[1]),
+        made=sides[1].without(sides[0]),
+    )
+
+
+class _Side:
+    """The kernels of one program, and their measured times."""
+
+    def __init__(self, module: DumpedModule, runs: FoundRuns) -> None:
+        final = module.read(module.final or module.stages[-1])
+        self.kernels: Sequence[Kernel] = launches_of(final, module.backend)
+        self.times = runs.times_of({kernel.name for kernel in self.kernels})
+
+    def without(self, other: _Side) -> tuple[MeasuredKernel, ...]:
+        found = [
+            MeasuredKernel(
+                name=kernel.name,
+                launches=kernel.runs,
+                bytes_moved=kernel.bytes_moved,
+                time_us=self.times.get(kernel.name),
+            )
+            for kernel in without_equals(self.kernels, other.kernels, form_of)
+        ]
+        return tuple(sorted(found, key=lambda each: -(each.time_us or 0.0)))
