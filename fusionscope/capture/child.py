@@ -3,8 +3,8 @@
     PYTHON child.py REQUEST RESULT
 
 ``REQUEST`` is JSON that ``capture.py`` writes; what was compiled, and by what, goes as JSON to
-``RESULT``. Any Python that has jax can run it: of fusionscope, it imports only ``hook.py``, which
-is like it.
+``RESULT``. Any Python that has jax can run it: of fusionscope, it imports only ``hook.py`` and
+``threads.py``, which are like it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +81,7 @@ def load(path: Path) -> Any:
 
 
 hook = load(Path(__file__).with_name("hook.py"))
+threads = load(Path(__file__).with_name("threads.py"))
 
 
 class Unusable(Exception):
@@ -382,19 +382,20 @@ def record_profile(compiled: Any, arguments: tuple[Any, ...], directory: Path) -
     for _ in range(_WARM_UPS):
         jax.block_until_ready(compiled(*fresh()))
     given = [fresh() for _ in range(PROFILED_RUNS)]
-    with profiling(directory):
+    with profiling(directory) as place_threads:
         for each in given:
+            place_threads()
             jax.block_until_ready(compiled(*each))
 
 
-def profiling(directory: Path) -> AbstractContextManager[None]:
-    """Record what runs meanwhile into ``directory``."""
+@contextlib.contextmanager
+def profiling(directory: Path) -> Iterator[Callable[[], None]]:
+    """Record what runs meanwhile into ``directory``. Yield what to call before each run."""
     import jax
 
-    recording: AbstractContextManager[None] = jax.profiler.trace(
-        str(directory), **_without_python()
-    )
-    return recording
+    recording = jax.profiler.trace(str(directory), **_without_python())
+    with threads.threads_apart() as place_threads, recording:
+        yield place_threads
 
 
 def _without_python() -> dict[str, Any]:

@@ -12,25 +12,16 @@ equal kernels at other addresses may differ by several percent for as long as th
 Each program is therefore compiled several times, and the differences between these copies give the
 ``noise``: the ratio that two equal programs may have if they are timed like these. They come from
 chance between compilations and from that between rounds.
-
-On a busy machine, the kernel may keep all threads of a process on one processor for as long as the
-process lives, and the parts of a CPU kernel then run one after another: the ratio of the same two
-programs was 0.56 in some processes and 1.08 in others. Each round therefore keeps the thread that
-runs a program on one processor, drawn at random, and the workers of the CPU client on the others:
-the same ratio was then 0.56 to 0.59 in nine processes (two processors, five to eight busy threads).
 """
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Protocol
 
 COPIES = 3  # compilations of each program
@@ -42,8 +33,6 @@ _DECILE = 0.1
 _RESAMPLED = 400
 _NARROW = 0.05  # of an interval, as a share: further rounds would not make it more useful
 _EQUAL = 0.01  # a difference that does not matter
-THREADS = Path("/proc/self/task")  # exists on Linux
-WORKER = "tf_XLAEigen"  # the name of the threads that run parts of a kernel
 
 
 class Speed(StrEnum):
@@ -96,22 +85,19 @@ def judge(ratio: Ratio, noise: Ratio) -> Speed:
 
 
 def time_in_turns(
-    programs: Sequence[Sequence[Program]], seconds: float, *, drops_slower: bool = False
+    programs: Sequence[Sequence[Program]],
+    seconds: float,
+    place_threads: Callable[[], object],
+    *,
+    drops_slower: bool = False,
 ) -> list[Times]:
     """Time ``programs``, copies of each, for at most ``seconds``, or until all ratios are clear.
     The first program is the baseline.
 
     Each round has a random order, so that other load and the preceding run affect all of them
-    alike. If ``drops_slower`` is set, programs that are slower than the baseline or the fastest one
-    are not timed further.
+    alike, and begins with ``place_threads``. If ``drops_slower`` is set, programs that are slower
+    than the baseline or the fastest one are not timed further.
     """
-    with threads_apart() as threads:
-        return _time_in_turns(programs, seconds, drops_slower, threads)
-
-
-def _time_in_turns(
-    programs: Sequence[Sequence[Program]], seconds: float, drops_slower: bool, threads: _Threads
-) -> list[Times]:
     repeats = _repeats(programs)
     taken: list[list[list[float]]] = [[[] for _ in copies] for copies in programs]
     left = list(range(len(programs)))
@@ -122,7 +108,7 @@ def _time_in_turns(
     while rounds < _FEWEST or time.monotonic() < end:
         order = [(number, copy) for number in left for copy in range(len(programs[number]))]
         chance.shuffle(order)
-        threads.place(chance)
+        place_threads()
         for number, copy in order:
             taken[number][copy].append(programs[number][copy].time(repeats) / repeats)
         rounds += 1
@@ -136,50 +122,6 @@ def _time_in_turns(
         if all(_is_clear(found[number]) for number in left[1:]):
             break
     return [compare(each, taken[0]) for each in taken]
-
-
-class _Threads:
-    """The threads of this process, and the processors that each may use. ``place`` does nothing
-    without workers, or with one processor.
-    """
-
-    def __init__(self) -> None:
-        self._workers: dict[int, bool] = {}
-        self._allowed: dict[int, set[int]] = {}
-        for thread in THREADS.iterdir() if THREADS.exists() else ():
-            with suppress(OSError):  # it has ended
-                name = (thread / "comm").read_text().strip()
-                self._allowed[int(thread.name)] = os.sched_getaffinity(int(thread.name))
-                self._workers[int(thread.name)] = name == WORKER
-        self._processors = sorted(set().union(*self._allowed.values()))
-        self._may_place = len(self._processors) > 1 and any(self._workers.values())
-
-    def place(self, chance: random.Random) -> None:
-        """Keep workers away from one processor, and all other threads on it."""
-        if not self._may_place:
-            return
-        own = {chance.choice(self._processors)}
-        others = set(self._processors) - own
-        self._set({t: others if is_worker else own for t, is_worker in self._workers.items()})
-
-    def restore(self) -> None:
-        self._set(self._allowed)
-
-    @staticmethod
-    def _set(processors: dict[int, set[int]]) -> None:
-        for thread, allowed in processors.items():
-            with suppress(OSError):
-                os.sched_setaffinity(thread, allowed)
-
-
-@contextmanager
-def threads_apart() -> Iterator[_Threads]:
-    """Yield the threads of this process, and give them back their processors at the end."""
-    threads = _Threads()
-    try:
-        yield threads
-    finally:
-        threads.restore()
 
 
 def _looks() -> Iterator[int]:

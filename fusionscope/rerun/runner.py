@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import random
 import sys
 import time
 import zipfile
@@ -166,7 +165,9 @@ def _take_times(
     programs: Sequence[Sequence[Executable]], seconds: float, told: dict[str, Any]
 ) -> None:
     """Compare the times of ``programs`` with those of the first."""
-    told["times"] = [asdict(each) for each in measuring.time_in_turns(programs, seconds)]
+    with child.threads.threads_apart() as place_threads:
+        times = measuring.time_in_turns(programs, seconds, place_threads)
+    told["times"] = [asdict(each) for each in times]
     told["executed"] = [copies[0].executed for copies in programs]
 
 
@@ -174,14 +175,13 @@ def _record_profiles(programs: Sequence[Executable], asked: Sequence[dict[str, A
     """Record runs of each program where ``asked`` names a directory. Return why that failed, or
     nothing.
     """
-    chance = random.Random(0)
     try:
         for program, each in zip(programs, asked, strict=True):
             if not each["profile"]:
                 continue
-            with child.profiling(Path(each["profile"])), measuring.threads_apart() as threads:
+            with child.profiling(Path(each["profile"])) as place_threads:
                 for _ in range(child.PROFILED_RUNS):
-                    threads.place(chance)
+                    place_threads()
                     program.time(1)
     except Exception as error:
         return f"{type(error).__name__}: {error}"

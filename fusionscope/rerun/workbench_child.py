@@ -158,9 +158,11 @@ class Bench:
 
     def race(self, numbers: Sequence[int], seconds: float, drops_slower: bool) -> dict[str, Any]:
         """Time programs in turns, one copy of each; the first is the baseline."""
-        found = measuring.time_in_turns(
-            [[self._programs[number]] for number in numbers], seconds, drops_slower=drops_slower
-        )
+        programs = [[self._programs[number]] for number in numbers]
+        with child.threads.threads_apart() as place_threads:
+            found = measuring.time_in_turns(
+                programs, seconds, place_threads, drops_slower=drops_slower
+            )
         return {"times": [asdict(each) for each in found]}
 
     def drop(self, numbers: Sequence[int]) -> dict[str, Any]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
-from threading import Event, Thread, get_native_id
 
 import pytest
 
 from fusionscope.rerun.measuring import (
     COPIES,
-    THREADS,
-    WORKER,
     Ratio,
     Speed,
     compare,
@@ -24,6 +20,10 @@ from fusionscope.rerun.measuring import (
 
 pytest.importorskip("scipy")  # comes with jax, like numpy
 _BUSY = 0.3  # the share of runs that another process interrupts
+
+
+def nothing() -> None:
+    """Place no threads."""
 
 
 class Machine:
@@ -119,7 +119,7 @@ class Clockwork:
 
 def test_a_clear_difference_needs_few_rounds() -> None:
     programs = [[Clockwork(10)], [Clockwork(7)], [Clockwork(210)]]
-    found = time_in_turns(programs, seconds=600)
+    found = time_in_turns(programs, 600, nothing)
     assert [judge(each.ratio, each.noise) for each in found] == [
         Speed.SAME,
         Speed.FASTER,
@@ -132,7 +132,7 @@ def test_a_clear_difference_needs_few_rounds() -> None:
 def test_slower_ones_can_be_dropped() -> None:
     slow, fast, unclear = Clockwork(210), Clockwork(7), Clockwork(*range(6, 13))
     programs = [[Clockwork(10)], [slow], [fast], [unclear]]
-    runs = [each.runs for each in time_in_turns(programs, seconds=0.1, drops_slower=True)]
+    runs = [each.runs for each in time_in_turns(programs, 0.1, nothing, drops_slower=True)]
     assert runs[1] == 8
     assert runs[0] == runs[2] == runs[3] > 8
 
@@ -140,44 +140,6 @@ def test_slower_ones_can_be_dropped() -> None:
 def test_programs_that_keep_their_inputs_run_several_times() -> None:
     short = Clockwork(0.01)
     short.may_repeat = True
-    (found,) = time_in_turns([[short]], seconds=0)
+    (found,) = time_in_turns([[short]], 0, nothing)
     assert short.runs > 100 * found.runs
     assert found.run_ns == pytest.approx(10_000)
-
-
-@pytest.mark.skipif(not THREADS.exists(), reason="threads are placed on Linux")
-def test_workers_do_not_wait_for_the_thread_that_runs_the_program() -> None:
-    allowed = os.sched_getaffinity(0)
-    if len(allowed) < 2:
-        pytest.skip("one processor has no others")
-    seen: set[tuple[frozenset[int], frozenset[int]]] = set()
-    ended, started = Event(), Event()
-    threads: list[int] = []
-
-    def work() -> None:
-        (THREADS / str(get_native_id()) / "comm").write_text(WORKER)
-        threads.append(get_native_id())
-        started.set()
-        ended.wait()
-
-    class Watching:
-        may_repeat = True
-
-        def time(self, repeats: int) -> int:
-            places = (os.sched_getaffinity(thread) for thread in (get_native_id(), *threads))
-            own, others = map(frozenset, places)
-            if own != others:  # it no longer warms up
-                assert len(own) == 1 and others == allowed - own
-                seen.add((own, others))
-            return 1_000_000
-
-    worker = Thread(target=work)
-    worker.start()
-    started.wait()
-    try:
-        time_in_turns([[Watching()], [Watching()]], 0.0)
-        assert os.sched_getaffinity(0) == os.sched_getaffinity(threads[0]) == allowed
-    finally:
-        ended.set()
-        worker.join()
-    assert len(seen) > 1  # no processor is the only one

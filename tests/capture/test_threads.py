@@ -1,0 +1,56 @@
+"""The processors of the threads that run a program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from threading import Event, Thread, get_native_id
+
+import pytest
+
+from fusionscope.capture.threads import THREADS, WORKER, threads_apart
+
+pytestmark = pytest.mark.skipif(not THREADS.exists(), reason="threads are placed on Linux")
+
+
+@pytest.fixture
+def worker() -> Iterator[int]:
+    """The number of a thread with the name of the client's workers."""
+    ended, started = Event(), Event()
+    numbers: list[int] = []
+
+    def work() -> None:
+        (THREADS / str(get_native_id()) / "comm").write_text(WORKER)
+        numbers.append(get_native_id())
+        started.set()
+        ended.wait()
+
+    thread = Thread(target=work)
+    thread.start()
+    started.wait()
+    yield numbers[0]
+    ended.set()
+    thread.join()
+
+
+def test_workers_do_not_wait_for_the_thread_that_runs_the_program(worker: int) -> None:
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one processor has no others")
+    seen = set()
+    with threads_apart() as place:
+        for _ in range(40):
+            place()
+            own, others = os.sched_getaffinity(0), os.sched_getaffinity(worker)
+            assert len(own) == 1 and others == allowed - own
+            seen.update(own)
+        assert len(seen) > 1  # no processor is the only one
+    assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == allowed
+
+
+def test_a_process_without_workers_keeps_its_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusionscope.capture.threads.WORKER", "nobody")
+    allowed = os.sched_getaffinity(0)
+    with threads_apart() as place:
+        place()
+        assert os.sched_getaffinity(0) == allowed
