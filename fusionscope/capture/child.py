@@ -394,7 +394,7 @@ def profiling(directory: Path) -> Iterator[Callable[[], None]]:
     import jax
 
     recording = jax.profiler.trace(str(directory), **_without_python())
-    with threads.threads_apart() as place_threads, recording:
+    with threads.threads_apart(may_move=True) as place_threads, recording:
         yield place_threads
 
 

@@ -23,10 +23,13 @@ WORKER = "tf_XLAEigen"  # the name of the threads that run parts of a kernel
 
 
 @contextmanager
-def threads_apart() -> Iterator[Callable[[], None]]:
-    """Yield what keeps the workers of this process away from one processor, drawn at random, and
-    all other threads on it. In the end, all threads have their processors again.
+def threads_apart(*, may_move: bool = False) -> Iterator[Callable[[], None]]:
+    """Yield what moves the workers of this process away from one processor, drawn at random, and
+    all other threads to it. They stay there, or ``may_move`` on. In the end, all threads have their
+    processors again.
 
+    Libraries of matrix products use all processors for their workers: apart, they take up to twice
+    as long. Threads that stay apart make ratios steady, those that may move make times true.
     Without workers, or with one processor, it does nothing.
     """
     workers: dict[int, bool] = {}
@@ -45,6 +48,8 @@ def threads_apart() -> Iterator[Callable[[], None]]:
         own = {chance.choice(processors)}
         others = set(processors) - own
         _set({thread: others if is_worker else own for thread, is_worker in workers.items()})
+        if may_move:
+            _set(allowed)
 
     try:
         yield place

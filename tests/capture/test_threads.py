@@ -48,6 +48,13 @@ def test_workers_do_not_wait_for_the_thread_that_runs_the_program(worker: int) -
     assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == allowed
 
 
+def test_threads_that_may_move_have_all_processors(worker: int) -> None:
+    allowed = os.sched_getaffinity(0)
+    with threads_apart(may_move=True) as place:
+        place()
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == allowed
+
+
 def test_a_process_without_workers_keeps_its_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fusionscope.capture.threads.WORKER", "nobody")
     allowed = os.sched_getaffinity(0)
