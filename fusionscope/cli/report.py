@@ -13,6 +13,7 @@ from fusionscope.cli.streams import show_problem
 
 @click.command(name="report")
 @click.argument("dump", type=click.Path(path_type=Path))
+@click.argument("new", required=False, type=click.Path(path_type=Path))
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
 @click.option(
     "--sources",
@@ -30,36 +31,52 @@ from fusionscope.cli.streams import show_problem
     help="Where to write the page.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
-def command(dump: Path, module: str | None, sources: Path, output: Path, opens: bool) -> None:
+def command(
+    dump: Path, new: Path | None, module: str | None, sources: Path, output: Path, opens: bool
+) -> None:
     """Write a page about a dump: one file that opens in any browser, without a network.
 
     DUMP is as for explain. The page shows where time, launches and bytes go, the pairs that were
-    not fused and why, what to try, how each kernel formed pass by pass, and memory over time.
+    not fused and why, what to try, how each kernel formed pass by pass, and memory over time. With
+    a second dump, NEW, it also shows how that differs from DUMP: the fusions that were lost and
+    gained, the passes that made them, and both dumps side by side.
 
     \b
     Examples:
       fusionscope report dump_dir/
       fusionscope report dump_dir/ --output step.html --open
       fusionscope report dump_dir/ --sources ~/project
+      fusionscope report dump_main/ dump_branch/
     """
     from fusionscope.advise.suggest import suggester
     from fusionscope.dump import open_dump
-    from fusionscope.explain.report_facts import report_facts
+    from fusionscope.explain.report_facts import difference_facts, report_facts
     from fusionscope.explain.selection import Selection
-    from fusionscope.report.html.page import to_html
+    from fusionscope.report.html.page import difference_page, report_page
 
     selection = Selection(module=module)
+    suggest = suggester(selection, is_limited=True)
     with show_progress() as progress:
-        facts = report_facts(
-            open_dump(dump),
-            selection,
-            sources,
-            suggest=suggester(selection, is_limited=True),
-            progress=progress,
-        )
-        progress("writing the page")
-        page = to_html(facts)
-    for problem in facts.problems:
+        if new is None:
+            facts = report_facts(
+                open_dump(dump), selection, sources, suggest=suggest, progress=progress
+            )
+            problems = facts.problems
+            progress("writing the page")
+            page = report_page(facts)
+        else:
+            both = difference_facts(
+                open_dump(dump),
+                open_dump(new),
+                sources,
+                module=module,
+                suggest=suggest,
+                progress=progress,
+            )
+            problems = tuple(dict.fromkeys((*both.before.problems, *both.after.problems)))
+            progress("writing the page")
+            page = difference_page(both)
+    for problem in problems:
         show_problem(problem)
     write_text(page, output)
     click.echo(f"{output}  {len(page.encode()) / 1e6:.1f} MB")

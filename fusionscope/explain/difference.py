@@ -62,6 +62,7 @@ class SideFacts:
 
     path: str
     module: str
+    number: int
     stage: str
     device: str | None
     flags: tuple[str, ...]
@@ -156,10 +157,12 @@ class ModuleDifference:
 @dataclass(frozen=True, slots=True)
 class Unchanged:
     """A module with no differences but names, metadata, notation, the order of the text, and the
-    order of operands that may be swapped. ``flags`` and ``swapped`` are as in ``ModuleDifference``.
+    order of operands that may be swapped. ``numbers`` are those of the module on both sides.
+    ``flags`` and ``swapped`` are as in ``ModuleDifference``.
     """
 
     module: str
+    numbers: tuple[int, int]
     flags: tuple[tuple[str, str, str], ...]
     swapped: tuple[str, ...]
 
@@ -200,8 +203,8 @@ class _Side:
 
 
 def compare(
-    before: str | Path,
-    after: str | Path,
+    before: str | Path | Dump,
+    after: str | Path | Dump,
     *,
     module: str | None = None,
     progress: Progress = silent,
@@ -229,15 +232,15 @@ def compare(
         if problems:
             raise UnusableInput(problems[0])
         raise UnusableInput(
-            f"no module of {before} matches one of {after}: "
+            f"no module of {sides[0].path} matches one of {sides[1].path}: "
             f"{', '.join(each.name for each in left[0][:5])} against "
             f"{', '.join(each.name for each in left[1][:5])}"
         )
     differing = [each for each in differences if isinstance(each, ModuleDifference)]
     told = [*problems, *(note for each in differing for note in each.notes)]
     return Difference(
-        before=str(before),
-        after=str(after),
+        before=sides[0].path,
+        after=sides[1].path,
         modules=tuple(sorted(differing, key=lambda each: each.weight, reverse=True)),
         same=tuple(each for each in differences if isinstance(each, Unchanged)),
         only_before=tuple(each.name for each in left[0]),
@@ -247,8 +250,10 @@ def compare(
     )
 
 
-def _open(target: str | Path) -> _Side:
+def _open(target: str | Path | Dump) -> _Side:
     """Parse ``PATH`` or ``PATH@STAGE``."""
+    if isinstance(target, Dump):
+        return _Side(str(target.path), target, None)
     text = str(target)
     path, at, stage = text.rpartition("@")
     if at and not is_there(Path(text)):
@@ -324,7 +329,7 @@ def _compare(
     else:
         reasons = _Reasons(_without_passes(told, backend))
     if not (header or reasons.outcomes or reasons.memory or told or shown):
-        return Unchanged(one.name, flags, swapped)
+        return Unchanged(one.name, (one.number, other.number), flags, swapped)
     matching = found.matching or match(*modules)
     counts = Counter(step.value for step in matching.steps.values())
     certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
@@ -478,6 +483,7 @@ def _side_facts(
     return SideFacts(
         path=path,
         module=dumped.name,
+        number=dumped.number,
         stage=stage.label,
         device=describe_device(device) if device else None,
         flags=flag_texts(flags),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -170,7 +170,32 @@ def fusion_graph(module: DumpedModule, *, progress: Progress = silent) -> Fusion
     """Return the operations of a module and how its kernels form. Raises ``UnusableInput`` if no
     stage can be read.
     """
+    (graph,) = fusion_graphs((module,), progress=progress)
+    return graph
+
+
+def fusion_graphs(
+    modules: Sequence[DumpedModule], *, progress: Progress = silent
+) -> tuple[FusionGraph, ...]:
+    """Return a graph for each of several modules. They have the same nodes and numbers of kernels:
+    what two modules compute alike is one node, and a kernel with the same first result one kernel.
+    """
     builder, numbering = _Builder(), Numbering()
+    found = [_follow(module, builder, numbering, progress) for module in modules]
+    return tuple(
+        replace(
+            graph,
+            nodes=tuple(builder.nodes),
+            computations=tuple(builder.computations),
+            halves=builder.halves,
+        )
+        for graph in found
+    )
+
+
+def _follow(
+    module: DumpedModule, builder: _Builder, numbering: Numbering, progress: Progress
+) -> FusionGraph:
     stages: list[GraphStage] = []
     notes: list[str] = []
     by_name: dict[str, int] = {}
@@ -196,12 +221,12 @@ def fusion_graph(module: DumpedModule, *, progress: Progress = silent) -> Fusion
     if not stages:
         raise UnusableInput(notes[0])
     return FusionGraph(
-        nodes=tuple(builder.nodes),
-        computations=tuple(builder.computations),
+        nodes=(),
+        computations=(),
         stages=tuple(stages),
         quiet=quiet,
         by_name=by_name,
-        halves=builder.halves,
+        halves={},
         kernels={name: number for number, name in before.names.items()},
         notes=tuple(notes),
     )

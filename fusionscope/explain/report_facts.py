@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusionscope.dump import Dump, DumpedModule
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.difference import Difference, compare
 from fusionscope.explain.explain import Suggest, explain
-from fusionscope.explain.fusion_graph import FusionGraph, fusion_graph
-from fusionscope.explain.module_history import ModuleHistory, module_history
+from fusionscope.explain.fusion_graph import FusionGraph, fusion_graphs
 from fusionscope.explain.result import Explanation, ModuleFacts
 from fusionscope.explain.selection import Selection
 from fusionscope.progress import Progress, about, silent
@@ -20,6 +20,7 @@ from fusionscope.system.files import read_text
 
 _CONTEXT = 3  # lines around each line that operations come from
 _MOST_LINES = 20_000  # of all source files
+_MOST_MODULES = 5  # of two dumps
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,26 @@ class SourceLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFacts:
-    """``histories`` and ``graphs`` are those of the explained modules, None if there is none.
-    ``rules`` are the pages of the reasons.
+    """``graphs`` are those of the explained modules, None if there is none. ``rules`` are the pages
+    of the reasons.
     """
 
     explanation: Explanation
-    histories: tuple[ModuleHistory | None, ...]
     graphs: tuple[FusionGraph | None, ...]
     rules: tuple[RulePage, ...]
     sources: tuple[SourceLines, ...]
     problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceFacts:
+    """Two dumps. Both sides have the same modules in the same order, those that differ most first;
+    graphs of two modules have the same nodes and numbers of kernels.
+    """
+
+    difference: Difference
+    before: ReportFacts
+    after: ReportFacts
 
 
 def report_facts(
@@ -60,30 +71,90 @@ def report_facts(
     """
     explanation = explain(dump, selection, suggest=suggest, progress=progress)
     problems = list(explanation.problems)
-    histories: list[ModuleHistory | None] = []
     graphs: list[FusionGraph | None] = []
     for facts in explanation.modules:
         module = dumped(dump, facts)
-        told = about(module.name, progress)
-        try:
-            graph, history = (
-                fusion_graph(module, progress=told),
-                module_history(module, progress=told),
-            )
-        except UnusableInput as error:
-            problems.append(str(error))
-            graphs.append(None)
-            histories.append(None)
-        else:
-            graphs.append(graph)
-            histories.append(history)
+        found = _graphs((module,), about(module.name, progress), problems)
+        graphs.append(found[0] if found else None)
+    return _side(explanation, graphs, sources, problems)
+
+
+def difference_facts(
+    before: Dump,
+    after: Dump,
+    sources: Path,
+    *,
+    module: str | None = None,
+    suggest: Suggest | None = None,
+    progress: Progress = silent,
+) -> DifferenceFacts:
+    """Return how two dumps differ, with the facts about the modules that do. If none does, about
+    the costliest of each side. Source files are read as by ``report_facts``.
+
+    Raises ``UnusableInput`` if the dumps cannot be compared, or one of them cannot be explained.
+    """
+    difference = compare(before, after, module=module, progress=progress)
+    shown = difference.modules[:_MOST_MODULES]
+    wanted = [(each.before.number, each.after.number) for each in shown]
+    wanted = wanted or [difference.same[0].numbers]
+    problems = list(difference.problems)
+    explained = [
+        _explain_numbers(dump, numbers, each, progress)
+        for dump, numbers, each in zip(
+            (before, after), zip(*wanted, strict=True), (None, suggest), strict=True
+        )
+    ]
+    graphs: list[tuple[FusionGraph, ...]] = []
+    for one, other in zip(explained[0].modules, explained[1].modules, strict=True):
+        modules = dumped(after, other), dumped(before, one)
+        graphs.append(_graphs(modules, about(other.name, progress), problems))
+    sides = [
+        _side(explanation, [own[place] if own else None for own in graphs], sources, problems)
+        for explanation, place in zip(explained, (1, 0), strict=True)
+    ]
+    return DifferenceFacts(difference=difference, before=sides[0], after=sides[1])
+
+
+def _explain_numbers(
+    dump: Dump, numbers: Sequence[int], suggest: Suggest | None, progress: Progress
+) -> Explanation:
+    """Explain the modules with these numbers, in this order."""
+    found = [
+        explain(dump, Selection(module=str(number)), suggest=suggest, progress=progress)
+        for number in numbers
+    ]
+    problems = dict.fromkeys(problem for each in found for problem in each.problems)
+    return replace(
+        found[0],
+        modules=tuple(each.modules[0] for each in found),
+        folded=(),
+        problems=tuple(problems),
+    )
+
+
+def _graphs(
+    modules: Sequence[DumpedModule], progress: Progress, problems: list[str]
+) -> tuple[FusionGraph, ...]:
+    """Return the graphs of ``modules``, nothing if one cannot be followed; that is a problem."""
+    try:
+        return fusion_graphs(modules, progress=progress)
+    except UnusableInput as error:
+        problems.append(str(error))
+        return ()
+
+
+def _side(
+    explanation: Explanation,
+    graphs: Sequence[FusionGraph | None],
+    sources: Path,
+    problems: Sequence[str],
+) -> ReportFacts:
     return ReportFacts(
         explanation=explanation,
-        histories=tuple(histories),
         graphs=tuple(graphs),
         rules=_rules(explanation.modules),
         sources=tuple(_read_sources(explanation.modules, sources)),
-        problems=tuple(problems),
+        problems=tuple(dict.fromkeys((*problems, *explanation.problems))),
     )
 
 

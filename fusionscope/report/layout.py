@@ -44,21 +44,27 @@ class Layout:
     spots: tuple[Spot, ...]
 
 
-def lay_out(graph: FusionGraph) -> Layout:
-    """Return positions for all operations of all stages, in linear time but for sorting."""
-    edges = graph.all_edges()
+def lay_out(*graphs: FusionGraph) -> Layout:
+    """Return positions for all operations of all stages, in linear time but for sorting. Of several
+    graphs of the same nodes, the kernels of the first count most.
+    """
+    edges = set().union(*(graph.all_edges() for graph in graphs))
     inside: dict[int, list[int]] = defaultdict(list)  # nodes by kernel
     makers: dict[int, list[int]] = defaultdict(list)  # boxes that write a node, by node
     holders: dict[int, list[int]] = defaultdict(list)
     kernels: dict[int | None, int] = {}  # boxes by kernel
-    for node, kernel, is_output in sorted(graph.final_places()):
-        box = kernels.setdefault(kernel, len(kernels))
-        inside[box].append(node)
-        holders[node].append(box)
-        if is_output:
-            makers[node].append(box)
+    for graph in graphs:
+        known = frozenset(holders)
+        for node, kernel, is_output in sorted(graph.final_places()):
+            if node in known:
+                continue
+            box = kernels.setdefault(kernel, len(kernels))
+            inside[box].append(node)
+            holders[node].append(box)
+            if is_output:
+                makers[node].append(box)
     owners: list[int | None] = list(kernels)
-    for node in range(len(graph.nodes)):
+    for node in range(len(graphs[0].nodes)):
         if node not in holders:
             inside[len(owners)].append(node)
             holders[node] = [len(owners)]

@@ -91,26 +91,32 @@ def hostile(tmp_path: Path) -> Path:
     return dump
 
 
+def kernels_of(picture: dict, last: int) -> dict[int, set[int]]:
+    """Return the kernels of each operation after the stage with number ``last``."""
+    kernels: dict[int, set[int]] = {}
+    for stage in picture["stages"][: last + 1]:
+        for node, kernel in zip(stage["removed"][::3], stage["removed"][1::3], strict=True):
+            kernels[node].discard(kernel)
+        for node, kernel in zip(stage["added"][::3], stage["added"][1::3], strict=True):
+            kernels.setdefault(node, set()).add(kernel)
+    return kernels
+
+
 @pytest.mark.parametrize("name", ["cpu/concatenate", "h100/cartpole", "h100/attention", "cpu/loop"])
 def test_the_page_says_what_explain_says(name, tmp_path) -> None:
     data = data_of(page_of(DUMPS / name, tmp_path))
     told = json.loads(run("explain", DUMPS / name, "--no-try", "--format", "json"))
-    for ours, theirs in zip(data["explanation"]["modules"], told["modules"], strict=True):
+    for ours, theirs in zip(data["now"]["explanation"]["modules"], told["modules"], strict=True):
         for key in ("name", "summary", "pairs", "kernels", "memory", "breakdown", "notes"):
             assert ours[key] == theirs[key], key
-        picture = data["pictures"][ours["number"] if len(told["modules"]) > 1 else 0]
+        picture = data["now"]["pictures"][ours["number"] if len(told["modules"]) > 1 else 0]
         assert len(picture["pairs"]) == 2 * len(theirs["pairs"])
 
 
 def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(tmp_path) -> None:
     data = data_of(page_of(DUMPS / "h100/cartpole", tmp_path))
-    (module,), (picture,) = data["explanation"]["modules"], data["pictures"]
-    kernels: dict[int, set[int]] = {}
-    for stage in picture["stages"]:
-        for node, kernel in zip(stage["removed"][::3], stage["removed"][1::3], strict=True):
-            kernels[node].discard(kernel)
-        for node, kernel in zip(stage["added"][::3], stage["added"][1::3], strict=True):
-            kernels.setdefault(node, set()).add(kernel)
+    (module,), (picture,) = data["now"]["explanation"]["modules"], data["now"]["pictures"]
+    kernels = kernels_of(picture, len(picture["stages"]))
     numbers = dict(
         zip((each["name"] for each in module["kernels"]), picture["kernels"], strict=True)
     )
@@ -121,6 +127,58 @@ def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(tmp_path) -> N
             assert numbers[pair["kernel"]] in together
         elif pair["outcome"] == "not-fused":
             assert not together
+
+
+OLD, NEW = DUMPS / "h100-without-triton-softmax/softmax", DUMPS / "h100/softmax"
+
+
+def difference_of(before: Path, after: Path, directory: Path) -> Path:
+    file = directory / "difference.html"
+    run("report", before, after, "--output", file)
+    return file
+
+
+def test_a_difference_says_what_diff_and_explain_say(tmp_path) -> None:
+    data = data_of(difference_of(OLD, NEW, tmp_path))
+    told = json.loads(run("diff", OLD, NEW, "--format", "json"))
+    assert data["difference"] == told
+    assert told["modules"][0]["outcomes"]
+    for side, dump in (("before", OLD), ("now", NEW)):
+        (module,) = data[side]["explanation"]["modules"]
+        (expected,) = json.loads(run("explain", dump, "--no-try", "--format", "json"))["modules"]
+        assert (module["pairs"], module["summary"]) == (expected["pairs"], expected["summary"])
+
+
+def test_both_sides_of_a_difference_share_their_places(tmp_path) -> None:
+    data = data_of(difference_of(OLD, NEW, tmp_path))
+    (before,), (now,) = data["before"]["pictures"], data["now"]["pictures"]
+    for field in ("nodes", "boxes", "spots"):
+        assert before[field] == now[field]
+    # The same program: what its operations compute is the same node on both sides.
+    firsts = [set(kernels_of(picture, 0)) for picture in (before, now)]
+    assert firsts[0] == firsts[1]
+    # A pair that both sides name has the same ends, and their last stages differ by its outcome.
+    pairs = [
+        {(pair["producer"]["name"], pair["consumer"]["name"]): place for place, pair in found}
+        for found in (
+            enumerate(data[side]["explanation"]["modules"][0]["pairs"])
+            for side in ("before", "now")
+        )
+    ]
+    for change in data["difference"]["modules"][0]["outcomes"]:
+        sides = zip((before, now), pairs, ("before", "after"), strict=True)
+        for picture, places, side in sides:
+            pair = change[side]
+            place = places[pair["producer"]["name"], pair["consumer"]["name"]]
+            read, reader = picture["pairs"][2 * place : 2 * place + 2]
+            last = kernels_of(picture, len(picture["stages"]))
+            assert bool(last[read] & last[reader]) is (pair["outcome"] != "not-fused")
+
+
+def test_two_equal_dumps_differ_in_nothing(tmp_path) -> None:
+    data = data_of(difference_of(NEW, NEW, tmp_path))
+    assert data["difference"]["is_same"] and not data["difference"]["modules"]
+    assert len(data["now"]["explanation"]["modules"]) == 1
 
 
 def test_only_its_own_script_may_run(tmp_path) -> None:
@@ -157,3 +215,12 @@ def test_a_browser_runs_nothing_hostile(hostile, tmp_path) -> None:
     assert not console
     assert "<title>fusionscope: m</title>" in shown
     assert "<img" not in shown and f"{len(HOSTILE)} of {len(HOSTILE)} pairs" in shown
+
+
+@with_browser
+def test_a_browser_shows_both_sides_of_a_difference(tmp_path) -> None:
+    shown, console = in_browser(difference_of(OLD, NEW, tmp_path))
+    assert not console
+    for words in ("What changed", "4.38 µs → 1.47 µs", "not-fused, pf-two-reduces", "(now)"):
+        assert words in shown
+    assert shown.count("triton_softmax.2") > 1

@@ -19,6 +19,7 @@ class Side(Form):
 
     path: str
     module: str
+    number: int
     stage: str
     device: str | None
     flags: list[str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fusionscope.report.documents import explain, history, rules
+from fusionscope.report.documents import diff, explain, rules
 from fusionscope.report.documents.form import At, Form
 
 
@@ -86,9 +86,20 @@ class SourceLines(Form):
     lines: list[str]
 
 
-class Document(Form, tag_field="schema", tag="fusionscope.report/1"):
+class Side(Form):
+    """One dump: its explained modules, and the picture of each."""
+
     explanation: explain.Document
-    histories: list[history.Module | None]
-    rules: list[rules.Rule]
     pictures: list[Picture | None]
+
+
+class Document(Form, tag_field="schema", tag="fusionscope.report/1"):
+    """``before`` and ``difference`` are null in the page of one dump. Otherwise the modules of both
+    sides correspond, and their pictures have the same nodes, boxes and spots.
+    """
+
+    now: Side
+    before: Side | None
+    difference: diff.Document | None
+    rules: list[rules.Rule]
     sources: list[SourceLines]

@@ -4,7 +4,7 @@
 /**
  * @param {string} tag
  * @param {Record<string, any>} attributes  `onclick` and the like are listeners
- * @param {...(Node | string | null)} children
+ * @param {...(Node | string | null | Node[])} children
  * @returns {HTMLElement}
  */
 function make(tag, attributes = {}, ...children) {
@@ -25,14 +25,14 @@ function draw(tag, attributes = {}, ...children) {
 /**
  * @param {Element} element
  * @param {Record<string, any>} attributes
- * @param {(Node | string | null)[]} children
+ * @param {(Node | string | null | Node[])[]} children
  */
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value !== null && value !== false) element.setAttribute(name, String(value));
   }
-  element.append(...children.filter((child) => child !== null));
+  element.append(...children.flat().filter((child) => child !== null));
   return element;
 }
 

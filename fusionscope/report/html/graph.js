@@ -47,12 +47,12 @@ function contents(picture, last) {
 
 /**
  * The operations up to `radius` edges away in any stage, the nearest first.
- * @param {Picture} picture @param {number[]} chosen @param {number} radius
+ * @param {Picture[]} pictures @param {number[]} chosen @param {number} radius
  */
-function neighbours(picture, chosen, radius) {
+function neighbours(pictures, chosen, radius) {
   /** @type {Map<number, Set<number>>} */
   const linked = new Map();
-  for (const stage of picture.stages) {
+  for (const stage of pictures.flatMap((picture) => picture.stages)) {
     for (let i = 0; i < stage.edges_added.length; i += 2) {
       const [a, b] = stage.edges_added.slice(i, i + 2);
       for (const [from, to] of [[a, b], [b, a]]) {
@@ -74,6 +74,32 @@ function stagesThatChanged(picture, nodes) {
   return [...picture.stages.keys()].filter((number) => changedBy(picture, number).some((node) => nodes.has(node)));
 }
 
+/**
+ * The steps of the slider: the stage that each picture shows, and which of them it changed. Passes of the same name
+ * act in one step.
+ * @typedef {{name: string, label: string, stages: number[], changed: boolean[]}} Step
+ * @param {Picture[]} pictures @param {Set<number>} nodes @returns {Step[]}
+ */
+function stepsOf(pictures, nodes) {
+  const left = pictures.map((picture) => stagesThatChanged(picture, nodes).filter((number) => number > 0));
+  const name = (/** @type {number} */ side, /** @type {number} */ place = 0) => pictures[side].stages[left[side][place]]?.pass;
+  const isLater = (/** @type {string} */ pass, /** @type {number} */ side) =>
+    left[side].some((_, place) => name(side, place) === pass);
+  const stages = pictures.map(() => 0);
+  const { pass, label } = pictures[0].stages[0];
+  const steps = [{ name: pass, label, stages: [...stages], changed: pictures.map(() => false) }];
+  while (left.some((own) => own.length)) {
+    const waiting = [...left.keys()].filter((side) => left[side].length);
+    const first = waiting.find((side) => waiting.every((other) => other === side || !isLater(name(side), other) || name(other) === name(side))) ?? waiting[0];
+    const acting = waiting.filter((side) => name(side) === name(first));
+    const { pass, label } = pictures[first].stages[left[first][0]];
+    for (const side of acting) stages[side] = /** @type {number} */ (left[side].shift());
+    const only = pictures.length > acting.length ? (first ? " (now)" : " (before)") : "";
+    steps.push({ name: pass + only, label, stages: [...stages], changed: pictures.map((_, side) => acting.includes(side)) });
+  }
+  return steps;
+}
+
 /** @param {Picture} picture @param {number} number */
 function changedBy(picture, number) {
   const { added, removed } = picture.stages[number];
@@ -83,12 +109,12 @@ function changedBy(picture, number) {
 
 /**
  * @param {Picture} picture @param {any} module @param {number[]} nodes @param {number[]} chosen
- * @param {number} stage @param {(node: number) => void} choose
+ * @param {number} stage @param {boolean} isMarked  what the stage changed @param {(node: number) => void} choose
  */
-function neighbourhood(picture, module, nodes, chosen, stage, choose) {
+function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) {
   const shown = new Set(nodes.slice(0, MOST));
   const { kernels, links, names } = contents(picture, stage);
-  const changed = new Set(stage ? changedBy(picture, stage) : []);
+  const changed = new Set(isMarked ? changedBy(picture, stage) : []);
   /** @type {Map<number, any[]>} */
   const boxes = new Map();
   for (const node of shown) {
@@ -156,6 +182,8 @@ function neighbourhood(picture, module, nodes, chosen, stage, choose) {
   const edges = [];
   /** @type {SVGElement[]} */
   const reasons = [];
+  /** @type {{x: number, y: number}[]} */
+  const placed = []; // where a reason is, which others would cover
   for (const [read, reader] of links) {
     if (!shown.has(read) || !shown.has(reader)) continue;
     for (const { box } of picture.spotsOf.get(reader) ?? []) {
@@ -174,8 +202,10 @@ function neighbourhood(picture, module, nodes, chosen, stage, choose) {
         class: isRefused ? "edge not-fused" : "edge", "stroke-width": wide.toFixed(1),
         d: `M${x1},${y1} C${x1},${y1 + bend} ${x2},${y2 - bend} ${x2},${y2}`,
       }, draw("title", {}, pair ? `${pair.producer.name} → ${pair.consumer.name}: ${pair.outcome}${pair.reason ? `, ${pair.reason}` : ""}` : "no pair before fusion")));
-      if (isRefused) {
-        reasons.push(draw("text", { class: "why", x: x1 + (x2 - x1) * 0.2, y: y1 + 18, "text-anchor": "middle" }, pair.reason ?? "unknown"));
+      const [x, y] = [x1 + (x2 - x1) * 0.2, y1 + 18];
+      if (isRefused && !placed.some((each) => Math.abs(each.x - x) < 80 && Math.abs(each.y - y) < 12)) {
+        placed.push({ x, y });
+        reasons.push(draw("text", { class: "why", x, y, "text-anchor": "middle" }, pair.reason ?? "unknown"));
       }
     }
   }

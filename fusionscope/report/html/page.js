@@ -11,13 +11,26 @@ async function readData() {
 /** @param {any} data */
 function showPage(data) {
   const state = readState();
-  const { modules } = data.explanation;
+  const { modules } = data.now.explanation;
   if (state.module >= modules.length) state.module = 0;
   const page = /** @type {HTMLElement} */ (document.getElementById("page"));
   const module = modules[state.module];
-  const picture = data.pictures[state.module] && readPicture(data.pictures[state.module], module);
+  const sides = [data.before, data.now].filter(Boolean).map((side) => {
+    const own = side.explanation.modules[state.module];
+    const picture = side.pictures[state.module];
+    return { module: own, picture: picture && readPicture(picture, own), box: make("div", {
+      class: "picture", tabindex: 0, role: "region",
+      "aria-label": `graph of the neighbourhood${data.before ? (side === data.now ? ", now" : ", before") : ""}`,
+    }) };
+  });
+  const now = sides[sides.length - 1];
+  const before = sides.length > 1 ? sides[0] : null;
+  const { picture } = now;
 
-  const table = pairTable(module.pairs, (number) => set({ pair: number, kernel: null, stage: null }));
+  /** @type {Map<string, string>} */
+  const outcomes = new Map(data.difference?.modules[state.module]?.outcomes
+    .map((/** @type {any} */ each) => [endsOf(each.after), outcomeAndReason(each.before)]));
+  const table = pairTable(module.pairs, (number) => set({ pair: number, kernel: null, stage: null }), outcomeBefore);
   const search = /** @type {HTMLInputElement} */ (make("input", {
     type: "search", placeholder: "outcome, reason, name, opcode, scope, file …", "aria-label": "filter pairs",
     oninput: () => set({ query: search.value }),
@@ -25,16 +38,17 @@ function showPage(data) {
   const flameBox = make("div");
   const measures = Object.keys(MEASURES).map((name) =>
     make("button", { "data-by": name, onclick: () => set({ by: name }) }, MEASURES[name].title));
-  const graphBox = make("div", { class: "picture", tabindex: 0, role: "region", "aria-label": "graph of the neighbourhood" });
   const passBox = make("div", { class: "passes" });
   const facts = make("div", { "aria-live": "polite" });
   const slider = /** @type {HTMLInputElement} */ (make("input", {
-    type: "range", min: 0, "aria-label": "pass", oninput: () => set({ stage: steps[Number(slider.value)] }),
+    type: "range", min: 0, "aria-label": "pass", oninput: () => set({ stage: Number(slider.value) }),
   }));
-  const radius = make("select", { "aria-label": "radius", onchange: (/** @type {any} */ event) => set({ radius: Number(event.target.value) }) },
+  const radius = make("select", { "aria-label": "radius", onchange: (/** @type {any} */ event) => set({ radius: Number(event.target.value), stage: null }) },
     ...[1, 2, 3, 4].map((each) => make("option", { value: each, selected: each === state.radius }, `radius ${each}`)));
-  /** @type {number[]} */
-  let steps = [];
+  /** The outcome of a pair in the other dump, if it is another. @param {any} pair */
+  function outcomeBefore(pair) {
+    return outcomes.get(endsOf(pair)) ?? null;
+  }
 
   /** @param {Partial<State>} change */
   function set(change) {
@@ -73,27 +87,33 @@ function showPage(data) {
 
   function showGraph() {
     facts.replaceChildren(...describe());
-    if (!picture) return graphBox.replaceChildren(make("p", {}, "no stage of this module can be followed"));
+    if (!picture) return now.box.replaceChildren(make("p", {}, "no stage of this module can be followed"));
     const chosen = chosenNodes();
-    const nodes = neighbours(picture, chosen, state.radius);
-    const all = stagesThatChanged(picture, new Set(nodes));
-    steps = all.length ? all : [picture.stages.length - 1];
-    const stage = state.stage !== null && state.stage < picture.stages.length ? state.stage : picture.stages.length - 1;
-    const step = Math.max(0, steps.findLastIndex((each) => each <= stage));
+    const pictures = sides.map((side) => side.picture);
+    const nodes = neighbours(pictures, chosen, state.radius);
+    const steps = stepsOf(pictures, new Set(nodes));
+    const place = Math.min(state.stage ?? steps.length, steps.length - 1);
     slider.max = String(steps.length - 1);
-    slider.value = String(step);
-    const folded = picture.stages.length + picture.quiet - steps.length;
-    passBox.replaceChildren(...steps.map((number, place) => make("button", {
-      "aria-pressed": place === step, title: picture.stages[number].label, onclick: () => set({ stage: number }),
-    }, shorten(picture.stages[number].pass, 36))),
-    make("span", { class: "quiet" }, folded ? `${count(folded)} other stages changed nothing here` : ""));
-    const { svg, left } = neighbourhood(picture, module, nodes, chosen, steps[step], (node) => {
-      const number = module.pairs.findIndex((/** @type {any} */ _, /** @type {number} */ each) =>
-        picture.pairs[2 * each] === node || picture.pairs[2 * each + 1] === node);
-      if (number >= 0) set({ pair: number, kernel: null });
+    slider.value = String(place);
+    const quiet = sides.map((side, number) =>
+      side.picture.stages.length + side.picture.quiet - new Set(steps.map((step) => step.stages[number])).size);
+    passBox.replaceChildren(...steps.map((step, number) => make("button", {
+      "aria-pressed": number === place, title: step.label, onclick: () => set({ stage: number }),
+    }, shorten(step.name, 44))),
+    make("span", { class: "quiet" }, quiet.some(Boolean) ? `${quiet.map(count).join(" and ")} other stages changed nothing here` : ""));
+    sides.forEach((side, number) => {
+      const { svg, left } = neighbourhood(side.picture, side.module, nodes, chosen, steps[place].stages[number], steps[place].changed[number], (node) => {
+        const pair = module.pairs.findIndex((/** @type {any} */ _, /** @type {number} */ each) =>
+          picture.pairs[2 * each] === node || picture.pairs[2 * each + 1] === node);
+        if (pair >= 0) set({ pair, kernel: null, stage: null });
+      });
+      side.box.replaceChildren(chosen.length ? svg : make("p", { class: "quiet" }, "not drawn: the graph has no such operation"));
+      if (left) side.box.append(make("p", { class: "quiet" }, `${count(left)} operations further away are not drawn`));
     });
-    graphBox.replaceChildren(chosen.length ? svg : make("p", { class: "quiet" }, "not drawn: the graph has no such operation"));
-    if (left) graphBox.append(make("p", { class: "quiet" }, `${count(left)} operations further away are not drawn`));
+    if (before) {
+      before.box.onscroll = () => now.box.scrollTo(before.box.scrollLeft, before.box.scrollTop);
+      now.box.onscroll = () => before.box.scrollTo(now.box.scrollLeft, now.box.scrollTop);
+    }
   }
 
   /** @returns {HTMLElement[]} */
@@ -110,13 +130,17 @@ function showPage(data) {
     const pair = module.pairs[state.pair];
     const numbers = Object.entries(pair.numbers).map(([name, value]) => `${name} ${value}`).join(", ");
     return [make("h2", {}, shorten(`${pair.producer.name} → ${pair.consumer.name}`, 120)), make("dl", {},
-      ...line("outcome", pair.outcome), ...line("kernel", pair.kernel), ...line("since", pair.stage),
+      ...line("before", outcomeBefore(pair)), ...line("outcome", pair.outcome), ...line("kernel", pair.kernel), ...line("since", pair.stage),
       ...line("reason", pair.reason && `${pair.reason}: ${module.summary.reasons[pair.reason]?.title ?? ""}`),
       ...line("the compiler", pair.message), ...line("numbers", numbers), ...line("evidence", pair.evidence),
       ...line("bytes", size(pair.bytes_saved)), ...line("producer", pair.producer.shape),
       ...line("scope", pair.producer.op_name), ...line("source", pair.source.producer))];
   }
 
+  const choosePair = (/** @type {{producer: any, consumer: any}} */ { producer, consumer }) => {
+    const number = module.pairs.findIndex((/** @type {any} */ pair) => pair.producer.name === producer && pair.consumer.name === consumer);
+    if (number >= 0) set({ pair: number, kernel: null, stage: null });
+  };
   /** @type {Map<string, number[]>} */
   const pairsAt = new Map();
   module.pairs.forEach((/** @type {any} */ pair, /** @type {number} */ number) => {
@@ -134,22 +158,24 @@ function showPage(data) {
 
   page.replaceChildren(
     make("div", { class: "bar" }, make("h1", {}, module.name), modules.length > 1 ? switcher : null),
-    make("div", { class: "quiet" }, [module.device, module.rules?.version, data.explanation.path].filter(Boolean).join(" · ")),
+    make("div", { class: "quiet" }, [module.device, module.rules?.version, ...(before ? [data.before.explanation.path, "→"] : []), data.now.explanation.path].filter(Boolean).join(" · ")),
     ...module.notes.map((/** @type {string} */ note) => make("div", { class: "quiet" }, note)),
-    tiles(module),
+    tiles(module, before && before.module),
+    data.difference ? changes(data.difference, data.difference.modules[state.module],
+      (pair) => choosePair({ producer: pair.producer.name, consumer: pair.consumer.name })) : "",
     make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
       make("div", { class: "bar" }, make("span", { class: "quiet" }, "heaviest kernels"), ...kernels.map((each) =>
         make("button", { onclick: () => set({ kernel: each.name, pair: null, stage: null }) }, shorten(each.name, 40))))),
-    suggestions(module, ({ producer, consumer }) => {
-      const number = module.pairs.findIndex((/** @type {any} */ pair) => pair.producer.name === producer && pair.consumer.name === consumer);
-      if (number >= 0) set({ pair: number, kernel: null, stage: null });
-    }),
+    suggestions(module, choosePair),
     make("section", { class: "card", "aria-labelledby": "pairs" }, make("h2", { id: "pairs" }, "Pairs"),
       make("div", { class: "bar" }, search, table.found), table.element),
     make("section", { class: "card", "aria-labelledby": "graph" }, make("h2", { id: "graph" }, "How it was fused"),
       make("div", { class: "bar" }, radius, slider), passBox,
-      make("div", { class: "split" }, graphBox, facts)),
+      before
+        ? [make("div", { class: "sides" }, ...sides.map((side, number) =>
+          make("div", {}, make("h3", {}, number ? "now" : "before"), side.box))), facts]
+        : make("div", { class: "split" }, now.box, facts)),
     sourceLines(data.sources, pairsAt, (place) => { search.value = place; set({ query: place }); }) ?? "",
     memoryOverTime(module.memory) ?? "",
     rulePages(data.rules));

@@ -12,19 +12,19 @@ from pathlib import Path
 import msgspec
 
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.difference import Difference
 from fusionscope.explain.fusion_graph import FusionGraph, GraphStage, ends_of
-from fusionscope.explain.module_history import ModuleHistory
-from fusionscope.explain.report_facts import ReportFacts, SourceLines
+from fusionscope.explain.report_facts import DifferenceFacts, ReportFacts, SourceLines
 from fusionscope.explain.result import Explanation, ModuleFacts, Operation
 from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
-from fusionscope.report.layout import Box, Spot, lay_out
+from fusionscope.report.layout import Box, Layout, Spot, lay_out
 from fusionscope.rules.catalogue import RulePage
 from fusionscope.system.files import read_text
 
 _NO_TEMPLATES = "the page needs jinja2: pip install 'fusionscope[report]'"
 _SCRIPTS = (
-    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "panels.js", "page.js",
+    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "panels.js", "changes.js", "page.js",
 )  # fmt: skip
 
 
@@ -42,8 +42,7 @@ class Picture:
     notes: tuple[str, ...]
 
 
-def _picture(module: ModuleFacts, graph: FusionGraph) -> Picture:
-    layout = lay_out(graph)
+def _picture(module: ModuleFacts, graph: FusionGraph, layout: Layout) -> Picture:
     return Picture(
         nodes=graph.nodes,
         stages=graph.stages,
@@ -57,18 +56,63 @@ def _picture(module: ModuleFacts, graph: FusionGraph) -> Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class _Side:
+    explanation: Explanation
+    pictures: Sequence[Picture | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Data:
     """What ``documents.report.Document`` shows."""
 
-    explanation: Explanation
-    histories: Sequence[ModuleHistory | None]
+    now: _Side
+    before: _Side | None
+    difference: Difference | None
     rules: Sequence[RulePage]
-    pictures: Sequence[Picture | None]
     sources: Sequence[SourceLines]
 
 
-def to_html(facts: ReportFacts) -> str:
-    """Return the page. Raises ``UnusableInput`` if jinja2 is not installed."""
+def report_page(facts: ReportFacts) -> str:
+    """Return the page about one dump. Raises ``UnusableInput`` if jinja2 is not installed."""
+    layouts = [None if graph is None else lay_out(graph) for graph in facts.graphs]
+    data = _Data(
+        now=_side(facts, layouts),
+        before=None,
+        difference=None,
+        rules=facts.rules,
+        sources=facts.sources,
+    )
+    return _render(data, facts.explanation.modules[0].name)
+
+
+def difference_page(facts: DifferenceFacts) -> str:
+    """Return the page about two dumps. Raises ``UnusableInput`` if jinja2 is not installed."""
+    layouts = [
+        None if now is None or before is None else lay_out(now, before)
+        for now, before in zip(facts.after.graphs, facts.before.graphs, strict=True)
+    ]
+    rules = {page.id: page for page in (*facts.after.rules, *facts.before.rules)}
+    data = _Data(
+        now=_side(facts.after, layouts),
+        before=_side(facts.before, layouts),
+        difference=facts.difference,
+        rules=tuple(rules.values()),
+        sources=facts.after.sources,
+    )
+    return _render(data, f"{facts.after.explanation.modules[0].name}, before and after")
+
+
+def _side(facts: ReportFacts, layouts: Sequence[Layout | None]) -> _Side:
+    pictures = [
+        None if graph is None or layout is None else _picture(module, graph, layout)
+        for module, graph, layout in zip(
+            facts.explanation.modules, facts.graphs, layouts, strict=True
+        )
+    ]
+    return _Side(facts.explanation, pictures)
+
+
+def _render(data: _Data, title: str) -> str:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
@@ -81,17 +125,11 @@ def to_html(facts: ReportFacts) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    modules = facts.explanation.modules
-    pictures = [
-        None if graph is None else _picture(module, graph)
-        for module, graph in zip(modules, facts.graphs, strict=True)
-    ]
-    data = _Data(facts.explanation, facts.histories, facts.rules, pictures, facts.sources)
     document = form_of(Document, data)
     packed = gzip.compress(msgspec.json.encode(document), 9, mtime=0)
     script, style = "".join(map(_asset, _SCRIPTS)), _asset("page.css")
     return environment.get_template("page.html").render(
-        explanation=facts.explanation,
+        title=title,
         data=base64.b64encode(packed).decode("ascii"),
         script=script,
         style=style,

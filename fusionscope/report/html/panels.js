@@ -1,8 +1,9 @@
 // The parts of the page that only show: tiles, suggestions, rules, memory, source.
 
-/** @param {any} module */
-function tiles(module) {
+/** @param {any} module @param {any} other  the same in the dump before, or null */
+function tiles(module, other) {
   const { summary, memory } = module;
+  if (other) return bothTiles(module, other);
   const [time, before] = [summary.time?.microseconds ?? null, summary.time_before?.microseconds ?? null];
   const tile = (/** @type {string} */ title, /** @type {string} */ value, /** @type {string} */ more) =>
     make("div", { class: "tile" }, make("span", { class: "quiet" }, title), make("b", {}, value), make("span", { class: "quiet" }, more));
@@ -12,6 +13,28 @@ function tiles(module) {
     tile("bytes moved", size(summary.bytes_moved), `unfused ${size(summary.bytes_before)}`),
     memory?.peak_bytes ? tile("peak of memory", size(memory.peak_bytes), `at ${shorten(memory.peak_instruction ?? "", 40)}`) : null,
     tile("pairs not fused", count(summary.outcomes["not-fused"] ?? 0), `${count(module.pairs.length)} pairs`));
+}
+
+/** @param {number} value */
+function percent(value) {
+  return value < 10 ? value.toPrecision(2) : String(Math.round(value));
+}
+
+/** @param {any} now @param {any} before */
+function bothTiles(now, before) {
+  const tile = (/** @type {string} */ title, /** @type {(module: any) => number | null | undefined} */ of, /** @type {(value: number) => string} */ words) => {
+    const [was, is] = [of(before), of(now)];
+    if (was === null || was === undefined || is === null || is === undefined) return null;
+    const change = was === is ? "the same" : was ? `${is > was ? "+" : "−"}${percent(Math.abs(100 * (is / was - 1)))} %` : "";
+    return make("div", { class: "tile" }, make("span", { class: "quiet" }, title), make("b", {}, `${words(was)} → ${words(is)}`),
+      make("span", { class: "quiet" }, change));
+  };
+  return make("div", { class: "tiles" },
+    tile("estimated time", ({ summary }) => summary.time?.microseconds, duration),
+    tile("launches", ({ summary }) => summary.launches, count),
+    tile("bytes moved", ({ summary }) => summary.bytes_moved, size),
+    tile("peak of memory", ({ memory }) => memory?.peak_bytes, size),
+    tile("pairs not fused", ({ summary }) => summary.outcomes["not-fused"] ?? 0, count));
 }
 
 /** @param {any} figures */

@@ -3,7 +3,8 @@
 const ROW = 28;
 
 const COLUMNS = [
-  { title: "outcome", text: (/** @type {any} */ pair) => pair.outcome },
+  { title: "outcome", text: (/** @type {any} */ pair, /** @type {string | null} */ before = null) =>
+    before ? `${before.split(",")[0]} → ${pair.outcome}` : pair.outcome },
   { title: "producer", text: (/** @type {any} */ pair) => pair.producer.name },
   { title: "consumer", text: (/** @type {any} */ pair) => pair.consumer.name },
   { title: "reason", text: (/** @type {any} */ pair) => pair.reason ?? "" },
@@ -11,19 +12,20 @@ const COLUMNS = [
   { title: "source", text: (/** @type {any} */ pair) => pair.source.producer ?? "" },
 ];
 
-/** @param {any} pair */
-function searchable(pair) {
+/** @param {any} pair @param {string | null} before */
+function searchable(pair, before) {
   const ends = [pair.producer, pair.consumer].flatMap((end) => [end.name, end.opcode, end.op_name]);
-  const rest = [pair.outcome, pair.reason, pair.kernel, pair.source.producer, pair.source.consumer];
+  const rest = [pair.outcome, pair.reason, pair.kernel, pair.source.producer, pair.source.consumer, before && `changed ${before}`];
   return [...ends, ...rest].join(" ").toLowerCase();
 }
 
 /**
  * @param {any[]} pairs
  * @param {(number: number) => void} choose
+ * @param {(pair: any) => string | null} outcomeBefore  in another dump, if it is another
  */
-function pairTable(pairs, choose) {
-  const texts = pairs.map(searchable);
+function pairTable(pairs, choose, outcomeBefore) {
+  const texts = pairs.map((pair) => searchable(pair, outcomeBefore(pair)));
   /** @type {number[]} */
   let rows = [];
   let [column, descending] = [0, true]; // what was not fused, the most bytes first
@@ -34,7 +36,7 @@ function pairTable(pairs, choose) {
     make("div", { role: "columnheader" }, make("button", { onclick: () => sort(place) }, each.title)));
   const head = make("div", { class: "row head", role: "row" }, ...titles);
   const grid = make("div", {
-    class: "grid", role: "grid", tabindex: 0, "aria-label": "pairs", onscroll: () => show(),
+    class: pairs.some(outcomeBefore) ? "grid both" : "grid", role: "grid", tabindex: 0, "aria-label": "pairs", onscroll: () => show(),
     onkeydown: (/** @type {KeyboardEvent} */ event) => move(event),
   }, head, body);
   const found = make("span", { class: "quiet", role: "status" });
@@ -74,7 +76,7 @@ function pairTable(pairs, choose) {
         class: "row", role: "row", "aria-rowindex": first + place + 2, "data-pair": number,
         "aria-selected": number === chosen, onclick: () => choose(number),
       }, ...COLUMNS.map((each) => {
-        const text = each.number ? size(each.number(pair)) : each.text(pair);
+        const text = each.number ? size(each.number(pair)) : each.text(pair, outcomeBefore(pair));
         const kind = each.number ? "number" : pair.outcome === "not-fused" && each.title === "outcome" ? "refused" : "";
         return make("span", { role: "gridcell", class: kind, title: text }, shorten(text, 120));
       }));
