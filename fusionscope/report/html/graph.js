@@ -1,48 +1,97 @@
 // The operations around a chosen one, in any stage: every operation keeps its place.
 
 const [WIDE, HIGH, GAP, LAYER] = [168, 34, 14, 40];
-const MOST = 240; // operations that are drawn
+const MOST = 240; // operations that are drawn; one counts for each kernel that computes it
 
-/** A module's picture, indexed. @typedef {ReturnType<typeof readPicture>} Picture */
+/**
+ * A module's picture, indexed by operation: what happens to it and to the edges from it, in the order of stages.
+ * @typedef {object} Picture
+ * @property {any[]} nodes @property {any[]} stages @property {number} quiet @property {any[]} boxes
+ * @property {number[]} pairs @property {number[]} kernels
+ * @property {Map<string, number>} pairOf  by the numbers of both ends
+ * @property {Map<number, any[]>} spotsOf
+ * @property {Map<number, {stage: number, kernel: number, isWritten: boolean | null}[]>} placesOf  null: it leaves the kernel
+ * @property {Map<number, {stage: number, reader: number, isThere: boolean}[]>} edgesOf
+ * @property {Map<number, {stage: number, name: string}[]>} namesOf  by kernel
+ * @property {Map<number, Set<number>>} linked  in any stage
+ */
 
-/** @param {any} picture @param {any} module */
-function readPicture(picture, module) {
-  /** @type {Map<string, number>} */
-  const pairOf = new Map();
-  for (let number = 0; number < module.pairs.length; number++) {
-    const [read, reader] = picture.pairs.slice(2 * number, 2 * number + 2);
-    if (read >= 0 && !pairOf.has(`${read},${reader}`)) pairOf.set(`${read},${reader}`, number);
-  }
-  /** @type {Map<number, any[]>} */
-  const spots = new Map();
-  for (const spot of picture.spots) {
-    if (!spots.has(spot.node)) spots.set(spot.node, []);
-    spots.get(spot.node)?.push(spot);
-  }
-  return { ...picture, pairOf, spotsOf: spots };
+/** @template Key, Value @param {Map<Key, Value[]>} map @param {Key} key @param {Value} value */
+function push(map, key, value) {
+  const own = map.get(key);
+  if (own) own.push(value);
+  else map.set(key, [value]);
 }
 
-/** What one stage has. @param {Picture} picture @param {number} last */
-function contents(picture, last) {
-  /** @type {Map<number, Map<number, boolean>>} */
-  const kernels = new Map(); // by operation, with whether the kernel writes it
-  /** @type {Set<string>} */
-  const edges = new Set();
-  /** @type {Map<number, string>} */
-  const names = new Map();
-  for (const stage of picture.stages.slice(0, last + 1)) {
-    for (let i = 0; i < stage.removed.length; i += 3) kernels.get(stage.removed[i])?.delete(stage.removed[i + 1]);
-    for (let i = 0; i < stage.added.length; i += 3) {
-      const [node, kernel, written] = stage.added.slice(i, i + 3);
-      if (!kernels.has(node)) kernels.set(node, new Map());
-      kernels.get(node)?.set(kernel, written === 1);
-    }
-    for (let i = 0; i < stage.edges_removed.length; i += 2) edges.delete(`${stage.edges_removed[i]},${stage.edges_removed[i + 1]}`);
-    for (let i = 0; i < stage.edges_added.length; i += 2) edges.add(`${stage.edges_added[i]},${stage.edges_added[i + 1]}`);
-    for (const each of stage.names) names.set(each.kernel, each.name);
+/** @param {any} picture @param {any} module @returns {Picture} */
+function readPicture(picture, module) {
+  /** @type {Picture["pairOf"]} */
+  const pairOf = new Map();
+  for (let number = 0; number < module.pairs.length; number++) {
+    const [read, reader] = [picture.pairs[2 * number], picture.pairs[2 * number + 1]];
+    if (read >= 0 && !pairOf.has(`${read},${reader}`)) pairOf.set(`${read},${reader}`, number);
   }
-  const links = [...edges].map((edge) => edge.split(",").map(Number));
-  return { kernels, links, names };
+  /** @type {Picture["spotsOf"]} */
+  const spotsOf = new Map();
+  for (const spot of picture.spots) push(spotsOf, spot.node, spot);
+  /** @type {Picture["placesOf"]} */
+  const placesOf = new Map();
+  /** @type {Picture["edgesOf"]} */
+  const edgesOf = new Map();
+  /** @type {Picture["namesOf"]} */
+  const namesOf = new Map();
+  /** @type {Picture["linked"]} */
+  const linked = new Map();
+  picture.stages.forEach((/** @type {any} */ { removed, added, edges_removed: lost, edges_added: gained, names }, /** @type {number} */ stage) => {
+    for (let i = 0; i < removed.length; i += 3) push(placesOf, removed[i], { stage, kernel: removed[i + 1], isWritten: null });
+    for (let i = 0; i < added.length; i += 3) push(placesOf, added[i], { stage, kernel: added[i + 1], isWritten: added[i + 2] === 1 });
+    for (let i = 0; i < lost.length; i += 2) push(edgesOf, lost[i], { stage, reader: lost[i + 1], isThere: false });
+    for (let i = 0; i < gained.length; i += 2) {
+      const [read, reader] = [gained[i], gained[i + 1]];
+      push(edgesOf, read, { stage, reader, isThere: true });
+      for (const [from, to] of [[read, reader], [reader, read]]) {
+        if (!linked.has(from)) linked.set(from, new Set());
+        linked.get(from)?.add(to);
+      }
+    }
+    for (const each of names) push(namesOf, each.kernel, { stage, name: each.name });
+  });
+  return { ...picture, pairOf, spotsOf, placesOf, edgesOf, namesOf, linked };
+}
+
+/**
+ * What one stage has of some operations: their kernels, each with whether it writes the operation, and the edges between.
+ * @param {Picture} picture @param {number} last @param {Iterable<number>} nodes
+ */
+function contents(picture, last, nodes) {
+  const shown = new Set(nodes);
+  /** @type {Map<number, Map<number, boolean>>} */
+  const kernels = new Map();
+  /** @type {[number, number][]} */
+  const links = [];
+  for (const node of shown) {
+    const own = new Map();
+    for (const { stage, kernel, isWritten } of picture.placesOf.get(node) ?? []) {
+      if (stage > last) break;
+      if (isWritten === null) own.delete(kernel);
+      else own.set(kernel, isWritten);
+    }
+    kernels.set(node, own);
+    /** @type {Set<number>} */
+    const readers = new Set();
+    for (const { stage, reader, isThere } of picture.edgesOf.get(node) ?? []) {
+      if (stage > last) break;
+      if (!isThere) readers.delete(reader);
+      else if (shown.has(reader)) readers.add(reader);
+    }
+    for (const reader of readers) links.push([node, reader]);
+  }
+  return { kernels, links };
+}
+
+/** The name of a kernel in a stage. @param {Picture} picture @param {number} kernel @param {number} last */
+function kernelName(picture, kernel, last) {
+  return picture.namesOf.get(kernel)?.findLast((each) => each.stage <= last)?.name ?? "";
 }
 
 /**
@@ -50,28 +99,19 @@ function contents(picture, last) {
  * @param {Picture[]} pictures @param {number[]} chosen @param {number} radius
  */
 function neighbours(pictures, chosen, radius) {
-  /** @type {Map<number, Set<number>>} */
-  const linked = new Map();
-  for (const stage of pictures.flatMap((picture) => picture.stages)) {
-    for (let i = 0; i < stage.edges_added.length; i += 2) {
-      const [a, b] = stage.edges_added.slice(i, i + 2);
-      for (const [from, to] of [[a, b], [b, a]]) {
-        if (!linked.has(from)) linked.set(from, new Set());
-        linked.get(from)?.add(to);
-      }
-    }
-  }
   const found = new Set(chosen);
   let edge = [...found];
   for (let step = 0; step < radius; step++) {
-    edge = edge.flatMap((node) => [...(linked.get(node) ?? [])].filter((next) => !found.has(next) && found.add(next)));
+    edge = edge.flatMap((node) => pictures.flatMap(({ linked }) =>
+      [...(linked.get(node) ?? [])].filter((next) => !found.has(next) && found.add(next))));
   }
   return [...found];
 }
 
 /** The numbers of the stages that changed one of `nodes`. @param {Picture} picture @param {Set<number>} nodes */
 function stagesThatChanged(picture, nodes) {
-  return [...picture.stages.keys()].filter((number) => changedBy(picture, number).some((node) => nodes.has(node)));
+  const found = new Set([...nodes].flatMap((node) => (picture.placesOf.get(node) ?? []).map((each) => each.stage)));
+  return [...found].sort((a, b) => a - b);
 }
 
 /**
@@ -100,11 +140,56 @@ function stepsOf(pictures, nodes) {
   return steps;
 }
 
-/** @param {Picture} picture @param {number} number */
-function changedBy(picture, number) {
-  const { added, removed } = picture.stages[number];
-  const starts = (/** @type {number[]} */ flat) => flat.filter((_, place) => place % 3 === 0);
-  return [...starts(added), ...starts(removed)];
+/**
+ * Where operations are drawn, by operation and box: layers below each other, the boxes of a layer side by side.
+ * @param {Picture} picture @param {Set<number>} shown
+ */
+function positions(picture, shown) {
+  /** @type {Map<number, Map<number, any[]>>} */
+  const boxes = new Map(); // rows of spots, by box
+  for (const node of shown) {
+    for (const spot of picture.spotsOf.get(node) ?? []) {
+      let rows = boxes.get(spot.box);
+      if (!rows) boxes.set(spot.box, rows = new Map());
+      push(rows, spot.row, spot);
+    }
+  }
+  /** @type {Map<number, {order: number, columns: number, rows: any[][]}[]>} */
+  const layers = new Map();
+  for (const [box, own] of boxes) {
+    const rows = [...own].sort(([a], [b]) => a - b).map(([, spots]) => spots.sort((a, b) => a.column - b.column));
+    const { layer, order } = picture.boxes[box];
+    push(layers, layer, { order, columns: Math.max(...rows.map((row) => row.length)), rows });
+  }
+  const widthOf = (/** @type {{columns: number}[]} */ row) => row.reduce((sum, { columns }) => sum + columns * (WIDE + GAP) + 2 * GAP, GAP);
+  const widest = Math.max(0, ...[...layers.values()].map(widthOf));
+  /** @type {Map<string, {x: number, y: number}>} */
+  const at = new Map();
+  let top = LAYER / 2;
+  for (const [, row] of [...layers].sort(([a], [b]) => a - b)) {
+    let left = GAP + (widest - widthOf(row)) / 2;
+    for (const { columns, rows } of row.sort((a, b) => a.order - b.order)) {
+      rows.forEach((spots, number) => spots.forEach((spot, column) => at.set(`${spot.node},${spot.box}`, {
+        x: left + (column + (columns - spots.length) / 2) * (WIDE + GAP), y: top + number * (HIGH + GAP + 8),
+      })));
+      left += columns * (WIDE + GAP) + 2 * GAP;
+    }
+    top += Math.max(...row.map(({ rows }) => rows.length)) * (HIGH + GAP + 8) + LAYER;
+  }
+  return { at, widest, top };
+}
+
+/** The nearest of `nodes` that fit, and the first `least` anyway. @param {Picture} picture @param {number[]} nodes @param {number} least */
+function nearest(picture, nodes, least) {
+  const shown = new Set(nodes.slice(0, least));
+  let drawn = 0;
+  for (const node of nodes) {
+    const copies = picture.spotsOf.get(node)?.length ?? 0;
+    if (drawn + copies > MOST) continue;
+    drawn += copies;
+    shown.add(node);
+  }
+  return shown;
 }
 
 /**
@@ -112,49 +197,10 @@ function changedBy(picture, number) {
  * @param {number} stage @param {boolean} isMarked  what the stage changed @param {(node: number) => void} choose
  */
 function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) {
-  const shown = new Set(nodes.slice(0, MOST));
-  const { kernels, links, names } = contents(picture, stage);
-  const changed = new Set(isMarked ? changedBy(picture, stage) : []);
-  /** @type {Map<number, any[]>} */
-  const boxes = new Map();
-  for (const node of shown) {
-    for (const spot of picture.spotsOf.get(node) ?? []) {
-      if (!boxes.has(spot.box)) boxes.set(spot.box, []);
-      boxes.get(spot.box)?.push(spot);
-    }
-  }
-  /** @type {Map<string, {x: number, y: number}>} */
-  const at = new Map(); // by operation and box
-  const layers = [...new Set([...boxes.keys()].map((box) => picture.boxes[box].layer))].sort((a, b) => a - b);
-  const columnsOf = (/** @type {number} */ box) => {
-    const rows = (boxes.get(box) ?? []).map((spot) => spot.row);
-    return Math.max(...rows.map((row) => rows.filter((each) => each === row).length));
-  };
-  const width = (/** @type {number} */ layer) => [...boxes.keys()].filter((box) => picture.boxes[box].layer === layer)
-    .reduce((sum, box) => sum + columnsOf(box) * (WIDE + GAP) + 2 * GAP, GAP);
-  const widest = Math.max(0, ...layers.map((layer) => width(layer)));
-  let top = LAYER / 2;
-  for (const layer of layers) {
-    let [left, deepest] = [GAP + (widest - width(layer)) / 2, 0];
-    const row = [...boxes.keys()].filter((box) => picture.boxes[box].layer === layer)
-      .sort((a, b) => picture.boxes[a].order - picture.boxes[b].order);
-    for (const box of row) {
-      const spots = boxes.get(box) ?? [];
-      const rows = [...new Set(spots.map((spot) => spot.row))].sort((a, b) => a - b);
-      let columns = 0;
-      rows.forEach((number, place) => {
-        const own = spots.filter((spot) => spot.row === number).sort((a, b) => a.column - b.column);
-        const indent = (columnsOf(box) - own.length) / 2;
-        own.forEach((spot, column) => at.set(`${spot.node},${box}`, {
-          x: left + (column + indent) * (WIDE + GAP), y: top + place * (HIGH + GAP + 8),
-        }));
-        columns = Math.max(columns, own.length);
-      });
-      left += columns * (WIDE + GAP) + 2 * GAP;
-      deepest = Math.max(deepest, rows.length * (HIGH + GAP + 8));
-    }
-    top += deepest + LAYER;
-  }
+  const shown = nearest(picture, nodes, chosen.length);
+  const { kernels, links } = contents(picture, stage, shown);
+  const isChanged = (/** @type {number} */ node) => isMarked && (picture.placesOf.get(node) ?? []).some((each) => each.stage === stage);
+  const { at, widest, top } = positions(picture, shown);
   /** The kernel of this stage that an operation is in, at its place in a box. @param {number} node @param {number} box */
   const kernelAt = (node, box) => {
     const own = [...(kernels.get(node)?.keys() ?? [])];
@@ -168,7 +214,7 @@ function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) 
     const kernel = kernelAt(node, box);
     if (kernel === null) continue;
     const group = `${kernel},${box}`;
-    if (!groups.has(group)) groups.set(group, { name: names.get(kernel) ?? "", places: [] });
+    if (!groups.has(group)) groups.set(group, { name: kernelName(picture, kernel, stage), places: [] });
     groups.get(group)?.places.push(place);
   }
   const frames = [...groups.values()].filter((group) => group.places.length > 1).map(({ name, places }) => {
@@ -185,7 +231,6 @@ function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) 
   /** @type {{x: number, y: number}[]} */
   const placed = []; // where a reason is, which others would cover
   for (const [read, reader] of links) {
-    if (!shown.has(read) || !shown.has(reader)) continue;
     for (const { box } of picture.spotsOf.get(reader) ?? []) {
       const to = at.get(`${reader},${box}`);
       const sources = picture.spotsOf.get(read) ?? [];
@@ -212,7 +257,7 @@ function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) 
   const operations = [...at].map(([key, { x, y }]) => {
     const node = Number(key.split(",")[0]);
     const each = picture.nodes[node];
-    const kinds = ["operation", changed.has(node) ? "changed" : "", chosen.includes(node) ? "chosen" : ""].join(" ");
+    const kinds = ["operation", isChanged(node) ? "changed" : "", chosen.includes(node) ? "chosen" : ""].join(" ");
     const own = () => choose(node);
     const isThere = Boolean(kernels.get(node)?.size);
     return draw("g", {
@@ -226,5 +271,6 @@ function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) 
   });
   const svg = draw("svg", { width: widest, height: top, role: "group", "aria-label": "operations, producers above consumers" },
     ...frames, ...edges, ...operations, ...reasons);
-  return { svg, left: nodes.length - shown.size };
+  const center = [...at].find(([key]) => chosen.includes(Number(key.split(",")[0])))?.[1] ?? { x: 0, y: 0 };
+  return { svg, center, left: nodes.length - shown.size };
 }

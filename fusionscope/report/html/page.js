@@ -71,7 +71,7 @@ function showPage(data) {
     }
     if ("pair" in change || "kernel" in change || "radius" in change || "stage" in change) {
       table.select(state.pair);
-      showGraph();
+      showGraph(!("pair" in change || "kernel" in change || "radius" in change));
     }
   }
 
@@ -81,11 +81,12 @@ function showPage(data) {
     }
     const kernel = module.kernels.findIndex((/** @type {any} */ each) => each.name === state.kernel);
     const number = kernel < 0 ? -1 : picture.kernels[kernel];
-    const final = contents(picture, picture.stages.length - 1);
+    const final = contents(picture, picture.stages.length - 1, picture.placesOf.keys());
     return [...final.kernels].filter(([, own]) => own.has(number)).map(([node]) => node);
   }
 
-  function showGraph() {
+  /** @param {boolean} isStep  of the slider: what one looks at stays where it is */
+  function showGraph(isStep) {
     facts.replaceChildren(...describe());
     if (!picture) return now.box.replaceChildren(make("p", {}, "no stage of this module can be followed"));
     const chosen = chosenNodes();
@@ -102,12 +103,13 @@ function showPage(data) {
     }, shorten(step.name, 44))),
     make("span", { class: "quiet" }, quiet.some(Boolean) ? `${quiet.map(count).join(" and ")} other stages changed nothing here` : ""));
     sides.forEach((side, number) => {
-      const { svg, left } = neighbourhood(side.picture, side.module, nodes, chosen, steps[place].stages[number], steps[place].changed[number], (node) => {
+      const { svg, center, left } = neighbourhood(side.picture, side.module, nodes, chosen, steps[place].stages[number], steps[place].changed[number], (node) => {
         const pair = module.pairs.findIndex((/** @type {any} */ _, /** @type {number} */ each) =>
           picture.pairs[2 * each] === node || picture.pairs[2 * each + 1] === node);
         if (pair >= 0) set({ pair, kernel: null, stage: null });
       });
       side.box.replaceChildren(chosen.length ? svg : make("p", { class: "quiet" }, "not drawn: the graph has no such operation"));
+      if (!isStep) side.box.scrollTo(center.x + WIDE / 2 - side.box.clientWidth / 2, center.y - side.box.clientHeight / 3);
       if (left) side.box.append(make("p", { class: "quiet" }, `${count(left)} operations further away are not drawn`));
     });
     if (before) {

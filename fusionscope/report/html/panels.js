@@ -66,7 +66,7 @@ function memoryOverTime(memory) {
     `H${(place * step).toFixed(1)} V${(high - (bytes / most) * high).toFixed(1)}`).join(" ");
   const words = `${size(memory.peak_bytes)} alive at ${memory.peak_instruction}`;
   const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, width: "100%", height: high, preserveAspectRatio: "none", role: "img", "aria-label": words },
-    draw("path", { class: "operation", d: `M0,${high} ${points} H${wide} V${high} Z` }));
+    draw("path", { class: "area", d: `M0,${high} ${points} H${wide} V${high} Z` }));
   const rows = memory.at_peak.slice(0, 8).map((/** @type {any} */ each) =>
     [make("dt", {}, size(each.bytes)), make("dd", {}, `${each.name}, ${each.kind}${each.source ? `, ${each.source}` : ""}`)]);
   return make("section", { class: "card", "aria-labelledby": "memory" }, make("h2", { id: "memory" }, "Memory from the first instruction to the last"),
