@@ -22,8 +22,11 @@ from fusionscope.cli.output import (
 )
 from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.system.files import write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from fusionscope.dump import Dump, DumpedModule
@@ -31,13 +34,14 @@ if TYPE_CHECKING:
     from fusionscope.dump.profile import Profile
     from fusionscope.explain import Explanation, ModuleFacts, Selection
     from fusionscope.explain.explain import CompileResources, Suggest
+    from fusionscope.explain.neighbourhood import Neighbourhood
     from fusionscope.explain.suggestion import Suggestions
     from fusionscope.progress import Progress
     from fusionscope.rules.changes import Changes
     from fusionscope.system.cache import Cache
 
 _TOP = 5  # entries of a list, unless the user sets a number
-_FIGURES = ("svg", "dot", "graphml", "json-graph")
+_FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
 
 
 @click.command(name="explain")
@@ -202,6 +206,8 @@ def command(
     )
     from fusionscope.report.first_screen import print_screen
 
+    if format_name == "png" and output is None:
+        raise UnusableInput("a bitmap is no text, expected --output FILE")
     if format_name in _FIGURES and kernel is None:
         raise UnusableInput(f"--format {format_name} draws kernels: name them with --kernel")
     producer, consumer = _ends(pair)
@@ -253,7 +259,11 @@ def command(
         )
     is_unmatched = _is_unmatched(explanation, selection)
     if is_figure and not is_unmatched:
-        write_text(_figure(opened, explanation, radius, format_name), output)
+        figure = _figure(opened, explanation, radius, format_name)
+        if isinstance(figure, str):
+            write_text(figure, output)
+        elif output is not None:
+            write_file(output, figure)
         return 0
     limit = None if everything else top or _TOP
     pairs = everything or selection.picks_pairs
@@ -286,15 +296,16 @@ def command(
     return 1 if is_unmatched else 0
 
 
-def _figure(dump: Dump, explanation: Explanation, radius: int, format_name: str) -> str:
+def _figure(dump: Dump, explanation: Explanation, radius: int, format_name: str) -> str | bytes:
     """Return the kernels that were asked for, of the first module that has any."""
     from fusionscope.explain.fusion_graph import fusion_graph
     from fusionscope.explain.neighbourhood import find_neighbourhood
     from fusionscope.explain.report_facts import dumped
     from fusionscope.report import figures
 
-    formats = {
+    formats: dict[str, Callable[[Neighbourhood], str | bytes]] = {
         "svg": figures.to_svg,
+        "png": figures.to_png,
         "dot": figures.to_dot,
         "graphml": figures.to_graphml,
         "json-graph": figures.to_json_graph,

@@ -53,7 +53,7 @@ from fusionscope.cli.progress import show_progress
     help="Where to write the dumps, each in a subdirectory.",
 )
 @python_option
-@format_option("text", "markdown", "json")
+@format_option("text", "markdown", "json", "html")
 def command(
     folder: Path,
     devices: tuple[str, ...],
@@ -77,6 +77,7 @@ def command(
       fusionscope study samples/cartpole
       fusionscope study samples/cartpole --device cpu --size 64 --size 2048
       fusionscope study samples/cartpole --device h100 --format markdown
+      fusionscope study samples/cartpole --format html > study.html
     """
     from fusionscope.capture.targets import read_target
     from fusionscope.report.study import print_study, to_markdown
@@ -97,6 +98,10 @@ def command(
         )
     if format_name == "json":
         write_json("study", result, None)
+    elif format_name == "html":
+        from fusionscope.report.html.page import study_page
+
+        write_text(study_page(result), None)
     elif format_name == "markdown":
         write_text(to_markdown(result), None)
     else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from fusionscope.errors import UnusableInput
 from fusionscope.explain.fusion_graph import Place
 from fusionscope.explain.neighbourhood import Edge, Neighbourhood, edges_of
 from fusionscope.explain.result import KernelFacts, PairFacts
@@ -22,6 +23,11 @@ _ROW, _HIGH, _GAP, _MARGIN, _TITLE = 32.0, 20.0, 18.0, 8.0, 34.0  # pixels
 _BETWEEN = 56.0  # pixels between layers
 _LETTER = 7.3  # pixels of a letter in the monospaced font of 12 pixels
 _WIDEST = 36  # letters
+_ZOOM = 2  # of a bitmap
+_LETTER_ALONE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9">x</text></svg>'
+)
+_NO_BITMAPS = "a bitmap needs resvg: pip install 'fusionscope[report]', or use --format svg"
 _STYLE = """
 text { font: 12px monospace; fill: #111 }
 .title { font-weight: bold }
@@ -176,6 +182,21 @@ def to_svg(found: Neighbourhood) -> str:
             "</svg>\n",
         ]
     )
+
+
+def to_png(found: Neighbourhood) -> bytes:
+    """Return the same as a bitmap. Raises ``UnusableInput`` without resvg, or without a font."""
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError:
+        raise UnusableInput(_NO_BITMAPS) from None
+
+    letter = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9">x</text></svg>'
+    )
+    if svg_to_bytes(svg_string=letter) == svg_to_bytes(svg_string=letter, skip_system_fonts=True):
+        raise UnusableInput("a bitmap needs a font, and none is installed: use --format svg")
+    return bytes(svg_to_bytes(svg_string=to_svg(found), zoom=_ZOOM))
 
 
 def _boxes(found: Neighbourhood) -> list[_Box]:

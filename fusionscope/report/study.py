@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusionscope.report.text import cell, safe, size
@@ -11,39 +12,55 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from fusionscope.study.study import Row, StudyResult, Table
+    from fusionscope.study.study import Row, StudyResult
+    from fusionscope.study.study import Table as SizeTable
 
 _TITLES = ("step", "kernels", "launches", "bytes", "time", "speed-up", "compiling", "paper")
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One table in words."""
+
+    heading: str
+    titles: tuple[str, ...]
+    rows: list[list[str]]
+
+
+def grids(result: StudyResult) -> list[Grid]:
+    return [
+        Grid(_heading(result, table), _TITLES, _cells(result, table)) for table in result.tables
+    ]
+
+
 def print_study(result: StudyResult, console: Console) -> None:
-    from rich.table import Table as Grid
+    from rich.table import Table
     from rich.text import Text
 
     console.print(Text(safe(result.study.title), style="bold"))
-    for table in result.tables:
+    for grid in grids(result):
         console.print()
-        console.print(Text(_heading(result, table), style="bold"))
-        grid = Grid(box=None, pad_edge=False)
-        for title in _TITLES:
+        console.print(Text(grid.heading, style="bold"))
+        table = Table(box=None, pad_edge=False)
+        for title in grid.titles:
             is_words = title in ("step", "paper")
-            grid.add_column(title, justify="left" if is_words else "right", no_wrap=not is_words)
-        for cells in _cells(result, table):
-            grid.add_row(*cells)
-        console.print(grid)
+            table.add_column(title, justify="left" if is_words else "right", no_wrap=not is_words)
+        for cells in grid.rows:
+            table.add_row(*cells)
+        console.print(table)
     console.print()
-    for words in _notes(result):
+    for words in notes_on(result):
         console.print(Text(safe(words)), soft_wrap=True)
 
 
 def to_markdown(result: StudyResult) -> str:
     lines = [f"# {cell(result.study.title)}", ""]
-    for table in result.tables:
-        lines += [f"## {cell(_heading(result, table))}", "", _line(_TITLES)]
-        lines.append(_line(["---", *["--:"] * (len(_TITLES) - 2), "---"]))
-        lines += [_line([cell(each) for each in cells]) for cells in _cells(result, table)]
+    for grid in grids(result):
+        lines += [f"## {cell(grid.heading)}", "", _line(grid.titles)]
+        lines.append(_line(["---", *["--:"] * (len(grid.titles) - 2), "---"]))
+        lines += [_line([cell(each) for each in cells]) for cells in grid.rows]
         lines.append("")
-    lines += [f"- {cell(words.strip())}" for words in _notes(result)]
+    lines += [f"- {cell(words.strip())}" for words in notes_on(result)]
     return "\n".join(lines) + "\n"
 
 
@@ -51,7 +68,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _heading(result: StudyResult, table: Table) -> str:
+def _heading(result: StudyResult, table: SizeTable) -> str:
     per = f", for each of {result.study.work}" if result.study.work > 1 else ""
     heading = f"{table.target}, size {table.size:,}{per}"
     if not table.not_run:
@@ -61,7 +78,7 @@ def _heading(result: StudyResult, table: Table) -> str:
     return safe(f"{heading}: not run, {table.not_run}{time}")
 
 
-def _cells(result: StudyResult, table: Table) -> list[list[str]]:
+def _cells(result: StudyResult, table: SizeTable) -> list[list[str]]:
     """Return a row for each step; launches, bytes and time are per unit of work."""
     work = result.study.work
     lines = []
@@ -89,12 +106,12 @@ def _time(row: Row, work: int) -> str:
     return f"{least}{row.estimate.microseconds / work:,.2f} µs"
 
 
-def _speed_up(table: Table, row: Row) -> str:
+def _speed_up(table: SizeTable, row: Row) -> str:
     found = table.speed_up(row)
     return "" if found is None else f"{'≥ ' if found.is_least else ''}{found.times:.2f}x"
 
 
-def _notes(result: StudyResult) -> list[str]:
+def notes_on(result: StudyResult) -> list[str]:
     """Return notes from the first table: what each step is, what is between the kernels that are
     left, and how to explain it.
     """

@@ -33,6 +33,19 @@ def read(text: str) -> networkx.DiGraph:
     return networkx.node_link_graph(json.loads(text), edges="edges")
 
 
+def test_a_bitmap_is_twice_as_large_as_the_drawing(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    file = tmp_path / "figure.png"
+    assert not run(GPU, "--kernel", "*", "--format", "png", "--output", file)
+    data = file.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    drawing = ElementTree.fromstring(figure("svg", kernel="*"))
+    size = [int.from_bytes(data[at : at + 4]) for at in (16, 20)]
+    assert size == [2 * int(drawing.attrib[name]) for name in ("width", "height")]
+    without = CliRunner().invoke(cli, ["explain", str(GPU), "--kernel", "*", "--format", "png"])
+    assert isinstance(without.exception, UnusableInput) and "--output" in str(without.exception)
+
+
 def test_the_refused_pairs_of_a_kernel_are_those_of_its_page() -> None:
     graph = read(figure("json-graph"))
     (module,) = json.loads(run(GPU, "--format", "json"))["modules"]

@@ -1,4 +1,6 @@
-"""The page of ``fusionscope report``: one file that needs neither a network nor a server."""
+"""The pages of ``fusionscope report`` and of ``study``: each one file that needs neither a network
+nor a server.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,11 +19,18 @@ from fusionscope.explain.difference import Difference
 from fusionscope.explain.fusion_graph import FusionGraph, GraphStage, ends_of
 from fusionscope.explain.report_facts import DifferenceFacts, ReportFacts, SourceLines
 from fusionscope.explain.result import Explanation, ModuleFacts, Operation
+from fusionscope.report.curves import to_svg
 from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
 from fusionscope.report.layout import Box, Layout, Spot, lay_out
+from fusionscope.report.study import grids, notes_on
 from fusionscope.rules.catalogue import RulePage
+from fusionscope.study.curves import curves_of
+from fusionscope.study.study import StudyResult
 from fusionscope.system.files import read_text
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _NO_TEMPLATES = "the page needs jinja2: pip install 'fusionscope[report]'"
 _SCRIPTS = (
@@ -112,7 +122,37 @@ def _side(facts: ReportFacts, layouts: Sequence[Layout | None]) -> _Side:
     return _Side(facts.explanation, pictures)
 
 
+def study_page(result: StudyResult) -> str:
+    """Return the page about a study, without a script. Raises ``UnusableInput`` if jinja2 is not
+    installed.
+    """
+    style = _asset("page.css")
+    return _template("study.html").render(
+        title=result.study.title,
+        what={step.name: step.what for step in result.study.steps},
+        figures=[(each, to_svg(each)) for each in curves_of(result)],
+        tables=[(grid.heading, grid.titles, grid.rows) for grid in grids(result)],
+        notes=notes_on(result),
+        style=style,
+        style_hash=_hash(style),
+    )
+
+
 def _render(data: _Data, title: str) -> str:
+    document = form_of(Document, data)
+    packed = gzip.compress(msgspec.json.encode(document), 9, mtime=0)
+    script, style = "".join(map(_asset, _SCRIPTS)), _asset("page.css")
+    return _template("page.html").render(
+        title=title,
+        data=base64.b64encode(packed).decode("ascii"),
+        script=script,
+        style=style,
+        script_hash=_hash(script),
+        style_hash=_hash(style),
+    )
+
+
+def _template(name: str) -> Template:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
@@ -125,17 +165,7 @@ def _render(data: _Data, title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    document = form_of(Document, data)
-    packed = gzip.compress(msgspec.json.encode(document), 9, mtime=0)
-    script, style = "".join(map(_asset, _SCRIPTS)), _asset("page.css")
-    return environment.get_template("page.html").render(
-        title=title,
-        data=base64.b64encode(packed).decode("ascii"),
-        script=script,
-        style=style,
-        script_hash=_hash(script),
-        style_hash=_hash(style),
-    )
+    return environment.get_template(name)
 
 
 def _asset(name: str) -> str:
