@@ -22,7 +22,7 @@ LAYERS = (
     "report", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
-EXTRAS = {"jax", "jax_plugins", "jaxlib", "jinja2", "numpy", "pytest", "scipy", "torch", "torchax"}
+EXTRAS = set("jax jax_plugins jaxlib jinja2 numpy pytest resvg_py scipy torch torchax".split())
 
 
 def imports(path: Path) -> set[str]:
