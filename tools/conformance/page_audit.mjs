@@ -4,7 +4,9 @@
 //   node tools/conformance/page_audit.mjs PAGES...
 //
 // Each page is opened in light and dark, 1,280 and 390 pixels wide. Prints what axe-core finds, what
-// the page writes to the console, and what it requests besides itself. Exit code 1 if there is any.
+// the page writes to the console, what it requests besides itself, controls that the Tab key does not
+// reach or whose focus does not show, and whether the page is wider than the window. Exit code 1 if
+// there is any.
 // CHROMIUM names the browser, /usr/bin/chromium if it is not set.
 
 import { readFileSync } from "node:fs";
@@ -19,6 +21,38 @@ const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   args: ["--no-sandbox", "--disable-gpu"],
 });
+
+/** Runs in the page. */
+function layoutProblems() {
+  const { scrollWidth, clientWidth } = document.documentElement;
+  return scrollWidth > clientWidth ? [`layout: ${scrollWidth} pixels wide, ${clientWidth} shown`] : [];
+}
+
+async function keyboardProblems(page) {
+  const total = await page.evaluate(() => {
+    const controls = [...document.querySelectorAll("button, input, select, summary, a[href], [tabindex='0']")]
+      .filter((each) => each.checkVisibility());
+    controls.forEach((each, number) => (each.dataset.control = String(number)));
+    document.activeElement?.blur();
+    return controls.length;
+  });
+  const seen = new Set();
+  const found = [];
+  for (let press = 0; press < 3 * total + 10 && seen.size < total; press++) {
+    await page.keyboard.press("Tab");
+    const [number, shows] = await page.evaluate(() => {
+      const active = document.activeElement;
+      const { outlineStyle } = getComputedStyle(active);
+      return [active.dataset?.control ?? null, outlineStyle !== "none"];
+    });
+    if (number === null) continue;
+    if (!seen.has(number) && !shows) found.push(`keyboard: the focus of control ${number} does not show`);
+    seen.add(number);
+  }
+  if (seen.size < total) found.push(`keyboard: Tab reaches ${seen.size} of ${total} controls`);
+  return found;
+}
+
 let problems = 0;
 let views = 0;
 for (const file of process.argv.slice(2)) {
@@ -40,6 +74,8 @@ for (const file of process.argv.slice(2)) {
       for (const each of (await page.evaluate(() => globalThis.axe.run())).violations) {
         found.push(`${each.impact}: ${each.id}, ${each.nodes.length} x ${each.nodes[0].target}`);
       }
+      found.push(...(await page.evaluate(layoutProblems)));
+      found.push(...(await keyboardProblems(page)));
       for (const each of found) console.log(`${file} ${colorScheme} ${width}: ${each}`);
       problems += found.length;
       views += 1;

@@ -38,6 +38,8 @@ function showPage(data) {
   const flameBox = make("div");
   const measures = Object.keys(MEASURES).map((name) =>
     make("button", { "data-by": name, onclick: () => set({ by: name }) }, MEASURES[name].title));
+  const whole = picture && overview(picture, module, (kernel) => set({ kernel: kernel.name, pair: null, stage: null }));
+  const kernelBox = make("div", { class: "bar" });
   const passBox = make("div", { class: "passes" });
   const facts = make("div", { "aria-live": "polite" });
   const slider = /** @type {HTMLInputElement} */ (make("input", {
@@ -60,6 +62,7 @@ function showPage(data) {
   /** @param {Partial<State>} change */
   function update(change) {
     if ("query" in change) table.filter(state.query);
+    if ("query" in change || "kernel" in change || "pair" in change) showKernels();
     if ("by" in change) {
       const known = module.breakdown?.rows ?? [];
       const by = MEASURES[state.by] ? state.by : module.summary.time ? "time_us" : "bytes_moved";
@@ -85,11 +88,20 @@ function showPage(data) {
     return [...final.kernels].filter(([, own]) => own.has(number)).map(([node]) => node);
   }
 
+  /** The final kernel that has the first of these operations. @param {number[]} nodes */
+  function kernelWith(nodes) {
+    const own = contents(picture, picture.stages.length - 1, nodes.slice(0, 1)).kernels.get(nodes[0]);
+    const number = picture.kernels.findIndex((/** @type {number} */ each) => own?.has(each));
+    return number < 0 ? null : module.kernels[number].name;
+  }
+
   /** @param {boolean} isStep  of the slider: what one looks at stays where it is */
   function showGraph(isStep) {
     facts.replaceChildren(...describe());
     if (!picture) return now.box.replaceChildren(make("p", {}, "no stage of this module can be followed"));
     const chosen = chosenNodes();
+    const chosenPair = state.pair === null ? null : module.pairs[state.pair];
+    whole?.select(new Set(chosenPair ? [chosenPair.kernel, kernelWith(chosen)] : [state.kernel]));
     const pictures = sides.map((side) => side.picture);
     const nodes = neighbours(pictures, chosen, state.radius);
     const steps = stepsOf(pictures, new Set(nodes));
@@ -133,7 +145,8 @@ function showPage(data) {
     const numbers = Object.entries(pair.numbers).map(([name, value]) => `${name} ${value}`).join(", ");
     return [make("h2", {}, shorten(`${pair.producer.name} → ${pair.consumer.name}`, 120)), make("dl", {},
       ...line("before", outcomeBefore(pair)), ...line("outcome", pair.outcome), ...line("kernel", pair.kernel), ...line("since", pair.stage),
-      ...line("reason", pair.reason && `${pair.reason}: ${module.summary.reasons[pair.reason]?.title ?? ""}`),
+      ...(pair.reason ? [make("dt", {}, "reason"), make("dd", {}, make("button", { onclick: () => openRule(pair.reason) }, pair.reason),
+        ` ${module.summary.reasons[pair.reason]?.title ?? ""}`)] : []),
       ...line("the compiler", pair.message), ...line("numbers", numbers), ...line("evidence", pair.evidence),
       ...line("bytes", size(pair.bytes_saved)), ...line("producer", pair.producer.shape),
       ...line("scope", pair.producer.op_name), ...line("source", pair.source.producer))];
@@ -143,15 +156,18 @@ function showPage(data) {
     const number = module.pairs.findIndex((/** @type {any} */ pair) => pair.producer.name === producer && pair.consumer.name === consumer);
     if (number >= 0) set({ pair: number, kernel: null, stage: null });
   };
-  /** @type {Map<string, number[]>} */
-  const pairsAt = new Map();
-  module.pairs.forEach((/** @type {any} */ pair, /** @type {number} */ number) => {
-    for (const place of new Set([pair.source.producer, pair.source.consumer])) {
-      if (place) pairsAt.set(place, [...(pairsAt.get(place) ?? []), number]);
-    }
-  });
   const kernels = [...module.kernels].sort((a, b) => (b.time_ns ?? 0) * b.runs - (a.time_ns ?? 0) * a.runs
-    || b.bytes_read + b.bytes_written - a.bytes_read - a.bytes_written).slice(0, 12);
+    || b.bytes_read + b.bytes_written - a.bytes_read - a.bytes_written);
+  /** The heaviest kernels that have all words of the query. */
+  function showKernels() {
+    const words = state.query.toLowerCase().split(/\s+/).filter(Boolean);
+    const texts = (/** @type {any} */ each) => [each.name, each.emitter, each.op_name, each.source, ...each.members].join(" ").toLowerCase();
+    const found = kernels.filter((each) => words.every((word) => texts(each).includes(word)));
+    kernelBox.replaceChildren(make("span", { class: "quiet" }, found.length > 12 ? `heaviest of ${count(found.length)} kernels` : "kernels"),
+      ...found.slice(0, 12).map((each) => make("button", {
+        "aria-pressed": each.name === state.kernel, onclick: () => set({ kernel: each.name, pair: null, stage: null }),
+      }, `${shorten(each.name, 40)}${each.time_ns === null ? "" : ` ${duration(each.time_ns * each.runs / 1000)}`}`)));
+  }
   const switcher = make("select", { "aria-label": "module", onchange: (/** @type {any} */ event) => {
     writeState({ ...state, module: Number(event.target.value), pair: null, kernel: null, stage: null });
     showPage(data);
@@ -167,8 +183,8 @@ function showPage(data) {
       (pair) => choosePair({ producer: pair.producer.name, consumer: pair.consumer.name })) : "",
     make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
-      make("div", { class: "bar" }, make("span", { class: "quiet" }, "heaviest kernels"), ...kernels.map((each) =>
-        make("button", { onclick: () => set({ kernel: each.name, pair: null, stage: null }) }, shorten(each.name, 40))))),
+      whole ? [make("p", { class: "quiet" }, `All kernels, from the first to the last; the darker, the more ${module.summary.time ? "time" : "bytes"}`), whole.element] : null,
+      kernelBox),
     suggestions(module, choosePair),
     make("section", { class: "card", "aria-labelledby": "pairs" }, make("h2", { id: "pairs" }, "Pairs"),
       make("div", { class: "bar" }, search, table.found), table.element),
@@ -178,7 +194,7 @@ function showPage(data) {
         ? [make("div", { class: "sides" }, ...sides.map((side, number) =>
           make("div", {}, make("h3", {}, number ? "now" : "before"), side.box))), facts]
         : make("div", { class: "split" }, now.box, facts)),
-    sourceLines(data.sources, pairsAt, (place) => { search.value = place; set({ query: place }); }) ?? "",
+    sourceLines(data.sources, costsByLine(module), (place) => { search.value = place; set({ query: place }); }) ?? "",
     memoryOverTime(module.memory) ?? "",
     rulePages(data.rules));
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _NO_TEMPLATES = "the page needs jinja2: pip install 'fusionscope[report]'"
 _SCRIPTS = (
-    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "panels.js", "changes.js", "page.js",
+    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "overview.js", "panels.js", "changes.js", "page.js",
 )  # fmt: skip
 
 

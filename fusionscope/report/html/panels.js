@@ -73,6 +73,15 @@ function memoryOverTime(memory) {
     svg, make("p", {}, words), make("dl", {}, ...rows.flat()));
 }
 
+/** @param {string} id */
+function openRule(id) {
+  const page = /** @type {HTMLDetailsElement | null} */ (document.getElementById(`rule-${id}`));
+  if (!page) return;
+  page.open = true;
+  page.querySelector("summary")?.focus();
+  page.scrollIntoView();
+}
+
 /** @param {any[]} rules */
 function rulePages(rules) {
   return make("section", { class: "card", "aria-labelledby": "rules" }, make("h2", { id: "rules" }, "Rules that refused"),
@@ -82,17 +91,54 @@ function rulePages(rules) {
       rule.try ? make("p", {}, rule.try) : null, make("p", { class: "quiet" }, `${rule.pass}; ${rule.source}`))));
 }
 
-/** @param {any[]} sources @param {Map<string, number[]>} pairsAt @param {(place: string) => void} choose */
-function sourceLines(sources, pairsAt, choose) {
+/**
+ * What comes from each line of the program.
+ * @param {any} module @returns {Map<string, {pairs: number, refused: number, bytes: number, kernels: number, us: number}>}
+ */
+function costsByLine(module) {
+  /** @type {ReturnType<typeof costsByLine>} */
+  const found = new Map();
+  const at = (/** @type {string} */ place) => {
+    let own = found.get(place);
+    if (!own) found.set(place, own = { pairs: 0, refused: 0, bytes: 0, kernels: 0, us: 0 });
+    return own;
+  };
+  for (const pair of module.pairs) {
+    const { producer, consumer } = pair.source;
+    for (const place of new Set([producer, consumer])) if (place) at(place).pairs += 1;
+    const place = producer ?? consumer;
+    if (!place || pair.outcome !== "not-fused") continue;
+    at(place).refused += 1;
+    at(place).bytes += pair.bytes_saved;
+  }
+  for (const kernel of module.kernels) {
+    if (!kernel.source) continue;
+    at(kernel.source).kernels += 1;
+    at(kernel.source).us += (kernel.time_ns ?? 0) * kernel.runs / 1000;
+  }
+  return found;
+}
+
+/** @param {NonNullable<ReturnType<ReturnType<typeof costsByLine>["get"]>>} cost */
+function costWords({ refused, bytes, kernels, us }) {
+  const kernel = kernels && `${count(kernels)} ${kernels === 1 ? "kernel" : "kernels"}${us ? `, ${duration(us)}` : ""}`;
+  return [kernel, refused && `${count(refused)} not fused, ${size(bytes)}`].filter(Boolean).join("; ");
+}
+
+/** @param {any[]} sources @param {ReturnType<typeof costsByLine>} costs @param {(place: string) => void} choose */
+function sourceLines(sources, costs, choose) {
   if (!sources.length) return null;
   return make("section", { class: "card", "aria-labelledby": "source" }, make("h2", { id: "source" }, "Source"),
     ...sources.map((each) => make("details", { open: sources.length < 4 }, make("summary", {}, `${each.file}:${each.first}`),
       make("div", { class: "lines code", tabindex: 0, role: "region", "aria-label": each.file },
         ...each.lines.map((/** @type {string} */ line, /** @type {number} */ place) => {
           const where = `${each.file}:${each.first + place}`;
-          const own = pairsAt.get(where);
+          const cost = costs.get(where);
           const text = `${String(each.first + place).padStart(5)}  ${shorten(line, 300)}`;
-          return own ? make("div", { class: "used", role: "button", tabindex: 0, title: `${own.length} pairs`, onclick: () => choose(where),
-            onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter") choose(where); } }, text) : make("div", {}, text);
+          if (!cost) return make("div", {}, text);
+          const words = costWords(cost);
+          return make("div", { class: "used", role: "button", tabindex: 0, title: `${count(cost.pairs)} pairs`, onclick: () => choose(where),
+            onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter") choose(where); } },
+          text, words ? make("span", { class: "quiet" }, `   ${words}`) : null);
         })))));
 }
