@@ -46,12 +46,26 @@ docs: ## rewrite the pages that are generated: for rules and recipes, and the JS
 
 # Without a compiler.
 
-.PHONY: fuzz mutants package
+.PHONY: fuzz mutants pages package
 fuzz: ## damaged and hostile inputs through every command
 	python $(TOOLS)/fuzz.py --count 600
 	python $(TOOLS)/fuzz.py --count 20 --start 600 --processes
 mutants: ## rules of CPU fusion made wrong in turn: their examples have to notice
 	python $(TOOLS)/cpu_mutants.py | tail -1
+pages: ## pages of `report` in Chromium: types of the script, messages, requests, axe-core, keyboard
+	@work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	npm install --silent --no-save --prefix "$$work" axe-core playwright-core typescript >/dev/null
+	"$$work/node_modules/.bin/tsc" --noEmit --allowJs --checkJs --strict --module es2022 \
+	    --target es2023 --lib es2023,dom,dom.iterable --types '' fusionscope/report/html/*.js
+	for name in cpu/loop h100/attention h100/cartpole h100/concatenate; do
+	    fusionscope report samples/dumps/$$name --output "$$work/$${name#*/}.html"
+	done
+	fusionscope report samples/dumps/h100-without-triton-softmax/softmax samples/dumps/h100/softmax \
+	    --output "$$work/difference.html"
+	script=$$PWD/$(TOOLS)/page_audit.mjs
+	cd "$$work"
+	node "$$script" *.html
 package: ## wheel and sdist, each installed and run in an environment of its own
 	@checkout=$$PWD work=$$(mktemp -d)
 	trap 'rm -rf "$$work"' EXIT

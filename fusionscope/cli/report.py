@@ -9,6 +9,10 @@ import click
 from fusionscope.cli.output import write_text
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
+from fusionscope.report.text import plural
+from fusionscope.system.files import make_directory
+
+LARGE_BYTES = 20_000_000  # of a page, from which on browsers are slow
 
 
 @click.command(name="report")
@@ -34,7 +38,8 @@ from fusionscope.cli.streams import show_problem
 def command(
     dump: Path, new: Path | None, module: str | None, sources: Path, output: Path, opens: bool
 ) -> None:
-    """Write a page about a dump: one file that opens in any browser, without a network.
+    """Write a page about a dump: one file that opens in any browser, without a network. If it would
+    have more than 20 MB, it becomes a folder, with a page for each module.
 
     DUMP is as for explain. The page shows where time, launches and bytes go, the pairs that were
     not fused and why, what to try, how each kernel formed pass by pass, and memory over time. With
@@ -52,8 +57,9 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.explain.report_facts import difference_facts, report_facts
     from fusionscope.explain.selection import Selection
-    from fusionscope.report.html.page import difference_page, report_page
+    from fusionscope.report.html.page import difference_page, pages_by_module, report_page
 
+    pages: dict[str, str] = {}
     selection = Selection(module=module)
     suggest = suggester(selection, is_limited=True)
     with show_progress() as progress:
@@ -64,6 +70,8 @@ def command(
             problems = facts.problems
             progress("writing the page")
             page = report_page(facts)
+            if len(page) > LARGE_BYTES and len(facts.explanation.modules) > 1:
+                pages = pages_by_module(facts)
         else:
             both = difference_facts(
                 open_dump(dump),
@@ -78,7 +86,19 @@ def command(
             page = difference_page(both)
     for problem in problems:
         show_problem(problem)
-    write_text(page, output)
-    click.echo(f"{output}  {len(page.encode()) / 1e6:.1f} MB")
+    if pages:
+        output = output.with_suffix("")
+        make_directory(output)
+        for name, each in pages.items():
+            write_text(each, output / name)
+        output /= "index.html"
+        click.echo(f"{output}  {plural(len(pages) - 1, 'page')}, {_megabytes(*pages.values())}")
+    else:
+        write_text(page, output)
+        click.echo(f"{output}  {_megabytes(page)}")
     if opens:
         click.launch(output.resolve().as_uri())
+
+
+def _megabytes(*pages: str) -> str:
+    return f"{sum(len(page.encode()) for page in pages) / 1e6:.1f} MB"

@@ -207,6 +207,24 @@ def test_two_equal_dumps_differ_in_nothing(tmp_path) -> None:
     assert len(data["now"]["explanation"]["modules"]) == 1
 
 
+def test_a_large_page_becomes_a_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("fusionscope.cli.report.LARGE_BYTES", 1000)
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    for number in range(2):
+        for file in (DUMPS / "cpu/concatenate").glob("module_0000.*"):
+            renamed = file.name.replace("module_0000", f"module_000{number}")
+            (dump / renamed).write_bytes(file.read_bytes())
+    folder = tmp_path / "step"
+    told = run("report", dump, "--output", tmp_path / "step.html")
+    assert "2 pages" in told and str(folder / "index.html") in told
+    links = re.findall(r'href="([^"]*)"', (folder / "index.html").read_text())
+    expected = json.loads(run("explain", dump, "--no-try", "--format", "json"))["modules"]
+    for link, module in zip(links, expected, strict=True):
+        (own,) = data_of(folder / link)["now"]["explanation"]["modules"]
+        assert (own["number"], own["pairs"]) == (module["number"], module["pairs"])
+
+
 def test_only_its_own_script_may_run(tmp_path) -> None:
     text = page_of(DUMPS / "cpu/concatenate", tmp_path).read_text()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)

@@ -50,7 +50,7 @@ def compare(path: Path, keep: Path | None, counted: Counter[str]) -> list[str]:
     page = report_page(report_facts(open_dump(path), Selection(), Path("/nonexistent")))
     if keep is not None:
         (keep / f"{path.parent.name}-{path.name}.html").write_text(page)
-    told = to_json("explain", explain(open_dump(path), Selection()))
+    told = json.loads(json.dumps(to_json("explain", explain(open_dump(path), Selection()))))
     side = data_of(page)["now"]
     problems = []
     for ours, theirs, picture in zip(
@@ -65,8 +65,8 @@ def compare(path: Path, keep: Path | None, counted: Counter[str]) -> list[str]:
         kernels = final_kernels(picture)
         for place, pair in enumerate(theirs["pairs"]):
             read, reader = picture["pairs"][2 * place : 2 * place + 2]
-            if read < 0 or pair["outcome"] not in {*_TOGETHER, "not-fused"}:
-                counted["pairs that are not drawn or gone"] += 1
+            if read < 0 or read == reader or pair["outcome"] not in {*_TOGETHER, "not-fused"}:
+                counted["pairs that are gone, not drawn, or one value"] += 1
                 continue
             counted["pairs"] += 1
             if bool(kernels[read] & kernels[reader]) != (pair["outcome"] in _TOGETHER):

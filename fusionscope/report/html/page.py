@@ -8,7 +8,7 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
 from fusionscope.report.layout import Box, Layout, Spot, lay_out
 from fusionscope.report.study import grids, notes_on
+from fusionscope.report.text import size
 from fusionscope.rules.catalogue import RulePage
 from fusionscope.study.curves import curves_of
 from fusionscope.study.study import StudyResult
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 _NO_TEMPLATES = "the page needs jinja2: pip install 'fusionscope[report]'"
 _SCRIPTS = (
-    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "overview.js", "panels.js", "changes.js", "page.js",
+    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "overview.js", "panels.js",
+    "changes.js", "page.js",
 )  # fmt: skip
 
 
@@ -93,6 +95,33 @@ def report_page(facts: ReportFacts) -> str:
         sources=facts.sources,
     )
     return _render(data, facts.explanation.modules[0].name)
+
+
+def pages_by_module(facts: ReportFacts) -> dict[str, str]:
+    """Return a page for each module by its file name, and ``index.html``, which leads to them.
+    Raises ``UnusableInput`` if jinja2 is not installed.
+    """
+    modules = facts.explanation.modules
+    names = [f"module-{place}.html" for place in range(1, len(modules) + 1)]
+    style = _asset("page.css")
+    index = _template("index.html").render(
+        path=facts.explanation.path,
+        pages=list(zip(names, modules, strict=True)),
+        size=size,
+        style=style,
+        style_hash=_hash(style),
+    )
+    pages = {
+        name: report_page(
+            replace(
+                facts,
+                explanation=replace(facts.explanation, modules=(module,)),
+                graphs=(graph,),
+            )
+        )
+        for name, module, graph in zip(names, modules, facts.graphs, strict=True)
+    }
+    return {"index.html": index, **pages}
 
 
 def difference_page(facts: DifferenceFacts) -> str:
