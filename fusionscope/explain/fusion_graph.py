@@ -150,13 +150,17 @@ class _Builder:
 
     def _describe(self, execution: Execution) -> None:
         """Add nodes for the values that no stage before had. All results of one operation are one
-        node.
+        node: a library call that replaced an operation is that operation, if one of them is.
         """
         path = execution.path
+        parts: dict[Instruction, list[int]] = defaultdict(list)
+        for instruction, value, _ in execution.steps:
+            if is_looked_through(instruction) and len(instruction.operands) == 1:
+                parts[instruction.operands[0]] += flatten(value)
         for instruction, value, _ in execution.steps:
             if instruction.opcode == "fusion" or is_looked_through(instruction):
                 continue
-            numbers = list(flatten(value))
+            numbers = [*flatten(value), *parts.get(instruction, ())]
             known = next(self._nodes_of(path, numbers), None)
             if known is None:
                 known = len(self.nodes)

@@ -155,6 +155,24 @@ def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(tmp_path) -> N
             assert not together
 
 
+@pytest.mark.parametrize("name", ["h100/convolution", "h100/libraries", "cpu/cartpole"])
+def test_every_refused_pair_has_an_edge(name, tmp_path) -> None:
+    side = data_of(page_of(DUMPS / name, tmp_path))["now"]
+    drawn = 0
+    for module, picture in zip(side["explanation"]["modules"], side["pictures"], strict=True):
+        edges = {
+            ends
+            for stage in picture["stages"]
+            for ends in zip(stage["edges_added"][::2], stage["edges_added"][1::2], strict=True)
+        }
+        for place, pair in enumerate(module["pairs"]):
+            read, reader = picture["pairs"][2 * place : 2 * place + 2]
+            if pair["outcome"] == "not-fused" and -1 < read != reader:
+                assert (read, reader) in edges, pair
+                drawn += 1
+    assert drawn
+
+
 OLD, NEW = DUMPS / "h100-without-triton-softmax/softmax", DUMPS / "h100/softmax"
 
 

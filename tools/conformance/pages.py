@@ -5,7 +5,8 @@
 Each of DUMPS is a dump, or a directory with dumps in it. Everything that a page says of a module
 has to equal the JSON of `explain` (without suggestions, which `explain` is not asked for here). In
 the last stage of the picture, the operations of each pair share a kernel or not, as its outcome
-says. Prints each difference, then counts. Exit code 1 if anything differs or nothing was compared.
+says, and some stage has an edge between them. Prints each difference, then counts. Exit code 1 if
+anything differs or nothing was compared.
 """
 
 import argparse
@@ -63,15 +64,22 @@ def compare(path: Path, keep: Path | None, counted: Counter[str]) -> list[str]:
         if picture is None:
             continue
         kernels = final_kernels(picture)
+        edges = {
+            ends
+            for stage in picture["stages"]
+            for ends in zip(stage["edges_added"][::2], stage["edges_added"][1::2], strict=True)
+        }
         for place, pair in enumerate(theirs["pairs"]):
             read, reader = picture["pairs"][2 * place : 2 * place + 2]
             if read < 0 or read == reader or pair["outcome"] not in {*_TOGETHER, "not-fused"}:
                 counted["pairs that are gone, not drawn, or one value"] += 1
                 continue
             counted["pairs"] += 1
+            names = f"{pair['producer']['name']} -> {pair['consumer']['name']}"
             if bool(kernels[read] & kernels[reader]) != (pair["outcome"] in _TOGETHER):
-                names = f"{pair['producer']['name']} -> {pair['consumer']['name']}"
                 problems.append(f"{path} {names}: {pair['outcome']}, drawn otherwise")
+            if (read, reader) not in edges:
+                problems.append(f"{path} {names}: no edge is drawn")
     return problems
 
 
