@@ -155,8 +155,10 @@ class _Builder:
         path = execution.path
         parts: dict[Instruction, list[int]] = defaultdict(list)
         for instruction, value, _ in execution.steps:
-            if is_looked_through(instruction) and len(instruction.operands) == 1:
-                parts[instruction.operands[0]] += flatten(value)
+            if instruction.opcode == "get-tuple-element":
+                called = instruction.operands[0]
+                if called.opcode == "custom-call":
+                    parts[called] += flatten(value)
         for instruction, value, _ in execution.steps:
             if instruction.opcode == "fusion" or is_looked_through(instruction):
                 continue

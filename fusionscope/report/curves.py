@@ -12,7 +12,7 @@ from fusionscope.study.curves import Curve, Point, StepCurves
 
 _WIDE, _HIGH = 560, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 120, 16, 40
-_DASHES = ("", "7 4", "2 3", "9 3 2 3")  # told apart without colours too
+_DASHES = ("7 4", "2 3", "9 3 2 3")  # of estimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _axes(sizes: Sequence[int], x: _Scale, y: _Scale) -> Iterator[str]:
 
 def _curve(curve: Curve, number: int, x: _Scale, y: _Scale, label: float) -> Iterator[str]:
     path = " ".join(f"{x(point.size):.1f},{y(point.time_us):.1f}" for point in curve.points)
-    dash = _DASHES[number % len(_DASHES)]
+    dash = "" if curve.is_measured else _DASHES[number % len(_DASHES)]
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     color = f"c{number % 4}"
     yield (

@@ -22,8 +22,8 @@ PACKAGE = Path(files.__file__).parents[1]
 # Our own grammar and examples, and scripts that run under a Python without fusionscope.
 ELSEWHERE = {
     "capture/child.py",
+    "capture/threads.py",
     "hlo/grammar.py",
-    "rerun/measuring.py",
     "rerun/runner.py",
     "rerun/workbench_child.py",
     "rules/examples.py",
