@@ -156,9 +156,7 @@ class _Builder:
         parts: dict[Instruction, list[int]] = defaultdict(list)
         for instruction, value, _ in execution.steps:
             if instruction.opcode == "get-tuple-element":
-                called = instruction.operands[0]
-                if called.opcode == "custom-call":
-                    parts[called] += flatten(value)
+                parts[instruction.operands[0]] += flatten(value)
         for instruction, value, _ in execution.steps:
             if instruction.opcode == "fusion" or is_looked_through(instruction):
                 continue
