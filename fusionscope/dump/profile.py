@@ -19,13 +19,14 @@ from pathlib import Path
 import msgspec
 
 from fusionscope.errors import UnusableInput, shorten
-from fusionscope.system.files import is_directory, is_there, read_file, uncompress
+from fusionscope.system.files import is_directory, is_there, read_file, read_text, uncompress
 
 _PLACES = ("plugins/profile/*", "*", ".")  # below a directory
 _NAMES = "*.trace.json*"
 _END = "end: "
 _RUN_OF_GPU = ":XLA GPU module"  # ends the name of the host's event for a run
 _MOST_EVENTS = 1_000_000  # the profiler leaves out later ones
+EXECUTED = "executed.hlo"  # in the directory: the text of the module, if its names may differ
 HOW_TO_RECORD = "record the program again with jax.profiler.trace(DIR)"
 
 
@@ -52,13 +53,15 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The runs of all modules in a trace. ``cut`` counts those that the trace does not show to the
-    end, by module. ``is_full`` is whether the trace has as many events as are written.
+    end, by module. ``is_full`` is whether the trace has as many events as are written. ``executed``
+    is the text of the module that ran, empty if the profile does not have it.
     """
 
     path: str
     runs: tuple[Run, ...]
     cut: Counter[str]
     is_full: bool
+    executed: str = ""
 
     def runs_of(self, module: str, backend: str | None) -> tuple[Run, ...]:
         """Return the runs of one module on a kind of device."""
@@ -105,7 +108,9 @@ def read_profile(path: Path) -> Profile:
                 runs.append(run)
             else:
                 cut[run.module] += 1
-    return Profile(str(path), tuple(runs), cut, is_full)
+    executed = path / EXECUTED
+    text = read_text(executed) if is_there(executed) else ""
+    return Profile(str(path), tuple(runs), cut, is_full, text)
 
 
 def _find_files(path: Path) -> Sequence[Path]:

@@ -27,7 +27,8 @@ from fusionscope.explain.result import (
     TimeSource,
 )
 from fusionscope.explain.summary import group_alike
-from fusionscope.hlo import Instruction, Module
+from fusionscope.graph.comparison import compare
+from fusionscope.hlo import Instruction, Module, parse
 
 _CONTAINERS = frozenset({"call", "conditional", "while"})
 _FACTOR = 2.0  # a model that is further off is wrong
@@ -69,14 +70,17 @@ class FoundRuns:
 
 
 def find_runs(module: DumpedModule, profile: Profile) -> FoundRuns:
-    """Return the runs of the final stage of ``module`` in a trace.
+    """Return the runs of the final stage of ``module`` in a trace. A program that is compiled again
+    from its text may number its instructions otherwise: if the profile has the text of what ran,
+    the runs get the names of the dump.
 
     Raises ``UnusableInput`` if there is none, which says why in one line, or if the stage cannot be
     read.
     """
     final = module.read(module.final or module.stages[-1])
-    runs = profile.runs_of(final.name, module.backend)
+    runs: Sequence[Run] = profile.runs_of(final.name, module.backend)
     names = {each.name for each in final.walk()}
+    runs = _renamed(runs, names, final, profile.executed)
     fitting = [run for run in runs if names.issuperset(span.instruction for span in run.spans)]
     if fitting:
         return FoundRuns(fitting, _inside(final))
@@ -85,6 +89,28 @@ def find_runs(module: DumpedModule, profile: Profile) -> FoundRuns:
         file=profile.path,
         hint=HOW_TO_RECORD,
     )
+
+
+def _renamed(runs: Sequence[Run], names: Set[str], final: Module, executed: str) -> Sequence[Run]:
+    """Return the runs with the names of ``final``, if they have others and ``executed``, the text
+    of the module that ran, has the same structure.
+    """
+    if not executed or all(span.instruction in names for run in runs for span in run.spans):
+        return runs
+    compared = compare(final, parse(executed))
+    if compared.find_divergence() is not None:
+        return runs
+    known = compared.find_names()
+    return [
+        replace(
+            run,
+            spans=tuple(
+                replace(span, instruction=known.get(span.instruction, span.instruction))
+                for span in run.spans
+            ),
+        )
+        for run in runs
+    ]
 
 
 def _inside(module: Module) -> Mapping[str, frozenset[str]]:

@@ -68,7 +68,7 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
     if tried.measurement is not None:
         _print_measurement(tried.measurement, console)
     if tried.kernels is not None:
-        _print_kernels(tried.kernels, console, top)
+        print_kernels(tried.kernels, console, top)
     if tried.not_profiled:
         words = f"  kernels were not measured: {safe(tried.not_profiled)}"
         console.print(Text(words, style="yellow"))
@@ -140,7 +140,8 @@ def _print_measurement(measurement: Measurement, console: Console) -> None:
         console.print(Text(f"  {timing_words(timing)}"))
 
 
-def _print_kernels(found: MeasuredKernels, console: Console, top: int) -> None:
+def print_kernels(found: MeasuredKernels, console: Console, top: int) -> None:
+    """Print the times of all kernels in two programs, and those that only one of them has."""
     from rich.text import Text
 
     if not (found.gone or found.made):

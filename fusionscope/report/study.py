@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusionscope.report.text import cell, safe, size
+from fusionscope.capture.capture import PROFILE
+from fusionscope.report.text import cell, duration, safe, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from fusionscope.study.study import Row, StudyResult
+    from fusionscope.study.study import Profiled, Row, StudyResult
     from fusionscope.study.study import Table as SizeTable
 
 _TITLES = ("step", "kernels", "launches", "bytes", "time", "speed-up", "compiling", "paper")
@@ -128,6 +129,23 @@ def notes_on(result: StudyResult) -> list[str]:
                 f"    {worst.producer} -> {worst.consumer} {size(worst.bytes)}: "
                 f"{worst.rule}, {worst.title}"
             )
+        if row.profiled is not None:
+            notes.append(f"    {_profiled(row.profiled, result.study.work)}")
         if row.kernels:
-            notes.append(f"    fusionscope explain {row.dump}")
+            notes.append(f"    fusionscope explain {row.dump}{_with_profile(row)}")
     return [*notes, *(f"paper: {words}" for words in result.study.paper)]
+
+
+def _profiled(found: Profiled, work: int) -> str:
+    if found.longest is None:
+        return f"kernels were not measured: {found.problem or 'the trace shows none'}"
+    longest = found.longest
+    return (
+        f"{duration(found.kernels_us / work)} of {duration(found.time_us / work)} in kernels, "
+        f"the longest {longest.name}: {duration(longest.time_us / work)}"
+    )
+
+
+def _with_profile(row: Row) -> str:
+    has_profile = row.profiled is not None and not row.profiled.problem
+    return f" --profile {row.dump / PROFILE}" if has_profile else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.rerun import timing_words
+from fusionscope.report.rerun import print_kernels, timing_words
 from fusionscope.report.text import duration, plural, print_hidden, safe
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
         beyond = "beyond noise" if found.is_measured else "by the compiler's cost model"
         console.print(Text(f"nothing was faster {beyond}", style="yellow"))
     else:
-        _print_best(found.best, output, console)
+        _print_best(found.best, output, console, top)
 
 
 def _add_measured(table: Table, each: Attempt) -> None:
@@ -90,7 +90,7 @@ def _rank(found: Tuning) -> list[Attempt]:
     ]
 
 
-def _print_best(best: Best, output: Path, console: Console) -> None:
+def _print_best(best: Best, output: Path, console: Console, top: int) -> None:
     from rich.text import Text
 
     console.print(Text(f"\nbest: {safe(best.words)}", style="bold"))
@@ -105,6 +105,11 @@ def _print_best(best: Best, output: Path, console: Console) -> None:
         console.print(
             f"  numbers: {best.measurement.numbers}; compile time {before:.2f} → {after:.2f} s"
         )
+    if best.kernels is not None:
+        print_kernels(best.kernels, console, top)
+    if best.not_profiled:
+        words = f"  kernels were not measured: {safe(best.not_profiled)}"
+        console.print(Text(words, style="dim"))
     for each in best.ablations:
         console.print(Text(f"  without “{safe(each.change)}”: {each.ratio:.3f} of the best time"))
     console.print(Text(f"  written to {safe(str(output))}", style="dim"))

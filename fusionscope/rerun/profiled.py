@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from fusionscope.dump import DumpedModule
+from fusionscope.capture.capture import PROFILE
+from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.profile import read_profile
+from fusionscope.errors import UnusableInput
 from fusionscope.explain.measured import FoundRuns, find_runs
 from fusionscope.history.kernels import Kernel, form_of, launches_of, without_equals
+from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.rerun import compile_again
+from fusionscope.rerun.running import measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,43 @@ def compare_profiles(
         gone=sides[0].without(sides[1]),
         made=sides[1].without(sides[0]),
     )
+
+
+def profile_plan(
+    module: DumpedModule,
+    baseline: Injection,
+    injection: Injection,
+    *,
+    inputs: Path | None,
+    seed: int,
+    python: str,
+    limit_s: float,
+) -> MeasuredKernels:
+    """Compile and run the program of ``module`` with two plans, and return what profiles show. They
+    run as in ``measure``. Raises ``UnusableInput`` if one of them cannot be compiled, run or
+    profiled.
+    """
+    with TemporaryDirectory() as scratch:
+        own, dump = Path(scratch) / PROFILE, Path(scratch) / "dump"
+        captured = compile_again(module, injection, dump, python=python, limit_s=limit_s)
+        if captured.problem:
+            raise UnusableInput(f"{module.name}: cannot be compiled again: {captured.problem}")
+        profiles = (own, captured.directory / PROFILE)
+        (found,) = measure(
+            module,
+            baseline,
+            [injection],
+            inputs=inputs,
+            seed=seed,
+            seconds=0.0,
+            python=python,
+            limit_s=limit_s,
+            profiles=profiles,
+        )
+        if found.problem or found.not_profiled:
+            raise UnusableInput(f"{module.name}: {found.problem or found.not_profiled}")
+        (made,) = open_dump(captured.directory).modules
+        return compare_profiles(module, made, profiles)
 
 
 class _Side:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fusionscope.capture.capture import run_process, tell_problem
 from fusionscope.dump import DumpedModule
@@ -18,16 +19,20 @@ from fusionscope.rerun.running import (
     choose_inputs,
     device_here,
     environment_for,
+    profile_places,
     read_timings,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Racer:
-    """The program of ``module``, with an injected plan."""
+    """The program of ``module``, with an injected plan. ``profile`` is where a profile of further
+    runs goes, None for none.
+    """
 
     module: DumpedModule
     injection: Injection
+    profile: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Race:
     """The times of one program beside the first one: ns per run (the lower decile of ``runs``), the
     ratio to that one, the ratio that equal programs may have, and the compile time in seconds.
     ``results`` compares its results with those of the first, and is empty if they have other shapes
-    or types.
+    or types. ``not_profiled`` says why a requested profile was not recorded.
     """
 
     run_ns: float
@@ -45,6 +50,7 @@ class Race:
     runs: int
     verdict: Speed
     results: tuple[ResultDifference, ...] = ()
+    not_profiled: str = ""
 
 
 def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float) -> list[Race]:
@@ -65,6 +71,7 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
                 "put": to_text(each.injection.module) if each.injection.module else "",
                 "options": compile_options(each.injection.flags),
                 "inputs": _inputs_of(each.module, module),
+                **profile_places(each.profile),
             }
             for each in racers
         ],
@@ -81,6 +88,7 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
             timing.runs,
             timing.verdict,
             tuple(ResultDifference(**each) for each in results),
+            told["not_profiled"],
         )
         for timing, compile_s, results in zip(
             read_timings(told), told["compile_s"], told["numbers"], strict=True

@@ -98,6 +98,8 @@ def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
     expected = programs[0][0].run()
     told["numbers"] = [_compare_alike(expected, copies[0].run()) for copies in programs]
     _take_times(programs, request["seconds"], told)
+    asked = request["programs"]
+    told["not_profiled"] = _record_profiles([copies[0] for copies in programs], asked)
 
 
 def _compare_alike(expected: list[Any], found: list[Any]) -> list[Any]:
@@ -183,6 +185,7 @@ def _record_profiles(programs: Sequence[Executable], asked: Sequence[dict[str, A
                 for _ in range(child.PROFILED_RUNS):
                     place_threads()
                     program.time(1)
+            Path(each["executed"]).write_text(program.executed, encoding="utf-8")
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -13,6 +13,7 @@ from typing import Any
 
 from fusionscope.capture.capture import run_process, tell_problem
 from fusionscope.dump import DumpedModule
+from fusionscope.dump.profile import EXECUTED
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module, parse, to_text
@@ -229,7 +230,7 @@ def _run(
             {
                 "put": to_text(each.module) if each.module is not None else "",
                 "options": compile_options(each.flags),
-                "profile": str(place.resolve()) if place is not None else "",
+                **profile_places(place),
             }
             for each, place in zip(injections, profiles or repeat(None), strict=False)
         ],
@@ -244,6 +245,15 @@ def choose_inputs(program: Module, file: Path | None) -> dict[str, object]:
     return {
         "file": None if file is None else str(file.resolve()),
         "domains": [asdict(each) for each in find_domains(program)] if file is None else [],
+    }
+
+
+def profile_places(directory: Path | None) -> dict[str, str]:
+    """Return where the child processes write a profile and what ran, empty for nowhere."""
+    place = directory.resolve() if directory is not None else None
+    return {
+        "profile": str(place) if place is not None else "",
+        "executed": str(place / EXECUTED) if place is not None else "",
     }
 
 

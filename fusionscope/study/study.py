@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 from pathlib import Path
 
-from fusionscope.capture.capture import capture
+from fusionscope.capture.capture import PROFILE, capture
 from fusionscope.capture.targets import Target, read_program
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.profile import read_profile
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts
 from fusionscope.explain.explain import explain_module
+from fusionscope.explain.measured import find_runs
 from fusionscope.explain.result import TimeEstimate
 from fusionscope.explain.times import estimate_final
+from fusionscope.history.kernels import launches_of
 from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan
@@ -38,15 +42,36 @@ class Refusal:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class LongestKernel:
+    """The kernel that takes most of the time: its microseconds in the median run."""
+
+    name: str
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What a profile of one step shows: the microseconds of the median run from its first kernel to
+    the end of its last, those in kernels, and the longest kernel. ``problem`` says why there is no
+    such profile, and is empty if there is.
+    """
+
+    time_us: float = 0.0
+    kernels_us: float = 0.0
+    longest: LongestKernel | None = None
+    problem: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One step for one target and size. ``dump`` is the source of its explanation.
 
     Launches and bytes are those of one run, or lower bounds unless ``runs_known``. ``compile_s`` is
     the time to compile it and dump its stages, in seconds. ``estimate`` is that of the GPU's cost
-    model, or None for a CPU. ``race`` is the measurement, or None if nothing ran. ``boundaries``
-    are library calls. ``refusal`` is None if rules were changed. ``problem`` says why figures are
-    missing, and is empty otherwise.
+    model, or None for a CPU. ``race`` is the measurement, and ``profiled`` what its kernels took;
+    both are None if nothing ran. ``boundaries`` are library calls. ``refusal`` is None if rules
+    were changed. ``problem`` says why figures are missing, and is empty otherwise.
     """
 
     step: str
@@ -61,6 +86,7 @@ class Row:
     refusal: Refusal | None = None
     boundaries: tuple[str, ...] = ()
     race: Race | None = None
+    profiled: Profiled | None = None
     problem: str = ""
 
 
@@ -232,7 +258,7 @@ def _table(
     if not target.is_here:
         return Table(target.name, size, tuple(rows), "the device is not present")
     racers = {
-        number: Racer(each.module, each.injection or Injection())
+        number: Racer(each.module, each.injection or Injection(), each.row.dump / PROFILE)
         for number, each in enumerate(made)
         if each.module is not None and not each.row.problem
     }
@@ -240,6 +266,22 @@ def _table(
         races = race(list(racers.values()), seconds=seconds, python=python, limit_s=limit_s)
     except UnusableInput as error:
         return Table(target.name, size, tuple(rows), str(error))
-    for number, found in zip(racers, races, strict=True):
-        rows[number] = replace(rows[number], race=found)
+    for (number, racer), found in zip(racers.items(), races, strict=True):
+        rows[number] = replace(rows[number], race=found, profiled=_profiled(racer, found))
     return Table(target.name, size, tuple(rows), "")
+
+
+def _profiled(racer: Racer, found: Race) -> Profiled:
+    if racer.profile is None or found.not_profiled:
+        return Profiled(problem=found.not_profiled)
+    module = racer.module
+    try:
+        runs = find_runs(module, read_profile(racer.profile))
+    except UnusableInput as problem:
+        return Profiled(problem=str(problem))
+    final = module.read(module.final or module.stages[-1])
+    times = runs.times_of({kernel.name for kernel in launches_of(final, module.backend)})
+    longest = max(times.items(), key=lambda found: found[1], default=None)
+    return Profiled(
+        runs.time_us, fsum(times.values()), LongestKernel(*longest) if longest else None
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.hlo import Module
+from fusionscope.rerun.profiled import MeasuredKernels
 from fusionscope.rerun.running import Measurement
 from fusionscope.rules.changes import NO_CHANGES, Changes
 from fusionscope.tune.journal import Attempt
@@ -59,7 +60,8 @@ class Ablation:
 class Best:
     """The best plan, confirmed on runs in a process of their own. ``program`` is the rewritten
     program, None if it is that of the dump. ``compile_s`` are the times to compile the program as
-    it is and with the plan, in seconds.
+    it is and with the plan, in seconds. ``kernels`` are measured beside those of the program as it
+    is; ``not_profiled`` says why they are None, and is empty otherwise.
 
     If there is no device, ``measurement`` is None, and ``estimates_us`` are the microseconds that
     the compiler's cost model expects of the final modules, before and after. Otherwise they are
@@ -73,6 +75,8 @@ class Best:
     estimates_us: tuple[float, float] | None = None
     ablations: tuple[Ablation, ...]
     compile_s: tuple[float, float] | None = None
+    kernels: MeasuredKernels | None = None
+    not_profiled: str = ""
 
 
 @dataclass(frozen=True, slots=True)

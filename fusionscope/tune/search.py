@@ -22,6 +22,7 @@ from fusionscope.progress import Progress, silent
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.measuring import Ratio, Speed, Times, judge
 from fusionscope.rerun.plans import Plan, make_plan, own_plan
+from fusionscope.rerun.profiled import profile_plan
 from fusionscope.rerun.programs import find_program
 from fusionscope.rerun.rewritten import compile_program
 from fusionscope.rerun.running import Measurement, Numbers, is_here, measure, why_not_run
@@ -129,6 +130,20 @@ def tune(
                 if all(map(_is_faster, again)):
                     ratios = dict(zip(map(str, finalists), map(_ratio, measured), strict=True))
                     best = _best(design, again, ratios, search)
+                    progress("profiling the best")
+                    try:
+                        kernels = profile_plan(
+                            module,
+                            baseline,
+                            search.prepare(design),
+                            inputs=inputs,
+                            seed=seed,
+                            python=python,
+                            limit_s=limit_s,
+                        )
+                        best = replace(best, kernels=kernels)
+                    except UnusableInput as error:
+                        best = replace(best, not_profiled=error.problem)
                     break
         return Tuning(module.name, tuple(search.attempts), search.left, best, find_rules(module))
 

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from sample_dumps import ROOT, documented, keys
 
+from fusionscope.dump import open_dump
+from fusionscope.history.kernels import launches_of
+
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
 
 PROGRAM = """
@@ -70,6 +73,12 @@ def test_versions_side_by_side(run, folder):
         assert not row["problem"]
         assert row["race"]["run_ns"] > 0
         assert row["compile_s"] > 0
+        profiled = row["profiled"]
+        assert not profiled["problem"]
+        assert 0 < profiled["longest"]["time_us"] <= profiled["kernels_us"]
+        (module,) = open_dump(Path(row["dump"])).modules
+        kernels = {each.name for each in launches_of(module.read(module.final), "cpu")}
+        assert profiled["longest"]["name"] in kernels
         assert row["runs_known"]
         assert row["speed_up"]["times"] == 1 / row["race"]["ratio"]["value"]
         assert list(Path(row["dump"]).glob("module_*after_optimizations.txt"))

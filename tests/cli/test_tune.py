@@ -50,6 +50,9 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
     if document["best"]:  # unless the machine makes much noise
         plan = tomllib.loads(best.read_text())
         assert plan["module"] == "jit_program"
+        kernels = document["best"]["kernels"]
+        assert not document["best"]["not_profiled"]
+        assert kernels["gone"] or kernels["made"]
         assert (best.parent / plan["dump"]).resolve() == CPU
 
 

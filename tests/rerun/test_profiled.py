@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from fusionscope import UnusableInput
 from fusionscope.capture.capture import PROFILE, capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
-from fusionscope.dump.profile import read_profile
+from fusionscope.dump.profile import EXECUTED, read_profile
 from fusionscope.explain.measured import find_runs
 from fusionscope.history.kernels import launches_of
+from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan, own_plan
 from fusionscope.rerun.profiled import compare_profiles
+from fusionscope.rerun.racing import Racer, race
 from fusionscope.rerun.trial import Trial, Variant, try_variants
 from fusionscope.rules.changes import read_changes
 
@@ -83,3 +86,41 @@ def test_an_absent_profile_is_refused(place: Path) -> None:
     (module,) = open_dump(place / "dump").modules
     with pytest.raises(UnusableInput, match="no such file or directory"):
         compare_profiles(module, module, (place / "absent", place / "absent"))
+
+
+LOOP = """
+import jax
+from jax import lax
+
+def step(key):
+    def body(_, carried):
+        key, total = carried
+        key, now = jax.random.split(key)
+        return key, total + jax.random.uniform(now, (64,))
+    return lax.fori_loop(0, 5, body, (key, jax.numpy.zeros(64)))[1]
+
+example_args = (jax.ShapeDtypeStruct((2,), "uint32"),)
+"""
+
+
+@with_jax
+def test_a_program_compiled_from_its_text_has_the_names_of_the_dump(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(LOOP)
+    program = read_program(f"{tmp_path / 'model.py'}:step")
+    assert capture(program, read_target("cpu"), tmp_path / "dump").has_stages
+    (module,) = open_dump(tmp_path / "dump").modules
+    racer = Racer(module, Injection(), tmp_path / "profile")
+    (found,) = race([racer], seconds=0.01, python=sys.executable, limit_s=300)
+    assert not found.not_profiled
+    final = module.final
+    assert final is not None
+    names = {each.name for each in module.read(final).walk()}
+    profile = read_profile(tmp_path / "profile")
+    (ran,) = {run.module for run in profile.runs}
+    traced = {span.instruction for run in profile.runs_of(ran, "cpu") for span in run.spans}
+    assert not traced <= names  # or nothing is tested
+    for run in find_runs(module, profile).runs:
+        assert {span.instruction for span in run.spans} <= names
+    (tmp_path / "profile" / EXECUTED).unlink()
+    with pytest.raises(UnusableInput, match="is another program"):
+        find_runs(module, read_profile(tmp_path / "profile"))

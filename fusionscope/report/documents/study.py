@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from fusionscope.explain.result import TimeEstimate
 from fusionscope.report.documents.form import At, Form
 from fusionscope.rerun.racing import Race
-from fusionscope.study.study import Refusal, SpeedUp
+from fusionscope.study.study import Profiled, Refusal, SpeedUp
 
 
 class Step(Form):
@@ -30,6 +30,7 @@ class Figures(Form):
     compile_s: float | None
     estimate: TimeEstimate | None
     race: Race | None
+    profiled: Profiled | None
     refusal: Refusal | None
     boundaries: list[str]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusionscope.report.documents.form import Form
-from fusionscope.report.documents.rerun import Measurement
+from fusionscope.report.documents.rerun import MeasuredKernels, Measurement
 from fusionscope.report.documents.rules_used import RulesUsed
 from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.running import Numbers
@@ -32,6 +32,8 @@ class Best(Form):
     estimates_us: list[float] | None
     ablations: list[Ablation]
     compile_s: list[float] | None
+    kernels: MeasuredKernels | None
+    not_profiled: str
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.tune/1"):
