@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,16 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The processor time of this process, in seconds, at which a replay has to give up."""
+    """The time by ``clock``, in seconds, at which a replay has to give up. The clock is by default
+    the processor time of this process.
+    """
 
     end: float
+    clock: Callable[[], float] = time.process_time
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if it is over."""
-        if time.process_time() > self.end:
+        if self.clock() > self.end:
             raise OutOfTime
 
 

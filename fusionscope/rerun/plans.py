@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fusionscope.dump import DumpedModule, Stage
@@ -22,6 +22,7 @@ from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.fusing import unpack
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.hlo import Module
+from fusionscope.passes.context import Deadline
 from fusionscope.passes.overrides import Allowed, Forbidden, PairPattern, set_apart
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.rerun.kernels import place_kernels
@@ -96,13 +97,14 @@ def make_plan(
     *,
     orders: Orders | None = None,
     predicts: bool = True,
+    deadline: Deadline | None = None,
 ) -> Plan:
     """Return the plan for a module under ``changes``, with predicted figures if ``predicts`` is
     set. Whoever makes many plans for a module passes the same dictionary as ``orders``, which keeps
     what they have in common.
 
     Raises ``UnusableInput`` if it cannot be replayed, does not do what ``changes`` ask for, or is
-    not a program that a compiler accepts.
+    not a program that a compiler accepts, and ``OutOfTime`` at the ``deadline``.
     """
     _, end = _ends(module)
     words = str(changes) or "the rules as they are"
@@ -125,7 +127,7 @@ def make_plan(
     put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks inside one
     ready = to_module(graph)
     passes.find_orders({} if orders is None else orders)
-    steps = _replay(module, passes, ready, changes, rest)
+    steps = _replay(module, passes, ready, changes, rest, deadline)
     graph = MutableModule(steps[-1].module if steps else ready)
     replace_placeholders(graph, placed)
     if rest is Rest.XLA:
@@ -204,7 +206,12 @@ def _asked(changes: Changes) -> str:
 
 
 def _replay(
-    module: DumpedModule, passes: ChangedPasses, before: Module, changes: Changes, rest: Rest
+    module: DumpedModule,
+    passes: ChangedPasses,
+    before: Module,
+    changes: Changes,
+    rest: Rest,
+    deadline: Deadline | None,
 ) -> tuple[FusionPlan, ...]:
     """Replay the fusion passes on ``before``, which was made from their first stage. Raises
     ``UnusableInput`` if a change names something else.
@@ -225,7 +232,12 @@ def _replay(
     _require_part(module, changes, names, [name for name in names if name in kept])
     kept.difference_update(changes.disabled)
     return passes.replay(
-        compiler, changes.disabled, changes.forbidden, start=before, passes=frozenset(kept)
+        compiler,
+        changes.disabled,
+        changes.forbidden,
+        context=replace(passes.context, deadline=deadline),
+        start=before,
+        passes=frozenset(kept),
     ).steps
 
 

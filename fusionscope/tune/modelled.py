@@ -15,6 +15,7 @@ from fusionscope.explain.replayed import find_rules
 from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module
+from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.plans import Plan, make_plan, own_plan
 from fusionscope.rerun.rerun import rerun
@@ -147,11 +148,23 @@ class ModelSearch:
                 if may_join(each.design, other.design):
                     yield replace(each.design, parts=(*each.design.parts, *other.design.parts))
 
-    def _score(self, design: Design) -> list[Scored]:
-        """Return the scored design; nothing if it is no plan, or makes the same kernels."""
+    def _score(self, design: Design, *, is_final: bool = False) -> list[Scored]:
+        """Return the scored design; nothing if it is no plan, or makes the same kernels, or if its
+        replay does not end within the budget, unless ``is_final``.
+        """
         kind, words = design.parts[-1].kind, str(design)
+        deadline = None if is_final else Deadline(self._begin + self._budget_s)
         try:
-            plan = make_plan(self._module, design.changes, orders=self._orders, predicts=False)
+            plan = make_plan(
+                self._module,
+                design.changes,
+                orders=self._orders,
+                predicts=False,
+                deadline=deadline,
+            )
+        except OutOfTime:
+            self.left += 1
+            return []
         except UnusableInput as refusal:
             self.attempts.append(Attempt(kind=kind, changes=words, problem=refusal.problem))
             return []
@@ -194,5 +207,5 @@ class ModelSearch:
     def _ablations(self, best: Scored) -> Iterator[Ablation]:
         for less in best.design.without_each():
             part = next(each for each in best.design.parts if each not in less.parts)
-            for scored in self._score(less):
+            for scored in self._score(less, is_final=True):
                 yield Ablation(str(part), scored.ratio / best.ratio)

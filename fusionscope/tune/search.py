@@ -18,6 +18,7 @@ from fusionscope.explain.replayed import find_rules
 from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module
+from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.measuring import Ratio, Speed, Times, judge
@@ -36,6 +37,7 @@ _AT_ONCE = 6  # variants that are timed beside each other
 _SECONDS = 0.05  # of the budget, for timing these
 _LEAST_S = 2.0
 _SCORED = 0.2  # of the budget, for replays before anything is measured
+_LEAST_REPLAY_S = 2.0  # for a replay, however little of its share is left
 _MOST_SCORED = 30  # candidates of one kind
 _LIMIT, _LEAST_LIMIT_S = 0.05, 10.0  # of the budget, for compiling and running one variant
 _BASES = 2  # rewritten programs whose plans are changed
@@ -308,6 +310,9 @@ class _Search:
 
     def try_plans(self, base: Design, until: float) -> None:
         """Try single changes of the plan of ``base``."""
+        if base is not self.start and self._spent() > until:
+            self.left += 1  # at least: what would be tried is unknown
+            return
         share = (until - self._spent()) * _SCORED
         ready = self._scored(base, self._spent() + max(0.0, share))
         tried = 0
@@ -364,13 +369,19 @@ class _Search:
         for number, move in enumerate(MOVES, 1):
             self._progress(f"replaying changes: {move.kind}")
             found: list[tuple[float, Design]] = []
+            end = begin + (until - begin) * number / len(MOVES)
+            is_stopped = False
             for candidate in move.candidates(start):
-                late = self._spent() > begin + (until - begin) * number / len(MOVES)
-                if len(found) >= _MOST_SCORED or (found and late):
+                is_late = self._spent() > end
+                if len(found) >= _MOST_SCORED or (is_late and (found or is_stopped)):
                     self.left += 1
                     continue
                 design = replace(base, parts=(candidate,))
-                plan = None if self._is_known(design) else self._plan(design)
+                try:
+                    plan = None if self._is_known(design) else self._plan(design, end)
+                except OutOfTime:
+                    self._stop(design)
+                    plan, is_stopped = None, True
                 if plan is not None:
                     score = _estimate(module, plan.after) / usual
                     if score < _WORSE or candidate.kind == "pass":
@@ -384,16 +395,24 @@ class _Search:
             self._own[id(module)] = own_plan(module)
         return self._own[id(module)]
 
-    def _plan(self, design: Design) -> Plan | None:
+    def _plan(self, design: Design, until: float | None = None) -> Plan | None:
         """Return the plan of a design. If it cannot be made, or makes the same kernels, add the
-        attempt with the reason and return None.
+        attempt with the reason and return None. Raises ``OutOfTime`` when the share ``until`` of
+        the budget is spent.
         """
+        deadline = None
+        if until is not None:
+            end = self._begin + until * self._budget_s
+            least = time.monotonic() + _LEAST_REPLAY_S
+            deadline = Deadline(max(end, least), time.monotonic)
         if not design.parts:
             return self._own_plan(design.module)
         kind = design.parts[-1].kind
         try:
             orders = self._orders.setdefault(id(design.module), {})
-            plan = make_plan(design.module, design.changes, orders=orders, predicts=False)
+            plan = make_plan(
+                design.module, design.changes, orders=orders, predicts=False, deadline=deadline
+            )
             is_same = has_equal_kernels(plan.after, self._own_plan(design.module).after)
         except UnusableInput as refusal:
             self._add(Attempt(kind=kind, changes=str(design), problem=refusal.problem))
@@ -411,7 +430,12 @@ class _Search:
     def _try_designs(self, designs: Sequence[Design]) -> None:
         ready: list[tuple[Design, Variant]] = []
         for design in designs:
-            if (plan := self._plan(design)) is None:
+            try:
+                plan = self._plan(design, until=1.0)
+            except OutOfTime:
+                self._stop(design)
+                continue
+            if plan is None:
                 continue
             try:
                 injection = self._inject(design, plan)
@@ -443,6 +467,12 @@ class _Search:
         self.attempts.append(known)
         return True
 
+    def _stop(self, design: Design) -> None:
+        """Add an attempt that took too long. A longer search may try it again."""
+        kind = design.parts[-1].kind
+        problem = "its replay was stopped: it took too much of the budget"
+        self.attempts.append(Attempt(kind=kind, changes=str(design), problem=problem))
+
     def _fail(self, design: Design, problem: str) -> None:
         kind = (*design.rewritings, *design.parts)[-1].kind
         self._add(Attempt(kind=kind, changes=str(design), problem=problem))
@@ -453,6 +483,9 @@ class _Search:
         failed: list[Design] = []
         for design, variant in variants:
             if _is_longer(design, failed):
+                continue
+            if (made or failed) and self._spent() > 1:
+                self.left += 1
                 continue
             one = self._bench.make(variant, self._limit_s)
             self._compile_s[str(design)] = one.compile_s

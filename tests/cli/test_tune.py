@@ -56,6 +56,21 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
         assert (best.parent / plan["dump"]).resolve() == CPU
 
 
+@with_jax
+def test_a_replay_that_takes_too_long_is_stopped_and_not_kept(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("fusionscope.tune.search._LEAST_REPLAY_S", 0.0)
+    best = tmp_path / "best.toml"
+    done = run(CPU, "--budget", "0.1", "--output", best, "--format", "json")
+    stopped = [
+        each["changes"]
+        for each in json.loads(done.out)["attempts"]
+        if each["problem"].startswith("its replay was stopped")
+    ]
+    assert stopped
+    tried = json.loads(best.with_suffix(".tried.json").read_text())
+    assert not set(stopped) & {each["changes"] for each in tried["attempts"]}
+
+
 @with_cuda
 def test_for_an_absent_gpu_its_cost_model_decides(run, tmp_path):
     best = tmp_path / "best.toml"
