@@ -10,7 +10,6 @@ import click
 from fusionscope.cli.output import (
     changes_options,
     compiling_options,
-    open_console,
     running_options,
     top_option,
     write_report,
@@ -138,9 +137,7 @@ def command(
             raise UnusableInput("expected a DUMP, or --self-test with --device")
         if dump is not None:
             raise UnusableInput("--self-test has its own programs, expected no DUMP")
-        if format_name != "text":
-            raise UnusableInput("--self-test writes text, expected no --format json")
-        return _self_test(device or "cpu", output, python, limit_s, seconds)
+        return _self_test(device or "cpu", output, python, limit_s, seconds, format_name)
     asked = read_changes(set_, disable, allow, forbid)
     changed = read_plan(plan) if plan is not None else PlanFile(asked)
     changes = changed.changes | asked if plan is not None else asked
@@ -187,13 +184,15 @@ def command(
     return 0 if all(each.holds for each in found.variants) else 1
 
 
-def _self_test(device: str, output: Path, python: str, limit_s: float, seconds: float) -> int:
+def _self_test(
+    device: str, output: Path, python: str, limit_s: float, seconds: float, format_name: str
+) -> int:
     from fusionscope.capture.targets import read_target
-    from fusionscope.report.self_test import print_checks
+    from fusionscope.report.self_test import print_self_test
     from fusionscope.study.self_test import self_test
 
     with show_progress() as progress:
-        checks = self_test(
+        found = self_test(
             read_target(device),
             output,
             python=python,
@@ -201,9 +200,15 @@ def _self_test(device: str, output: Path, python: str, limit_s: float, seconds: 
             seconds=seconds,
             progress=progress,
         )
-    with open_console(None) as console:
-        print_checks(device, checks, console)
-    return 1 if any(each.holds is False for each in checks) else 0
+    write_report(
+        "self_test",
+        found,
+        format_name,
+        None,
+        (),
+        text=lambda console: print_self_test(found, console),
+    )
+    return 0 if found.holds else 1
 
 
 def _one_name(module: str | None, plans: list[PlanFile]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.report.text import safe
@@ -10,16 +9,16 @@ from fusionscope.report.text import safe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.study.self_test import Check
+    from fusionscope.study.self_test import SelfTest
 
 _WORDS = {True: ("holds", "green"), False: ("fails", "red"), None: ("not tried", "yellow")}
 
 
-def print_checks(target: str, checks: Sequence[Check], console: Console) -> None:
+def print_self_test(found: SelfTest, console: Console) -> None:
     from rich.text import Text
 
-    console.print(Text(f"reruns on {safe(target)}", style="bold"))
-    for check in checks:
+    console.print(Text(f"reruns on {safe(found.device)}", style="bold"))
+    for check in found.checks:
         words, style = _WORDS[check.holds]
         line = Text(f"  {check.name:<14}").append(f"{words:<10}", style=style)
         console.print(line.append(safe(check.details[0])), soft_wrap=False)

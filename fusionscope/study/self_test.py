@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fusionscope.bisect.bisect import bisect
+from fusionscope.bisect.reference import Reference
 from fusionscope.capture.capture import capture, require_empty
 from fusionscope.capture.targets import Target, read_program
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
+from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.outcomes import TOGETHER, Outcome
+from fusionscope.hlo import Module
 from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rerun.measuring import Speed
 from fusionscope.rerun.plans import Rest, own_plan
@@ -64,6 +68,7 @@ table.example_args = (X, jnp.arange(64))
 gradient.example_args = (X, jnp.ones((128, 64)))
 """
 _NAMES = ("elementwise", "attention", "loop", "table", "gradient")
+_FAULT = ("exponential", "negate")  # one reads the other in the first program
 _STUDY = """work = 1
 [[steps]]
 name = "fused"
@@ -86,6 +91,17 @@ class Check:
     details: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    device: str
+    checks: tuple[Check, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing failed."""
+        return all(each.holds is not False for each in self.checks)
+
+
 def self_test(
     target: Target,
     output: Path,
@@ -94,10 +110,10 @@ def self_test(
     limit_s: float = 600.0,
     seconds: float = 2.0,
     progress: Progress = silent,
-) -> tuple[Check, ...]:
+) -> SelfTest:
     """Compile small programs for ``target`` into ``output``, which must be empty or new, replay and
-    change their fusions, and run them if the device is present. Raises ``UnusableInput`` if nothing
-    can be compiled.
+    change their fusions, and run them if the device is present: time and profile them, find a
+    planted fault, and make a study. Raises ``UnusableInput`` if nothing can be compiled.
     """
     require_empty(output)
     file = output / "programs.py"
@@ -122,20 +138,23 @@ def self_test(
                 limit_s=limit_s,
             )
         except UnusableInput as problem:
-            return (Check("hook", False, (str(problem),)),)
+            return SelfTest(target.name, (Check("hook", False, (str(problem),)),))
     tried = [(name, each) for name, trial in trials.items() for each in trial.variants]
     own = [(name, each) for name, each in tried if each.name == "replay"]
     changed = [(name, each) for name, each in tried if each.name != "replay"]
     not_run = next((trial.not_run for trial in trials.values() if trial.not_run), "")
     took = all(each.rerun.divergence is None for _, each in tried)
-    return (
+    checks = (
         Check("hook", took, ("takes modules" if took else "the compiler took other modules",)),
         _check("replay", own, lambda each: each.rerun.holds and each.rerun.is_same),
         _check("changed plans", changed, lambda each: each.rerun.holds, refused),
         _numbers(tried, not_run),
         _times(own, changed, not_run),
+        _profiles(tried, not_run),
+        _bisect(output / _NAMES[0], not_run, python, limit_s, progress),
         _study(target, output, python, limit_s, seconds, progress),
     )
+    return SelfTest(target.name, checks)
 
 
 def _variants(module: DumpedModule, refused: list[str]) -> Iterator[Variant]:
@@ -205,6 +224,54 @@ def _times(
     ]
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in Speed)
     return Check("times", not wrong, (f"{len(own)} replays equal; changed plans: {counts}", *wrong))
+
+
+def _profiles(tried: Sequence[tuple[str, Tried]], not_run: str) -> Check:
+    """The profile of each program must show its kernels."""
+    if not_run:
+        return Check("profiles", None, (not_run,))
+    wrong = [
+        f"{program}, {each.rerun.plan}: {each.not_profiled or 'no kernel was measured'}"
+        for program, each in tried
+        if each.kernels is None or not each.kernels.after_us
+    ]
+    words = f"{len(tried) - len(wrong)} of {len(tried)} show the kernels of their program"
+    return Check("profiles", not wrong, (words, *wrong))
+
+
+def _bisect(dump: Path, not_run: str, python: str, limit_s: float, progress: Progress) -> Check:
+    """A fault that shows only where two operations are fused must be found."""
+    if not_run:
+        return Check("bisect", None, (not_run,))
+    (module,) = open_dump(dump).modules
+    try:
+        found = bisect(
+            module,
+            Reference(),
+            python=python,
+            limit_s=limit_s,
+            alter=_plant_fault,
+            progress=progress,
+        )
+    except UnusableInput as problem:
+        return Check("bisect", False, (str(problem),))
+    kernels = [", ".join(op.opcode for op in each.operations) for each in found.found]
+    if kernels == [", ".join(reversed(_FAULT))]:
+        return Check("bisect", True, (f"found a planted fault in {found.tried} trials",))
+    words = found.problem or f"found {'; '.join(kernels)}"
+    return Check("bisect", False, (f"planted a fault in {' of '.join(_FAULT)}: {words}",))
+
+
+def _plant_fault(module: Module) -> Module:
+    """Leave out the inner operation wherever the two are in one kernel."""
+    graph = MutableModule(module)
+    outer, inner = _FAULT
+    for inside in graph.post_order():
+        if inside.is_fused:
+            for each in list(inside.instructions):
+                if each.opcode == outer and each.operands[0].opcode == inner:
+                    inside.replace_uses(each.operands[0], each.operands[0].operands[0])
+    return to_module(graph)
 
 
 def _study(

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from sample_dumps import DUMPS, documented, keys
+from sample_dumps import DUMPS, documented, keys, unlike_documented
 
 GPU, CPU = DUMPS / "h100/concatenate", DUMPS / "cpu/concatenate"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
@@ -135,3 +135,14 @@ def test_help_shows_examples(run):
     done = run("--help")
     assert done.code == 0
     assert "fusionscope rerun dump_dir/ --replay" in done.out
+
+
+@with_jax
+def test_the_self_test_as_json(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("fusionscope.study.self_test._NAMES", ("elementwise",))
+    done = run("--self-test", "--seconds", "0", "--output", tmp_path / "out", "--format", "json")
+    document = json.loads(done.out)
+    assert document["device"] == "cpu"
+    assert done.code == (0 if document["holds"] else 1)
+    assert document["holds"] == all(each["holds"] is not False for each in document["checks"])
+    assert not unlike_documented("self_test", keys(document))

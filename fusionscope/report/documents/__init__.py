@@ -21,6 +21,7 @@ COMMANDS = (
     "check",
     "capture",
     "rerun",
+    "self_test",
     "tune",
     "bisect",
     "study",
