@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from itertools import count
@@ -28,7 +28,9 @@ from fusionscope.rerun.running import why_not_run
 from fusionscope.rules.plan_files import PlanFile, read_plan
 from fusionscope.system.files import read_file, read_text
 
-_NUMBERS = count()  # of hooks: several plans may be active at once
+_KEY = "jax_xla_profile_version"  # a part of the keys of all of jax's caches
+_NUMBERS = count(1_000_000)  # of plans, as that part
+_HOOKS = count()  # several may be active at once
 
 
 class NotApplied(RuntimeError):
@@ -44,24 +46,71 @@ class Applied:
     others: int = 0
 
 
-@contextmanager
-def apply(
-    plan: str | Path, dump: str | Path | None = None, *, strict: bool = False
-) -> Iterator[Applied]:
-    """Apply a plan file, such as ``tune`` writes: inside the block, the program that the plan is
-    for gets the plan's fusions when jax compiles it for the CPU. Earlier compilations are repeated
-    inside, and again after the block, without the plan. jax's persistent compilation cache is
-    neither read nor written inside. Executables that the caller holds (``lower().compile()``) do
-    not change.
+def apply(plan: str | Path, dump: str | Path | None = None, *, strict: bool = False) -> Application:
+    """Apply a plan file, such as ``tune`` writes: inside the block, or in a function that this
+    decorates, the program that the plan is for gets the plan's fusions when jax compiles it for the
+    CPU. Programs that were compiled before are compiled once more inside; what jax compiled outside
+    stays, and counts again after the block. jax's persistent compilation cache is neither read nor
+    written inside. Executables that the caller holds (``lower().compile()``) do not change.
 
     ``dump`` is a dump of that program, made by the same jaxlib; it is needed if the file names
     none. A program is recognised by its module at the compiler's hook. Warns if none was.
-    Raises ``UnusableInput`` if the plan cannot be used, as on GPUs: their compiler also needs flags
-    for the whole process (``rerun`` sets them).
+    The block raises ``UnusableInput`` if the plan cannot be used, as on GPUs: their compiler also
+    needs flags for the whole process (``rerun`` sets them).
     """
-    file = Path(plan)
+    return Application(Path(plan), Path(dump) if dump is not None else None, strict)
+
+
+class Application(ContextDecorator):
+    """A plan to apply, as a context or a decorator. It is prepared when it is first used."""
+
+    def __init__(self, plan: Path, dump: Path | None, is_strict: bool) -> None:
+        self._plan, self._dump, self._is_strict = plan, dump, is_strict
+        self._applied = Applied()
+        self._prepared: _Prepared | None = None
+        self._active: list[tuple[ExitStack, int]] = []
+
+    def __enter__(self) -> Applied:
+        if self._prepared is None:
+            self._prepared = _prepare(self._plan, self._dump)
+        stack = ExitStack()
+        stack.enter_context(_hooked(self._prepared, self._applied))
+        self._active.append((stack, self._applied.others))
+        return self._applied
+
+    def __exit__(self, *error: Any) -> None:
+        stack, others = self._active.pop()
+        stack.__exit__(*error)
+        assert self._prepared is not None
+        name, found = self._prepared.expected.name, self._applied
+        if error[0] is not None:
+            return
+        if self._is_strict and found.others > others:
+            raise NotApplied(f"{found.others - others} other programs are called {name}")
+        if not found.programs:
+            problem = f"{name} of {self._prepared.dump} was not compiled"
+            if self._is_strict:
+                raise NotApplied(problem)
+            if not found.others:
+                warnings.warn(f"fusionscope: {problem}", stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """``module`` is injected where the compiler's hook gets ``expected``, which ``dump`` shows.
+    ``number`` tells jax's caches what was compiled with it.
+    """
+
+    dump: Path
+    expected: Module
+    module: Module
+    number: int
+
+
+def _prepare(file: Path, dump: Path | None) -> _Prepared:
+    """Raises ``UnusableInput`` if the plan cannot be used."""
     written = read_plan(file, takes_program=True)
-    place = Path(dump) if dump is not None else written.dump
+    place = dump or written.dump
     if place is None:
         raise UnusableInput("names no dump, so its program is unknown", file=str(file))
     module = _pick(open_dump(place).modules, written.module, file)
@@ -70,21 +119,10 @@ def apply(
         raise UnusableInput(f"{module.name}: {problem}")
     if expected is None:
         raise UnusableInput(f"{module.name}: the dump does not show all passes")
-    injected = _prepare(module, written, file)
-    applied = Applied()
-    with _hooked(expected, injected, applied):
-        yield applied
-    if strict and applied.others:
-        raise NotApplied(f"{applied.others} other programs are called {module.name}")
-    if not applied.programs:
-        problem = f"{module.name} of {place} was not compiled"
-        if strict:
-            raise NotApplied(problem)
-        if not applied.others:
-            warnings.warn(f"fusionscope: {problem}", stacklevel=3)
+    return _Prepared(place, expected, _find_module(module, written, file), next(_NUMBERS))
 
 
-def _prepare(module: DumpedModule, written: PlanFile, file: Path) -> Module:
+def _find_module(module: DumpedModule, written: PlanFile, file: Path) -> Module:
     """Return what to inject, from an earlier run if plan, dump and compiler are the same. Raises
     ``UnusableInput`` if the plan cannot be used.
     """
@@ -137,10 +175,11 @@ def _pick(modules: tuple[DumpedModule, ...], name: str | None, file: Path) -> Du
 
 
 @contextmanager
-def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None]:
+def _hooked(prepared: _Prepared, applied: Applied) -> Iterator[None]:
     from jaxlib import _hlo
 
-    proto = _hlo.hlo_module_from_text(to_text(module)).as_serialized_hlo_module_proto()
+    expected = prepared.expected
+    proto = _hlo.hlo_module_from_text(to_text(prepared.module)).as_serialized_hlo_module_proto()
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True
 
@@ -159,8 +198,7 @@ def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None
         _warn(f"fusionscope: another program called {expected.name} is compiled without the plan")
         return given
 
-    hook = f"fusionscope-{next(_NUMBERS)}"
-    with _without_caches(), hooked(transform, "cpu", hook):
+    with _own_caches(prepared.number), hooked(transform, "cpu", f"fusionscope-{next(_HOOKS)}"):
         yield
 
 
@@ -172,23 +210,23 @@ def _warn(words: str) -> None:
 
 
 @contextmanager
-def _without_caches() -> Iterator[None]:
-    """Isolate the block from executables compiled outside of it, and the other way round: jax's
-    caches do not know about hooks. jax checks only once whether its persistent cache is on, so that
-    state is reset as well, which leaves the files alone.
+def _own_caches(number: int) -> Iterator[None]:
+    """Keep what is compiled in the block apart from what is compiled outside of it: jax's caches do
+    not know about hooks. ``number`` is part of their keys, and nothing else reads it on a CPU. jax
+    checks only once whether its persistent cache is on, so that state is reset as well, which
+    leaves the files alone.
     """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    def enable(is_enabled: bool) -> None:
+    def update(is_enabled: bool, key: int) -> None:
         jax.config.update("jax_enable_compilation_cache", is_enabled)
         compilation_cache.reset_cache()
+        jax.config.update(_KEY, key)
 
-    was_enabled = jax.config.jax_enable_compilation_cache
-    enable(False)
-    jax.clear_caches()
+    before = jax.config.jax_enable_compilation_cache, getattr(jax.config, _KEY)
+    update(False, number)
     try:
         yield
     finally:
-        jax.clear_caches()
-        enable(was_enabled)
+        update(*before)
