@@ -9,9 +9,15 @@ from enum import Enum
 from pathlib import Path
 
 from fusionscope.capture.description import describe_target
-from fusionscope.dump.device import CudaCapability, Device, RocmCapability, find_device
+from fusionscope.dump.device import (
+    CudaCapability,
+    Device,
+    RocmCapability,
+    find_device,
+    known_device,
+)
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.system.files import is_there, read_file, read_text, why_unreadable
+from fusionscope.system.files import read_file, read_text, why_unreadable
 
 _ARGUMENT = re.compile(r"([a-z]\w*)\[([\d,\s]*)\]")
 _PARTITIONS = re.compile(rb"num_partitions\s*=\s*(\d+)")
@@ -148,9 +154,14 @@ def read_target(words: str) -> Target:
 
 
 def _description(words: str, device: Device) -> str:
-    """Return the text of a file verbatim: it may contain more than fusionscope reads."""
-    path = Path(words)
-    return read_text(path) if is_there(path) else describe_target(device)
+    """Return the text of a file verbatim: it may contain more than fusionscope reads. As in
+    ``find_device``, a known name is no file.
+    """
+    try:
+        known_device(words)
+    except UnusableInput:
+        return read_text(Path(words))
+    return describe_target(device)
 
 
 def _platform(device: Device, words: str) -> str:

@@ -60,6 +60,16 @@ def test_a_description_of_the_users_own_is_taken_as_it_is(tmp_path: Path) -> Non
     assert target.description == file.read_text()
 
 
+def test_a_folder_or_a_file_with_the_name_of_a_card_is_not_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "h100").mkdir()
+    (tmp_path / "a100").write_text("no description")
+    monkeypatch.chdir(tmp_path)
+    for name in ("h100", "a100"):
+        assert read_target(name).description == describe_target(known_device(name))
+
+
 @pytest.mark.parametrize("words", ["h9000", "", "nowhere.txtpb", "bmg"])
 def test_an_unknown_device_is_an_error_of_one_line(words: str) -> None:
     with pytest.raises(UnusableInput) as error:
