@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +20,7 @@ from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
+    from fusionscope.dump import DumpedModule
     from fusionscope.rerun.trial import Variant
     from fusionscope.rules.plan_files import PlanFile
 
@@ -126,11 +129,14 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
+    from fusionscope.hlo import parse
     from fusionscope.report.rerun import print_trial
     from fusionscope.rerun.plans import Rest, own_plan
+    from fusionscope.rerun.rewritten import compile_program
     from fusionscope.rerun.trial import Variant, make_variant, try_variants
     from fusionscope.rules.changes import read_changes
     from fusionscope.rules.plan_files import PlanFile, read_plan
+    from fusionscope.system.files import read_text
 
     if is_self_test or device is not None or dump is None:
         if not is_self_test:
@@ -139,27 +145,39 @@ def command(
             raise UnusableInput("--self-test has its own programs, expected no DUMP")
         return _self_test(device or "cpu", output, python, limit_s, seconds, format_name)
     asked = read_changes(set_, disable, allow, forbid)
-    changed = read_plan(plan) if plan is not None else PlanFile(asked)
+    changed = read_plan(plan, takes_program=True) if plan is not None else PlanFile(asked)
     changes = changed.changes | asked if plan is not None else asked
-    others = [read_plan(file) for file in files]
-    if is_own + is_none + bool(changes) > 1 or not (is_own or is_none or changes or files or flags):
+    others = [read_plan(file, takes_program=True) for file in files]
+    is_changed = bool(changes or changed.program)
+    if is_own + is_none + is_changed > 1 or not (is_own or is_none or is_changed or files or flags):
         raise UnusableInput(_NOTHING)
     opened = open_dump(dump)
     chosen = pick_module(opened, _one_name(module, [changed, *others]))
     rest = Rest(rest_name)
-    variants = []
-    if is_own:
-        variants.append(Variant("replay", own_plan(chosen), tuple(flags)))
-    elif is_none or changes:
-        kept = Rest.OFF if is_none else rest
-        variants.append(make_variant(chosen, "changed", changes, kept, tuple(flags)))
-    for file, other in zip(files, others, strict=True):
-        name = _unused(file.stem, variants)
-        variants.append(make_variant(chosen, name, other.changes, rest, tuple(flags)))
-    baseline = None if is_own or not variants else own_plan(chosen)
-    if not variants:
-        variants.append(Variant("flags", None, tuple(flags)))
-    with show_progress() as progress:
+    with ExitStack() as stack:
+        progress = stack.enter_context(show_progress())
+
+        def rewritten(file: PlanFile) -> DumpedModule | None:
+            if file.program is None:
+                return None
+            progress(f"compiling {file.program}")
+            scratch = Path(stack.enter_context(TemporaryDirectory())) / "dump"
+            program = parse(read_text(file.program), file=str(file.program))
+            return compile_program(chosen, program, scratch, python=python, limit_s=limit_s)
+
+        variants = []
+        if is_own:
+            variants.append(Variant("replay", own_plan(chosen), tuple(flags)))
+        elif is_none or is_changed:
+            kept = Rest.OFF if is_none else rest
+            of = rewritten(changed)
+            variants.append(make_variant(chosen, "changed", changes, kept, tuple(flags), of))
+        for file, other in zip(files, others, strict=True):
+            name, of = _unused(file.stem, variants), rewritten(other)
+            variants.append(make_variant(chosen, name, other.changes, rest, tuple(flags), of))
+        baseline = None if is_own or not variants else own_plan(chosen)
+        if not variants:
+            variants.append(Variant("flags", None, tuple(flags)))
         found = try_variants(
             chosen,
             variants,

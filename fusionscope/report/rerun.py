@@ -150,7 +150,8 @@ def print_kernels(found: MeasuredKernels, console: Console, top: int) -> None:
     console.print(Text(f"  in kernels {times}, the medians of a profile"))
     for title, kernels in (("no longer", found.gone), ("instead", found.made)):
         if kernels:
-            total = duration(sum(each.time_us or 0.0 for each in kernels))
+            known = [each.time_us for each in kernels if each.time_us is not None]
+            total = duration(sum(known)) if known else "which the trace does not tell apart"
             console.print(Text(f"  {title} {plural(len(kernels), 'kernel')}, {total}"))
         for each in kernels[:top]:
             time = "?" if each.time_us is None else duration(each.time_us)

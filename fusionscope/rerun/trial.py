@@ -13,33 +13,48 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.changed_passes import ChangedPasses
 from fusionscope.explain.replayed import find_rules
+from fusionscope.explain.times import estimate
+from fusionscope.history.kernels import total_kernels
 from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rerun.injection import Injection, inject
-from fusionscope.rerun.plans import Plan, Rest, make_plan
+from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
 from fusionscope.rerun.profiled import MeasuredKernels, compare_profiles
-from fusionscope.rerun.programs import disabling
+from fusionscope.rerun.programs import disabling, require_final
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import CannotRun, Measurement, Numbers, measure, why_not_run
 from fusionscope.rules.changes import Changes
 from fusionscope.verify.agreement import RulesUsed
+from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant. ``name`` is that of its dump. ``plan`` is None if only ``flags`` of XLA differ."""
+    """A variant. ``name`` is that of its dump. ``plan`` is None if only ``flags`` of XLA differ.
+    ``rewritten`` is the program that the plan is for, as the compiler makes it, None for that of
+    the dump.
+    """
 
     name: str
     plan: Plan | None
     flags: tuple[str, ...] = ()
+    rewritten: DumpedModule | None = None
 
 
 def make_variant(
-    module: DumpedModule, name: str, changes: Changes, rest: Rest, flags: tuple[str, ...]
+    module: DumpedModule,
+    name: str,
+    changes: Changes,
+    rest: Rest,
+    flags: tuple[str, ...],
+    rewritten: DumpedModule | None = None,
 ) -> Variant:
     """Return a variant with a plan, or with flags alone if it only disables passes and what follows
     them cannot be replayed. Raises ``UnusableInput`` like ``make_plan``.
     """
+    if rewritten is not None:
+        plan = make_plan(rewritten, changes, rest) if changes else own_plan(rewritten)
+        return Variant(name, plan, flags, rewritten)
     passes = {run.pass_name for run in find_runs(module)}
     left_out = changes.disabled
     if left_out and changes == Changes(disabled=left_out) and passes.issuperset(left_out):
@@ -103,11 +118,10 @@ def try_variants(
     its device, there is no compiler, or the inputs do not fit.
     """
     made = [
-        rerun(
+        _rerun(
             module,
-            each.plan,
+            each,
             directory if len(variants) == 1 else directory / each.name,
-            flags=each.flags,
             python=python,
             limit_s=limit_s,
         )
@@ -142,6 +156,29 @@ def try_variants(
             except CannotRun as problem:
                 not_run = problem.reason
     return Trial(module.name, tuple(tried), not_run, rules)
+
+
+def _rerun(
+    module: DumpedModule, variant: Variant, directory: Path, *, python: str, limit_s: float
+) -> Rerun:
+    """Return the result of a variant, beside the final module of ``module``."""
+    of = variant.rewritten or module
+    made = rerun(of, variant.plan, directory, flags=variant.flags, python=python, limit_s=limit_s)
+    if variant.rewritten is None:
+        return made
+    final = require_final(module)
+    before = estimate(final, module.backend, read_context(module).gpu)
+    both = None
+    if before is not None and made.estimates is not None:
+        both = before, made.estimates[1]
+    return replace(
+        made,
+        plan=f"the rewritten program, {made.plan}",
+        baseline=total_kernels(final, module.backend),
+        estimates=both,
+        changed=(),  # by names of another program
+        is_same=False,
+    )
 
 
 def _profile_of(made: Rerun) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fusionscope.errors import UnusableInput, quoted, shorten
@@ -13,6 +13,7 @@ from fusionscope.versions import known
 from fusionscope.versions.compiler import Compiler
 
 _NEEDED = "fusion-wrapper"
+_NAMED = 4  # operations of a kernel
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -38,7 +39,7 @@ class Changes:
             + [f"without {id}" for id in self.disabled]
             + [f"allow {each}" for each in self.allowed]
             + [f"forbid {each}" for each in self.forbidden]
-            + [f"one kernel of {' and '.join(each)}" for each in self.kernels]
+            + [f"one kernel of {_enumerated(each)}" for each in self.kernels]
         )
 
     def __or__(self, other: Changes) -> Changes:
@@ -82,6 +83,12 @@ def read_changes(
         tuple(_pattern("--allow", text) for text in allow),
         tuple(_pattern("--forbid", text) for text in forbid),
     )
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    if len(names) > _NAMED:
+        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return " and ".join(names)
 
 
 def _known(id: str) -> str:

@@ -58,7 +58,8 @@ def read_plan(path: Path, *, takes_program: bool = False) -> PlanFile:
     if plan.program is not None and not takes_program:
         with file.at("program"):
             raise UnusableInput(
-                "the plan is for a rewritten program, and only `fusionscope.apply` takes those"
+                "the plan is for a rewritten program, which only `fusionscope rerun` and "
+                "`fusionscope.apply` compile"
             )
     with file.at("set"):
         changes = read_changes(set_=_flat(plan.set))

@@ -9,6 +9,15 @@ import re
 import pytest
 from sample_dumps import DUMPS, documented, keys, unlike_documented
 
+from fusionscope import to_text
+from fusionscope.advise.recipes.recipe import apply_recipe
+from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import read_program, read_target
+from fusionscope.dump import open_dump
+from fusionscope.explain.explain import explain_module
+from fusionscope.rerun.programs import find_program
+
 GPU, CPU = DUMPS / "h100/concatenate", DUMPS / "cpu/concatenate"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
 with_cuda = pytest.mark.skipif(
@@ -146,3 +155,40 @@ def test_the_self_test_as_json(run, tmp_path, monkeypatch):
     assert done.code == (0 if document["holds"] else 1)
     assert document["holds"] == all(each["holds"] is not False for each in document["checks"])
     assert not unlike_documented("self_test", keys(document))
+
+
+LOOP = """
+import jax
+from jax import lax, numpy as jnp
+
+def step(x):
+    return lax.fori_loop(0, 12, lambda _, y: jnp.sin(y) * y[::-1] + 1, x)
+
+example_args = (jax.ShapeDtypeStruct((512,), "float32"),)
+"""
+
+
+@with_jax
+def test_a_plan_for_a_rewritten_program(run, tmp_path):
+    """As `tune` writes it: a loop unrolled by four."""
+    (tmp_path / "model.py").write_text(LOOP)
+    program = read_program(f"{tmp_path / 'model.py'}:step")
+    assert capture(program, read_target("cpu"), tmp_path / "dump").has_stages
+    (module,) = open_dump(tmp_path / "dump").modules
+    recipe = UnrollLoop(times=4, longest=99, is_whole=True)
+    made = apply_recipe(recipe, find_program(module), "cpu")
+    (tmp_path / "unrolled.hlo").write_text(to_text(made.module))
+    plan = plan_file(tmp_path / "plan.toml", "program = 'unrolled.hlo'")
+    words = (tmp_path / "dump", "--plan", plan, "--seconds", "0")
+    done = run(*words, "--output", tmp_path / "out", "--format", "json")
+    assert done.code == 0
+    (variant,) = json.loads(done.out)["variants"]
+    assert variant["plan"] == "the rewritten program, the compiler's own plan"
+    assert variant["baseline"]["launches"] == explain_module(module).totals.launches
+    assert variant["variant"]["launches"] < variant["baseline"]["launches"]
+    assert variant["measurement"]["numbers"] in ("equal", "rounded differently")
+    assert (variant["changed"], variant["same_kernels"]) == ([], False)
+    (tmp_path / "unrolled.hlo").write_text("no program")
+    refused = run(*words, "--output", tmp_path / "refused")
+    assert (refused.code, refused.errors.count("\n")) == (2, 1)
+    assert "unrolled.hlo:1:" in refused.errors
