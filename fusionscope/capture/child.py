@@ -48,6 +48,7 @@ _HLO_KINDS = {
     "int": "s",
 }
 _WARM_UPS, PROFILED_RUNS = 2, 5  # of a program that is profiled
+_LATE_S = 0.05
 _TILINGS = "result_tilings"
 _BROADCAST, _RESHAPE = "stablehlo.broadcast_in_dim", "stablehlo.reshape"
 _DIMENSIONS = "broadcast_dimensions"
@@ -396,6 +397,7 @@ def profiling(directory: Path) -> Iterator[Callable[[], None]]:
     recording = jax.profiler.trace(str(directory), **_without_python())
     with threads.threads_apart(may_move=True) as place_threads, recording:
         yield place_threads
+        time.sleep(_LATE_S)  # a thread may record the end of a kernel after its result is there
 
 
 def _without_python() -> dict[str, Any]:

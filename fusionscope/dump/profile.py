@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -25,6 +25,7 @@ _PLACES = ("plugins/profile/*", "*", ".")  # below a directory
 _NAMES = "*.trace.json*"
 _END = "end: "
 _RUN_OF_GPU = ":XLA GPU module"  # ends the name of the host's event for a run
+_MOST_MISSING = 16  # ends of one instruction, in the middle of a trace
 _MOST_EVENTS = 1_000_000  # the profiler leaves out later ones
 EXECUTED = "executed.hlo"  # in the directory: the text of the module, if its names may differ
 HOW_TO_RECORD = "record the program again with jax.profiler.trace(DIR)"
@@ -177,24 +178,58 @@ def _runs_on_cpu(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
 def _ends(begun: Sequence[_Event], ends: Sequence[float]) -> Iterator[float]:
     """Yield when each thunk of one instruction is done: infinity if the trace does not show it.
 
-    They end in the order in which they start. If ends are missing, one that comes after the next
-    start on the same device belongs to that.
+    They end in the order in which they start, and the trace may stop before the last ones do. If
+    further ends are missing, they are those without which the others come least after the next
+    start on the same device: an end is often recorded late.
     """
+    ends = ends[bisect_left(ends, begun[0].ts) :]  # the trace may begin in a run
+    last = len(begun)
+    while last > len(ends) and (not ends or ends[-1] < begun[last - 1].ts):
+        last -= 1  # the trace stops before it ends
+    missing = _missing(begun[:last], ends)
+    place = 0
+    for number, event in enumerate(begun):
+        if missing is None or number >= last or number in missing:
+            yield inf
+        else:
+            yield max(ends[place], event.ts)
+            place += 1
+
+
+def _missing(begun: Sequence[_Event], ends: Sequence[float]) -> Set[int] | None:
+    """Return the numbers of the events whose ends are missing, None if they cannot be told."""
+    count = len(begun) - len(ends)
+    if count <= 0:
+        return frozenset() if count == 0 else None
+    if count > _MOST_MISSING:
+        return None
     again: dict[str | None, float] = {}  # when a device runs it next
-    limits = []
+    limits: list[float] = []
     for event in reversed(begun):
         limits.append(again.get(event.args.device_ordinal, inf))
         again[event.args.device_ordinal] = event.ts
-    is_whole = len(ends) == len(begun)
-    place = 0
-    for event, limit in zip(begun, reversed(limits), strict=True):
-        if not is_whole:
-            place = bisect_left(ends, event.ts, lo=place)
-        if place < len(ends) and (is_whole or ends[place] <= limit):
-            yield max(ends[place], event.ts)
-            place += 1
-        else:
-            yield inf
+    limits.reverse()
+    costs = [0.0] + [inf] * count  # how late ends are, by the number of those missing so far
+    was_skipped: list[list[bool]] = []
+    for number, (event, limit) in enumerate(zip(begun, limits, strict=True)):
+        skips = []
+        for skipped in range(count, -1, -1):
+            place = number - skipped
+            found = inf
+            if 0 <= place < len(ends) and ends[place] >= event.ts:
+                found = costs[skipped] + max(0.0, ends[place] - limit)
+            skip = costs[skipped - 1] if skipped else inf
+            skips.append(skip < found)
+            costs[skipped] = min(skip, found)
+        was_skipped.append(skips[::-1])
+    if costs[count] == inf:
+        return None
+    missing = set()
+    for number in range(len(begun) - 1, -1, -1):
+        if was_skipped[number][count]:
+            missing.add(number)
+            count -= 1
+    return missing
 
 
 def _in_order(spans: Iterable[Span]) -> tuple[Span, ...]:

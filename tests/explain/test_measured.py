@@ -72,6 +72,24 @@ def test_a_thunk_lasts_until_its_end_on_another_thread(tmp_path) -> None:
     assert profile.cut == {"m": 1}
 
 
+def test_late_and_missing_ends_are_told_apart(tmp_path) -> None:
+    """Of the steps of a loop, the first one ends late, and one has no end."""
+
+    def event(name: str, start: float, **arguments: str) -> dict[str, Any]:
+        return {"ph": "X", "pid": 1, "name": name, "ts": start, "dur": 1.0, "args": arguments}
+
+    of = {"hlo_module": "m", "device_ordinal": "0"}
+    begun = [event("dot", 10.0 * n, hlo_op="dot", run_id=str(n // 4), **of) for n in range(12)]
+    ends = [event("end: dot", 10.0 * n + (13 if n % 4 == 0 else 8)) for n in range(12) if n != 6]
+    earlier = [event("end: dot", -5.0)]  # of a run before the trace
+    profile = read_profile(rewritten(tmp_path / "a", lambda _: [*begun, *earlier, *ends]))
+    assert [[span.end_us - span.start_us for span in run.spans] for run in profile.runs] == [
+        [13.0, 8.0, 8.0, 8.0]
+    ] * 2
+    assert [run.spans[0].start_us for run in profile.runs] == [0.0, 80.0]
+    assert profile.cut == {"m": 1}
+
+
 def test_kernels_of_a_gpu_are_split_into_runs_by_their_order(tmp_path) -> None:
     def kernel(name: str, start: float, process: int = 1) -> dict[str, Any]:
         arguments = {"hlo_module": "m", "hlo_op": name, "correlation_id": "7"}
