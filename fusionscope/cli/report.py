@@ -20,6 +20,11 @@ LARGE_BYTES = 20_000_000  # of a page, from which on browsers are slow
 @click.argument("new", required=False, type=click.Path(path_type=Path))
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
 @click.option(
+    "--resources",
+    is_flag=True,
+    help="Also show registers, spills and occupancy of kernels for an NVIDIA GPU, by ptxas.",
+)
+@click.option(
     "--sources",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
@@ -36,7 +41,13 @@ LARGE_BYTES = 20_000_000  # of a page, from which on browsers are slow
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 def command(
-    dump: Path, new: Path | None, module: str | None, sources: Path, output: Path, opens: bool
+    dump: Path,
+    new: Path | None,
+    module: str | None,
+    resources: bool,
+    sources: Path,
+    output: Path,
+    opens: bool,
 ) -> None:
     """Write a page about a dump: one file that opens in any browser, without a network. If it would
     have more than 20 MB, it becomes a folder, with a page for each module.
@@ -51,6 +62,7 @@ def command(
       fusionscope report dump_dir/
       fusionscope report dump_dir/ --output step.html --open
       fusionscope report dump_dir/ --sources ~/project
+      fusionscope report dump_dir/ --resources
       fusionscope report dump_main/ dump_branch/
     """
     from fusionscope.advise.suggest import suggester
@@ -60,7 +72,7 @@ def command(
     from fusionscope.report.html.page import difference_page, pages_by_module, report_page
 
     pages: dict[str, str] = {}
-    selection = Selection(module=module)
+    selection = Selection(module=module, resources=resources)
     suggest = suggester(selection, is_limited=True)
     with show_progress() as progress:
         if new is None:
@@ -76,8 +88,8 @@ def command(
             both = difference_facts(
                 open_dump(dump),
                 open_dump(new),
+                selection,
                 sources,
-                module=module,
                 suggest=suggest,
                 progress=progress,
             )

@@ -36,6 +36,7 @@ class _Row:
     bytes_moved: int = 0
     time_us: float = 0.0
     refused_bytes: int = 0
+    spill_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -95,7 +96,15 @@ def _rows(
     for number in kernels:
         facts = analysis.facts.kernels[number]
         path = _kind(facts) if by is Grouping.KIND else path_of(analysis.kernels[number].origin)
-        rows.append(_Row(path, facts.runs, facts.bytes_moved, facts.time_us))
+        rows.append(
+            _Row(
+                path,
+                launches=facts.runs,
+                bytes_moved=facts.bytes_moved,
+                time_us=facts.time_us,
+                spill_bytes=facts.spill_bytes,
+            )
+        )
     if by is Grouping.KIND:
         return rows
     for number in pairs:
@@ -169,6 +178,7 @@ def _tree(rows: Sequence[_Row], sorted_by: SortedBy, by: Grouping) -> Branch:
             bytes_moved=sum(row.bytes_moved for row in node.rows),
             time_us=sum(row.time_us for row in node.rows),
             refused_bytes=sum(row.refused_bytes for row in node.rows),
+            spill_bytes=_sum_of_known(row.spill_bytes for row in node.rows),
             children=tuple(children),
         )
         ends_here = any(len(row.path) == node.depth for row in node.rows)
@@ -246,6 +256,9 @@ def _own(branch: Branch) -> Iterator[Branch]:
         bytes_moved=branch.bytes_moved - parts.bytes_moved,
         time_us=max(branch.time_us - parts.time_us, 0.0),
         refused_bytes=branch.refused_bytes - parts.refused_bytes,
+        spill_bytes=(
+            None if branch.spill_bytes is None else branch.spill_bytes - (parts.spill_bytes or 0)
+        ),
         children=(),
     )
     if own.launches or own.refused_bytes:
@@ -260,5 +273,12 @@ def _joined(name: str, branches: Sequence[Branch]) -> Branch:
         bytes_moved=sum(each.bytes_moved for each in branches),
         time_us=sum(each.time_us for each in branches),
         refused_bytes=sum(each.refused_bytes for each in branches),
+        spill_bytes=_sum_of_known(each.spill_bytes for each in branches),
         children=(),
     )
+
+
+def _sum_of_known(values: Iterable[int | None]) -> int | None:
+    """Return the sum of those that are not None, None if all are."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

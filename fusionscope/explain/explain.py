@@ -170,6 +170,12 @@ def _explain_module(
             analysis = _measured(module, analysis, selection.profile)
         except UnusableInput as problem:  # there is another module that it fits
             notes[str(problem)] = None
+    if selection.resources:
+        taken = _resources(module, selection, cache, progress)
+        if compile_resources is not None:
+            taken = compile_resources(module, analysis.facts, taken, progress)
+        notes.update(dict.fromkeys(taken.notes))
+        analysis = replace(analysis, facts=with_resources(analysis.facts, taken))
     facts = view(analysis, selection)
     if selection.changes or selection.device is not None:
         tried = cache.get(
@@ -186,12 +192,6 @@ def _explain_module(
         )
         notes.update(dict.fromkeys(moved.notes))
         facts = replace(facts, movements=moved.found)
-    if selection.resources:
-        taken = _resources(module, selection, cache, progress)
-        if compile_resources is not None:
-            taken = compile_resources(module, analysis.facts, taken, progress)
-        notes.update(dict.fromkeys(taken.notes))
-        facts = with_resources(facts, taken)
     if suggest is not None:
         found = cache.get(
             module,

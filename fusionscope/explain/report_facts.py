@@ -82,24 +82,25 @@ def report_facts(
 def difference_facts(
     before: Dump,
     after: Dump,
+    selection: Selection,
     sources: Path,
     *,
-    module: str | None = None,
     suggest: Suggest | None = None,
     progress: Progress = silent,
 ) -> DifferenceFacts:
-    """Return how two dumps differ, with the facts about the modules that do. If none does, about
-    the costliest of each side. Source files are read as by ``report_facts``.
+    """Return how two dumps differ in the modules that ``selection`` names, with the facts about
+    those that do. If none does, about the costliest of each side. Source files are read as by
+    ``report_facts``.
 
     Raises ``UnusableInput`` if the dumps cannot be compared, or one of them cannot be explained.
     """
-    difference = compare(before, after, module=module, progress=progress)
+    difference = compare(before, after, module=selection.module, progress=progress)
     shown = difference.modules[:_MOST_MODULES]
     wanted = [(each.before.number, each.after.number) for each in shown]
     wanted = wanted or [difference.same[0].numbers]
     problems = list(difference.problems)
     explained = [
-        _explain_numbers(dump, numbers, each, progress)
+        _explain_numbers(dump, numbers, selection, each, progress)
         for dump, numbers, each in zip(
             (before, after), zip(*wanted, strict=True), (None, suggest), strict=True
         )
@@ -116,11 +117,15 @@ def difference_facts(
 
 
 def _explain_numbers(
-    dump: Dump, numbers: Sequence[int], suggest: Suggest | None, progress: Progress
+    dump: Dump,
+    numbers: Sequence[int],
+    selection: Selection,
+    suggest: Suggest | None,
+    progress: Progress,
 ) -> Explanation:
     """Explain the modules with these numbers, in this order."""
     found = [
-        explain(dump, Selection(module=str(number)), suggest=suggest, progress=progress)
+        explain(dump, replace(selection, module=str(number)), suggest=suggest, progress=progress)
         for number in numbers
     ]
     problems = dict.fromkeys(problem for each in found for problem in each.problems)

@@ -61,10 +61,11 @@ class SortedBy(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
     """Kernels that come from one part of the program: launches, bytes and estimated microseconds of
-    a run, and the bytes of refused pairs.
+    a run, the bytes of refused pairs, and those that kernels spill.
 
     ``count`` is the number of parts if it combines several that differ only in numbers, such as the
-    layers of a model. ``time_us`` is 0 if no time is known.
+    layers of a model. ``time_us`` is 0 if no time is known, and ``spill_bytes`` None if nothing is
+    known of the resources of any kernel.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Branch:
     bytes_moved: int
     time_us: float
     refused_bytes: int
+    spill_bytes: int | None
     children: tuple[Branch, ...]
 
     def figure(self, sorted_by: SortedBy) -> float:
@@ -242,6 +244,11 @@ class KernelFacts:
     @property
     def bytes_moved(self) -> int:
         return (self.bytes_read + self.bytes_written) * self.runs
+
+    @property
+    def spill_bytes(self) -> int | None:
+        """Return the bytes that all runs spill, None if that is unknown."""
+        return None if self.resources is None else self.resources.spill_bytes * self.runs
 
     @property
     def time_us(self) -> float:

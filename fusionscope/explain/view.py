@@ -46,15 +46,10 @@ def _weight(kernel: KernelFacts) -> tuple[float, int]:
 def with_resources(facts: ModuleFacts, taken: Resources) -> ModuleFacts:
     """Return ``facts`` with what each kernel takes of the GPU, and what could be changed."""
 
-    def known(kernel: KernelFacts) -> KernelFacts:
-        return replace(kernel, resources=taken.found.get(kernel.name))
-
-    return replace(
-        facts,
-        kernels=tuple(map(known, facts.kernels)),
-        over_fused=taken.over_fused,
-        kernel_pages=tuple(replace(page, kernel=known(page.kernel)) for page in facts.kernel_pages),
+    kernels = tuple(
+        replace(kernel, resources=taken.found.get(kernel.name)) for kernel in facts.kernels
     )
+    return replace(facts, kernels=kernels, over_fused=taken.over_fused)
 
 
 def _break_down(analysis: Analysis, selection: Selection) -> Breakdown:

@@ -70,14 +70,14 @@ def data_of(page: Path) -> dict:
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
-def in_browser(page: Path) -> tuple[str, str]:
+def in_browser(page: Path, address: str = "") -> tuple[str, str]:
     """Return the document after its script ran, and what the browser logged of it."""
     assert BROWSER is not None
     ended = subprocess.run(
         [
             BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000",
             "--enable-logging=stderr", f"--user-data-dir={page.parent / 'browser'}", "--dump-dom",
-            page.as_uri(),
+            page.as_uri() + address,
         ],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
@@ -126,6 +126,25 @@ def kernels_of(picture: dict, last: int) -> dict[int, set[int]]:
         for node, kernel in zip(stage["added"][::3], stage["added"][1::3], strict=True):
             kernels.setdefault(node, set()).add(kernel)
     return kernels
+
+
+def test_spills_are_a_measure_if_resources_were_read(tmp_path, monkeypatch) -> None:
+    dump = Path(__file__).parents[1] / "explain" / "data" / "spills"
+    monkeypatch.setenv("PTXAS", str(dump / "ptxas"))
+    page = tmp_path / "page.html"
+    run("report", dump, "--resources", "--output", page)
+    (module,) = data_of(page)["now"]["explanation"]["modules"]
+    spilled = (476 + 160) * 2048 * 128
+    assert {row["spill_bytes"] for row in module["breakdown"]["rows"]} == {spilled}
+    if BROWSER is not None:
+        shown, console = in_browser(page, "#by=spill_bytes&kernel=loop_add_fusion")
+        assert not console
+        for words in (">spills</button>", "167 MB, 100%", "255", "12.5%, limited by registers"):
+            assert words in shown
+    (module,) = data_of(page_of(dump, tmp_path))["now"]["explanation"]["modules"]
+    assert {row["spill_bytes"] for row in module["breakdown"]["rows"]} == {None}
+    if BROWSER is not None:
+        assert ">spills</button>" not in in_browser(page)[0]
 
 
 @pytest.mark.parametrize("name", ["cpu/concatenate", "h100/cartpole", "h100/attention", "cpu/loop"])

@@ -203,6 +203,7 @@ class BranchRow(Form):
     bytes_moved: Annotated[int, At("1.bytes_moved")]
     time_us: Annotated[float, At("1.time_us")]
     refused_bytes: Annotated[int, At("1.refused_bytes")]
+    spill_bytes: Annotated[int | None, At("1.spill_bytes")]
 
 
 def _rows(breakdown: result.Breakdown) -> Iterator[tuple[tuple[str, ...], Branch]]:

@@ -1,4 +1,4 @@
-// Where time, launches and bytes go, by scope: each row splits the one above it.
+// Where time, launches, bytes and spills go, by scope: each row splits the one above it.
 
 /** @type {Record<string, {title: string, words: (value: number) => string}>} */
 const MEASURES = {
@@ -6,7 +6,13 @@ const MEASURES = {
   bytes_moved: { title: "bytes", words: size },
   launches: { title: "launches", words: count },
   refused_bytes: { title: "not fused", words: size },
+  spill_bytes: { title: "spills", words: size },
 };
+
+/** Those that `rows` know. @param {any[]} rows */
+function measuresOf(rows) {
+  return Object.keys(MEASURES).filter((name) => name !== "spill_bytes" || rows.some((row) => row.spill_bytes !== null));
+}
 
 /**
  * @param {{path: string[]}[]} rows  of `breakdown`, each followed by those below it
@@ -37,5 +43,6 @@ function flame(rows, measure, choose) {
     element.append(make("div", { role: "listitem" }, part));
   }
   element.style.height = `${deepest * 28}px`;
-  return total ? element : make("p", { class: "quiet" }, "nothing of this is known");
+  if (total) return element;
+  return make("p", { class: "quiet" }, measure === "spill_bytes" ? "no kernel spills" : "nothing of this is known");
 }

@@ -36,7 +36,8 @@ function showPage(data) {
     oninput: () => set({ query: search.value }),
   }));
   const flameBox = make("div");
-  const measures = Object.keys(MEASURES).map((name) =>
+  const rows = module.breakdown?.rows ?? [];
+  const measures = measuresOf(rows).map((name) =>
     make("button", { "data-by": name, onclick: () => set({ by: name }) }, MEASURES[name].title));
   const whole = picture && overview(picture, module, (kernel) => set({ kernel: kernel.name, pair: null, stage: null }));
   const kernelBox = make("div", { class: "bar" });
@@ -64,10 +65,9 @@ function showPage(data) {
     if ("query" in change) table.filter(state.query);
     if ("query" in change || "kernel" in change || "pair" in change) showKernels();
     if ("by" in change) {
-      const known = module.breakdown?.rows ?? [];
-      const by = MEASURES[state.by] ? state.by : module.summary.time ? "time_us" : "bytes_moved";
+      const by = measures.some((each) => each.dataset.by === state.by) ? state.by : module.summary.time ? "time_us" : "bytes_moved";
       measures.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.by === by)));
-      flameBox.replaceChildren(flame(known, by, (path) => {
+      flameBox.replaceChildren(flame(rows, by, (path) => {
         search.value = path[path.length - 1];
         set({ query: search.value });
       }));
@@ -139,7 +139,8 @@ function showPage(data) {
       return kernel ? [make("h2", {}, shorten(kernel.name, 80)), make("dl", {},
         ...line("kind", kernel.emitter ?? kernel.kind), ...line("runs", count(kernel.runs)),
         ...line("bytes", size(kernel.bytes_read + kernel.bytes_written)),
-        ...line("time", kernel.time_ns === null ? null : duration(kernel.time_ns / 1000)), ...line("source", kernel.source))] : [];
+        ...line("time", kernel.time_ns === null ? null : duration(kernel.time_ns / 1000)), ...resourcesOf(kernel).flatMap((each) => line(...each)),
+        ...line("source", kernel.source))] : [];
     }
     const pair = module.pairs[state.pair];
     const numbers = Object.entries(pair.numbers).map(([name, value]) => `${name} ${value}`).join(", ");

@@ -56,6 +56,20 @@ function suggestions(module, choose) {
     tried ? make("p", { class: "quiet" }, tried === 1 ? "Another change was tried and does not help." : `${count(tried)} other changes were tried and do not help.`) : null);
 }
 
+/** What a kernel takes of the GPU, each with its title. @param {any} kernel @returns {[string, string][]} */
+function resourcesOf({ resources, runs }) {
+  if (!resources) return [];
+  const { registers, shared_bytes: shared, spill_store_bytes: stored, spill_load_bytes: loaded, blocks, threads_per_block: threads } = resources;
+  const spilled = (stored + loaded) * blocks * threads * runs;
+  return [
+    ["registers", count(registers)],
+    ["spills", spilled ? `${size(spilled)}: each thread stores ${count(stored)} bytes and loads ${count(loaded)}` : "none"],
+    ["shared memory", shared ? `${size(shared)} a block` : "none"],
+    ["blocks", `${count(blocks)} of ${count(threads)} threads`],
+    ["occupancy", resources.occupancy === null ? "unknown" : `${Number((100 * resources.occupancy).toPrecision(3))}%, limited by ${resources.occupancy_limit}`],
+  ];
+}
+
 /** @param {any} memory */
 function memoryOverTime(memory) {
   if (!memory?.over_time?.length) return null;
