@@ -310,6 +310,7 @@ class Suggestion(Form):
     pairs: list[FusedPair]
     before: Figures
     after: Figures
+    title: str
     sources: list[str]
     removes: list[str]
 

@@ -15,9 +15,10 @@ function tiles(module, other) {
     tile("pairs not fused", count(summary.outcomes["not-fused"] ?? 0), `${count(module.pairs.length)} pairs`));
 }
 
-/** @param {number} value */
-function percent(value) {
-  return value < 10 ? value.toPrecision(2) : String(Math.round(value));
+/** @param {number} was @param {number} is */
+function changeInPercent(was, is) {
+  const share = Math.abs(100 * (is / was - 1));
+  return `${is > was ? "+" : "−"}${share < 10 ? share.toPrecision(2) : Math.round(share)}%`;
 }
 
 /** @param {any} now @param {any} before */
@@ -25,7 +26,7 @@ function bothTiles(now, before) {
   const tile = (/** @type {string} */ title, /** @type {(module: any) => number | null | undefined} */ of, /** @type {(value: number) => string} */ words) => {
     const [was, is] = [of(before), of(now)];
     if (was === null || was === undefined || is === null || is === undefined) return null;
-    const change = was === is ? "the same" : was ? `${is > was ? "+" : "−"}${percent(Math.abs(100 * (is / was - 1)))} %` : "";
+    const change = was === is ? "the same" : was ? changeInPercent(was, is) : "";
     return make("div", { class: "tile" }, make("span", { class: "quiet" }, title), make("b", {}, `${words(was)} → ${words(is)}`),
       make("span", { class: "quiet" }, change));
   };
@@ -37,19 +38,29 @@ function bothTiles(now, before) {
     tile("pairs not fused", ({ summary }) => summary.outcomes["not-fused"] ?? 0, count));
 }
 
-/** @param {any} figures */
-function figures(figures) {
-  const time = figures.time_us === null ? "" : `${duration(figures.time_us)}, `;
-  return `${time}${count(figures.launches)} launches, ${size(figures.bytes)}`;
+/** A change as somebody would make it. @param {any} suggestion */
+function changeOf({ kind, change, title, sources }) {
+  if (kind === "rule") return [make("code", {}, `fusionscope rerun DUMP ${change}`)];
+  if (kind !== "recipe") return [make("code", {}, change)];
+  const more = sources.length > 1 ? ` and ${count(sources.length - 1)} more ${sources.length > 2 ? "lines" : "line"}` : "";
+  return [`${title}: `, make("code", {}, `fusionscope recipes ${change}`), sources.length ? `, at ${fileAndLine(sources[0])}${more}` : ""];
+}
+
+/** @param {any} suggestion */
+function whatCameOfIt({ before, after, evidence }) {
+  const [was, is] = [before.time_us, after.time_us];
+  const words = [`launches ${count(before.launches)} → ${count(after.launches)}`, `bytes ${size(before.bytes)} → ${size(after.bytes)}`];
+  if (was !== null && is !== null) words.unshift(`time ${duration(was)} → ${duration(is)}${was ? ` (${changeInPercent(was, is)})` : ""}`);
+  const text = words.join(", ");
+  return evidence === "example" ? `not tried here; its example: ${text}` : `${text} (${evidence})`;
 }
 
 /** @param {any} module @param {(pair: {producer: string, consumer: string}) => void} choose */
 function suggestions(module, choose) {
   const shown = module.suggestions.map((/** @type {any} */ each) => make("li", {},
-    make("code", {}, each.change), make("br"),
-    `${figures(each.before)} → ${figures(each.after)} (${each.evidence})`, make("br"),
-    ...each.pairs.slice(0, 4).map((/** @type {any} */ pair) =>
-      make("button", { onclick: () => choose(pair) }, `${shorten(pair.producer, 40)} → ${shorten(pair.consumer, 40)}`))));
+    ...changeOf(each), make("br"), whatCameOfIt(each),
+    make("div", { class: "passes" }, ...each.pairs.slice(0, 4).map((/** @type {any} */ pair) =>
+      make("button", { onclick: () => choose(pair) }, `${shorten(pair.producer, 40)} → ${shorten(pair.consumer, 40)}`)))));
   const tried = module.rejected.length;
   return make("section", { class: "card", "aria-labelledby": "try" }, make("h2", { id: "try" }, "What to try"),
     shown.length ? make("ol", { class: "try" }, ...shown) : make("p", {}, "Nothing known that helps."),
@@ -82,7 +93,7 @@ function memoryOverTime(memory) {
   const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, width: "100%", height: high, preserveAspectRatio: "none", role: "img", "aria-label": words },
     draw("path", { class: "area", d: `M0,${high} ${points} H${wide} V${high} Z` }));
   const rows = memory.at_peak.slice(0, 8).map((/** @type {any} */ each) =>
-    [make("dt", {}, size(each.bytes)), make("dd", {}, `${each.name}, ${each.kind}${each.source ? `, ${each.source}` : ""}`)]);
+    [make("dt", {}, size(each.bytes)), make("dd", { title: each.source }, [each.name, each.kind, fileAndLine(each.source)].filter(Boolean).join(", "))]);
   return make("section", { class: "card", "aria-labelledby": "memory" }, make("h2", { id: "memory" }, "Memory from the first instruction to the last"),
     svg, make("p", {}, words), make("dl", {}, ...rows.flat()));
 }
