@@ -1,5 +1,7 @@
 // What differs between two dumps, the worst first.
 
+const MOST_FIELDS = 3; // of an instruction: the configuration of a kernel has dozens
+
 /** @param {any} pair */
 function endsOf(pair) {
   return `${pair.producer.name} → ${pair.consumer.name}`;
@@ -42,12 +44,13 @@ function moduleChanges(module, choose) {
     make("td", {}, shorten(names(each.before), 90)), make("td", {}, shorten(names(each.after), 90)),
     make("td", { class: "quiet" }, [...new Set([...each.passes.before, ...each.passes.after])].join(", "))));
   const buffers = (memory?.buffers ?? []).slice(0, 8).map((/** @type {any} */ each) =>
-    make("li", {}, [signed(each.bytes_after - each.bytes_before), each.name, each.cause, each.reason, each.source].filter(Boolean).join(", ")));
+    make("li", {}, [signed(each.bytes_after - each.bytes_before), each.name, each.cause, each.reason, fileAndLine(each.source)].filter(Boolean).join(", ")));
   const edits = module.edits.slice(0, 20).map((/** @type {any} */ each) => {
     const at = each.after ?? each.before;
-    const fields = Object.entries(each.fields).map(([name, [was, is]]) => `${name} ${shorten(was, 60)} → ${shorten(is, 60)}`);
+    const fields = Object.entries(each.fields).map(([name, [was, is]]) => `${name} ${shorten(was, 60) || "none"} → ${shorten(is, 60) || "none"}`);
     return make("li", {}, `${each.kind} ${at?.opcode ?? ""} ${shorten(at?.name ?? "", 60)}${each.count > 1 ? ` ×${count(each.count)}` : ""}`,
-      fields.length ? `: ${fields.join(", ")}` : "");
+      fields.length ? `: ${fields.slice(0, MOST_FIELDS).join(", ")}` : "",
+      fields.length > MOST_FIELDS ? `, and ${count(fields.length - MOST_FIELDS)} more` : "");
   });
   return [
     ...lines.map((line) => make("p", {}, line)),

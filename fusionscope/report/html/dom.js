@@ -55,6 +55,11 @@ function count(value) {
   return value.toLocaleString("en-US");
 }
 
+/** The last part of a place in a program, which tells it from others where there is little room. @param {string | null} place */
+function fileAndLine(place) {
+  return (place ?? "").split(/[\\/]/).at(-1) ?? "";
+}
+
 /** @param {string} text @param {number} most */
 function shorten(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;

@@ -247,10 +247,11 @@ function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) 
         class: isRefused ? "edge not-fused" : "edge", "stroke-width": wide.toFixed(1),
         d: `M${x1},${y1} C${x1},${y1 + bend} ${x2},${y2 - bend} ${x2},${y2}`,
       }, draw("title", {}, pair ? `${pair.producer.name} → ${pair.consumer.name}: ${pair.outcome}${pair.reason ? `, ${pair.reason}` : ""}` : "no pair before fusion")));
-      const [x, y] = [x1 + (x2 - x1) * 0.2, y1 + 18];
+      const isClose = y2 - y1 < LAYER; // there is only the line with the name of the kernel between them
+      const [x, y] = isClose ? [x2 + WIDE / 2, y2 - 5] : [x1 + (x2 - x1) * 0.2, y1 + 18];
       if (isRefused && !placed.some((each) => Math.abs(each.x - x) < 80 && Math.abs(each.y - y) < 12)) {
         placed.push({ x, y });
-        reasons.push(draw("text", { class: "why", x, y, "text-anchor": "middle" }, pair.reason ?? "unknown"));
+        reasons.push(draw("text", { class: "why", x, y, "text-anchor": isClose ? "end" : "middle" }, pair.reason ?? "unknown"));
       }
     }
   }

@@ -32,8 +32,8 @@ function overview(picture, module, choose) {
   const mark = draw("rect", { class: "here", width: 0.8 * wide, height: 0.8 * high, visibility: "hidden" });
   const what = module.summary.time ? "time" : "bytes";
   const svg = draw("svg", {
-    class: "overview", viewBox: `-2 -2 ${columns.length * wide + 4} ${deepest * high + 4}`, width: "100%", height: deepest * high + 4, role: "img",
-    preserveAspectRatio: "xMinYMid", "aria-label": `${count(kernels.size)} kernels; the darker, the more ${what}`,
+    class: "overview", viewBox: `-2 -2 ${columns.length * wide + 4} ${deepest * high + 4}`, width: columns.length * wide + 4, role: "img",
+    "aria-label": `${count(kernels.size)} kernels; the stronger the colour, the more ${what}`,
     onclick: (/** @type {MouseEvent} */ event) => {
       const shape = /** @type {any} */ (svg);
       const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(shape.getScreenCTM().inverse());

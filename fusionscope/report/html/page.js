@@ -177,14 +177,14 @@ function showPage(data) {
 
   page.replaceChildren(
     make("div", { class: "bar" }, make("h1", {}, module.name), modules.length > 1 ? switcher : null),
-    make("div", { class: "quiet" }, [module.device, module.rules?.version, ...(before ? [data.before.explanation.path, "→"] : []), data.now.explanation.path].filter(Boolean).join(" · ")),
+    make("div", { class: "quiet" }, [module.device, module.rules?.version, [data.before, data.now].filter(Boolean).map((side) => side.explanation.path).join(" → ")].filter(Boolean).join(" · ")),
     ...module.notes.map((/** @type {string} */ note) => make("div", { class: "quiet" }, note)),
     tiles(module, before && before.module),
     data.difference ? changes(data.difference, data.difference.modules[state.module],
       (pair) => choosePair({ producer: pair.producer.name, consumer: pair.consumer.name })) : "",
     make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
-      whole ? [make("p", { class: "quiet" }, `All kernels, from the first to the last; the darker, the more ${module.summary.time ? "time" : "bytes"}`), whole.element] : null,
+      whole ? [make("p", { class: "quiet" }, `All kernels, from the first to the last; the stronger the colour, the more ${module.summary.time ? "time" : "bytes"}`), whole.element] : null,
       kernelBox),
     suggestions(module, choosePair),
     make("section", { class: "card", "aria-labelledby": "pairs" }, make("h2", { id: "pairs" }, "Pairs"),

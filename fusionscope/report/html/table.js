@@ -78,7 +78,7 @@ function pairTable(pairs, choose, outcomeBefore) {
       }, ...COLUMNS.map((each) => {
         const text = each.number ? size(each.number(pair)) : each.text(pair, outcomeBefore(pair));
         const kind = each.number ? "number" : pair.outcome === "not-fused" && each.title === "outcome" ? "refused" : "";
-        return make("span", { role: "gridcell", class: kind, title: text }, shorten(text, 120));
+        return make("span", { role: "gridcell", class: kind, title: text }, shorten(each.title === "source" ? fileAndLine(text) : text, 120));
       }));
       row.style.top = `${(first + place) * ROW}px`;
       return row;
