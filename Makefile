@@ -186,9 +186,16 @@ benchmarks: ## each benchmark once, to see that it runs
 
 # Longer than CI has time for.
 
-.PHONY: page fuzz-long mutants-gpu probes probes-gpu proofs ci clean
+.PHONY: page images fuzz-long mutants-gpu probes probes-gpu proofs ci clean
 page: ## measure everything again, and rewrite the tables of benchmarks/README.md
 	python benchmarks/all.py
+images: ## pages of `report` in docs/images/, after `make setup-jax` and `pip install flax optax`
+	@work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	npm install --silent --no-save --prefix "$$work" playwright-core >/dev/null
+	script=$$PWD/docs/make_images.mjs
+	cd "$$work"
+	node "$$script"
 fuzz-long: ## 20,000 damaged inputs
 	python $(TOOLS)/fuzz.py --count 20000
 mutants-gpu: ## rules and cost model of the GPU passes made wrong in turn
