@@ -13,12 +13,14 @@ from fusionscope.explain.result import KernelFacts, ModuleFacts, PairFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """``graph`` has the operations of these kernels, and one stage, the final one. ``kernels`` are
-    its kernels by their numbers, ``chosen`` the numbers of those that were asked for. ``refused``
-    are the pairs that were not fused, by their edges in the graph.
+    """``graph`` has the operations of these kernels, and one stage, the final one. ``names`` are
+    those of its kernels by their numbers, and ``kernels`` the facts about them; what launches
+    nothing, such as a constant, has none. ``chosen`` are the numbers of those that were asked for,
+    ``refused`` the pairs that were not fused, by their edges in the graph.
     """
 
     graph: FusionGraph
+    names: dict[int, str]
     kernels: dict[int, KernelFacts]
     chosen: frozenset[int]
     refused: dict[tuple[int, int], PairFacts]
@@ -38,27 +40,36 @@ def find_neighbourhood(
         holders[node].add(kernel)
         if is_output:
             makers[node].add(kernel)
+    refused = {
+        ends: pair
+        for pair, ends in zip(module.pairs, ends_of(whole, module.pairs), strict=True)
+        if pair.reason is not None and ends is not None
+    }
     before: dict[int, set[int]] = defaultdict(set)
     after: dict[int, set[int]] = defaultdict(set)
     for read, reader in edges:
-        for kernel in holders[reader] - holders[read]:
-            for maker in makers[read]:
+        own = set() if (read, reader) in refused else holders[read]  # see edges_of
+        for kernel in holders[reader] - own:
+            for maker in makers[read] - {kernel}:
                 before[kernel].add(maker)
                 after[maker].add(kernel)
     kept = chosen | _within(chosen, before, radius) | _within(chosen, after, radius)
     graph, numbers = _part(whole, [each for each in places if each.kernel in kept], edges)
-    found = zip(module.pairs, ends_of(whole, module.pairs), strict=True)
-    refused = {
+    drawn = {
         (numbers[ends[0]], numbers[ends[1]]): pair
-        for pair, ends in found
-        if pair.reason is not None and ends is not None and numbers.keys() >= set(ends)
+        for ends, pair in refused.items()
+        if numbers.keys() >= set(ends)
     }
-    by_name = {kernel.name: kernel for kernel in module.kernels}
     return Neighbourhood(
         graph=graph,
-        kernels={number: by_name[name] for name, number in graph.kernels.items()},
+        names={number: name for name, number in graph.kernels.items()},
+        kernels={
+            graph.kernels[kernel.name]: kernel
+            for kernel in module.kernels
+            if kernel.name in graph.kernels
+        },
         chosen=frozenset(chosen),
-        refused={edge: refused[edge] for edge in graph.stages[0].edges_added if edge in refused},
+        refused={edge: drawn[edge] for edge in graph.stages[0].edges_added if edge in drawn},
     )
 
 
@@ -123,7 +134,8 @@ class Edge(NamedTuple):
 
 def edges_of(found: Neighbourhood) -> Iterator[Edge]:
     """Yield the edges between operations in kernels. A kernel that computes a value itself reads
-    that of no other.
+    that of no other, but for the reader of a refused pair: an equal value in its kernel is for
+    other readers.
     """
     (stage,) = found.graph.stages
     places: dict[int, list[Place]] = defaultdict(list)
@@ -132,8 +144,10 @@ def edges_of(found: Neighbourhood) -> Iterator[Edge]:
     for read, reader in stage.edges_added:
         made = {place.kernel: place for place in places[read]}
         outside = next((place for place in places[read] if place.is_output), None)
+        refused = found.refused.get((read, reader))
         for place in places[reader]:
-            if place.kernel in made:
+            is_apart = outside is not None and outside.kernel != place.kernel
+            if place.kernel in made and not (refused and is_apart):
                 yield Edge(made[place.kernel], place, None)
             elif outside is not None:
-                yield Edge(outside, place, found.refused.get((read, reader)))
+                yield Edge(outside, place, refused)

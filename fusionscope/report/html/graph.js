@@ -233,13 +233,16 @@ function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) 
   for (const [read, reader] of links) {
     for (const { box } of picture.spotsOf.get(reader) ?? []) {
       const to = at.get(`${reader},${box}`);
-      const sources = picture.spotsOf.get(read) ?? [];
-      const own = sources.find((/** @type {any} */ spot) => spot.box === box)
-        ?? sources.find((/** @type {any} */ spot) => kernels.get(read)?.get(picture.boxes[spot.box].kernel)) ?? sources[0];
-      const from = own && at.get(`${read},${own.box}`);
-      if (!to || !from) continue;
       const pair = module.pairs[picture.pairOf.get(`${read},${reader}`) ?? -1];
       const isRefused = pair?.outcome === "not-fused";
+      const sources = picture.spotsOf.get(read) ?? [];
+      const inside = sources.find((/** @type {any} */ spot) => spot.box === box);
+      const others = sources.filter((/** @type {any} */ spot) => spot.box !== box);
+      const outside = others.find((/** @type {any} */ spot) => kernels.get(read)?.get(picture.boxes[spot.box].kernel)) ?? others[0];
+      // A kernel may have an equal value, for another reader, and not use it for this one.
+      const own = isRefused ? outside ?? inside : inside ?? outside;
+      const from = own && at.get(`${read},${own.box}`);
+      if (!to || !from) continue;
       const wide = pair ? 1 + Math.min(5, Math.log10(1 + pair.bytes_saved / 1e4)) : 1;
       const [x1, y1, x2, y2] = [from.x + WIDE / 2, from.y + HIGH, to.x + WIDE / 2, to.y];
       const bend = Math.max(16, Math.abs(y2 - y1) / 2);
