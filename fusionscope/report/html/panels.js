@@ -155,7 +155,7 @@ function sourceLines(sources, costs, choose) {
   if (!sources.length) return null;
   return make("section", { class: "card", "aria-labelledby": "source" }, make("h2", { id: "source" }, "Source"),
     ...sources.map((each) => make("details", { open: sources.length < 4 }, make("summary", {}, `${each.file}:${each.first}`),
-      make("div", { class: "lines code", tabindex: 0, role: "region", "aria-label": each.file },
+      make("div", { class: "lines code", tabindex: 0, role: "region", "aria-label": `${each.file}:${each.first}` },
         ...each.lines.map((/** @type {string} */ line, /** @type {number} */ place) => {
           const where = `${each.file}:${each.first + place}`;
           const cost = costs.get(where);
