@@ -196,6 +196,14 @@ class _Copies:
         self._before = before
         self._unknown: dict[tuple[_Stage, int], list[Instruction]] = {}
 
+    def is_removed(self, own: Instruction, numbers: Sequence[int], stage: _Stage) -> bool:
+        """Return whether nothing uses ``own``, another instruction computes the same, and ``stage``
+        has only that. What has a side effect has a value of its own.
+        """
+        if own.users or own.computation.root is own or own.name in stage.by_name:
+            return False
+        return any(len(self._before.kernels.get(number, ())) > 1 for number in numbers)
+
     def find(self, number: int, own: Instruction, stage: _Stage) -> Iterator[Instruction]:
         """Yield the kernels of ``stage`` that compute ``number`` in the place of ``own``."""
         if len(self._before.kernels.get(number, ())) < 2:
@@ -405,7 +413,7 @@ class _Follower:
         final = placed[-1][1]
         producers = final.find(producer, (number,))
         consumers = final.find(consumer, readers)
-        if not producers or not consumers:
+        if not producers or not consumers or copies.is_removed(consumer, readers, final):
             return _Followed(Outcome.GONE, None, None, readers)
         kernel = _joined(final, number, readers, consumer, copies)
         known = number in final.kernels and any(reader in final.kernels for reader in readers)

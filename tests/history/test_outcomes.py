@@ -615,3 +615,35 @@ def test_what_a_fork_numbers_changes_no_number():
         return [execution.values.values() for execution in numbering.number(last).executions]
 
     assert [list(each) for each in numbers(2)] == [list(each) for each in numbers(0)]
+
+
+def test_the_pair_of_an_unused_copy_is_gone():
+    """A later pass removes what nothing uses; the value lives on in its copy."""
+    before = """HloModule m
+ENTRY e {
+  x = f32[8] parameter(0)
+  one = f32[] constant(1)
+  unused = f32[8] broadcast(one), dimensions={}
+  ones = f32[8] broadcast(one), dimensions={}
+  y = f32[8] add(x, ones)
+  ROOT z = f32[8] multiply(y, x)
+}
+"""
+    after = """HloModule m
+f {
+  x = f32[8] parameter(0)
+  c = f32[] parameter(1)
+  b = f32[8] broadcast(c), dimensions={}
+  a = f32[8] add(x, b)
+  ROOT r = f32[8] multiply(a, x)
+}
+ENTRY e {
+  x = f32[8] parameter(0)
+  one = f32[] constant(1)
+  ROOT z = f32[8] fusion(x, one), kind=kLoop, calls=f
+}
+"""
+    found = told(numbered(before, after))
+    assert found["one", "unused"] == "gone"
+    assert found["one", "ones"] == "not-fused"
+    assert found["ones", "y"] == "fused"
