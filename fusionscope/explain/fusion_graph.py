@@ -53,7 +53,9 @@ class FusionGraph:
     names of their computations. A kernel keeps its number while its first result is the same value.
     ``stages`` are the first stage and those that changed the graph, ``quiet`` counts the others.
     ``by_name`` finds nodes by the names of instructions in the stage before fusion, ``halves`` the
-    first halves of reductions that a pass split, ``kernels`` the final kernels by name.
+    first halves of reductions that a pass split, ``kernels`` the final kernels by name. ``apart``
+    are edges with the number of a final kernel that computes both operations, but the first for
+    something else: the second reads the equal value of another kernel.
     """
 
     nodes: tuple[Operation, ...]
@@ -63,6 +65,7 @@ class FusionGraph:
     by_name: dict[str, int]
     halves: dict[int, tuple[int, ...]]
     kernels: dict[str, int]
+    apart: frozenset[tuple[int, int, int]]
     notes: tuple[str, ...]
 
     def final_places(self) -> set[Place]:
@@ -72,6 +75,14 @@ class FusionGraph:
             places.difference_update(stage.removed)
             places.update(stage.added)
         return places
+
+    def final_edges(self) -> set[tuple[int, int]]:
+        """Return the edges of the final stage."""
+        edges: set[tuple[int, int]] = set()
+        for stage in self.stages:
+            edges.difference_update(stage.edges_removed)
+            edges.update(stage.edges_added)
+        return edges
 
     def all_edges(self) -> set[tuple[int, int]]:
         """Return the edges of all stages."""
@@ -87,6 +98,7 @@ class _Contents:
 
     places: set[Place] = field(default_factory=set)
     edges: set[tuple[int, int]] = field(default_factory=set)
+    apart: set[tuple[int, int, int]] = field(default_factory=set)
     names: dict[int, str] = field(default_factory=dict)
 
 
@@ -139,10 +151,16 @@ class _Builder:
             nodes = {node for each in computed for node in self._nodes_of(path, (each,))}
             outputs = {node for each in written for node in self._nodes_of(path, (each,))}
             found.places.update(Place(node, number, node in outputs) for node in nodes)
-            for read, reader in execution.edges.get(kernel, ()):
-                ends = (*self._nodes_of(path, (read,)), *self._nodes_of(path, (reader,)))
-                if len(ends) == 2 and ends[0] != ends[1]:
-                    found.edges.add((ends[0], ends[1]))
+            edges = set(self._edges(path, execution.edges.get(kernel, ())))
+            inside = set(self._edges(path, execution.joined.get(kernel, ())))
+            found.edges |= edges
+            found.apart.update((*edge, number) for edge in edges - inside if edge[0] in nodes)
+
+    def _edges(self, path: Hashable, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        for edge in edges:
+            ends = [node for number in edge for node in self._nodes_of(path, (number,))]
+            if len(ends) == 2 and ends[0] != ends[1]:
+                yield ends[0], ends[1]
 
     def _written(self, execution: Execution, kernel: Instruction) -> Iterator[int]:
         value = execution.values.get(kernel)
@@ -232,15 +250,16 @@ def _follow(
         by_name=by_name,
         halves={},
         kernels={name: number for number, name in before.names.items()},
+        apart=frozenset(before.apart),
         notes=tuple(notes),
     )
 
 
 def ends_of(graph: FusionGraph, pairs: Iterable[PairFacts]) -> Iterator[tuple[int, int] | None]:
     """Yield the nodes of each pair, None if it has none. Where a pass split the consumer, a
-    reduction, the half that reads the producer represents it.
+    reduction, the half that reads the producer in the end represents it.
     """
-    edges = graph.all_edges()
+    edges = graph.final_edges()
     for pair in pairs:
         read = graph.by_name.get(pair.producer.name)
         reader = graph.by_name.get(pair.consumer.name)

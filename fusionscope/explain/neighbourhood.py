@@ -13,14 +13,12 @@ from fusionscope.explain.result import KernelFacts, ModuleFacts, PairFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """``graph`` has the operations of these kernels, and one stage, the final one. ``names`` are
-    those of its kernels by their numbers, and ``kernels`` the facts about them; what launches
-    nothing, such as a constant, has none. ``chosen`` are the numbers of those that were asked for,
-    ``refused`` the pairs that were not fused, by their edges in the graph.
+    """``graph`` has the operations of these kernels, and one stage, the final one. ``kernels`` are
+    its kernels by their numbers, ``chosen`` the numbers of those that were asked for. ``refused``
+    are the pairs that were not fused, by their edges in the graph.
     """
 
     graph: FusionGraph
-    names: dict[int, str]
     kernels: dict[int, KernelFacts]
     chosen: frozenset[int]
     refused: dict[tuple[int, int], PairFacts]
@@ -30,9 +28,12 @@ def find_neighbourhood(
     whole: FusionGraph, module: ModuleFacts, names: Set[str], radius: int
 ) -> Neighbourhood:
     """Return the kernels with these ``names``, those that make what they read and those that read
-    what they make, ``radius`` kernels far.
+    what they make, ``radius`` kernels far. A constant outside of kernels is none.
     """
-    places, edges = whole.final_places(), _final_edges(whole)
+    by_name = {kernel.name: kernel for kernel in module.kernels}
+    launched = {number for name, number in whole.kernels.items() if name in by_name}
+    places = {place for place in whole.final_places() if place.kernel in launched}
+    edges = whole.final_edges()
     chosen = {number for name, number in whole.kernels.items() if name in names}
     makers: dict[int, set[int]] = defaultdict(set)
     holders: dict[int, set[int]] = defaultdict(set)
@@ -40,45 +41,29 @@ def find_neighbourhood(
         holders[node].add(kernel)
         if is_output:
             makers[node].add(kernel)
-    refused = {
-        ends: pair
-        for pair, ends in zip(module.pairs, ends_of(whole, module.pairs), strict=True)
-        if pair.reason is not None and ends is not None
-    }
     before: dict[int, set[int]] = defaultdict(set)
     after: dict[int, set[int]] = defaultdict(set)
     for read, reader in edges:
-        own = set() if (read, reader) in refused else holders[read]  # see edges_of
-        for kernel in holders[reader] - own:
+        for kernel in holders[reader]:
+            if kernel in holders[read] and (read, reader, kernel) not in whole.apart:
+                continue
             for maker in makers[read] - {kernel}:
                 before[kernel].add(maker)
                 after[maker].add(kernel)
     kept = chosen | _within(chosen, before, radius) | _within(chosen, after, radius)
     graph, numbers = _part(whole, [each for each in places if each.kernel in kept], edges)
-    drawn = {
+    found = zip(module.pairs, ends_of(whole, module.pairs), strict=True)
+    refused = {
         (numbers[ends[0]], numbers[ends[1]]): pair
-        for ends, pair in refused.items()
-        if numbers.keys() >= set(ends)
+        for pair, ends in found
+        if pair.reason is not None and ends is not None and numbers.keys() >= set(ends)
     }
     return Neighbourhood(
         graph=graph,
-        names={number: name for name, number in graph.kernels.items()},
-        kernels={
-            graph.kernels[kernel.name]: kernel
-            for kernel in module.kernels
-            if kernel.name in graph.kernels
-        },
+        kernels={number: by_name[name] for name, number in graph.kernels.items()},
         chosen=frozenset(chosen),
-        refused={edge: drawn[edge] for edge in graph.stages[0].edges_added if edge in drawn},
+        refused={edge: refused[edge] for edge in graph.stages[0].edges_added if edge in refused},
     )
-
-
-def _final_edges(graph: FusionGraph) -> set[tuple[int, int]]:
-    edges: set[tuple[int, int]] = set()
-    for stage in graph.stages:
-        edges.difference_update(stage.edges_removed)
-        edges.update(stage.edges_added)
-    return edges
 
 
 def _within(start: Iterable[int], linked: Mapping[int, Set[int]], radius: int) -> set[int]:
@@ -118,6 +103,11 @@ def _part(
         by_name={name: numbers[node] for name, node in whole.by_name.items() if node in numbers},
         halves={},
         kernels={name: each for name, each in whole.kernels.items() if each in kernels},
+        apart=frozenset(
+            (numbers[read], numbers[reader], kernel)
+            for read, reader, kernel in whole.apart
+            if read in numbers and reader in numbers
+        ),
     )
     return part, numbers
 
@@ -134,8 +124,7 @@ class Edge(NamedTuple):
 
 def edges_of(found: Neighbourhood) -> Iterator[Edge]:
     """Yield the edges between operations in kernels. A kernel that computes a value itself reads
-    that of no other, but for the reader of a refused pair: an equal value in its kernel is for
-    other readers.
+    that of another only if the graph says so.
     """
     (stage,) = found.graph.stages
     places: dict[int, list[Place]] = defaultdict(list)
@@ -143,11 +132,11 @@ def edges_of(found: Neighbourhood) -> Iterator[Edge]:
         places[place.node].append(place)
     for read, reader in stage.edges_added:
         made = {place.kernel: place for place in places[read]}
-        outside = next((place for place in places[read] if place.is_output), None)
-        refused = found.refused.get((read, reader))
+        written = [place for place in places[read] if place.is_output]
         for place in places[reader]:
-            is_apart = outside is not None and outside.kernel != place.kernel
-            if place.kernel in made and not (refused and is_apart):
+            if place.kernel in made and (read, reader, place.kernel) not in found.graph.apart:
                 yield Edge(made[place.kernel], place, None)
-            elif outside is not None:
-                yield Edge(outside, place, refused)
+                continue
+            outside = next((each for each in written if each.kernel != place.kernel), None)
+            if outside is not None:
+                yield Edge(outside, place, found.refused.get((read, reader)))

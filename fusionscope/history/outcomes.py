@@ -196,14 +196,6 @@ class _Copies:
         self._before = before
         self._unknown: dict[tuple[_Stage, int], list[Instruction]] = {}
 
-    def is_removed(self, own: Instruction, numbers: Sequence[int], stage: _Stage) -> bool:
-        """Return whether nothing uses ``own``, another instruction computes the same, and ``stage``
-        has only that. What has a side effect has a value of its own.
-        """
-        if own.users or own.computation.root is own or own.name in stage.by_name:
-            return False
-        return any(len(self._before.kernels.get(number, ())) > 1 for number in numbers)
-
     def find(self, number: int, own: Instruction, stage: _Stage) -> Iterator[Instruction]:
         """Yield the kernels of ``stage`` that compute ``number`` in the place of ``own``."""
         if len(self._before.kernels.get(number, ())) < 2:
@@ -413,7 +405,7 @@ class _Follower:
         final = placed[-1][1]
         producers = final.find(producer, (number,))
         consumers = final.find(consumer, readers)
-        if not producers or not consumers or copies.is_removed(consumer, readers, final):
+        if not producers or not consumers:
             return _Followed(Outcome.GONE, None, None, readers)
         kernel = _joined(final, number, readers, consumer, copies)
         known = number in final.kernels and any(reader in final.kernels for reader in readers)
@@ -426,9 +418,12 @@ class _Follower:
             )
         if kernel is None:
             is_read = any(
-                (number, part) in final.reading for part in with_parts(readers, final.parts)
+                reading in final.reading.get((number, part), ())
+                for part in with_parts(readers, final.parts)
+                for reading in copies.find(part, consumer, final)
             )
-            # If both are there, but one no longer reads the other, the pair is gone.
+            # If both are there, but one no longer reads the other, the pair is gone. So it is if
+            # only an instruction equal to the consumer is there: nothing read the consumer itself.
             outcome = Outcome.GONE if known and not is_read else Outcome.NOT_FUSED
             return _Followed(outcome, None, None, readers)
         own = copies.find(number, producer, final) if number in final.kernels else producers

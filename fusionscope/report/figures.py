@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.fusion_graph import Place
 from fusionscope.explain.neighbourhood import Edge, Neighbourhood, edges_of
-from fusionscope.explain.result import PairFacts
+from fusionscope.explain.result import KernelFacts, PairFacts
 from fusionscope.report.layout import lay_out
 from fusionscope.report.text import duration, file_and_line, safe, size, squeeze
 
@@ -46,13 +46,13 @@ def to_networkx(found: Neighbourhood) -> networkx.DiGraph[str]:
 
     graph: networkx.DiGraph[str] = networkx.DiGraph()
     for place in found.graph.stages[0].added:
-        operation = found.graph.nodes[place.node]
+        operation, kernel = found.graph.nodes[place.node], found.kernels[place.kernel]
         graph.add_node(
             _id(place),
             name=safe(operation.name),
             opcode=safe(operation.opcode),
             shape=safe(operation.shape),
-            kernel=safe(found.names[place.kernel]),
+            kernel=safe(kernel.name),
             is_output=place.is_output,
             is_chosen=place.kernel in found.chosen,
             source=safe(operation.source or ""),
@@ -91,7 +91,7 @@ def to_dot(found: Neighbourhood) -> str:
     for kernel, places in inside.items():
         colour = "#1d4ed8" if kernel in found.chosen else "#71717a"
         lines.append(f"  subgraph cluster_{kernel} {{")
-        title = _quoted(_title(found, kernel))
+        title = _quoted(_title(found.kernels[kernel]))
         lines.append(f"    label={title}; color={_quoted(colour)};")
         for place in places:
             operation = found.graph.nodes[place.node]
@@ -211,22 +211,23 @@ def _boxes(found: Neighbourhood) -> list[_Box]:
         nodes = {row: [node for _, node in sorted(each)] for row, each in rows[number].items()}
         names = [[_name(found, node) for node in row] for row in nodes.values()]
         widest = max(sum(_width(name) + _MARGIN for name in row) for row in names)
-        width = max(widest, _width(_title(found, box.kernel))) + _MARGIN
+        width = max(widest, _width(_title(found.kernels[box.kernel]))) + _MARGIN
         height = _TITLE + max(nodes) * _ROW + _HIGH + _MARGIN
         boxes.append(_Box(box.kernel, box.layer, box.order, nodes, width, height))
     return boxes
 
 
 def _kernel(found: Neighbourhood, box: _Box, left: float, top: float) -> Iterator[str]:
+    facts = found.kernels[box.kernel]
     chosen = " chosen" if box.kernel in found.chosen else ""
-    yield f'<g class="kernel{chosen}"><title>{_text(_facts(found, box.kernel))}</title>'
+    yield f'<g class="kernel{chosen}"><title>{_text(_facts(facts))}</title>'
     yield (
         f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
         'rx="6"/>'
     )
     yield (
         f'<text class="title" x="{left + _MARGIN:.1f}" y="{top + 20:.1f}">'
-        f"{_text(_title(found, box.kernel))}</text></g>"
+        f"{_text(_title(facts))}</text></g>"
     )
 
 
@@ -268,22 +269,17 @@ def _name(found: Neighbourhood, node: int) -> str:
     return squeeze(found.graph.nodes[node].name, _WIDEST)
 
 
-def _title(found: Neighbourhood, number: int) -> str:
-    kernel = found.kernels.get(number)
-    place = file_and_line(kernel.source) if kernel is not None else ""
-    return f"{squeeze(found.names[number], _WIDEST)}  {place}".rstrip()
+def _title(kernel: KernelFacts) -> str:
+    return f"{squeeze(kernel.name, _WIDEST)}  {file_and_line(kernel.source)}".rstrip()
 
 
-def _facts(found: Neighbourhood, number: int) -> str:
-    kernel = found.kernels.get(number)
-    if kernel is None:
-        return f"{found.names[number]}: no kernel"
+def _facts(kernel: KernelFacts) -> str:
     time = f", {duration(kernel.time_us)}" if kernel.time_us else ""
     return f"{kernel.name}: {size(kernel.bytes_moved)}{time}"
 
 
 def _names(found: Neighbourhood) -> str:
-    return ", ".join(sorted(found.names[number] for number in found.chosen))
+    return ", ".join(sorted(found.kernels[number].name for number in found.chosen))
 
 
 def _width(text: str) -> float:

@@ -73,7 +73,7 @@ def lay_out(*graphs: FusionGraph) -> Layout:
     within: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for read, reader in edges:
         for box in holders[reader]:
-            if box in holders[read]:
+            if box in holders[read] and (read, reader, owners[box]) not in graphs[0].apart:
                 within[box].append((read, reader))
             else:
                 between[box].update((makers.get(read) or holders[read])[:1])

@@ -525,6 +525,15 @@ def test_a_fusion_that_reads_a_value_does_not_take_part_where_another_reader_doe
     assert told(pairs) == {("a", "b"): "duplicated", ("a", "d"): "not-fused"}
 
 
+def test_an_instruction_that_nothing_reads_is_gone_whatever_equals_it():
+    """CSE merges both cosines; a kernel has the one that is read."""
+    before = "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n%c = f32[8] cosine(%a)\n"
+    kernel = fused("g", "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)\n%o = f32[8] abs(%m)")
+    after = module("%e = f32[8] fusion(%x), kind=kLoop, calls=%g", kernel)
+    pairs = numbered(module(before + "%d = f32[8] abs(%b)"), after)
+    assert told(pairs) == {("a", "b"): "fused", ("a", "c"): "gone", ("b", "d"): "fused"}
+
+
 def test_a_chain_that_is_computed_again_behind_a_barrier_is_another():
     """As a backward pass computes it again: all values are equal, the names are not."""
 

@@ -174,6 +174,59 @@ def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(tmp_path) -> N
             assert not together
 
 
+def test_a_kernel_that_computes_an_equal_value_does_not_share_it(tmp_path) -> None:
+    """The kernel of two sums has a zero for one of them; the other reads a zero from outside."""
+    side = data_of(page_of(DUMPS / "a100-jaxlib-0.4.35/reductions", tmp_path))["now"]
+    (module,), (picture,) = side["explanation"]["modules"], side["pictures"]
+    kernels = kernels_of(picture, len(picture["stages"]))
+    places = {
+        pair["consumer"]["name"]: place
+        for place, pair in enumerate(module["pairs"])
+        if pair["producer"]["name"] == "constant.8"
+    }
+    for name, outcome in (("reduce.17", "not-fused"), ("reduce.23", "duplicated")):
+        zero, total = picture["pairs"][2 * places[name] : 2 * places[name] + 2]
+        (kernel,) = kernels[zero] & kernels[total]
+        assert module["pairs"][places[name]]["outcome"] == outcome
+        apart = list(zip(*(picture["apart"][start::3] for start in range(3)), strict=True))
+        assert ((zero, total, kernel) in apart) is (outcome == "not-fused")
+
+
+def test_a_reduction_that_took_in_another_is_drawn_as_itself(tmp_path) -> None:
+    """A sum of a sum becomes one before fusion: both read a constant, and one of them is drawn."""
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    head = (
+        "HloModule m\n\n%s (a: f32[], b: f32[]) -> f32[] {\n  %a = f32[] parameter(0)\n"
+        "  %b = f32[] parameter(1)\n  ROOT %c = f32[] add(%a, %b)\n}\n\n"
+    )
+    start = "  %x = f32[8,8] parameter(0)\n  %z = f32[] constant(0)\n"
+    two = (
+        "  %one = f32[8] reduce(%x, %z), dimensions={0}, to_apply=%s\n"
+        "  ROOT %all = f32[] reduce(%one, %z), dimensions={0}, to_apply=%s\n}\n"
+    )
+    turned = two.replace("  ROOT", "  %r = f32[8] reverse(%one), dimensions={0}\n  ROOT")
+    turned = turned.replace("reduce(%one", "reduce(%r")
+    one = "  ROOT %all = f32[] reduce(%x, %z), dimensions={0,1}, to_apply=%s\n}\n"
+    inner = "%f (x: f32[8,8]) -> f32[] {\n" + start + one + "\n"
+    entry = "ENTRY %e (x: f32[8,8]) -> f32[] {\n"
+    called = (
+        "  %x = f32[8,8] parameter(0)\n  ROOT %all = f32[] fusion(%x), kind=kInput, calls=%f\n}\n"
+    )
+    stages = {
+        "before_optimizations": head + entry + start + turned,
+        "0000.simplification.after_algsimp.before_dce": head + entry + start + two,
+        "0001.fusion.after_pipeline-start.before_priority-fusion": head + entry + start + one,
+        "sm_9.0a_gpu_after_optimizations": head + inner + entry + called,
+    }
+    for name, text in stages.items():
+        (dump / f"module_0000.m.{name}.txt").write_text(text)
+    side = data_of(page_of(dump, tmp_path))["now"]
+    (module,), (picture,) = side["explanation"]["modules"], side["pictures"]
+    assert [pair["outcome"] for pair in module["pairs"]] == ["fused"]
+    assert [picture["nodes"][node]["name"] for node in picture["pairs"]] == ["z", "all"]
+
+
 @pytest.mark.parametrize("name", ["h100/convolution", "h100/libraries", "cpu/cartpole"])
 def test_every_refused_pair_has_an_edge(name, tmp_path) -> None:
     side = data_of(page_of(DUMPS / name, tmp_path))["now"]

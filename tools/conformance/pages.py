@@ -4,10 +4,9 @@
 
 Each of DUMPS is a dump, or a directory with dumps in it. Everything that a page says of a module
 has to equal the JSON of `explain` (without suggestions, which `explain` is not asked for here). In
-the last stage of the picture, the operations of each pair share a kernel or not, as its outcome
-says, and some stage has an edge between them. Those of a pair that was not fused may share one if
-another kernel writes the value: the kernel of both then has an equal one, for other readers.
-Prints each difference, then counts. Exit code 1 if anything differs or nothing was compared.
+the last stage of the picture, the operations of each pair share a kernel, in which one reads the
+other, or they do not, as its outcome says, and some stage has an edge between them. Prints each
+difference, then counts. Exit code 1 if anything differs or nothing was compared.
 """
 
 import argparse
@@ -38,15 +37,13 @@ def data_of(page: str) -> dict[str, Any]:
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
-def final_kernels(picture: dict[str, Any]) -> dict[int, dict[int, bool]]:
-    """The kernels of each operation, and whether they write its value."""
-    kernels: dict[int, dict[int, bool]] = defaultdict(dict)
+def final_kernels(picture: dict[str, Any]) -> dict[int, set[int]]:
+    kernels: dict[int, set[int]] = defaultdict(set)
     for stage in picture["stages"]:
         for node, kernel in zip(stage["removed"][::3], stage["removed"][1::3], strict=True):
-            kernels[node].pop(kernel, None)
-        added = stage["added"]
-        for node, kernel, is_written in zip(added[::3], added[1::3], added[2::3], strict=True):
-            kernels[node][kernel] = bool(is_written)
+            kernels[node].discard(kernel)
+        for node, kernel in zip(stage["added"][::3], stage["added"][1::3], strict=True):
+            kernels[node].add(kernel)
     return kernels
 
 
@@ -67,6 +64,7 @@ def compare(path: Path, keep: Path | None, counted: Counter[str]) -> list[str]:
         if picture is None:
             continue
         kernels = final_kernels(picture)
+        apart = set(zip(*(picture["apart"][start::3] for start in range(3)), strict=True))
         edges = {
             ends
             for stage in picture["stages"]
@@ -79,12 +77,12 @@ def compare(path: Path, keep: Path | None, counted: Counter[str]) -> list[str]:
                 continue
             counted["pairs"] += 1
             names = f"{pair['producer']['name']} -> {pair['consumer']['name']}"
-            makers, shared = kernels[read], kernels[read].keys() & kernels[reader].keys()
-            is_written_elsewhere = any(makers[each] for each in makers.keys() - shared)
-            is_drawn_together = bool(shared) and not (
-                pair["outcome"] == "not-fused" and is_written_elsewhere
-            )
-            if is_drawn_together != (pair["outcome"] in _TOGETHER):
+            shared = {
+                kernel
+                for kernel in kernels[read] & kernels[reader]
+                if (read, reader, kernel) not in apart
+            }
+            if bool(shared) != (pair["outcome"] in _TOGETHER):
                 problems.append(f"{path} {names}: {pair['outcome']}, drawn otherwise")
             if (read, reader) not in edges:
                 problems.append(f"{path} {names}: no edge is drawn")

@@ -66,6 +66,8 @@ class Spot(Form):
 class Picture(Form):
     """The graph of a module. ``pairs`` has the numbers of both operations of each pair of the
     module's explanation, and ``kernels`` the number of each kernel there; -1 if it is not drawn.
+    ``apart`` are edges, each with a final kernel that computes the first operation for something
+    else: the second reads the equal value of another kernel.
     """
 
     nodes: list[Node]
@@ -75,6 +77,7 @@ class Picture(Form):
     spots: list[Spot]
     pairs: list[int]
     kernels: list[int]
+    apart: Annotated[list[int], _flat("apart")]
     notes: list[str]
 
 

@@ -14,6 +14,7 @@ const MOST = 240; // operations that are drawn; one counts for each kernel that 
  * @property {Map<number, {stage: number, reader: number, isThere: boolean}[]>} edgesOf
  * @property {Map<number, {stage: number, name: string}[]>} namesOf  by kernel
  * @property {Map<number, Set<number>>} linked  in any stage
+ * @property {Set<string>} isApart  edges whose reader does not read what its kernel computes, by their ends and the kernel
  */
 
 /** @template Key, Value @param {Map<Key, Value[]>} map @param {Key} key @param {Value} value */
@@ -56,7 +57,10 @@ function readPicture(picture, module) {
     }
     for (const each of names) push(namesOf, each.kernel, { stage, name: each.name });
   });
-  return { ...picture, pairOf, spotsOf, placesOf, edgesOf, namesOf, linked };
+  /** @type {Picture["isApart"]} */
+  const isApart = new Set();
+  for (let i = 0; i < picture.apart.length; i += 3) isApart.add(picture.apart.slice(i, i + 3).join());
+  return { ...picture, isApart, pairOf, spotsOf, placesOf, edgesOf, namesOf, linked };
 }
 
 /**
@@ -235,12 +239,10 @@ function neighbourhood(picture, module, nodes, chosen, stage, isMarked, choose) 
       const to = at.get(`${reader},${box}`);
       const pair = module.pairs[picture.pairOf.get(`${read},${reader}`) ?? -1];
       const isRefused = pair?.outcome === "not-fused";
-      const sources = picture.spotsOf.get(read) ?? [];
-      const inside = sources.find((/** @type {any} */ spot) => spot.box === box);
-      const others = sources.filter((/** @type {any} */ spot) => spot.box !== box);
-      const outside = others.find((/** @type {any} */ spot) => kernels.get(read)?.get(picture.boxes[spot.box].kernel)) ?? others[0];
-      // A kernel may have an equal value, for another reader, and not use it for this one.
-      const own = isRefused ? outside ?? inside : inside ?? outside;
+      const isApart = picture.isApart.has(`${read},${reader},${picture.boxes[box].kernel}`);
+      const sources = (picture.spotsOf.get(read) ?? []).filter((/** @type {any} */ spot) => !isApart || spot.box !== box);
+      const own = sources.find((/** @type {any} */ spot) => spot.box === box)
+        ?? sources.find((/** @type {any} */ spot) => kernels.get(read)?.get(picture.boxes[spot.box].kernel)) ?? sources[0];
       const from = own && at.get(`${read},${own.box}`);
       if (!to || !from) continue;
       const wide = pair ? 1 + Math.min(5, Math.log10(1 + pair.bytes_saved / 1e4)) : 1;

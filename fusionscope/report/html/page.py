@@ -51,6 +51,7 @@ class Picture:
     spots: tuple[Spot, ...]
     pairs: tuple[int, ...]
     kernels: tuple[int, ...]
+    apart: Sequence[tuple[int, int, int]]
     notes: tuple[str, ...]
 
 
@@ -63,6 +64,7 @@ def _picture(module: ModuleFacts, graph: FusionGraph, layout: Layout) -> Picture
         spots=layout.spots,
         pairs=tuple(end for ends in ends_of(graph, module.pairs) for end in ends or (-1, -1)),
         kernels=tuple(graph.kernels.get(kernel.name, -1) for kernel in module.kernels),
+        apart=sorted(graph.apart),
         notes=graph.notes,
     )
 
