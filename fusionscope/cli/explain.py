@@ -16,6 +16,7 @@ from fusionscope.cli.output import (
     format_options,
     jobs_option,
     python_option,
+    resources_option,
     rules_option,
     write_report,
     write_text,
@@ -80,11 +81,7 @@ _FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
 @click.option(
     "--movements", is_flag=True, help="Also show why copies, transposes and converts are there."
 )
-@click.option(
-    "--resources",
-    is_flag=True,
-    help="Also show registers, spills and occupancy of kernels for an NVIDIA GPU, by ptxas.",
-)
+@resources_option
 @click.option(
     "--profile",
     type=click.Path(path_type=Path),

@@ -64,6 +64,12 @@ top_option = click.option(
     help="Maximum length of each list.",
 )
 
+resources_option = click.option(
+    "--resources",
+    is_flag=True,
+    help="Also show registers, spills and occupancy of kernels for an NVIDIA GPU, by ptxas.",
+)
+
 jobs_option = click.option(
     "--jobs",
     default=1,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import write_text
+from fusionscope.cli.output import resources_option, write_text
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
 from fusionscope.report.text import plural
@@ -19,11 +19,7 @@ LARGE_BYTES = 20_000_000  # of a page, from which on browsers are slow
 @click.argument("dump", type=click.Path(path_type=Path))
 @click.argument("new", required=False, type=click.Path(path_type=Path))
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
-@click.option(
-    "--resources",
-    is_flag=True,
-    help="Also show registers, spills and occupancy of kernels for an NVIDIA GPU, by ptxas.",
-)
+@resources_option
 @click.option(
     "--sources",
     metavar="DIR",

@@ -129,14 +129,12 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
-    from fusionscope.hlo import parse
     from fusionscope.report.rerun import print_trial
     from fusionscope.rerun.plans import Rest, own_plan
-    from fusionscope.rerun.rewritten import compile_program
+    from fusionscope.rerun.rewritten import compile_file
     from fusionscope.rerun.trial import Variant, make_variant, try_variants
     from fusionscope.rules.changes import read_changes
     from fusionscope.rules.plan_files import PlanFile, read_plan
-    from fusionscope.system.files import read_text
 
     if is_self_test or device is not None or dump is None:
         if not is_self_test:
@@ -162,8 +160,7 @@ def command(
                 return None
             progress(f"compiling {file.program}")
             scratch = Path(stack.enter_context(TemporaryDirectory())) / "dump"
-            program = parse(read_text(file.program), file=str(file.program))
-            return compile_program(chosen, program, scratch, python=python, limit_s=limit_s)
+            return compile_file(chosen, file.program, scratch, python=python, limit_s=limit_s)
 
         variants = []
         if is_own:

@@ -197,7 +197,7 @@ def _ends(begun: Sequence[_Event], ends: Sequence[float]) -> Iterator[float]:
 
 
 def _missing(begun: Sequence[_Event], ends: Sequence[float]) -> Set[int] | None:
-    """Return the numbers of the events whose ends are missing, None if they cannot be told."""
+    """Return the numbers of the events whose ends are missing, or None if that is unclear."""
     count = len(begun) - len(ends)
     if count <= 0:
         return frozenset() if count == 0 else None

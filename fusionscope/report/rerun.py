@@ -67,11 +67,7 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         console.print(Text(words))
     if tried.measurement is not None:
         _print_measurement(tried.measurement, console)
-    if tried.kernels is not None:
-        print_kernels(tried.kernels, console, top)
-    if tried.not_profiled:
-        words = f"  kernels were not measured: {safe(tried.not_profiled)}"
-        console.print(Text(words, style="yellow"))
+    print_kernels(tried.kernels, tried.not_profiled, console, top)
     _print_verdict(found, console)
     if found.divergence is not None:
         console.print(
@@ -140,11 +136,18 @@ def _print_measurement(measurement: Measurement, console: Console) -> None:
         console.print(Text(f"  {timing_words(timing)}"))
 
 
-def print_kernels(found: MeasuredKernels, console: Console, top: int) -> None:
-    """Print the times of all kernels in two programs, and those that only one of them has."""
+def print_kernels(
+    found: MeasuredKernels | None, not_profiled: str, console: Console, top: int
+) -> None:
+    """Print the times of all kernels in two programs, and those that only one of them has, or why
+    there are none.
+    """
     from rich.text import Text
 
-    if not (found.gone or found.made):
+    if not_profiled:
+        words = f"  kernels were not measured: {safe(not_profiled)}"
+        console.print(Text(words, style="yellow"))
+    if found is None or not (found.gone or found.made):
         return
     times = f"{duration(found.before_us)} → {duration(found.after_us)}"
     console.print(Text(f"  in kernels {times}, the medians of a profile"))

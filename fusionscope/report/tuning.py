@@ -105,11 +105,7 @@ def _print_best(best: Best, output: Path, console: Console, top: int) -> None:
         console.print(
             f"  numbers: {best.measurement.numbers}; compile time {before:.2f} → {after:.2f} s"
         )
-    if best.kernels is not None:
-        print_kernels(best.kernels, console, top)
-    if best.not_profiled:
-        words = f"  kernels were not measured: {safe(best.not_profiled)}"
-        console.print(Text(words, style="dim"))
+    print_kernels(best.kernels, best.not_profiled, console, top)
     for each in best.ablations:
         console.print(Text(f"  without “{safe(each.change)}”: {each.ratio:.3f} of the best time"))
     console.print(Text(f"  written to {safe(str(output))}", style="dim"))

@@ -23,10 +23,10 @@ from fusionscope.graph.comparison import find_divergence
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.injection import Injection, find_received, inject
 from fusionscope.rerun.plans import make_plan, own_plan
-from fusionscope.rerun.rewritten import compile_program
+from fusionscope.rerun.rewritten import compile_file
 from fusionscope.rerun.running import why_not_run
 from fusionscope.rules.plan_files import PlanFile, read_plan
-from fusionscope.system.files import read_file, read_text
+from fusionscope.system.files import read_file
 
 _KEY = "jax_xla_profile_version"  # a part of the keys of all of jax's caches
 _NUMBERS = count(1_000_000)  # of plans, as that part
@@ -97,13 +97,13 @@ class Application(ContextDecorator):
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """``module`` is injected where the compiler's hook gets ``expected``, which ``dump`` shows.
-    ``number`` tells jax's caches what was compiled with it.
+    """``proto``, a serialized module, is injected where the compiler's hook gets ``expected``,
+    which ``dump`` shows. ``number`` tells jax's caches what was compiled with it.
     """
 
     dump: Path
     expected: Module
-    module: Module
+    proto: bytes
     number: int
 
 
@@ -119,7 +119,11 @@ def _prepare(file: Path, dump: Path | None) -> _Prepared:
         raise UnusableInput(f"{module.name}: {problem}")
     if expected is None:
         raise UnusableInput(f"{module.name}: the dump does not show all passes")
-    return _Prepared(place, expected, _find_module(module, written, file), next(_NUMBERS))
+    from jaxlib import _hlo
+
+    injected = _hlo.hlo_module_from_text(to_text(_find_module(module, written, file)))
+    proto = bytes(injected.as_serialized_hlo_module_proto())
+    return _Prepared(place, expected, proto, next(_NUMBERS))
 
 
 def _find_module(module: DumpedModule, written: PlanFile, file: Path) -> Module:
@@ -156,9 +160,8 @@ def _inject(module: DumpedModule, written: PlanFile) -> Injection:
     options: Any = {"python": sys.executable, "limit_s": 600.0}
     if written.program is None:
         return inject(module, make_plan(module, written.changes), **options)
-    program = parse(read_text(written.program), file=str(written.program))
     with TemporaryDirectory() as scratch:
-        made = compile_program(module, program, Path(scratch) / "dump", **options)
+        made = compile_file(module, written.program, Path(scratch) / "dump", **options)
         plan = make_plan(made, written.changes) if written.changes else own_plan(made)
         return inject(made, plan, **options)
 
@@ -179,7 +182,6 @@ def _hooked(prepared: _Prepared, applied: Applied) -> Iterator[None]:
     from jaxlib import _hlo
 
     expected = prepared.expected
-    proto = _hlo.hlo_module_from_text(to_text(prepared.module)).as_serialized_hlo_module_proto()
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True
 
@@ -193,7 +195,7 @@ def _hooked(prepared: _Prepared, applied: Applied) -> Iterator[None]:
             is_same = False
         if is_same:
             applied.programs += 1
-            return bytes(proto)
+            return prepared.proto
         applied.others += 1
         _warn(f"fusionscope: another program called {expected.name} is compiled without the plan")
         return given

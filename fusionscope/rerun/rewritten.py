@@ -8,9 +8,9 @@ from fusionscope.capture.capture import CONSTANTS, capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo import Module, to_text
+from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.programs import disabling, find_target, own_flags
-from fusionscope.system.files import write_file
+from fusionscope.system.files import read_text, write_file
 
 
 def compile_program(
@@ -33,3 +33,11 @@ def compile_program(
         raise UnusableInput(f"{module.name}: cannot be compiled: {captured.problem}")
     (made,) = open_dump(captured.directory).modules
     return made
+
+
+def compile_file(
+    module: DumpedModule, file: Path, directory: Path, *, python: str, limit_s: float
+) -> DumpedModule:
+    """Compile the program whose HLO text is in ``file``, like ``compile_program``."""
+    program = parse(read_text(file), file=str(file))
+    return compile_program(module, program, directory, python=python, limit_s=limit_s)

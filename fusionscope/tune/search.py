@@ -122,6 +122,22 @@ def tune(
                 search.confirm(design, each)
             return found
 
+        def with_kernels(best: Best, design: Design) -> Best:
+            progress("profiling the best")
+            try:
+                kernels = profile_plan(
+                    module,
+                    baseline,
+                    search.prepare(design),
+                    inputs=inputs,
+                    seed=seed,
+                    python=python,
+                    limit_s=limit_s,
+                )
+            except UnusableInput as error:
+                return replace(best, not_profiled=error.problem)
+            return replace(best, kernels=kernels)
+
         best = None
         if finalists:
             measured = confirm(finalists, 0)
@@ -131,21 +147,7 @@ def tune(
                     again += confirm([design], len(again))
                 if all(map(_is_faster, again)):
                     ratios = dict(zip(map(str, finalists), map(_ratio, measured), strict=True))
-                    best = _best(design, again, ratios, search)
-                    progress("profiling the best")
-                    try:
-                        kernels = profile_plan(
-                            module,
-                            baseline,
-                            search.prepare(design),
-                            inputs=inputs,
-                            seed=seed,
-                            python=python,
-                            limit_s=limit_s,
-                        )
-                        best = replace(best, kernels=kernels)
-                    except UnusableInput as error:
-                        best = replace(best, not_profiled=error.problem)
+                    best = with_kernels(_best(design, again, ratios, search), design)
                     break
         return Tuning(module.name, tuple(search.attempts), search.left, best, find_rules(module))
 
