@@ -119,11 +119,14 @@ def _prepare(file: Path, dump: Path | None) -> _Prepared:
         raise UnusableInput(f"{module.name}: {problem}")
     if expected is None:
         raise UnusableInput(f"{module.name}: the dump does not show all passes")
+    injected = to_text(_find_module(module, written, file))
+    return _Prepared(place, expected, _serialized(injected), next(_NUMBERS))
+
+
+def _serialized(text: str) -> bytes:
     from jaxlib import _hlo
 
-    injected = _hlo.hlo_module_from_text(to_text(_find_module(module, written, file)))
-    proto = bytes(injected.as_serialized_hlo_module_proto())
-    return _Prepared(place, expected, proto, next(_NUMBERS))
+    return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
 
 
 def _find_module(module: DumpedModule, written: PlanFile, file: Path) -> Module:
