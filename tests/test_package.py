@@ -18,8 +18,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Each imports only from those before it.
 LAYERS = (
     "system", "hlo", "dump", "history", "graph", "gpu", "passes", "user_order", "versions",
-    "rules", "verify", "explain", "capture", "rerun", "advise", "tune", "bisect", "study", "check",
-    "report", "cli",
+    "rules", "verify", "explain", "capture", "rerun", "advise", "tune", "bisect", "study",
+    "experiments", "check", "report", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
 EXTRAS = set("jax jax_plugins jaxlib jinja2 numpy pytest resvg_py scipy torch torchax".split())

@@ -134,7 +134,7 @@ def capture(
     _remove_others(directory, module)
     _describe(directory, target)
     if problem and not module:
-        raise _mistake(problem, told, target)
+        raise mistake(problem, told, target)
     captured = Captured(
         directory=directory,
         program=_words(program),
@@ -191,7 +191,7 @@ def _require_runnable(program: Program, target: Target) -> None:
         )
 
 
-def _mistake(problem: str, told: Mapping[str, Any], target: Target) -> UnusableInput:
+def mistake(problem: str, told: Mapping[str, Any], target: Target) -> UnusableInput:
     """Return an error with the user's own file and line, if it was raised there."""
     file, line = told.get("where") or (None, None)
     error = UnusableInput(
@@ -276,11 +276,15 @@ def _request(
 
 
 def _environment(target: Target, directory: Path, flags: Iterable[str]) -> dict[str, str]:
-    own = [_quoted(f"--xla_dump_to={directory.resolve()}"), *_STAGES]
+    own = [f"--xla_dump_to={directory.resolve()}", *_STAGES]
     if target.platform in ("cuda", "rocm", "gpu"):
         own += _GPU
-    if target.description is not None:
-        own += _ABSENT
+    return environment_without_dump(target, [*own, *flags])
+
+
+def environment_without_dump(target: Target, flags: Iterable[str]) -> dict[str, str]:
+    """Return the environment of a process that compiles for ``target`` with ``flags``."""
+    own = _ABSENT if target.description is not None else ()
     # Computations at import run on the local device.
     return os.environ | {
         "XLA_FLAGS": " ".join(

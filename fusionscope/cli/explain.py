@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fusionscope.rules.changes import Changes
     from fusionscope.system.cache import Cache
 
+_LONGEST_S = 60.0  # for one program of an experiment
 _TOP = 5  # entries of a list, unless the user sets a number
 _FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
 
@@ -100,6 +101,12 @@ _FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
     is_flag=True,
     help="Compile the program with what could help, and time it if its device is present.",
 )
+@click.option(
+    "--experiment",
+    metavar="'P -> C'|unknown",
+    help="Ask the compiler what must change for these refused pairs, or those without a reason, to "
+    "be fused.",
+)
 @python_option
 @click.option(
     "--top",
@@ -151,6 +158,7 @@ def command(
     top: int | None,
     tries: bool,
     compiles: bool,
+    experiment: str | None,
     python: str,
     everything: bool,
     no_cache: bool,
@@ -187,6 +195,8 @@ def command(
       fusionscope explain dump_dir/ --resources --compile
       fusionscope explain dump_dir/ --profile trace_dir/
       fusionscope explain dump_dir/ --compile
+      fusionscope explain dump_dir/ --experiment 'multiply* -> pad*'
+      fusionscope explain dump_dir/ --experiment unknown --top 20
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
     from fusionscope.dump import open_dump
@@ -207,6 +217,8 @@ def command(
         raise UnusableInput("a bitmap is no text, expected --output FILE")
     if format_name in _FIGURES and kernel is None:
         raise UnusableInput(f"--format {format_name} draws kernels: name them with --kernel")
+    if experiment is not None:
+        return _experiment(dump, experiment, module, python, top, output, format_name, no_cache)
     producer, consumer = _ends(pair)
     selection = Selection(
         module=module,
@@ -291,6 +303,49 @@ def command(
         text=show,
     )
     return 1 if is_unmatched else 0
+
+
+def _experiment(
+    dump: Path,
+    wanted: str,
+    module: str | None,
+    python: str,
+    top: int | None,
+    output: Path | None,
+    format_name: str,
+    no_cache: bool,
+) -> int:
+    """Run experiments on pairs of one module."""
+    from fusionscope.dump import open_dump
+    from fusionscope.dump.cache import user_cache
+    from fusionscope.experiments.experiments import UNKNOWN, run_experiments
+    from fusionscope.explain.modules import pick_module
+    from fusionscope.report.experiments import print_experiments
+
+    if format_name not in ("text", "json"):
+        raise UnusableInput(f"--experiment has no {format_name}, expected --format text or json")
+    if wanted != UNKNOWN:
+        _ends(wanted, "--experiment")
+    opened = open_dump(dump)
+    with show_progress() as progress:
+        found = run_experiments(
+            pick_module(opened, module),
+            wanted,
+            top=top or _TOP,
+            python=python,
+            limit_s=_LONGEST_S,
+            kept=None if no_cache else user_cache(),
+            progress=progress,
+        )
+    write_report(
+        "experiments",
+        found,
+        format_name,
+        output,
+        opened.untold(),
+        text=lambda console: print_experiments(found, console),
+    )
+    return 0
 
 
 def _figure(dump: Dump, explanation: Explanation, radius: int, format_name: str) -> str | bytes:
@@ -397,10 +452,10 @@ def _changes(
     return changes if plan is None else read_plan(plan).changes | changes
 
 
-def _ends(pair: str | None) -> tuple[str | None, str | None]:
+def _ends(pair: str | None, option: str = "--pair") -> tuple[str | None, str | None]:
     if pair is None:
         return None, None
     producer, arrow, consumer = (part.strip() for part in pair.partition("->"))
     if not (producer and arrow and consumer):
-        raise UnusableInput(f"--pair {quoted(pair)}: expected 'PRODUCER -> CONSUMER'")
+        raise UnusableInput(f"{option} {quoted(pair)}: expected 'PRODUCER -> CONSUMER'")
     return producer, consumer

@@ -24,6 +24,7 @@ COMMANDS = (
     "self_test",
     "tune",
     "bisect",
+    "experiments",
     "study",
     "parse",
 )

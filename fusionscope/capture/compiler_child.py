@@ -1,0 +1,77 @@
+"""Compiles one program after another for one target, in a process of its own.
+
+    PYTHON compiler_child.py
+
+Reads one JSON request per line and answers each with a line. The first names the device. Like
+``child.py``, whose functions it uses, it runs under any Python that has jax, and imports nothing of
+fusionscope.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def _load_child() -> Any:
+    path = Path(__file__).with_name("child.py")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+child = _load_child()
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no answer
+    compiler: Compiler | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if compiler is None:
+                compiler = Compiler(request["device"])
+                answer = {"versions": child._versions()}
+            else:
+                answer = {"final": compiler.compile(request["text"], request["options"])}
+        except child.Unusable as problem:
+            answer = {"problem": str(problem)}
+        except Exception as error:
+            answer = {"problem": child._words(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+class Compiler:
+    """The compiler for one device."""
+
+    def __init__(self, device: dict[str, Any]) -> None:
+        try:
+            import jax  # noqa: F401
+        except ImportError as error:
+            raise child.Unusable(f"{sys.executable} has no jax: {error}") from None
+        self._device = device
+        self._places = child.find_devices(device, 1)
+
+    def compile(self, text: str, options: dict[str, str]) -> str:
+        """Return the optimized module of the HLO ``text``, as text."""
+        from jax._src.interpreters import mlir
+
+        with mlir.make_ir_context():
+            module = child.parse_module(text.encode(), "hlo")
+            made = child.compile_module(module, self._device, self._places, options=options)
+            (final,) = made.hlo_modules()
+            return str(final.to_string())
+
+
+if __name__ == "__main__":
+    main()

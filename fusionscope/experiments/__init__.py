@@ -1,0 +1,1 @@
+"""A pair becomes questions to the compiler: what has to change for it to be fused?"""

@@ -1,0 +1,113 @@
+"""Asks the compiler of a dump about cuts of its program."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from fusionscope.capture.capture import MANIFEST
+from fusionscope.capture.compiler import CompilerProcess
+from fusionscope.capture.targets import Target, read_target
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.experiments.cut import Cut
+from fusionscope.experiments.program import Answer, find_answer, program_text
+from fusionscope.rerun.programs import find_target, own_flags
+from fusionscope.system.cache import Cache
+from fusionscope.system.files import read_text
+
+# A stage has been simplified already. On CPUs, simplifying its parts again removes copies, and
+# constants become parts of others.
+_DISABLED = {"cpu": "simplification,post_scatter_expansion_simplification"}
+_VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
+
+
+class Compiler:
+    """The compiler that ``python`` has, for the target of ``module``. Use it as a context.
+
+    ``kept`` are answers of earlier runs. ``asked`` counts the answers, ``compiled`` those that were
+    not kept. Raises ``UnusableInput`` if there is no such compiler, or the dump does not tell its
+    target.
+    """
+
+    def __init__(
+        self, module: DumpedModule, *, python: str, limit_s: float, kept: Cache | None
+    ) -> None:
+        self._target = _find_target(module)
+        self._flags = tuple(_flags(module))
+        self._kept = kept
+        self._process = CompilerProcess(
+            self._target, flags=self._flags, python=python, limit_s=limit_s
+        )
+        self._said: dict[str, Answer] = {}
+        self.asked = self.compiled = 0
+
+    def __enter__(self) -> Compiler:
+        self._process.__enter__()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._process.__exit__(*problem)
+
+    @property
+    def words(self) -> str:
+        """The compiler and its target, for people."""
+        versions = self._process.versions
+        names = ["libtpu"] if self._target.platform == "tpu" else ["jaxlib"]
+        return ", ".join(
+            [*(f"{name} {versions[name]}" for name in names if name in versions), self._target.name]
+        )
+
+    def ask(self, cut: Cut) -> Answer:
+        """Return what the compiler does to the pair of ``cut``."""
+        text = program_text(cut)
+        name = self._name(text)
+        self.asked += 1
+        if name not in self._said:
+            known = self._kept.read(name) if self._kept is not None else None
+            self._said[name] = Answer(known.decode()) if known else self._compile(text, cut, name)
+        return self._said[name]
+
+    def _compile(self, text: str, cut: Cut, name: str) -> Answer:
+        self.compiled += 1
+        made = self._process.compile(text)
+        answer = Answer.FAILED if made.problem else find_answer(made.text, cut)
+        if self._kept is not None:
+            self._kept.write(name, answer.value.encode())
+        return answer
+
+    def _name(self, text: str) -> str:
+        versions = {name: self._process.versions.get(name) for name in _VERSIONS}
+        target = [self._target.name, self._target.description, self._target.topology]
+        asked = json.dumps([versions, target, self._flags, text])
+        return f"experiment-{hashlib.sha256(asked.encode()).hexdigest()}"
+
+
+def _flags(module: DumpedModule) -> Iterator[str]:
+    yield from own_flags(module)
+    if disabled := _DISABLED.get(module.backend or ""):
+        yield f"--xla_disable_hlo_passes={disabled}"
+
+
+def _find_target(module: DumpedModule) -> Target:
+    if module.backend != "tpu":
+        return find_target(module)
+    name = _captured_for(module.stages[0].file.path.parent)
+    if not name.startswith("tpu"):
+        raise UnusableInput(
+            f"{module.name}: the dump does not tell for which TPU it was compiled",
+            hint="`fusionscope capture --device tpu:v5e` makes dumps that do",
+        )
+    return read_target(name.replace("-", ":"))
+
+
+def _captured_for(directory: Path) -> str:
+    """Return the target in the manifest of ``capture``, or "" if there is none."""
+    try:
+        told = json.loads(read_text(directory / MANIFEST))
+    except (UnusableInput, ValueError):
+        return ""
+    target = told.get("target") if isinstance(told, dict) else None
+    return target if isinstance(target, str) else ""

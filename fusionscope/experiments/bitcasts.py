@@ -1,0 +1,52 @@
+"""Writes bitcasts, which a program cannot contain, as operations that it can."""
+
+from __future__ import annotations
+
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.hlo.shape import Layout, Shape
+
+
+def write_bitcasts(graph: MutableModule) -> None:
+    """Replace all bitcasts of ``graph``."""
+    for computation in graph.post_order():
+        for each in computation.post_order():
+            if each.opcode == "bitcast":
+                computation.replace(each, view(each.operands[0], each.shape))
+
+
+def view(source: MutableInstruction, shape: Shape) -> MutableInstruction:
+    """Return ``source`` in ``shape``, with the elements in the order in which they are in memory,
+    by transposes and a reshape.
+    """
+    computation, value = source.computation, source
+    if source.shape.element_type != shape.element_type:
+        return computation.make("bitcast-convert", shape, [source])
+    order = _major_to_minor(source.shape)
+    if order != sorted(order):
+        value = _transpose(value, order)
+    order = _major_to_minor(shape)
+    sizes = tuple(shape.dimensions[each] for each in order)
+    if sizes != value.shape.dimensions:
+        value = computation.make("reshape", _array(shape, sizes), [value])
+    if order != sorted(order):
+        value = _transpose(value, [order.index(each) for each in range(len(order))])
+    return computation.make("reshape", shape, [value]) if value is source else value
+
+
+def _major_to_minor(shape: Shape) -> list[int]:
+    if shape.layout is None:
+        return list(range(shape.rank))
+    return list(reversed(shape.layout.minor_to_major))
+
+
+def _transpose(value: MutableInstruction, order: list[int]) -> MutableInstruction:
+    sizes = tuple(value.shape.dimensions[each] for each in order)
+    dimensions = ",".join(map(str, order))
+    return value.computation.make(
+        "transpose", _array(value.shape, sizes), [value], f", dimensions={{{dimensions}}}"
+    )
+
+
+def _array(like: Shape, sizes: tuple[int | None, ...]) -> Shape:
+    layout = Layout(tuple(reversed(range(len(sizes)))))
+    return Shape(like.element_type, sizes, (False,) * len(sizes), layout)

@@ -1,0 +1,122 @@
+"""Asks the compiler what would have to change for a pair to be fused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fusionscope.errors import UnusableInput
+from fusionscope.experiments.cut import Cut, cuts
+from fusionscope.experiments.factors import COMBINED, FACTORS, Change, Factor
+from fusionscope.experiments.program import Answer, program_text
+from fusionscope.hlo import Module
+
+Ask = Callable[[Cut], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question: ``what`` was ``before`` and became ``after``, which is a change of ``factor``,
+    and the compiler's answer. ``program`` is the HLO text that it compiled.
+    """
+
+    factor: str
+    what: str
+    before: str
+    after: str
+    answer: Answer
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What the compiler answered about a refused pair.
+
+    ``around`` names the smallest neighbourhood in which it is refused too, ``program`` is that as
+    HLO text; both are empty if there is none. ``cuts`` counts the neighbourhoods that were tried,
+    ``questions`` are the changes. ``problem`` says why the pair cannot be cut out.
+    """
+
+    producer: str
+    consumer: str
+    around: str = ""
+    program: str = ""
+    cuts: int = 0
+    questions: tuple[Asked, ...] = ()
+    problem: str = ""
+
+    @property
+    def reproduced(self) -> bool:
+        return bool(self.around)
+
+    @property
+    def flips(self) -> tuple[Asked, ...]:
+        """The changes that alone make the compiler fuse the pair, the most specific first."""
+        return tuple(each for each in self.questions if each.answer is Answer.FUSED)
+
+    @property
+    def cause(self) -> str | None:
+        """The factor of the most specific of ``flips``, or None."""
+        return self.flips[0].factor if self.flips else None
+
+
+def experiment(module: Module, final: Module, producer: str, consumer: str, ask: Ask) -> Experiment:
+    """Cut a refused pair out of ``module``, which became ``final``, and change one thing after
+    another. Of one factor, no more is changed once the compiler fuses the pair.
+    """
+    count = 0
+    try:
+        for cut in cuts(module, final, producer, consumer):
+            count += 1
+            if ask(cut) is Answer.NOT_FUSED:
+                questions = tuple(_questions(cut, ask))
+                text = program_text(cut)
+                return Experiment(producer, consumer, cut.around, text, count, questions)
+    except UnusableInput as error:
+        return Experiment(producer, consumer, cuts=count, problem=error.problem)
+    return Experiment(producer, consumer, cuts=count)
+
+
+def _questions(cut: Cut, ask: Ask) -> Iterator[Asked]:
+    tried: list[tuple[Factor, Change]] = []
+    is_flipped = False
+    for factor in FACTORS:
+        for change in _changes(factor, cut):
+            made = _ask(factor.name, change, ask)
+            yield made
+            if made.answer is Answer.FUSED:
+                is_flipped = True
+                break
+            if made.answer is Answer.NOT_FUSED and factor in COMBINED:
+                tried.append((factor, change))
+    if not is_flipped:
+        yield from _combinations(tried, ask)
+
+
+def _combinations(tried: list[tuple[Factor, Change]], ask: Ask) -> Iterator[Asked]:
+    """Ask about two changes of different factors at once, until the compiler fuses the pair."""
+    for factor, one in tried:
+        for other in COMBINED[COMBINED.index(factor) + 1 :]:
+            for two in _changes(other, one.cut):
+                both = Change(
+                    f"{one.what} and {two.what}",
+                    f"{one.before} and {two.before}",
+                    f"{one.after} and {two.after}",
+                    two.cut,
+                )
+                made = _ask(f"{factor.name} and {other.name}", both, ask)
+                yield made
+                if made.answer is Answer.FUSED:
+                    return
+
+
+def _ask(factor: str, change: Change, ask: Ask) -> Asked:
+    text = program_text(change.cut)
+    return Asked(factor, change.what, change.before, change.after, ask(change.cut), text)
+
+
+def _changes(factor: Factor, cut: Cut) -> list[Change]:
+    try:
+        return list(factor.changes(cut))
+    except UnusableInput:
+        return []  # the pair does not survive the change

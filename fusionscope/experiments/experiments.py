@@ -1,0 +1,114 @@
+"""Experiments on the refused pairs of a module."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput, quoted
+from fusionscope.experiments.asking import Compiler
+from fusionscope.experiments.experiment import Experiment, experiment
+from fusionscope.explain.analyze import analyze
+from fusionscope.explain.result import PairFacts
+from fusionscope.history.outcomes import Outcome
+from fusionscope.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from fusionscope.hlo import Module
+    from fusionscope.system.cache import Cache
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A refused pair, the reason that its dump gives, ``bytes_saved`` that fusing it would save,
+    and the experiment.
+    """
+
+    reason: str
+    bytes_saved: int
+    experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Experiments:
+    """The experiments on pairs of ``module``, the costliest first. ``compiler`` names the compiler
+    that answered, and its target. ``asked`` counts the programs, ``compiled`` those whose answers
+    were not kept from earlier; it took ``seconds``. ``matched`` counts the pairs that were meant.
+    """
+
+    module: str
+    compiler: str
+    matched: int
+    asked: int
+    compiled: int
+    seconds: float
+    pairs: tuple[Examined, ...]
+
+
+def run_experiments(
+    module: DumpedModule,
+    wanted: str,
+    *,
+    top: int,
+    python: str,
+    limit_s: float,
+    kept: Cache | None,
+    progress: Progress = silent,
+) -> Experiments:
+    """Experiment on the ``top`` costliest pairs that ``wanted`` means: ``PRODUCER -> CONSUMER``, as
+    globs of names or opcodes, or ``unknown`` for those without a reason. The compiler may take
+    ``limit_s`` seconds for one program.
+
+    Raises ``UnusableInput`` if the dump lacks the stage before fusion or the final one, no refused
+    pair is meant, or there is no compiler for its target.
+    """
+    before, final = _ends(module)
+    facts = analyze(module, progress=progress).facts.pairs
+    refused = [
+        each for each in facts if each.outcome == Outcome.NOT_FUSED and _is_meant(each, wanted)
+    ]
+    if not refused:
+        raise UnusableInput(f"{module.name}: no refused pair matches --experiment {quoted(wanted)}")
+    refused.sort(key=lambda each: -each.bytes_saved)
+    begin = time.monotonic()
+    found = []
+    with Compiler(module, python=python, limit_s=limit_s, kept=kept) as compiler:
+        for pair in refused[:top]:
+            names = pair.producer.name, pair.consumer.name
+            progress(f"experiments on {names[0]} -> {names[1]}")
+            made = experiment(before, final, *names, compiler.ask)
+            found.append(Examined(pair.reason or UNKNOWN, pair.bytes_saved, made))
+        seconds = time.monotonic() - begin
+        return Experiments(
+            module.name,
+            compiler.words,
+            len(refused),
+            compiler.asked,
+            compiler.compiled,
+            seconds,
+            tuple(found),
+        )
+
+
+def _ends(module: DumpedModule) -> tuple[Module, Module]:
+    if module.pre_fusion is None or module.final is None:
+        raise UnusableInput(
+            f"{module.name}: the dump lacks the stage before fusion or the final one",
+            hint="dump with --xla_dump_hlo_pass_re=.*",
+        )
+    return module.read(module.pre_fusion), module.read(module.final)
+
+
+def _is_meant(pair: PairFacts, wanted: str) -> bool:
+    if wanted == UNKNOWN:
+        return pair.reason in (None, UNKNOWN)
+    producer, _, consumer = (part.strip().lstrip("%") for part in wanted.partition("->"))
+    return all(
+        fnmatchcase(end.name, pattern) or fnmatchcase(end.opcode, pattern)
+        for end, pattern in ((pair.producer, producer), (pair.consumer, consumer))
+    )

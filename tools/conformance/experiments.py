@@ -1,0 +1,144 @@
+"""Judges experiments where the truth is known: is the cause that they find the rule's condition?
+
+    python tools/conformance/experiments.py DUMP... --python PYTHON [--pairs 200] [--seed 0]
+
+Draws refused pairs at random from all dumps, lets the compiler answer, and compares the first change
+after which it fuses a pair with what the rule that refused it depends on. Prints a line for each
+pair, and figures for each rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.experiments.asking import Compiler
+from fusionscope.experiments.experiment import Experiment, experiment
+from fusionscope.explain.analyze import analyze
+from fusionscope.history.outcomes import Outcome
+
+_USERS = {"other users", "producer is a result"}
+_KINDS = {
+    "producer's operation",
+    "producer's kind",
+    "consumer's operation",
+    "producer's operation and consumer's operation",
+}
+_COST = {"producer's operation"}  # of computing the producer
+_AROUND = {"neighbours", "users of the consumer", "reads of the consumer"}
+_TIME = {*_USERS, *_KINDS, *_AROUND, "size", "element type", "other operands"}
+# By rule, from its page: the factors on which its condition depends. Rules that are not here: the
+# operations of the pair.
+CONDITIONS: dict[str, set[str]] = {
+    "base-globally-unfusible": _USERS | _COST,
+    "base-expensive-dup": _USERS | _COST,
+    "lib-one-user": _USERS,
+    "cpu-expensive-reuse": _COST | _AROUND | {"consumer's operation"},
+    "cpu-code-dup": _AROUND | _USERS,
+    "cpu-constant-into-op": {"consumer is a single operation", "producer's operation"},
+    "cpu-nonscalar-constant": {"elements of a constant", "producer's operation"},
+    "cpu-concat": {"number of operands", "dimension", "size"},
+    "cpu-max-reductions": _AROUND,
+    "cpu-softmax-coupling": _USERS | {"neighbours"},
+    "ynn-preferred": {"size"},
+    "inplace-ds-index": _USERS | _AROUND | {"other operands", "consumer's operation"},
+    "pf-negative": _TIME,
+    "pf-all-users": _USERS | _AROUND | {"producer's operation"},
+    "pf-code-dup": _AROUND | _USERS,
+    "pf-large-constant": {"elements of a constant", "producer's operation"},
+    "pf-constants": {"consumer's operation", "producer's operation"},
+    "gf-one-user": _USERS,
+    "gf-input-worth": {"size", "element type", "producer's operation", "other operands"},
+    "gf-output-worth": {"size", "element type", "consumer's operation", "other operands"},
+    "gf-other-inputs": {"other operands", "consumer's operation"},
+    "gf-split-k": {"size"},
+    "gemm-size": {"size"},
+    "gf-blocks": {"size"},
+    "gf-parameters": {"other operands", "number of operands"},
+    "gf-concatenate": {"size", "dimension", "number of operands"},
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dumps", nargs="+", type=Path)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    drawn = [each for dump in options.dumps for each in _refused(dump)]
+    random.Random(options.seed).shuffle(drawn)
+    begin, asked = time.process_time(), 0
+    found: dict[str, Counter[str]] = {}
+    compilers: dict[str, Compiler] = {}
+    for dump, producer, consumer, rule in sorted(drawn[: options.pairs]):
+        module = _module(dump)
+        key = f"{module.backend} {module.device}"
+        if key not in compilers:
+            compilers[key] = Compiler(
+                module, python=options.python, limit_s=60, kept=None
+            ).__enter__()
+        made = experiment(*_ends(dump), producer, consumer, compilers[key].ask)
+        verdict = judge(rule, made)
+        asked += made.cuts + len(made.questions)
+        found.setdefault(rule, Counter())[verdict] += 1
+        flips = "; ".join(f"{e.factor} ({e.before} -> {e.after})" for e in made.flips)
+        print(f"{verdict:<15} {rule:<24} {dump.name} {producer} -> {consumer}: {flips}", flush=True)
+    for compiler in compilers.values():
+        compiler.__exit__(None, None, None)
+    print(f"\n{asked} programs asked, {time.process_time() - begin:.0f} s of processor time here")
+    _print_table(found)
+    return 0
+
+
+def judge(rule: str, made: Experiment) -> str:
+    """Return whether the cause is what the rule depends on."""
+    if not made.reproduced:
+        return "not reproduced"
+    if made.cause is None:
+        return "no cause"
+    return "right" if made.cause in CONDITIONS.get(rule, _KINDS) else "WRONG"
+
+
+def _print_table(found: dict[str, Counter[str]]) -> None:
+    total: Counter[str] = Counter()
+    print(f"{'rule':<26}{'pairs':>6}{'reproduced':>12}{'cause':>7}{'right':>7}")
+    for rule, verdicts in sorted(found.items(), key=lambda each: -each[1].total()):
+        _print_row(rule, verdicts)
+        total += verdicts
+    _print_row(f"all {len(found)} rules", total)
+
+
+def _print_row(name: str, verdicts: Counter[str]) -> None:
+    reproduced = verdicts.total() - verdicts["not reproduced"]
+    caused = reproduced - verdicts["no cause"]
+    print(f"{name:<26}{verdicts.total():>6}{reproduced:>12}{caused:>7}{verdicts['right']:>7}")
+
+
+@lru_cache(maxsize=2)
+def _module(dump: Path) -> DumpedModule:
+    return max(open_dump(dump).modules, key=lambda each: len(each.stages))
+
+
+@lru_cache(maxsize=2)
+def _ends(dump: Path):  # type: ignore[no-untyped-def]
+    module = _module(dump)
+    return module.read(module.pre_fusion), module.read(module.final)
+
+
+def _refused(dump: Path) -> list[tuple[Path, str, str, str]]:
+    return [
+        (dump, pair.producer.name, pair.consumer.name, pair.reason)
+        for pair in analyze(_module(dump)).facts.pairs
+        if pair.outcome == Outcome.NOT_FUSED and pair.reason not in (None, "unknown")
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
