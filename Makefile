@@ -114,7 +114,7 @@ dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
 		done
 	done
 capture: ## the tests that compile, and a program captured for TARGETS
-	python -m pytest tests/advise tests/capture tests/rerun tests/cli/test_capture.py \
+	python -m pytest tests/advise tests/capture tests/experiments tests/rerun tests/cli/test_capture.py \
 		tests/cli/test_rerun.py tests/cli/test_tune.py tests/check/test_pytest_plugin.py
 	output=$$(mktemp -d)
 	trap 'rm -rf "$$output"' EXIT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from fusionscope.capture.capture import MANIFEST
@@ -14,13 +13,13 @@ from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.program import Answer, find_answer, program_text
-from fusionscope.rerun.programs import find_target, own_flags
+from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.cache import Cache
 from fusionscope.system.files import read_text
 
 # A stage has been simplified already. On CPUs, simplifying its parts again removes copies, and
 # constants become parts of others.
-_DISABLED = {"cpu": "simplification,post_scatter_expansion_simplification"}
+_DISABLED = {"cpu": ("simplification", "post_scatter_expansion_simplification")}
 _VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
 
 
@@ -36,7 +35,7 @@ class Compiler:
         self, module: DumpedModule, *, python: str, limit_s: float, kept: Cache | None
     ) -> None:
         self._target = _find_target(module)
-        self._flags = tuple(_flags(module))
+        self._flags = flags_for(module)
         self._kept = kept
         self._process = CompilerProcess(
             self._target, flags=self._flags, python=python, limit_s=limit_s
@@ -85,10 +84,10 @@ class Compiler:
         return f"experiment-{hashlib.sha256(asked.encode()).hexdigest()}"
 
 
-def _flags(module: DumpedModule) -> Iterator[str]:
-    yield from own_flags(module)
-    if disabled := _DISABLED.get(module.backend or ""):
-        yield f"--xla_disable_hlo_passes={disabled}"
+def flags_for(module: DumpedModule) -> tuple[str, ...]:
+    """Return the flags with which the programs of experiments are compiled."""
+    disabled = _DISABLED.get(module.backend or "", ())
+    return (*own_flags(module), *disabling(module, *disabled))
 
 
 def _find_target(module: DumpedModule) -> Target:

@@ -188,7 +188,10 @@ def _find(graph: MutableModule, name: str) -> MutableInstruction:
 
 
 def _names(instructions: Iterable[MutableInstruction]) -> frozenset[str]:
-    return frozenset(each.name for each in instructions)
+    """Return the names, without a tuple of results: each cut has its own."""
+    return frozenset(
+        each.name for each in instructions if not (each.is_root and each.opcode == "tuple")
+    )
 
 
 def _readers(value: MutableInstruction) -> set[MutableInstruction]:
@@ -241,11 +244,13 @@ def _cut(module: Module, producer: str, consumer: str, kept: frozenset[str], aro
     results = [
         each
         for each in inside
-        if each is two
-        or not any(user in wanted for user in each.users)
+        if not any(user in wanted for user in each.users)
         or (around != "the pair" and any(user not in wanted for user in each.users))
         or (around != "the pair" and each.is_root)
     ]
+    # The compiler visits the results in their order.
+    order = {each: place for place, each in enumerate(source.root.operands)}
+    results.sort(key=lambda each: order.get(each, len(order)))
     shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
     entry.root = entry.make("tuple", shape, [clones[each] for each in results])
     graph.entry = entry

@@ -228,8 +228,6 @@ class Operands:
             made = opened.entry.make(
                 own.opcode, replace(own.shape, dimensions=tuple(sizes)), kept, own.attributes_text
             )
-            if own.users and any(user is not opened.entry.root for user in own.users):
-                continue  # what reads it expects its shape
             _take_place(opened, own, made)
             yield Change(f"operands of the {whose}", str(len(own.operands)), "2", opened.close())
 
@@ -255,8 +253,6 @@ class Dimension:
     def _moved(self, cut: Cut, own: int, other: int) -> Cut | None:
         opened = cut.open()
         consumer = opened.consumer
-        if any(user is not opened.entry.root for user in consumer.users):
-            return None  # what reads it expects its shape
         attributes = dict(consumer.attributes)
         if consumer.opcode == "pad":
             parts = attributes["padding"].split("x")
@@ -386,8 +382,8 @@ FACTORS: tuple[Factor, ...] = (
     ReadOnce(),
     _OTHER_USERS,
     ProducerAsResult(),
-    OtherOperands(),
     Users(),
+    OtherOperands(),
     ScalarConstant(),
     _CONSUMER_FUSED,
     Operands(),
@@ -439,8 +435,13 @@ def _with_producer(opened: OpenCut, made: MutableInstruction) -> Cut:
 
 
 def _take_place(opened: OpenCut, old: MutableInstruction, made: MutableInstruction) -> None:
+    """Put ``made`` in the place of ``old``. What expects the shape of ``old`` gets a parameter."""
+    if made.shape.dimensions != old.shape.dimensions:
+        for user in [each for each in old.users if each not in (made, opened.entry.root)]:
+            replace_with_parameter(old, user)
+    is_read = any(user is not made for user in old.users)
     opened.entry.replace_uses(old, made)
-    opened.set_results(opened.results)
+    opened.set_results(opened.results if is_read else [*opened.results, made])
     if opened.producer is old:
         opened.producer = made
     if opened.consumer is old:

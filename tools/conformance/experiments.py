@@ -2,9 +2,11 @@
 
     python tools/conformance/experiments.py DUMP... --python PYTHON [--pairs 200] [--seed 0]
 
-Draws refused pairs at random from all dumps, lets the compiler answer, and compares the first change
-after which it fuses a pair with what the rule that refused it depends on. Prints a line for each
-pair, and figures for each rule.
+Draws refused pairs at random from all dumps, lets the compiler answer, and compares the first
+change after which it fuses a pair with what the rule that refused it depends on. A pair may be
+refused by several rules, of which the compiler reports the first: where the two differ, the
+smallest cut in which the pair is refused is compiled and explained, and its rule counts. Prints a
+line for each pair, and figures for each rule.
 """
 
 from __future__ import annotations
@@ -16,13 +18,19 @@ import time
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.experiments.asking import Compiler
+from fusionscope.experiments.asking import Compiler, flags_for
 from fusionscope.experiments.experiment import Experiment, experiment
+from fusionscope.experiments.program import CONSUMER, PRODUCER
 from fusionscope.explain.analyze import analyze
 from fusionscope.history.outcomes import Outcome
+from fusionscope.rerun.programs import find_target
 
+WRONG = "WRONG"
 _USERS = {"other users", "producer is a result"}
 _KINDS = {
     "producer's operation",
@@ -31,6 +39,7 @@ _KINDS = {
     "producer's operation and consumer's operation",
 }
 _COST = {"producer's operation"}  # of computing the producer
+_LIBRARY = _KINDS | {"size", "element type", "dimension"}  # what the library takes
 _AROUND = {"neighbours", "users of the consumer", "reads of the consumer"}
 _TIME = {*_USERS, *_KINDS, *_AROUND, "size", "element type", "other operands"}
 # By rule, from its page: the factors on which its condition depends. Rules that are not here: the
@@ -46,7 +55,11 @@ CONDITIONS: dict[str, set[str]] = {
     "cpu-concat": {"number of operands", "dimension", "size"},
     "cpu-max-reductions": _AROUND,
     "cpu-softmax-coupling": _USERS | {"neighbours"},
+    "lib-individual": _LIBRARY,
+    "lib-grow": _LIBRARY,
     "ynn-preferred": {"size"},
+    "ynn-layout": _LIBRARY,
+    "ynn-elementwise": _LIBRARY,
     "inplace-ds-index": _USERS | _AROUND | {"other operands", "consumer's operation"},
     "pf-negative": _TIME,
     "pf-all-users": _USERS | _AROUND | {"producer's operation"},
@@ -85,11 +98,16 @@ def main() -> int:
                 module, python=options.python, limit_s=60, kept=None
             ).__enter__()
         made = experiment(*_ends(dump), producer, consumer, compilers[key].ask)
-        verdict = judge(rule, made)
+        verdict, in_cut = judge(rule, made), ""
+        if verdict == WRONG and (in_cut := _rule_in_cut(module, made, options.python)):
+            verdict = "right in cut" if judge(in_cut, made) == "right" else WRONG
         asked += made.cuts + len(made.questions)
         found.setdefault(rule, Counter())[verdict] += 1
         flips = "; ".join(f"{e.factor} ({e.before} -> {e.after})" for e in made.flips)
-        print(f"{verdict:<15} {rule:<24} {dump.name} {producer} -> {consumer}: {flips}", flush=True)
+        print(
+            f"{verdict:<15} {rule:<24} {dump.name} {producer} -> {consumer} {in_cut}: {flips}",
+            flush=True,
+        )
     for compiler in compilers.values():
         compiler.__exit__(None, None, None)
     print(f"\n{asked} programs asked, {time.process_time() - begin:.0f} s of processor time here")
@@ -103,12 +121,36 @@ def judge(rule: str, made: Experiment) -> str:
         return "not reproduced"
     if made.cause is None:
         return "no cause"
-    return "right" if made.cause in CONDITIONS.get(rule, _KINDS) else "WRONG"
+    return "right" if made.cause in CONDITIONS.get(rule, _KINDS) else WRONG
+
+
+def _rule_in_cut(module: DumpedModule, made: Experiment, python: str) -> str:
+    """Return the rule by which the compiler refuses the pair in the cut, by explaining its dump;
+    empty if that does not show the pair.
+    """
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch, "cut.hlo")
+        file.write_text(made.program)
+        program = Program(kind=ProgramKind.HLO, file=file)
+        captured = capture(
+            program,
+            find_target(module),
+            Path(scratch, "dump"),
+            flags=flags_for(module),
+            python=python,
+        )
+        dumped = open_dump(captured.directory).modules[0]
+        for pair in analyze(dumped).facts.pairs:
+            names = pair.producer.op_name or "", pair.consumer.op_name or ""
+            is_constant = pair.producer.opcode == "constant"
+            if CONSUMER in names[1] and (PRODUCER in names[0] or is_constant):
+                return pair.reason or ""
+    return ""
 
 
 def _print_table(found: dict[str, Counter[str]]) -> None:
     total: Counter[str] = Counter()
-    print(f"{'rule':<26}{'pairs':>6}{'reproduced':>12}{'cause':>7}{'right':>7}")
+    print(f"{'rule':<26}{'pairs':>6}{'reproduced':>12}{'cause':>7}{'right':>7}{'in cut':>8}")
     for rule, verdicts in sorted(found.items(), key=lambda each: -each[1].total()):
         _print_row(rule, verdicts)
         total += verdicts
@@ -118,7 +160,9 @@ def _print_table(found: dict[str, Counter[str]]) -> None:
 def _print_row(name: str, verdicts: Counter[str]) -> None:
     reproduced = verdicts.total() - verdicts["not reproduced"]
     caused = reproduced - verdicts["no cause"]
-    print(f"{name:<26}{verdicts.total():>6}{reproduced:>12}{caused:>7}{verdicts['right']:>7}")
+    right = verdicts["right"]
+    in_cut = right + verdicts["right in cut"]
+    print(f"{name:<26}{verdicts.total():>6}{reproduced:>12}{caused:>7}{right:>7}{in_cut:>8}")
 
 
 @lru_cache(maxsize=2)

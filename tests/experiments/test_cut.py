@@ -1,0 +1,176 @@
+"""Pairs cut out of a module, and what is changed about them. Expected values are from counting in
+the text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fusionscope import UnusableInput
+from fusionscope.experiments.bitcasts import write_bitcasts
+from fusionscope.experiments.cut import Cut, cuts
+from fusionscope.experiments.factors import FACTORS, Change
+from fusionscope.experiments.program import CONSUMER, PRODUCER, program_text
+from fusionscope.experiments.resize import resized
+from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.hlo import parse
+
+TEXT = """HloModule step
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[64,32]{1,0} parameter(0)
+  early = f32[64,32]{1,0} sine(x)
+  produced = f32[64,32]{1,0} exponential(early), metadata={op_name="jit(f)/{odd}" stack_frame_id=3}
+  zero = f32[] constant(0)
+  summed = f32[64]{0} reduce(produced, zero), dimensions={1}, to_apply=add
+  padded = f32[66,32]{1,0} pad(produced, zero), padding=1_1x0_0, metadata={op_name="pad"}
+  last = f32[66,32]{1,0} negate(padded)
+  ROOT result = (f32[64]{0}, f32[66,32]{1,0}) tuple(summed, last)
+}
+"""
+MODULE = parse(TEXT)
+LIST = str.maketrans("{}", "[]")
+ELSE = parse("HloModule m\n\nENTRY e {\n  ROOT nothing = () tuple()\n}\n")  # shares no kernels
+
+
+def all_cuts(producer: str = "produced", consumer: str = "padded") -> list[Cut]:
+    return list(cuts(MODULE, ELSE, producer, consumer))
+
+
+def opcodes(cut: Cut) -> list[str]:
+    return sorted(
+        each.opcode
+        for each in cut.module.entry.instructions
+        if each.opcode not in ("parameter", "constant", "tuple")
+    )
+
+
+def changes(cut: Cut, name: str) -> list[Change]:
+    (factor,) = (each for each in FACTORS if each.name == name)
+    return list(factor.changes(cut))
+
+
+def test_a_neighbourhood_grows_from_the_pair_to_the_whole_computation():
+    found = all_cuts()
+    assert [each.around for each in found] == ["the pair", "other users", "operands", "2 steps"]
+    assert opcodes(found[0]) == ["exponential", "pad"]
+    assert opcodes(found[1]) == ["exponential", "pad", "reduce"]
+    assert opcodes(found[-1]) == ["exponential", "negate", "pad", "reduce", "sine"]
+    results = [len(each.module.entry.root.operands) for each in found]
+    assert results == [1, 2, 2, 2]
+
+
+def test_a_program_marks_the_pair_and_nothing_else():
+    text = program_text(all_cuts()[1])
+    assert "jit(f)" not in text and 'op_name="pad"' not in text and "stack_frame_id" not in text
+    assert text.count("metadata=") == 2
+    (produced,) = (line for line in text.splitlines() if PRODUCER in line)
+    (consumed,) = (line for line in text.splitlines() if CONSUMER in line)
+    assert " exponential(" in produced and " pad(" in consumed
+    assert parse(text).entry.root.opcode == "tuple"
+
+
+def test_a_program_asks_for_layouts_of_parameters_and_results_alone():
+    text = TEXT.replace("f32[64,32]{1,0} sine", "f32[64,32]{0,1:T(8,128)S(1)} sine")
+    module = parse(text)
+    (first, *_) = cuts(module, ELSE, "produced", "padded")
+    header, body = program_text(first).split("\n", 1)
+    assert "entry_computation_layout={(f32[64,32]{0,1})->(f32[66,32]{1,0})}" in header
+    assert "{1,0}" not in body and "T(8" not in body
+
+
+def test_a_value_that_is_not_read_is_no_pair():
+    with pytest.raises(UnusableInput, match="does not read"):
+        all_cuts("summed", "padded")
+    with pytest.raises(UnusableInput, match="nothing is not in the module"):
+        all_cuts("nothing", "padded")
+
+
+def test_without_other_users_the_producer_has_one():
+    (change,) = changes(all_cuts()[1], "other users")
+    assert (change.before, change.after) == ("reduce", "nothing")
+    named = {each.name: each for each in change.cut.module.entry.instructions}
+    assert [each.name for each in named[change.cut.producer].users] == [change.cut.consumer]
+    assert not changes(all_cuts()[0], "other users")
+
+
+def test_other_operations_take_the_places_of_the_two():
+    cut = all_cuts()[0]
+    (change,) = changes(cut, "producer's operation")
+    assert opcodes(change.cut) == ["multiply", "pad"]
+    (change,) = changes(cut, "consumer's operation")
+    assert opcodes(change.cut) == ["add", "exponential"]
+    (change,) = changes(cut, "consumer is a single operation")
+    assert opcodes(change.cut) == ["add", "exponential", "pad"]
+
+
+def test_a_pad_moves_to_another_dimension():
+    (change,) = changes(all_cuts()[0], "dimension")
+    named = {each.name: each for each in change.cut.module.entry.instructions}
+    padded = named[change.cut.consumer]
+    assert padded.attributes["padding"] == "0_0x1_1"
+    assert padded.shape.dimensions == (64, 34)
+
+
+def test_sizes_change_everywhere():
+    made = resized(all_cuts()[-1], 32, 128)
+    assert made is not None
+    shapes = {each.opcode: each.shape.dimensions for each in made.module.entry.instructions}
+    assert shapes["exponential"] == (64, 128)
+    assert shapes["pad"] == shapes["negate"] == (66, 128)
+    assert shapes["reduce"] == (64,)
+    made = resized(all_cuts()[-1], 64, 8)
+    assert made is not None
+    shapes = {each.opcode: each.shape.dimensions for each in made.module.entry.instructions}
+    assert shapes["pad"] == (10, 32) and shapes["reduce"] == (8,)
+
+
+@pytest.mark.parametrize("factor", FACTORS, ids=lambda each: each.name)
+def test_every_change_is_a_valid_program_with_the_pair(factor):
+    for cut in all_cuts():
+        for change in factor.changes(cut):
+            module = parse(program_text(change.cut))
+            module.check()
+            names = [each.op_name for each in module.entry.instructions]
+            assert names.count(PRODUCER) == names.count(CONSUMER) == 1, change
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        ("f32[2,3,4]{2,1,0}", "f32[6,4]{1,0}"),
+        ("f32[2,3]{0,1}", "f32[3,2]{1,0}"),
+        ("f32[2,3]{1,0}", "f32[2,3]{1,0}"),
+        ("f32[4,6]{0,1}", "f32[2,3,4]{2,1,0}"),
+    ],
+)
+def test_a_bitcast_becomes_moves_that_keep_the_order_in_memory(source, result):
+    numpy = pytest.importorskip("numpy")
+    graph = MutableModule(
+        parse(
+            f"HloModule m\n\nENTRY e {{\n  x = {source} parameter(0)\n"
+            f"  ROOT y = {result} bitcast(x)\n}}\n"
+        )
+    )
+    write_bitcasts(graph)
+    entry = to_module(graph).entry
+    assert all(each.opcode != "bitcast" for each in entry.instructions)
+    given, made = entry.instructions[0].shape, entry.root.shape
+    value = numpy.arange(given.element_count)
+    order = given.layout.minor_to_major[::-1]
+    value = value.reshape([given.dimensions[each] for each in order])
+    value = value.transpose(numpy.argsort(order))
+    for each in entry.instructions[1:]:
+        if each.opcode == "transpose":
+            value = value.transpose(json.loads(each.attributes["dimensions"].translate(LIST)))
+        else:
+            value = value.reshape(each.shape.dimensions)
+    memory = value.transpose(made.layout.minor_to_major[::-1]).ravel()
+    assert list(memory) == list(range(made.element_count))

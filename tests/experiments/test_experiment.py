@@ -1,0 +1,153 @@
+"""Experiments with the compiler itself, where jax is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fusionscope import UnusableInput
+from fusionscope.capture.capture import capture
+from fusionscope.capture.compiler import CompilerProcess
+from fusionscope.capture.targets import Program, ProgramKind, read_target
+from fusionscope.cli.main import cli
+from fusionscope.dump import open_dump
+from fusionscope.experiments.asking import Compiler
+from fusionscope.experiments.experiment import Experiment, experiment
+from fusionscope.experiments.program import Answer
+from fusionscope.report.experiments import answer_in_words
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax"),
+]
+with_tpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
+
+# Three refusals whose reasons are known: what computes tanh twice is too expensive, a sort is never
+# fused, and a constant of several elements stays outside.
+TEXT = """HloModule step
+
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT
+}
+
+ENTRY main {
+  x = f32[64,96]{1,0} parameter(0)
+  costly = f32[64,96]{1,0} tanh(x), metadata={op_name="costly"}
+  one = f32[64,96]{1,0} abs(costly), metadata={op_name="one"}
+  two = f32[64,96]{1,0} floor(costly), metadata={op_name="two"}
+  cheap = f32[64,96]{1,0} multiply(x, x), metadata={op_name="cheap"}
+  sorted = f32[64,96]{1,0} sort(cheap), dimensions={1}, to_apply=less, metadata={op_name="sorted"}
+  y = f32[3]{0} parameter(1)
+  several = f32[3]{0} constant({1, 2, 4}), metadata={op_name="several"}
+  sum = f32[3]{0} add(y, several), metadata={op_name="sum"}
+  ROOT result = (f32[64,96]{1,0}, f32[64,96]{1,0}, f32[64,96]{1,0}, f32[3]{0}) \
+tuple(one, two, sorted, sum)
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("experiments")
+    file = directory / "step.hlo"
+    file.write_text(TEXT)
+    program = Program(kind=ProgramKind.HLO, file=file)
+    return capture(program, read_target("cpu"), directory / "dump").directory
+
+
+@pytest.fixture(scope="module")
+def found(dump: Path) -> dict[str, Experiment]:
+    """The experiments on every pair, by the names in the program."""
+    (module,) = open_dump(dump).modules
+    assert module.pre_fusion is not None and module.final is not None
+    before, final = module.read(module.pre_fusion), module.read(module.final)
+    named = {each.op_name: each.name for each in before.walk() if each.op_name}
+    constants = [each.name for each in before.walk() if each.shape.dimensions == (3,)
+                 and each.opcode == "constant"]  # fmt: skip
+    pairs = {
+        "costly -> one": (named["costly"], named["one"]),
+        "cheap -> sorted": (named["cheap"], named["sorted"]),
+        "several -> sum": (constants[0], named["sum"]),
+    }
+    with Compiler(module, python=sys.executable, limit_s=60, kept=None) as compiler:
+        return {key: experiment(before, final, *pair, compiler.ask) for key, pair in pairs.items()}
+
+
+def test_a_producer_that_others_read_is_fused_without_them(found):
+    one = found["costly -> one"]
+    assert one.around == "other users"
+    assert one.cause == "other users"
+    assert "which is" not in answer_in_words(one)
+    assert answer_in_words(one) == (
+        "not fused because other operations read the producer, too (floor); without them, the "
+        "compiler fuses it"
+    )
+    assert {each.factor for each in one.flips} >= {"other users", "producer's operation"}
+
+
+def test_a_sort_is_the_cause_of_its_own_refusals(found):
+    one = found["cheap -> sorted"]
+    assert (one.around, one.cause) == ("the pair", "consumer's operation")
+    answers = {each.factor: each.answer for each in one.questions}
+    assert answers["producer's operation"] is Answer.NOT_FUSED
+    assert "the consumer is a sort; if it is an add, the compiler fuses it" in answer_in_words(one)
+
+
+def test_a_constant_with_several_elements_is_fused_with_one(found):
+    assert found["several -> sum"].cause == "elements of a constant"
+
+
+def test_a_program_that_ends_the_compiler_does_not_end_the_rest():
+    text = "HloModule m\n\nENTRY e {\n  x = f32[4] parameter(0)\n  ROOT y = f32[4] negate(x)\n}\n"
+    with CompilerProcess(read_target("cpu"), limit_s=30) as compiler:
+        assert "negate" in compiler.compile(text).text
+        assert compiler.compile("HloModule m\n\nnothing").problem
+        assert compiler._child is not None
+        compiler._child.kill()
+        assert compiler.compile(text).problem
+        assert "negate" in compiler.compile(text).text
+
+
+def test_the_command_prints_an_answer_and_keeps_it(dump, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = ["explain", str(dump), "--experiment", "tanh -> abs", "--format", "json"]
+    shown = CliRunner().invoke(cli, command)
+    assert shown.exit_code == 0, shown.output
+    first = json.loads(shown.stdout)
+    assert first["schema"] == "fusionscope.experiments/1"
+    (pair,) = first["pairs"]
+    assert pair["experiment"]["cause"] == "other users"
+    assert pair["experiment"]["flips"][0]["answer"] == "fused"
+    assert first["compiled"] > 0
+    again = json.loads(CliRunner().invoke(cli, command).stdout)
+    assert again["compiled"] == 0
+    assert again["pairs"] == first["pairs"]
+
+
+def test_a_pair_that_is_not_there_is_one_line(dump):
+    command = ["explain", str(dump), "--experiment"]
+    with pytest.raises(UnusableInput, match="no refused pair matches --experiment 'a -> b'"):
+        CliRunner().invoke(cli, [*command, "a -> b"], catch_exceptions=False, standalone_mode=False)
+    with pytest.raises(UnusableInput, match="expected 'PRODUCER -> CONSUMER'"):
+        CliRunner().invoke(cli, [*command, "a"], catch_exceptions=False, standalone_mode=False)
+
+
+@with_tpu
+def test_a_tpu_that_is_absent_is_asked(tmp_path):
+    file = tmp_path / "step.hlo"
+    file.write_text(TEXT)
+    program = Program(kind=ProgramKind.HLO, file=file)
+    made = capture(program, read_target("tpu:v5e"), tmp_path / "dump").directory
+    command = ["explain", str(made), "--experiment", "* -> *", "--no-cache"]
+    shown = CliRunner().invoke(cli, [*command, "--top", "9", "--format", "json"])
+    assert shown.exit_code == 0, shown.output
+    told = json.loads(shown.stdout)
+    assert told["compiler"].startswith("libtpu")
+    assert any(each["experiment"]["reproduced"] for each in told["pairs"])
