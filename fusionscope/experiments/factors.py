@@ -15,6 +15,7 @@ from fusionscope.hlo.shape import Shape
 
 _EXPENSIVE = "exponential"
 _FEW = 4  # of several equal things, how many are changed one by one
+_SCALES = ((1, 8), (8, 1), (1, 64), (64, 1))  # of one dimension, as fractions
 _OTHER_TYPES = {"f32": ("bf16", "s32"), "bf16": ("f32",), "f16": ("f32",), "s32": ("f32",)}
 
 
@@ -183,7 +184,7 @@ class Sizes:
     name = "size"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        for numerator, denominator in ((1, 8), (8, 1), (1, 2), (2, 1)):
+        for numerator, denominator in _SCALES:
             for size in _sizes(cut)[:_FEW]:
                 if size * numerator % denominator:
                     continue

@@ -98,7 +98,7 @@ class _Marks:
         opcode = instruction.opcode
         if self.is_constant and opcode == "constant":
             return PRODUCER if instruction.shape.compatible(self._shape) else ""
-        name = instruction.op_name or ""
+        name = instruction.op_name or _name_inside(instruction)
         mark = next((mark for mark in (PRODUCER, CONSUMER) if mark in name), "")
         return mark if mark and (opcode not in _MOVING or opcode == self._own[mark]) else ""
 
@@ -119,6 +119,16 @@ class _Marks:
             if is_derived or mark == PRODUCER:
                 derived.add(each.name)
         return False
+
+
+def _name_inside(instruction: Instruction) -> str:
+    """Return the framework's name in what an operation calls: one that the compiler has rewritten
+    keeps no other.
+    """
+    if instruction.opcode in ("fusion", "while", "conditional", "call"):
+        return ""
+    names = (each.op_name for called in instruction.called for each in called.instructions)
+    return next((name for name in names if name), "")
 
 
 def _kernels(module: Module) -> Iterator[list[Computation]]:
