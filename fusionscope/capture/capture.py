@@ -38,6 +38,7 @@ CONSTANTS = "--xla_dump_large_constants=true"
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
 _BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
 _FIRST = ".before_optimizations.txt"
+_MODULE = re.compile(rf"module_\d+\.(.+){re.escape(_FIRST)}")
 _NUMBER = re.compile(r"\bmodule_(\d+)\.")
 _LIBRARY_MISSING = ("libdevice", "ptxas", "No supported config found")
 _NEEDED = {
@@ -240,14 +241,25 @@ def _remove_others(directory: Path, module: str) -> None:
         for path in directory.iterdir()
         if (found := _NUMBER.search(path.name)) is not None
     }
-    named = [number for path, number in numbers.items() if f".{module}." in f"{path.name}."]
+    named = [number for path, number in numbers.items() if _is_of(path, module)]
+    # Compilers for two devices count apart: another program may have the same number.
+    others = {
+        found[1]
+        for path in numbers
+        if (found := _MODULE.fullmatch(path.name)) and not _is_of(path, module)
+    }
     for path, number in numbers.items():
-        if number == max(named, default=None) and module:
+        is_other = any(_is_of(path, each) for each in others) and not _is_of(path, module)
+        if number == max(named, default=None) and module and not is_other:
             continue
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _is_of(path: Path, module: str) -> bool:
+    return f".{module}." in f"{path.name}."
 
 
 def _describe(directory: Path, target: Target) -> None:
