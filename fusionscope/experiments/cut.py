@@ -40,7 +40,7 @@ class Cut:
     consumer: str
     around: str = ""
 
-    def open(self) -> OpenCut:
+    def edit(self) -> OpenCut:
         """Return a copy to change."""
         return OpenCut(MutableModule(self.module), self)
 

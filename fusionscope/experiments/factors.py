@@ -46,7 +46,7 @@ class OtherUsers:
     name = "other users"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         users = opened.other_users()
         if not users:
             return
@@ -66,7 +66,7 @@ class ProducerAsResult:
     name = "producer is a result"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         kept = [each for each in opened.results if each not in (opened.producer, *opened.path())]
         if len(kept) < len(opened.results) and kept:
             opened.set_results(kept)
@@ -80,7 +80,7 @@ class ReadOnce:
     name = "reads of the consumer"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         last = [opened.producer, *opened.path()][-1]
         slots = [place for place, each in enumerate(opened.consumer.operands) if each is last]
         if len(slots) < 2:
@@ -102,7 +102,7 @@ class OtherOperands:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         for whose in ("consumer", "producer"):
-            opened = cut.open()
+            opened = cut.edit()
             own: MutableInstruction = getattr(opened, whose)
             path = {opened.producer, *opened.path()}
             others = [
@@ -124,7 +124,7 @@ class Surroundings:
     name = "neighbours"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         kept = [each for each in opened.results if each is opened.consumer]
         if not kept:
             return
@@ -142,7 +142,7 @@ class Users:
     name = "users of the consumer"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         users = [each for each in opened.consumer.users if each is not opened.entry.root]
         if not users:
             return
@@ -160,7 +160,7 @@ class ConsumerFused:
     name = "consumer is a single operation"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         consumer = opened.consumer
         if not consumer.shape.is_array or any(
             each is not opened.entry.root for each in consumer.users
@@ -217,7 +217,7 @@ class Operands:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         for whose in ("consumer", "producer"):
-            opened = cut.open()
+            opened = cut.edit()
             own: MutableInstruction = getattr(opened, whose)
             if own.opcode != "concatenate" or len(own.operands) < 3:
                 continue
@@ -252,7 +252,7 @@ class Dimension:
                 yield Change(what, str(own[0]), str(other), made)
 
     def _moved(self, cut: Cut, own: int, other: int) -> Cut | None:
-        opened = cut.open()
+        opened = cut.edit()
         consumer = opened.consumer
         attributes = dict(consumer.attributes)
         if consumer.opcode == "pad":
@@ -296,7 +296,7 @@ class ScalarConstant:
     name = "elements of a constant"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         constant = opened.producer
         if constant.opcode != "constant" or not constant.shape.rank:
             return
@@ -319,7 +319,7 @@ class CheapProducer:
     name = "producer's operation"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         own = opened.producer
         if own.shape.is_array:
             made = _multiplied(opened.entry, own.shape)
@@ -345,7 +345,7 @@ class ExpensiveProducer:
     name = "producer's kind"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         own = opened.producer
         if own.shape.is_array and own.shape.element_type in ("f32", "f64", "bf16", "f16"):
             given = opened.entry.make_parameter(own.shape)
@@ -362,7 +362,7 @@ class ElementwiseConsumer:
     name = "consumer's operation"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        opened = cut.open()
+        opened = cut.edit()
         own = opened.consumer
         read = [each for each in (opened.producer, *opened.path()) if each.shape.is_array]
         if not read:
@@ -464,7 +464,7 @@ def _sizes(cut: Cut) -> list[int]:
 
 def _retyped(cut: Cut, own: Shape, other: str) -> Cut:
     """Return the cut with ``other`` in place of the element type of ``own``, everywhere."""
-    opened = cut.open()
+    opened = cut.edit()
 
     def change(shape: Shape) -> Shape:
         if shape.is_tuple:

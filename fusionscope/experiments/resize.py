@@ -8,6 +8,7 @@ from dataclasses import replace
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut
 from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo import to_text
 from fusionscope.hlo.inference import Operation, infer_shape
 from fusionscope.hlo.shape import Shape
 
@@ -18,21 +19,22 @@ _FIXED = frozenset({"constant", "while", "conditional", "call", "custom-call", "
 
 def resized(cut: Cut, old: int, new: int) -> Cut | None:
     """Return ``cut`` with dimensions of ``new`` elements in place of ``old``, wherever these are,
-    or None if that is no valid program.
+    or None if that is no valid program, or the same one.
     """
-    opened = cut.open()
+    opened = cut.edit()
     for each in opened.entry.post_order():
         if each is opened.entry.root:
             each.shape = replace(each.shape, elements=tuple(o.shape for o in each.operands))
             continue
-        made = _resize(each, old, new)
-        if made is None:
+        shape = _resize(each, old, new)
+        if shape is None:
             return None
-        each.shape = made
+        each.shape = shape
     try:
-        return opened.close()
+        made = opened.close()
     except UnusableInput:
         return None
+    return None if to_text(made.module) == to_text(cut.module) else made
 
 
 def _resize(each: MutableInstruction, old: int, new: int) -> Shape | None:

@@ -81,6 +81,9 @@ _NO_REASONS = (
     "--xla_dump_fusion_visualization too (on a large program that is slow: run it once more "
     "without --xla_dump_hlo_pass_re and put its *._fusion.* files beside these)"
 )
+_NO_RULES = (
+    "no rule of a TPU's compiler is known, so no reasons: --experiment unknown asks the compiler"
+)
 _NO_REPLAY = "no pass here can be replayed, so rules of another version change nothing"
 _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes are undercounted"
 
@@ -114,7 +117,7 @@ def analyze(
     known = _gather(module, rules, device, notes, progress)
     followed = _follow_pairs(module, ends, notes, progress)
     progress("explaining pairs and kernels")
-    notes += _doubts(followed, known)
+    notes += _doubts(followed, known, module.backend)
     kernels = find_kernels(followed.last, module.backend)
     kernels_before = find_kernels(followed.first, module.backend)
     explain_pair = _explainer(module, followed, known)
@@ -322,12 +325,12 @@ def _follow_pairs(
     return _Followed(first, stages[-1][1], base, find_pairs(first, stages))
 
 
-def _doubts(followed: _Followed, known: _Known) -> Iterator[str]:
+def _doubts(followed: _Followed, known: _Known, backend: str | None) -> Iterator[str]:
     """Yield notes on what limits outcomes and reasons."""
     if not (followed.first.is_whole and followed.last.is_whole):
         yield _NOT_WHOLE
     if followed.pairs and known.evidence is None and known.replayed is None:
-        yield _NO_REASONS
+        yield _NO_RULES if backend == "tpu" else _NO_REASONS
 
 
 def _explainer(
@@ -404,7 +407,7 @@ class PairOutcomes:
     @property
     def notes(self) -> tuple[str, ...]:
         """One line for each problem, about reasons too."""
-        doubts = list(_doubts(self._followed, self._known))
+        doubts = list(_doubts(self._followed, self._known, self._module.backend))
         _read(lambda: self._module.flags, doubts)
         _read(lambda: self._module.read(self._module.stages[0]), doubts)
         notes = *self._notes_on_ends, *self._notes_on_reasons, *self._notes_on_stages, *doubts
