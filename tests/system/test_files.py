@@ -22,6 +22,7 @@ PACKAGE = Path(files.__file__).parents[1]
 # Our own grammar and examples, and scripts that run under a Python without fusionscope.
 ELSEWHERE = {
     "capture/child.py",
+    "capture/compiler_child.py",
     "capture/threads.py",
     "hlo/grammar.py",
     "rerun/runner.py",
