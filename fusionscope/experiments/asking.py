@@ -10,6 +10,7 @@ from fusionscope.capture.capture import MANIFEST
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.capture.targets import Target, read_target
 from fusionscope.dump import DumpedModule
+from fusionscope.dump.cache import code_digest
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.program import Answer, find_answer, program_text
@@ -36,6 +37,7 @@ class Compiler:
     ) -> None:
         self._target = _find_target(module)
         self._flags = flags_for(module)
+        self._has_copies = self._target.platform == "cpu"  # plugins take StableHLO, without copies
         self._kept = kept
         self._process = CompilerProcess(
             self._target, flags=self._flags, python=python, limit_s=limit_s
@@ -59,28 +61,38 @@ class Compiler:
             [*(f"{name} {versions[name]}" for name in names if name in versions), self._target.name]
         )
 
+    def write(self, cut: Cut) -> str:
+        """Return ``cut`` as the program that is compiled."""
+        return program_text(cut, has_copies=self._has_copies)
+
     def ask(self, cut: Cut) -> Answer:
         """Return what the compiler does to the pair of ``cut``."""
-        text = program_text(cut)
-        name = self._name(text)
+        text = self.write(cut)
+        name = self._name(text, cut)
         self.asked += 1
         if name not in self._said:
             known = self._kept.read(name) if self._kept is not None else None
             self._said[name] = Answer(known.decode()) if known else self._compile(text, cut, name)
         return self._said[name]
 
+    def _read(self, text: str, cut: Cut) -> Answer:
+        return find_answer(text, cut, has_copies=self._has_copies)
+
     def _compile(self, text: str, cut: Cut, name: str) -> Answer:
         self.compiled += 1
         made = self._process.compile(text)
-        answer = Answer.FAILED if made.problem else find_answer(made.text, cut)
+        answer = Answer.FAILED if made.problem else self._read(made.text, cut)
         if self._kept is not None:
             self._kept.write(name, answer.value.encode())
         return answer
 
-    def _name(self, text: str) -> str:
+    def _name(self, text: str, cut: Cut) -> str:
+        """Return the name of the answer: what decides it, and this code, which reads it."""
+        named = {each.name: f"{each.opcode} {each.shape}" for each in cut.module.entry.instructions}
+        pair = [named[cut.producer], named[cut.consumer]]
         versions = {name: self._process.versions.get(name) for name in _VERSIONS}
         target = [self._target.name, self._target.description, self._target.topology]
-        asked = json.dumps([versions, target, self._flags, text])
+        asked = json.dumps([code_digest(), versions, target, self._flags, pair, text])
         return f"experiment-{hashlib.sha256(asked.encode()).hexdigest()}"
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut, cuts
 from fusionscope.experiments.factors import COMBINED, FACTORS, Change, Factor
-from fusionscope.experiments.program import Answer, program_text
+from fusionscope.experiments.program import Answer
 from fusionscope.hlo import Module
 
-Ask = Callable[[Cut], Answer]
+
+class Oracle(Protocol):
+    """What answers."""
+
+    def write(self, cut: Cut) -> str:
+        """Return ``cut`` as HLO text."""
+
+    def ask(self, cut: Cut) -> Answer:
+        """Return what the compiler does to the pair of ``cut``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,9 @@ class Experiment:
         return self.flips[0].factor if self.flips else None
 
 
-def experiment(module: Module, final: Module, producer: str, consumer: str, ask: Ask) -> Experiment:
+def experiment(
+    module: Module, final: Module, producer: str, consumer: str, oracle: Oracle
+) -> Experiment:
     """Cut a refused pair out of ``module``, which became ``final``, and change one thing after
     another. Of one factor, no more is changed once the compiler fuses the pair.
     """
@@ -68,21 +79,21 @@ def experiment(module: Module, final: Module, producer: str, consumer: str, ask:
     try:
         for cut in cuts(module, final, producer, consumer):
             count += 1
-            if ask(cut) is Answer.NOT_FUSED:
-                questions = tuple(_questions(cut, ask))
-                text = program_text(cut)
+            if oracle.ask(cut) is Answer.NOT_FUSED:
+                questions = tuple(_questions(cut, oracle))
+                text = oracle.write(cut)
                 return Experiment(producer, consumer, cut.around, text, count, questions)
     except UnusableInput as error:
         return Experiment(producer, consumer, cuts=count, problem=error.problem)
     return Experiment(producer, consumer, cuts=count)
 
 
-def _questions(cut: Cut, ask: Ask) -> Iterator[Asked]:
+def _questions(cut: Cut, oracle: Oracle) -> Iterator[Asked]:
     tried: list[tuple[Factor, Change]] = []
     is_flipped = False
     for factor in FACTORS:
         for change in _changes(factor, cut):
-            made = _ask(factor.name, change, ask)
+            made = _ask(factor.name, change, oracle)
             yield made
             if made.answer is Answer.FUSED:
                 is_flipped = True
@@ -90,10 +101,10 @@ def _questions(cut: Cut, ask: Ask) -> Iterator[Asked]:
             if made.answer is Answer.NOT_FUSED and factor in COMBINED:
                 tried.append((factor, change))
     if not is_flipped:
-        yield from _combinations(tried, ask)
+        yield from _combinations(tried, oracle)
 
 
-def _combinations(tried: list[tuple[Factor, Change]], ask: Ask) -> Iterator[Asked]:
+def _combinations(tried: list[tuple[Factor, Change]], oracle: Oracle) -> Iterator[Asked]:
     """Ask about two changes of different factors at once, until the compiler fuses the pair."""
     for factor, one in tried:
         for other in COMBINED[COMBINED.index(factor) + 1 :]:
@@ -104,15 +115,15 @@ def _combinations(tried: list[tuple[Factor, Change]], ask: Ask) -> Iterator[Aske
                     f"{one.after} and {two.after}",
                     two.cut,
                 )
-                made = _ask(f"{factor.name} and {other.name}", both, ask)
+                made = _ask(f"{factor.name} and {other.name}", both, oracle)
                 yield made
                 if made.answer is Answer.FUSED:
                     return
 
 
-def _ask(factor: str, change: Change, ask: Ask) -> Asked:
-    text = program_text(change.cut)
-    return Asked(factor, change.what, change.before, change.after, ask(change.cut), text)
+def _ask(factor: str, change: Change, oracle: Oracle) -> Asked:
+    text = oracle.write(change.cut)
+    return Asked(factor, change.what, change.before, change.after, oracle.ask(change.cut), text)
 
 
 def _changes(factor: Factor, cut: Cut) -> list[Change]:

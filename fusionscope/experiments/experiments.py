@@ -81,7 +81,7 @@ def run_experiments(
         for pair in refused[:top]:
             names = pair.producer.name, pair.consumer.name
             progress(f"experiments on {names[0]} -> {names[1]}")
-            made = experiment(before, final, *names, compiler.ask)
+            made = experiment(before, final, *names, compiler)
             found.append(Examined(pair.reason or UNKNOWN, pair.bytes_saved, made))
         seconds = time.monotonic() - begin
         return Experiments(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 
 from fusionscope.experiments.cut import Cut
+from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Computation, Instruction, Module, parse, to_text
 from fusionscope.hlo.shape import Shape
 
@@ -29,13 +31,14 @@ class Answer(StrEnum):
     FAILED = "failed"  # the compiler did not accept the program
 
 
-def program_text(cut: Cut) -> str:
+def program_text(cut: Cut, *, has_copies: bool = True) -> str:
     """Return the cut as HLO text, in which metadata mark the pair.
 
     Its parameters and results have the layouts that they have in the cut. What is between them has
-    none: the compiler assigns layouts again.
+    none: the compiler assigns layouts again. If a program cannot have copies, none is in the text:
+    the layouts of parameters and results make the compiler insert them.
     """
-    text = _METADATA.sub("", to_text(cut.module))
+    text = _METADATA.sub("", to_text(cut.module if has_copies else _without_copies(cut)))
     marks = {cut.producer: PRODUCER, cut.consumer: CONSUMER}
     entry = _ENTRY.search(text)
     assert entry is not None
@@ -47,6 +50,15 @@ def program_text(cut: Cut) -> str:
         lines.append(line)
     made = text[: entry.start()] + "\n".join(lines) + text[entry.end() :]
     return _header(cut.module) + _SHAPE.sub(r"\1", made.partition("\n")[2])
+
+
+def _without_copies(cut: Cut) -> Module:
+    graph = MutableModule(cut.module)
+    for computation in graph.post_order():
+        for each in computation.post_order():
+            if each.opcode == "copy":
+                computation.replace(each, each.operands[0])
+    return replace(to_module(graph), name=cut.module.name, header="", frames=None)
 
 
 def _header(module: Module) -> str:
@@ -65,12 +77,12 @@ def _with_layout(shape: Shape) -> str:
     return _LAYOUT.sub(lambda found: found[0].partition(":")[0] + "}", str(shape))
 
 
-def find_answer(text: str, cut: Cut) -> Answer:
+def find_answer(text: str, cut: Cut, *, has_copies: bool = True) -> Answer:
     """Return what happened to the pair of ``cut`` in the final module ``text``: fused if a kernel
-    computes the consumer from the producer.
+    computes the consumer from the producer. ``has_copies`` is as for ``program_text``.
     """
     module = parse(text)
-    marks = _Marks(cut)
+    marks = _Marks(cut, has_copies=has_copies)
     seen = {
         marks.of(each) for computation in module.computations for each in computation.instructions
     }
@@ -84,20 +96,23 @@ def find_answer(text: str, cut: Cut) -> Answer:
 class _Marks:
     """Finds the producer and the consumer of a cut in a final module."""
 
-    def __init__(self, cut: Cut) -> None:
+    def __init__(self, cut: Cut, *, has_copies: bool) -> None:
         named = {each.name: each for each in cut.module.entry.instructions}
-        producer = named[cut.producer]
-        self.is_constant = producer.opcode == "constant"
-        self._shape = producer.shape
-        self._own = {PRODUCER: producer.opcode, CONSUMER: named[cut.consumer].opcode}
+        pair = {PRODUCER: named[cut.producer], CONSUMER: named[cut.consumer]}
+        unmarked = {"constant"} if has_copies else {"constant", "copy"}
+        self.is_constant = pair[PRODUCER].opcode == "constant"
+        self._own = {mark: each.opcode for mark, each in pair.items()}
+        self._unmarked = {mark: each for mark, each in pair.items() if each.opcode in unmarked}
 
     def of(self, instruction: Instruction) -> str:
-        """Return which of the two it is, or "". The compiler keeps no metadata of constants: any of
-        the producer's shape is one. What it adds to move a value has that value's metadata.
+        """Return which of the two it is, or "". The compiler keeps no metadata of constants, and of
+        copies that are not in the program: any of the same shape is one. What it adds to move a
+        value has that value's metadata.
         """
         opcode = instruction.opcode
-        if self.is_constant and opcode == "constant":
-            return PRODUCER if instruction.shape.compatible(self._shape) else ""
+        for mark, each in self._unmarked.items():
+            if opcode == each.opcode and instruction.shape.compatible(each.shape):
+                return mark
         name = instruction.op_name or _name_inside(instruction)
         mark = next((mark for mark in (PRODUCER, CONSUMER) if mark in name), "")
         return mark if mark and (opcode not in _MOVING or opcode == self._own[mark]) else ""

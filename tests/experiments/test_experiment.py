@@ -77,7 +77,7 @@ def found(dump: Path) -> dict[str, Experiment]:
         "several -> sum": (constants[0], named["sum"]),
     }
     with Compiler(module, python=sys.executable, limit_s=60, kept=None) as compiler:
-        return {key: experiment(before, final, *pair, compiler.ask) for key, pair in pairs.items()}
+        return {key: experiment(before, final, *pair, compiler) for key, pair in pairs.items()}
 
 
 def test_a_producer_that_others_read_is_fused_without_them(found):

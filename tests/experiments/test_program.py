@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusionscope.experiments.cut import Cut
-from fusionscope.experiments.program import CONSUMER, PRODUCER, Answer, find_answer
+from fusionscope.experiments.program import CONSUMER, PRODUCER, Answer, find_answer, program_text
 from fusionscope.hlo import parse
 
 CUT = Cut(
@@ -97,6 +97,33 @@ SIMPLIFIED = f"""ENTRY e {{
 )
 def test_an_answer_is_whether_a_kernel_computes_the_consumer_from_the_producer(text, answer):
     assert find_answer(f"HloModule m\n\n{text}", CUT) is answer
+
+
+def test_a_copy_that_no_program_can_have_is_found_by_its_shape():
+    copied = Cut(
+        parse(
+            "HloModule m\n\nENTRY e {\n  x = f32[8,4]{0,1} parameter(0)\n"
+            "  p = f32[8,4]{1,0} copy(x)\n  c = f32[8,4]{1,0} negate(p)\n"
+            "  ROOT t = (f32[8,4]{1,0}) tuple(c)\n}\n"
+        ),
+        "p",
+        "c",
+    )
+    text = program_text(copied, has_copies=False)
+    assert " copy(" not in text and PRODUCER not in text and CONSUMER in text
+    assert "{(f32[8,4]{0,1})->(f32[8,4]{1,0})}" in text
+    made = f"""HloModule m
+
+ENTRY e {{
+  x = f32[8,4]{{0,1}} parameter(0)
+  y = f32[SHAPE]{{1,0}} copy(x)
+  ROOT c = f32[8,4]{{1,0}} negate(y), {READ}
+}}
+"""
+    apart = find_answer(made.replace("SHAPE", "8,4"), copied, has_copies=False)
+    assert apart is Answer.NOT_FUSED
+    assert find_answer(made.replace("SHAPE", "4,4"), copied, has_copies=False) is Answer.GONE
+    assert find_answer(made.replace("SHAPE", "8,4"), copied) is Answer.GONE
 
 
 def test_a_constant_is_found_by_its_shape():

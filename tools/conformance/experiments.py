@@ -98,7 +98,7 @@ def main() -> int:
             compilers[key] = Compiler(
                 module, python=options.python, limit_s=60, kept=None
             ).__enter__()
-        made = experiment(*_ends(dump), producer, consumer, compilers[key].ask)
+        made = experiment(*_ends(dump), producer, consumer, compilers[key])
         verdict, in_cut = judge(rule, made), ""
         if verdict == WRONG and (in_cut := _rule_in_cut(module, made, options.python)):
             verdict = "right in cut" if judge(in_cut, made) == "right" else WRONG
