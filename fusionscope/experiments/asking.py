@@ -21,6 +21,7 @@ from fusionscope.system.files import read_text
 # A stage has been simplified already. On CPUs, simplifying its parts again removes copies, and
 # constants become parts of others.
 _DISABLED = {"cpu": ("simplification", "post_scatter_expansion_simplification")}
+_ANSWERS = {each.encode(): each for each in Answer}
 _VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
 
 
@@ -72,7 +73,7 @@ class Compiler:
         self.asked += 1
         if name not in self._said:
             known = self._kept.read(name) if self._kept is not None else None
-            self._said[name] = Answer(known.decode()) if known else self._compile(text, cut, name)
+            self._said[name] = _ANSWERS.get(known or b"") or self._compile(text, cut, name)
         return self._said[name]
 
     def _read(self, text: str, cut: Cut) -> Answer:
@@ -83,7 +84,7 @@ class Compiler:
         made = self._process.compile(text)
         answer = Answer.FAILED if made.problem else self._read(made.text, cut)
         if self._kept is not None:
-            self._kept.write(name, answer.value.encode())
+            self._kept.write(name, answer.encode())
         return answer
 
     def _name(self, text: str, cut: Cut) -> str:
