@@ -19,7 +19,7 @@ _FIXED = frozenset({"constant", "while", "conditional", "call", "custom-call", "
 
 def resized(cut: Cut, old: int, new: int) -> Cut | None:
     """Return ``cut`` with dimensions of ``new`` elements in place of ``old``, wherever these are,
-    or None if that is no valid program, or the same one.
+    or None if that is not a valid program or changes nothing.
     """
     opened = cut.edit()
     for each in opened.entry.post_order():
