@@ -64,11 +64,16 @@ class OpenCut:
         """Return the views between the producer and the consumer."""
         return path_between(self.producer, self.consumer)
 
+    def chain(self) -> list[MutableInstruction]:
+        """Return the producer and its views; the consumer reads the last."""
+        return [self.producer, *self.path()]
+
     def other_users(self) -> list[MutableInstruction]:
         """Return what reads the producer's value apart from the consumer, through views."""
-        path = {*self.path(), self.consumer, self.entry.root}
+        chain = self.chain()
+        path = {*chain, self.consumer, self.entry.root}
         found: dict[MutableInstruction, None] = {}
-        for each in (self.producer, *self.path()):
+        for each in chain:
             for user in each.users:
                 if user not in path:
                     found[user] = None

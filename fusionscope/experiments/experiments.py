@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
@@ -13,6 +12,7 @@ from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.experiment import Experiment, experiment
 from fusionscope.explain.analyze import analyze
 from fusionscope.explain.result import PairFacts
+from fusionscope.explain.selection import matches
 from fusionscope.history.outcomes import Outcome
 from fusionscope.progress import Progress, silent
 
@@ -67,7 +67,7 @@ def run_experiments(
     Raises ``UnusableInput`` if the dump lacks the stage before fusion or the final one, no refused
     pair is meant, or there is no compiler for its target.
     """
-    before, final = _ends(module)
+    before, final = ends_of(module)
     facts = analyze(module, progress=progress).facts.pairs
     refused = [
         each for each in facts if each.outcome == Outcome.NOT_FUSED and _is_meant(each, wanted)
@@ -95,7 +95,8 @@ def run_experiments(
         )
 
 
-def _ends(module: DumpedModule) -> tuple[Module, Module]:
+def ends_of(module: DumpedModule) -> tuple[Module, Module]:
+    """Return the stage before fusion and the final one. Raises ``UnusableInput``."""
     if module.pre_fusion is None or module.final is None:
         raise UnusableInput(
             f"{module.name}: the dump lacks the stage before fusion or the final one",
@@ -107,8 +108,5 @@ def _ends(module: DumpedModule) -> tuple[Module, Module]:
 def _is_meant(pair: PairFacts, wanted: str) -> bool:
     if wanted == UNKNOWN:
         return pair.reason in (None, UNKNOWN)
-    producer, _, consumer = (part.strip().lstrip("%") for part in wanted.partition("->"))
-    return all(
-        fnmatchcase(end.name, pattern) or fnmatchcase(end.opcode, pattern)
-        for end, pattern in ((pair.producer, producer), (pair.consumer, consumer))
-    )
+    producer, _, consumer = (part.strip() for part in wanted.partition("->"))
+    return matches(pair.producer, producer) and matches(pair.consumer, consumer)

@@ -53,7 +53,7 @@ class OtherUsers:
         words = _listed(users)
         for user in users:
             if user.parent is not None:
-                for each in (opened.producer, *opened.path()):
+                for each in opened.chain():
                     if user in each.users:
                         replace_with_parameter(each, user)
         yield Change("what else reads the producer", words, "nothing", opened.close())
@@ -67,7 +67,7 @@ class ProducerAsResult:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        kept = [each for each in opened.results if each not in (opened.producer, *opened.path())]
+        kept = [each for each in opened.results if each not in opened.chain()]
         if len(kept) < len(opened.results) and kept:
             opened.set_results(kept)
             yield Change("the producer", "a result of the program", "not a result", opened.close())
@@ -81,7 +81,7 @@ class ReadOnce:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        last = [opened.producer, *opened.path()][-1]
+        last = opened.chain()[-1]
         slots = [place for place, each in enumerate(opened.consumer.operands) if each is last]
         if len(slots) < 2:
             return
@@ -104,7 +104,7 @@ class OtherOperands:
         for whose in ("consumer", "producer"):
             opened = cut.edit()
             own: MutableInstruction = getattr(opened, whose)
-            path = {opened.producer, *opened.path()}
+            path = set(opened.chain())
             others = [
                 each
                 for each in dict.fromkeys(own.operands)
@@ -221,7 +221,7 @@ class Operands:
             own: MutableInstruction = getattr(opened, whose)
             if own.opcode != "concatenate" or len(own.operands) < 3:
                 continue
-            last = [opened.producer, *opened.path()][-1] if whose == "consumer" else own.operands[0]
+            last = opened.chain()[-1] if whose == "consumer" else own.operands[0]
             kept = [last, next(each for each in own.operands if each is not last)]
             (dimension,) = own.attribute("dimensions")
             sizes = list(own.shape.dimensions)
@@ -364,7 +364,7 @@ class ElementwiseConsumer:
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
         own = opened.consumer
-        read = [each for each in (opened.producer, *opened.path()) if each.shape.is_array]
+        read = [each for each in opened.chain() if each.shape.is_array]
         if not read:
             return
         made = _added(read[-1])

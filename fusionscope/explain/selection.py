@@ -86,8 +86,8 @@ def _is_selected(fact: PairFacts, wanted: Selection) -> bool:
     ends = (fact.producer, fact.consumer)
     return (
         (wanted.computation is None or fnmatchcase(fact.computation, wanted.computation))
-        and (wanted.producer is None or _matches(fact.producer, wanted.producer))
-        and (wanted.consumer is None or _matches(fact.consumer, wanted.consumer))
+        and (wanted.producer is None or matches(fact.producer, wanted.producer))
+        and (wanted.consumer is None or matches(fact.consumer, wanted.consumer))
         and (wanted.outcome is None or wanted.outcome == fact.outcome)
         and (
             wanted.op_name is None or any(has_op_name(end.op_name, wanted.op_name) for end in ends)
@@ -104,7 +104,8 @@ def _is_selected(fact: PairFacts, wanted: Selection) -> bool:
     )
 
 
-def _matches(operation: Operation, pattern: str) -> bool:
+def matches(operation: Operation, pattern: str) -> bool:
+    """Return whether ``pattern`` is a glob of its name or its opcode."""
     pattern = pattern.lstrip("%")
     return fnmatchcase(operation.name, pattern) or fnmatchcase(operation.opcode, pattern)
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import select
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
-from fusionscope.capture.capture import tell_problem
+from fusionscope.capture.answering import AnsweringChild
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
@@ -26,7 +21,6 @@ from fusionscope.rerun.running import (
     environment_for,
     widen,
 )
-from fusionscope.system.processes import start_child
 
 _CHILD = Path(__file__).with_name("workbench_child.py")
 BASELINE = 0  # its number
@@ -88,9 +82,7 @@ class Workbench:
         }
         self._made: dict[int, dict[str, Any]] = {}
         self._number = BASELINE
-        self._stack = ExitStack()
-        self._child: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
+        self._child: AnsweringChild | None = None
         self._jaxlib = ""
 
     def __enter__(self) -> Workbench:
@@ -98,7 +90,7 @@ class Workbench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._close()
 
     def receive(self, carrier: Module, flags: Sequence[str]) -> Received:
         """Compile ``carrier`` up to the compiler's hook."""
@@ -179,17 +171,8 @@ class Workbench:
         self._ask({"do": "drop", "numbers": list(numbers)})
 
     def _start(self) -> None:
-        self._stack.close()
-        errors = self._errors = self._stack.enter_context(_temporary_file())
-        self._child = self._stack.enter_context(
-            start_child(
-                [self._python, str(_CHILD)],
-                environment_for(self._module),
-                input=subprocess.PIPE,
-                output=subprocess.PIPE,
-                errors=errors,
-            )
-        )
+        self._close()
+        self._child = AnsweringChild([self._python, str(_CHILD)], environment_for(self._module))
         told = self._exchange(self._opening)
         if told.get("problem"):
             raise UnusableInput(f"{self._module.name}: cannot be run: {_line(told['problem'])}")
@@ -205,33 +188,13 @@ class Workbench:
         return told
 
     def _exchange(self, request: dict[str, Any], limit_s: float | None = None) -> dict[str, Any]:
-        child, limit_s = self._child, limit_s or self._limit_s
-        assert child is not None and child.stdin is not None and child.stdout is not None
-        try:
-            child.stdin.write(json.dumps(request).encode() + b"\n")
-            child.stdin.flush()
-            if not select.select([child.stdout], [], [], limit_s)[0]:
-                return {"died": True, "problem": f"stopped: it took over {limit_s:g} s"}
-            line = child.stdout.readline()
-        except BrokenPipeError:
-            line = b""
-        if line:
-            told: dict[str, Any] = json.loads(line)
-            return told
-        return {"died": True, "problem": self._last_words(child)}
+        assert self._child is not None
+        return self._child.exchange(request, limit_s or self._limit_s)
 
-    def _last_words(self, child: subprocess.Popen[bytes]) -> str:
-        code = child.wait()
-        assert self._errors is not None
-        self._errors.seek(0)
-        errors = self._errors.read().decode("utf-8", errors="replace")
-        return tell_problem({}, errors, code) or "the process ended"
-
-
-@contextmanager
-def _temporary_file() -> Iterator[IO[bytes]]:
-    with TemporaryFile() as file:
-        yield file
+    def _close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
 
 def _asked(variant: Variant) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.experiment import Experiment, experiment
+from fusionscope.experiments.experiments import ends_of
 from fusionscope.experiments.program import Answer
 from fusionscope.report.experiments import answer_in_words
 
@@ -66,8 +67,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(dump: Path) -> dict[str, Experiment]:
     """The experiments on every pair, by the names in the program."""
     (module,) = open_dump(dump).modules
-    assert module.pre_fusion is not None and module.final is not None
-    before, final = module.read(module.pre_fusion), module.read(module.final)
+    before, final = ends_of(module)
     named = {each.op_name: each.name for each in before.walk() if each.op_name}
     constants = [each.name for each in before.walk() if each.shape.dimensions == (3,)
                  and each.opcode == "constant"]  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_program_that_ends_the_compiler_does_not_end_the_rest():
         assert "negate" in compiler.compile(text).text
         assert compiler.compile("HloModule m\n\nnothing").problem
         assert compiler._child is not None
-        compiler._child.kill()
+        compiler._child._child.kill()
         assert compiler.compile(text).problem
         assert "negate" in compiler.compile(text).text
 

@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,9 +26,11 @@ from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.experiments.asking import Compiler, flags_for
 from fusionscope.experiments.experiment import Experiment, experiment
+from fusionscope.experiments.experiments import ends_of
 from fusionscope.experiments.program import CONSUMER, PRODUCER
 from fusionscope.explain.analyze import analyze
 from fusionscope.history.outcomes import Outcome
+from fusionscope.hlo import Module
 from fusionscope.rerun.programs import find_target
 
 WRONG = "WRONG"
@@ -91,26 +94,25 @@ def main() -> int:
     begin, asked = time.process_time(), 0
     found: dict[str, Counter[str]] = {}
     compilers: dict[str, Compiler] = {}
-    for dump, producer, consumer, rule in sorted(drawn[: options.pairs]):
-        module = _module(dump)
-        key = f"{module.backend} {module.device}"
-        if key not in compilers:
-            compilers[key] = Compiler(
-                module, python=options.python, limit_s=60, kept=None
-            ).__enter__()
-        made = experiment(*_ends(dump), producer, consumer, compilers[key])
-        verdict, in_cut = judge(rule, made), ""
-        if verdict == WRONG and (in_cut := _rule_in_cut(module, made, options.python)):
-            verdict = "right in cut" if judge(in_cut, made) == "right" else WRONG
-        asked += made.cuts + len(made.questions)
-        found.setdefault(rule, Counter())[verdict] += 1
-        flips = "; ".join(f"{e.factor} ({e.before} -> {e.after})" for e in made.flips)
-        print(
-            f"{verdict:<15} {rule:<24} {dump.name} {producer} -> {consumer} {in_cut}: {flips}",
-            flush=True,
-        )
-    for compiler in compilers.values():
-        compiler.__exit__(None, None, None)
+    with ExitStack() as opened:
+        for dump, producer, consumer, rule in sorted(drawn[: options.pairs]):
+            module = _module(dump)
+            key = f"{module.backend} {module.device}"
+            if key not in compilers:
+                compilers[key] = opened.enter_context(
+                    Compiler(module, python=options.python, limit_s=60, kept=None)
+                )
+            made = experiment(*_ends(dump), producer, consumer, compilers[key])
+            verdict, in_cut = judge(rule, made), ""
+            if verdict == WRONG and (in_cut := _rule_in_cut(module, made, options.python)):
+                verdict = "right in cut" if judge(in_cut, made) == "right" else WRONG
+            asked += made.cuts + len(made.questions)
+            found.setdefault(rule, Counter())[verdict] += 1
+            flips = "; ".join(f"{e.factor} ({e.before} -> {e.after})" for e in made.flips)
+            print(
+                f"{verdict:<15} {rule:<24} {dump.name} {producer} -> {consumer} {in_cut}: {flips}",
+                flush=True,
+            )
     print(f"\n{asked} programs asked, {time.process_time() - begin:.0f} s of processor time here")
     _print_table(found)
     return 0
@@ -174,9 +176,8 @@ def _module(dump: Path) -> DumpedModule:
 
 
 @lru_cache(maxsize=2)
-def _ends(dump: Path):  # type: ignore[no-untyped-def]
-    module = _module(dump)
-    return module.read(module.pre_fusion), module.read(module.final)
+def _ends(dump: Path) -> tuple[Module, Module]:
+    return ends_of(_module(dump))
 
 
 def _refused(dump: Path) -> list[tuple[Path, str, str, str]]:

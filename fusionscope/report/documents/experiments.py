@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from fusionscope.experiments.program import Answer
+from fusionscope.experiments.experiment import Asked
 from fusionscope.report.documents.form import Form
-
-
-class Question(Form):
-    factor: str
-    what: str
-    before: str
-    after: str
-    answer: Answer
-    program: str
 
 
 class Experiment(Form):
@@ -26,8 +17,8 @@ class Experiment(Form):
     cuts: int
     problem: str
     cause: str | None
-    questions: list[Question]
-    flips: list[Question]
+    questions: list[Asked]
+    flips: list[Asked]
 
 
 class Pair(Form):
