@@ -26,6 +26,7 @@ _MOST, _MOST_IN_ALL = 200, 10_000  # instructions of a cut
 WHOLE = "the whole computation"
 # They name values and move none.
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "tuple", "opt-barrier", "add-dependency"})
+_WRITTEN = frozenset({"bitcast-convert", "reshape", "transpose"})  # for a bitcast
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def path_between(
                 current = came[current]
             return found[::-1]
         for user in current.users:
-            if user.opcode in _VIEWS | {"reshape"} and user not in came:
+            if user.opcode in _VIEWS | _WRITTEN and user not in came:
                 came[user] = current
                 pending.append(user)
     raise UnusableInput(f"{consumer.name} does not read {producer.name} in its computation")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut, cuts
-from fusionscope.experiments.factors import COMBINED, FACTORS, Change, Factor
+from fusionscope.experiments.factors import COMBINED, FACTORS, Change, Factor, Sizes
 from fusionscope.experiments.program import Answer
+from fusionscope.experiments.resize import round_between
 from fusionscope.hlo import Module
+
+_MOST_HALVINGS = 8
 
 
 class Oracle(Protocol):
@@ -38,6 +41,17 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Threshold:
+    """A dimension has ``size`` elements. Of the sizes that were asked about, the compiler fuses the
+    pair with ``fused``, and refuses it with ``refused``, the next one.
+    """
+
+    size: int
+    fused: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """What the compiler answered about a refused pair.
 
@@ -60,13 +74,21 @@ class Experiment:
 
     @property
     def flips(self) -> tuple[Asked, ...]:
-        """The changes that alone make the compiler fuse the pair, the most specific first."""
-        return tuple(each for each in self.questions if each.answer is Answer.FUSED)
+        """The changes that alone make the compiler fuse the pair, the most specific first: of each
+        factor the last, which is the smallest.
+        """
+        fused = [each for each in self.questions if each.answer is Answer.FUSED]
+        return tuple({each.factor: each for each in fused}.values())
 
     @property
     def cause(self) -> str | None:
         """The factor of the most specific of ``flips``, or None."""
         return self.flips[0].factor if self.flips else None
+
+    @property
+    def threshold(self) -> Threshold | None:
+        """Between which sizes the answer changes; None if it changes with no size."""
+        return _threshold(self.questions)
 
 
 def experiment(
@@ -92,16 +114,52 @@ def _questions(cut: Cut, oracle: Oracle) -> Iterator[Asked]:
     tried: list[tuple[Factor, Change]] = []
     is_flipped = False
     for factor in FACTORS:
+        asked: list[Asked] = []
         for change in _changes(factor, cut):
             made = _ask(factor.name, change, oracle)
+            asked.append(made)
             yield made
             if made.answer is Answer.FUSED:
                 is_flipped = True
+                if factor.name == Sizes.name:
+                    yield from _halvings(cut, asked, oracle)
                 break
             if made.answer is Answer.NOT_FUSED and factor in COMBINED:
                 tried.append((factor, change))
     if not is_flipped:
         yield from _combinations(tried, oracle)
+
+
+def _halvings(cut: Cut, asked: list[Asked], oracle: Oracle) -> Iterator[Asked]:
+    """Ask about sizes between those of ``asked`` with which the answer changes."""
+    asked = list(asked)
+    for _ in range(_MOST_HALVINGS):
+        found = _threshold(asked)
+        middle = round_between(found.fused, found.refused) if found else None
+        change = Sizes.change(cut, found.size, middle) if found and middle else None
+        if change is None:
+            return
+        made = _ask(Sizes.name, change, oracle)
+        asked.append(made)
+        yield made
+        if made.answer not in (Answer.FUSED, Answer.NOT_FUSED):
+            return
+
+
+def _threshold(asked: Iterable[Asked]) -> Threshold | None:
+    """Return what is known after the questions ``asked``, of which the last ones halve."""
+    sizes = [each for each in asked if each.factor == Sizes.name]
+    flip = next((each for each in reversed(sizes) if each.answer is Answer.FUSED), None)
+    if flip is None:
+        return None
+    size, fused = int(flip.before), int(flip.after)
+    refused = [
+        int(each.after)
+        for each in sizes
+        if each.before == flip.before and each.answer is Answer.NOT_FUSED
+    ]
+    behind = [each for each in (size, *refused) if (each > fused) == (size > fused)]
+    return Threshold(size, fused, min(behind, key=lambda each: abs(each - fused)))
 
 
 def _combinations(tried: list[tuple[Factor, Change]], oracle: Oracle) -> Iterator[Asked]:

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from fusionscope.experiments.cut import Cut, OpenCut, replace_with_parameter
 from fusionscope.experiments.resize import resized
-from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, replace_operand
+from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.attributes import read_value
 from fusionscope.hlo.inference import Operation, infer_shape
 from fusionscope.hlo.shape import Shape
@@ -92,6 +93,25 @@ class ReadOnce:
             last.users.drop(consumer)
             made.users.add(consumer)
         yield Change("operands that are the value", str(len(slots)), "1", opened.close())
+
+
+class ProducerReadsOne:
+    """The producer is elementwise and reads several arrays: one, the others are scalars."""
+
+    __slots__ = ()
+    name = "reads of the producer"
+
+    def changes(self, cut: Cut) -> Iterator[Change]:
+        opened = cut.edit()
+        own, entry = opened.producer, opened.entry
+        arrays = [each for each in dict.fromkeys(own.operands) if each.opcode != "broadcast"]
+        if len(arrays) < 2 or not own.shape.rank or not is_elementwise(own):
+            return
+        for each in arrays[1:]:
+            scalar = entry.make_parameter(Shape(each.shape.element_type))
+            wide = entry.make("broadcast", each.shape, [scalar], ", dimensions={}")
+            replace_operand(own, each, wide)
+        yield Change("arrays that the producer reads", str(len(arrays)), "1", opened.close())
 
 
 class OtherOperands:
@@ -188,11 +208,15 @@ class Sizes:
             for size in _sizes(cut)[:_FEW]:
                 if size * numerator % denominator:
                     continue
-                made = resized(cut, size, size * numerator // denominator)
-                if made is not None:
-                    yield Change(
-                        "the dimension", str(size), str(size * numerator // denominator), made
-                    )
+                change = self.change(cut, size, size * numerator // denominator)
+                if change is not None:
+                    yield change
+
+    @staticmethod
+    def change(cut: Cut, old: int, new: int) -> Change | None:
+        """Return the change of the size ``old`` to ``new``, if it is possible."""
+        made = resized(cut, old, new)
+        return None if made is None else Change("the dimension", str(old), str(new), made)
 
 
 class ElementType:
@@ -383,6 +407,7 @@ FACTORS: tuple[Factor, ...] = (
     ReadOnce(),
     _OTHER_USERS,
     ProducerAsResult(),
+    ProducerReadsOne(),
     Users(),
     OtherOperands(),
     ScalarConstant(),

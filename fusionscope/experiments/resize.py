@@ -17,6 +17,18 @@ _SLICE = re.compile(r"\[(\d+):(\d+)((?::\d+)?)\]")
 _FIXED = frozenset({"constant", "while", "conditional", "call", "custom-call", "fusion"})
 
 
+def round_between(one: int, other: int) -> int | None:
+    """Return the roundest number between two, that with the highest power of two as a divisor; None
+    if none is between them. A reshape that divides a dimension can divide a round one, too.
+    """
+    low, high = sorted((one, other))
+    for bit in reversed(range(high.bit_length())):
+        found = ((low >> bit) + 1) << bit
+        if found < high:
+            return found
+    return None
+
+
 def resized(cut: Cut, old: int, new: int) -> Cut | None:
     """Return ``cut`` with dimensions of ``new`` elements in place of ``old``, wherever these are,
     or None if that is not a valid program or changes nothing.

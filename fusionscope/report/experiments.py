@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 _EXPENSIVE = "producer's kind"
 _CHEAP = "producer's operation"
+_SIZE = "size"
 # What a factor says if the compiler fuses the pair after its change, and without it.
 _WORDS = {
     "reads of the consumer": ("the consumer reads the value {before} times", "if it reads it once"),
     "other users": ("other operations read the producer, too ({before})", "without them"),
+    "reads of the producer": ("the producer reads {before} arrays", "if it reads one"),
     "producer is a result": ("the program also returns the producer", "if it does not"),
     "other operands": ("{what} are {before}", "if they are parameters"),
     "users of the consumer": ("the consumer is read by {before}", "if it is only returned"),
@@ -29,7 +31,7 @@ _WORDS = {
     ),
     "number of operands": ("the {what} are {before}", "with {after}"),
     "dimension": ("{what} is {before}", "along {after}"),
-    "size": ("a dimension has {before} elements", "with {after}"),
+    _SIZE: ("a dimension has {before} elements", "with {bound}"),
     "neighbours": ("there are other operations around the pair ({before})", "without them"),
     "element type": ("the element type is {before}", "with {after}"),
     _CHEAP: ("the producer is {before}", "if it is {after}"),
@@ -89,12 +91,21 @@ def answer_in_words(one: Experiment) -> str:
         return "refused, whatever was changed"
     cause = one.flips[0]
     because, otherwise = (
-        each.format(what=cause.what, before=cause.before, after=cause.after)
+        each.format(what=cause.what, before=cause.before, after=cause.after, bound=_bound(one))
         for each in _WORDS.get(cause.factor, _BOTH)
     )
     if cause.factor == _CHEAP and _is_expensive(one):
         because += ", which is expensive"
     return f"not fused because {because}; {otherwise}, the compiler fuses it"
+
+
+def _bound(one: Experiment) -> str:
+    """Return with which sizes the compiler fuses the pair, as far as it was asked."""
+    found = one.threshold
+    if found is None:
+        return ""
+    words = f"up to {found.fused}" if found.fused < found.size else f"{found.fused} or more"
+    return f"{words}, but not {found.refused}" if found.refused != found.size else words
 
 
 def _is_expensive(one: Experiment) -> bool:

@@ -10,11 +10,13 @@ import pytest
 from fusionscope import UnusableInput
 from fusionscope.experiments.bitcasts import write_bitcasts
 from fusionscope.experiments.cut import Cut, cuts
+from fusionscope.experiments.experiment import Threshold, experiment
 from fusionscope.experiments.factors import FACTORS, Change
-from fusionscope.experiments.program import CONSUMER, PRODUCER, program_text
-from fusionscope.experiments.resize import resized
+from fusionscope.experiments.program import CONSUMER, PRODUCER, Answer, program_text
+from fusionscope.experiments.resize import resized, round_between
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import parse
+from fusionscope.report.experiments import answer_in_words
 
 TEXT = """HloModule step
 
@@ -130,6 +132,62 @@ def test_sizes_change_everywhere():
     assert made is not None
     shapes = {each.opcode: each.shape.dimensions for each in made.module.entry.instructions}
     assert shapes["pad"] == (10, 32) and shapes["reduce"] == (8,)
+
+
+class Sized:
+    """A compiler that fuses pairs whose producer has at most ``most`` rows."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def write(self, cut: Cut) -> str:
+        return program_text(cut)
+
+    def ask(self, cut: Cut) -> Answer:
+        (producer,) = (e for e in cut.module.entry.instructions if e.name == cut.producer)
+        return Answer.FUSED if producer.shape.dimensions[0] <= self._most else Answer.NOT_FUSED
+
+
+@pytest.mark.parametrize("most", [1, 8, 21, 63])
+def test_the_threshold_of_a_size_is_found_by_halving(most):
+    made = experiment(MODULE, ELSE, "produced", "padded", Sized(most))
+    assert made.threshold == Threshold(size=64, fused=most, refused=most + 1)
+    (flip,) = (each for each in made.flips if each.factor == "size")
+    assert (flip.before, flip.after) == ("64", str(most))
+    words = answer_in_words(made)
+    assert words.startswith("not fused because a dimension has 64 elements; with up to")
+    assert f"up to {most}, but not {most + 1}, the compiler" in words or most == 63
+
+
+def test_there_is_no_threshold_where_no_size_matters():
+    assert experiment(MODULE, ELSE, "produced", "padded", Sized(0)).threshold is None
+
+
+def test_what_is_between_two_numbers_is_round():
+    assert round_between(64, 512) == 256
+    assert round_between(512, 300) == 384
+    assert round_between(96, 98) == 97
+    assert round_between(96, 97) is None
+
+
+def test_a_producer_that_reads_several_arrays_reads_one():
+    text = TEXT.replace("exponential(early)", "divide(x, early)")
+    (cut, *_) = cuts(parse(text), ELSE, "produced", "padded")
+    (change,) = changes(cut, "reads of the producer")
+    assert (change.before, change.after) == ("2", "1")
+    assert opcodes(change.cut) == ["broadcast", "divide", "pad"]
+    assert not changes(all_cuts()[0], "reads of the producer")
+
+
+def test_a_consumer_that_reads_through_a_bitcast_is_changed_like_others():
+    text = TEXT.replace("f32[66,32]{1,0}", "f32[34,64]{0,1}")
+    text = text.replace(
+        "  padded = f32[34,64]{0,1} pad(produced",
+        "  seen = f32[32,64]{0,1} bitcast(produced)\n  padded = f32[34,64]{0,1} pad(seen",
+    )
+    found = list(cuts(parse(text), ELSE, "produced", "padded"))
+    (change,) = changes(found[1], "other users")
+    assert opcodes(change.cut) == ["exponential", "pad", "reduce", "transpose"]
 
 
 @pytest.mark.parametrize("factor", FACTORS, ids=lambda each: each.name)

@@ -43,7 +43,8 @@ _KINDS = {
 _COST = {"producer's operation"}  # of computing the producer
 _LIBRARY = _KINDS | {"size", "element type", "dimension"}  # what the library takes
 _AROUND = {"neighbours", "users of the consumer", "reads of the consumer"}
-_TIME = {*_USERS, *_KINDS, *_AROUND, "size", "element type", "other operands"}
+_READS = {"reads of the producer", "other operands"}
+_TIME = {*_USERS, *_KINDS, *_AROUND, *_READS, "size", "element type"}
 # By rule, from its page: the factors on which its condition depends. Rules that are not here: the
 # operations of the pair.
 CONDITIONS: dict[str, set[str]] = {
@@ -66,12 +67,15 @@ CONDITIONS: dict[str, set[str]] = {
     "ynn-elementwise": _LIBRARY,
     "inplace-ds-index": _USERS | _AROUND | {"other operands", "consumer's operation"},
     "pf-negative": _TIME,
+    # A reduction of few elements is no kernel with cooperating threads.
+    "pf-reduce-to-loop": _KINDS | {"size"},
     "pf-all-users": _USERS | _AROUND | {"producer's operation"},
     "pf-code-dup": _AROUND | _USERS,
     "pf-large-constant": {"elements of a constant", "producer's operation"},
     "pf-constants": {"consumer's operation", "producer's operation"},
     "gf-one-user": _USERS,
-    "gf-input-worth": {"size", "element type", "producer's operation", "other operands"},
+    "gf-input-worth": _USERS
+    | {"reads of the producer", "size", "element type", "producer's operation", "other operands"},
     "gf-output-worth": {"size", "element type", "consumer's operation", "other operands"},
     "gf-other-inputs": {"other operands", "consumer's operation"},
     "gf-split-k": {"size"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionscope.experiments.experiment import Asked
+from fusionscope.experiments.experiment import Asked, Threshold
 from fusionscope.report.documents.form import Form
 
 
@@ -17,6 +17,7 @@ class Experiment(Form):
     cuts: int
     problem: str
     cause: str | None
+    threshold: Threshold | None
     questions: list[Asked]
     flips: list[Asked]
 
