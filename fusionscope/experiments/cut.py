@@ -8,6 +8,7 @@ from itertools import count
 
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.bitcasts import write_bitcasts
+from fusionscope.experiments.kernels import take_apart
 from fusionscope.graph.mutable import (
     CONTROL,
     MutableComputation,
@@ -62,11 +63,16 @@ class OpenCut:
         return list(self.entry.root.operands)
 
     def path(self) -> list[MutableInstruction]:
-        """Return the views between the producer and the consumer."""
-        return path_between(self.producer, self.consumer)
+        """Return what is between the producer and the consumer: views, or, where a kernel was taken
+        apart, what the kernel does with the value first.
+        """
+        try:
+            return path_between(self.producer, self.consumer)
+        except UnusableInput:
+            return path_between(self.producer, self.consumer, is_view=lambda _: True)
 
     def chain(self) -> list[MutableInstruction]:
-        """Return the producer and its views; the consumer reads the last."""
+        """Return the producer and the path; the consumer reads the last."""
         return [self.producer, *self.path()]
 
     def other_users(self) -> list[MutableInstruction]:
@@ -101,7 +107,10 @@ class OpenCut:
 
 
 def path_between(
-    producer: MutableInstruction, consumer: MutableInstruction
+    producer: MutableInstruction,
+    consumer: MutableInstruction,
+    *,
+    is_view: Callable[[str], bool] = (_VIEWS | _WRITTEN).__contains__,
 ) -> list[MutableInstruction]:
     """Return views through which ``consumer`` reads ``producer``, in order; the shortest way."""
     came: dict[MutableInstruction, MutableInstruction] = {}
@@ -114,7 +123,7 @@ def path_between(
                 current = came[current]
             return found[::-1]
         for user in current.users:
-            if user.opcode in _VIEWS | _WRITTEN and user not in came:
+            if is_view(user.opcode) and user not in came:
                 came[user] = current
                 pending.append(user)
     raise UnusableInput(f"{consumer.name} does not read {producer.name} in its computation")
@@ -260,9 +269,10 @@ def _cut(module: Module, producer: str, consumer: str, kept: frozenset[str], aro
     shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
     entry.root = entry.make("tuple", shape, [clones[each] for each in results])
     graph.entry = entry
+    kernels = take_apart(graph)
     write_bitcasts(graph)
-    names = clones[one].name, clones[two].name
-    return OpenCut(graph, Cut(module, *names, around)).close()
+    first, last = (kernels.get(clones[each], clones[each]).name for each in (one, two))
+    return OpenCut(graph, Cut(module, first, last, around)).close()
 
 
 def _clone(

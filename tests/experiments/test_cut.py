@@ -190,6 +190,38 @@ def test_a_consumer_that_reads_through_a_bitcast_is_changed_like_others():
     assert opcodes(change.cut) == ["exponential", "pad", "reduce", "transpose"]
 
 
+GATHERED = parse("""HloModule step
+
+kernel {
+  table = f32[64,32]{1,0} parameter(0)
+  wide = s32[128]{0} parameter(1)
+  hint = s32[128]{0} custom-call(wide), custom_call_target="AssumeGatherIndicesInBound"
+  places = s32[8]{0} slice(hint), slice={[0:8]}
+  rows = f32[8,32]{1,0} gather(table, places), offset_dims={1}, collapsed_slice_dims={0}, \
+start_index_map={0}, index_vector_dim=1, slice_sizes={1,32}
+  ROOT turned = f32[8,32]{1,0} transpose(rows), dimensions={0,1}
+}
+
+ENTRY main {
+  x = f32[64,32]{1,0} parameter(0)
+  y = s32[128]{0} parameter(1)
+  clamped = s32[128]{0} negate(y)
+  gathered = f32[8,32]{1,0} fusion(x, clamped), kind=kCustom, calls=kernel
+  ROOT last = f32[8,32]{1,0} negate(gathered)
+}
+""")
+
+
+@pytest.mark.parametrize("pair", [("clamped", "gathered"), ("gathered", "last")])
+def test_a_kernel_that_the_compiler_made_before_fusion_is_taken_apart(pair):
+    (cut, *_) = cuts(GATHERED, ELSE, *pair)
+    assert opcodes(cut) == ["gather", "negate", "slice", "transpose"]
+    named = {each.name: each.opcode for each in cut.module.entry.instructions}
+    assert {named[cut.producer], named[cut.consumer]} == {"negate", "gather"}
+    (change,) = changes(cut, "consumer's operation")
+    assert "add" in opcodes(change.cut)
+
+
 @pytest.mark.parametrize("factor", FACTORS, ids=lambda each: each.name)
 def test_every_change_is_a_valid_program_with_the_pair(factor):
     for cut in all_cuts():

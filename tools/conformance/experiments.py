@@ -73,10 +73,19 @@ CONDITIONS: dict[str, set[str]] = {
     "pf-code-dup": _AROUND | _USERS,
     "pf-large-constant": {"elements of a constant", "producer's operation"},
     "pf-constants": {"consumer's operation", "producer's operation"},
-    "gf-one-user": _USERS,
+    # The producer is a dot, or what it reads has been fused with one.
+    "gf-one-user": _USERS | {"other operands"},
+    "gf-second-dot": _KINDS | {"other operands"},
     "gf-input-worth": _USERS
     | {"reads of the producer", "size", "element type", "producer's operation", "other operands"},
-    "gf-output-worth": {"size", "element type", "consumer's operation", "other operands"},
+    # It would do if the consumer had no user to be fused into.
+    "gf-output-worth": {
+        "size",
+        "element type",
+        "consumer's operation",
+        "other operands",
+        "users of the consumer",
+    },
     "gf-other-inputs": {"other operands", "consumer's operation"},
     "gf-split-k": {"size"},
     "gemm-size": {"size"},

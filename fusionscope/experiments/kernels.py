@@ -1,0 +1,28 @@
+"""Takes kernels apart that the compiler made before fusion, such as a scatter for a TPU."""
+
+from __future__ import annotations
+
+from fusionscope.graph.fusing import unpack
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+
+# They tell the compiler something about their operand, and no program can contain them.
+_HINTS = frozenset({'"AssumeGatherIndicesInBound"', '"GatherScatterIndicesBitpacked"'})
+_KERNELS = ("gather", "scatter")  # what such kernels are made for
+
+
+def take_apart(graph: MutableModule) -> dict[MutableInstruction, MutableInstruction]:
+    """Replace all fusions of ``graph`` by what is in them. Return for each the operation for which
+    the compiler made it.
+    """
+    found: dict[MutableInstruction, MutableInstruction] = {}
+    for computation in graph.post_order():
+        for each in computation.post_order():
+            if each.opcode == "fusion":
+                clones = unpack(each)
+                computation.replace(each, clones[-1])
+                made = (clone for clone in clones if clone.opcode in _KERNELS)
+                found[each] = next(made, clones[-1])
+                for clone in clones:
+                    if clone.attributes.get("custom_call_target") in _HINTS:
+                        computation.replace(clone, clone.operands[0])
+    return found
