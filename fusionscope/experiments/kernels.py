@@ -23,6 +23,15 @@ def take_apart(graph: MutableModule) -> dict[MutableInstruction, MutableInstruct
                 made = (clone for clone in clones if clone.opcode in _KERNELS)
                 found[each] = next(made, clones[-1])
                 for clone in clones:
-                    if clone.attributes.get("custom_call_target") in _HINTS:
+                    if clone is not found[each] and _changes_nothing(clone):
                         computation.replace(clone, clone.operands[0])
     return found
+
+
+def _changes_nothing(instruction: MutableInstruction) -> bool:
+    if instruction.opcode == "transpose":
+        order = instruction.attribute("dimensions")
+        return order == tuple(range(len(order)))
+    if instruction.opcode == "reshape":
+        return instruction.shape.dimensions == instruction.operands[0].shape.dimensions
+    return instruction.attributes.get("custom_call_target") in _HINTS

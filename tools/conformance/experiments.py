@@ -40,7 +40,7 @@ _KINDS = {
     "producer's kind",
     "consumer's operation",
 }
-_COST = {"producer's operation"}  # of computing the producer
+_COST = {"producer's operation"}  # what it costs to compute the producer
 _LIBRARY = _KINDS | {"size", "element type", "dimension"}  # what the library takes
 _AROUND = {"neighbours", "users of the consumer", "reads of the consumer"}
 _READS = {"reads of the producer", "other operands"}
@@ -67,15 +67,17 @@ CONDITIONS: dict[str, set[str]] = {
     "ynn-elementwise": _LIBRARY,
     "inplace-ds-index": _USERS | _AROUND | {"other operands", "consumer's operation"},
     "pf-negative": _TIME,
-    # A reduction of few elements is no kernel with cooperating threads.
-    "pf-reduce-to-loop": _KINDS | {"size"},
+    # The producer is, or has been fused with, a reduction of enough elements for many threads.
+    "pf-reduce-to-loop": _KINDS | {"size", "other operands"},
     "pf-all-users": _USERS | _AROUND | {"producer's operation"},
     "pf-code-dup": _AROUND | _USERS,
     "pf-large-constant": {"elements of a constant", "producer's operation"},
     "pf-constants": {"consumer's operation", "producer's operation"},
-    # The producer is a dot, or what it reads has been fused with one.
-    "gf-one-user": _USERS | {"other operands"},
+    # The producer is a dot, or what it reads has been fused with one, and others read it.
+    "gf-one-user": _USERS | _COST | {"other operands"},
     "gf-second-dot": _KINDS | {"other operands"},
+    # Of a reshape that reads the consumer and is fused with the dot, most often.
+    "gf-tiling": _KINDS | {"users of the consumer"},
     "gf-input-worth": _USERS
     | {"reads of the producer", "size", "element type", "producer's operation", "other operands"},
     # It would do if the consumer had no user to be fused into.
