@@ -125,6 +125,7 @@ def test_the_command_prints_an_answer_and_keeps_it(dump, tmp_path, monkeypatch):
     (pair,) = first["pairs"]
     assert pair["experiment"]["cause"] == "other users"
     assert pair["experiment"]["flips"][0]["answer"] == "fused"
+    assert pair["experiment"]["threshold"] is None
     assert first["compiled"] > 0
     again = json.loads(CliRunner().invoke(cli, command).stdout)
     assert again["compiled"] == 0
@@ -151,3 +152,22 @@ def test_a_tpu_that_is_absent_is_asked(tmp_path):
     told = json.loads(shown.stdout)
     assert told["compiler"].startswith("libtpu")
     assert any(each["experiment"]["reproduced"] for each in told["pairs"])
+
+
+@with_tpu
+def test_a_gather_of_which_a_tpu_makes_a_kernel_is_cut_out(tmp_path):
+    file = tmp_path / "rows.py"
+    file.write_text(
+        "import jax.numpy as jnp\n\n\n"
+        "def rows(table, places):\n    return jnp.exp(table)[places] @ table.T\n\n\n"
+        "example_args = (jnp.zeros((2048, 64)), jnp.zeros((512,), jnp.int32))\n"
+    )
+    program = Program(kind=ProgramKind.FUNCTION, file=file, name="rows")
+    made = capture(program, read_target("tpu:v5e"), tmp_path / "dump").directory
+    (module,) = open_dump(made).modules
+    before, final = ends_of(module)
+    (kernel,) = (each for each in before.walk() if each.opcode == "fusion")
+    with Compiler(module, python=sys.executable, limit_s=60, kept=None) as compiler:
+        one = experiment(before, final, kernel.operands[0].name, kernel.name, compiler)
+    assert one.cause == "producer's operation and consumer's operation"  # a copy and a gather
+    assert " gather(" in one.program and "custom-call" not in one.program
