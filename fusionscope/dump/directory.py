@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.priority_fusion import PriorityFusionRecord
     from fusionscope.dump.protos import ProtoPrinter
     from fusionscope.dump.thunks import CommandBuffer, Launch
+    from fusionscope.dump.tpu_target import TpuTarget
     from fusionscope.hlo import Module, ParseTable
 
 HOW_TO_DUMP = (
@@ -181,6 +182,15 @@ class DumpedModule:
                 return described[0]
         record = self.priority_fusion
         return record.device if record else None
+
+    @property
+    def tpu(self) -> TpuTarget | None:
+        """The target TPU, None if no file shows it."""
+        if Role.TPU_TARGET not in self.files:
+            return None
+        from fusionscope.dump.tpu_target import read_tpu_target
+
+        return next(iter(self._side(Role.TPU_TARGET, read_tpu_target)), None)
 
     @property
     def flags(self) -> DebugOptions | None:

@@ -21,6 +21,7 @@ class Role(Enum):
     PRIORITY_FUSION = "priority-fusion record"
     FUSION_EXPLORER = "Fusion Explorer record"
     DEVICE = "device description"
+    TPU_TARGET = "target of a TPU's compiler"
     FLAGS = "flags"
     CONFIG = "configuration"
     PASS_TIMES = "pass times"
@@ -74,6 +75,7 @@ _FIXED = re.compile(
 _SIDE = {
     "priority_fusion_dump.txt": Role.PRIORITY_FUSION,
     "gpu_target_config.pbtxt": Role.DEVICE,
+    "target_arguments.txt": Role.TPU_TARGET,
     "debug_options": Role.FLAGS,
     "config.pbtxt": Role.CONFIG,
     "thunk_sequence.txt": Role.THUNKS,

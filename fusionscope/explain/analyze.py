@@ -22,6 +22,7 @@ from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.compile_time import sum_up_passes
 from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.graphs import find_graphs
+from fusionscope.explain.inferred import InferredReasons, infers
 from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
 from fusionscope.explain.memory_facts import MemoryFacts
@@ -53,6 +54,7 @@ from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
+from fusionscope.passes.tpu.accuracy import libtpu
 from fusionscope.progress import Progress, counted, silent
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.verify.agreement import RulesUsed
@@ -81,8 +83,9 @@ _NO_REASONS = (
     "--xla_dump_fusion_visualization too (on a large program that is slow: run it once more "
     "without --xla_dump_hlo_pass_re and put its *._fusion.* files beside these)"
 )
-_NO_RULES = (
-    "no rule of a TPU's compiler is known, so no reasons: --experiment unknown asks the compiler"
+_INFERRED = (
+    "the code of this compiler is closed: reasons are inferred by rules that were found by "
+    "experiment with libtpu {libtpu}; --experiment unknown asks the compiler itself"
 )
 _NO_REPLAY = "no pass here can be replayed, so rules of another version change nothing"
 _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes are undercounted"
@@ -249,6 +252,7 @@ class _Known:
     gpu: GpuTarget | None
     evidence: Evidence | None
     replayed: ReplayedReasons | None
+    inferred: InferredReasons | None
 
 
 def _gather(
@@ -268,7 +272,8 @@ def _gather(
     if compiler is not None and replayed is None:
         notes.append(_NO_REPLAY)
     gpu = _read(lambda: read_gpu(module, device), notes)
-    return _Known(device, gpu, evidence, replayed)
+    inferred = _read(lambda: infers(module), notes)
+    return _Known(device, gpu, evidence, replayed, inferred)
 
 
 def try_changes(
@@ -329,8 +334,12 @@ def _doubts(followed: _Followed, known: _Known, backend: str | None) -> Iterator
     """Yield notes on what limits outcomes and reasons."""
     if not (followed.first.is_whole and followed.last.is_whole):
         yield _NOT_WHOLE
-    if followed.pairs and known.evidence is None and known.replayed is None:
-        yield _NO_RULES if backend == "tpu" else _NO_REASONS
+    if not followed.pairs or known.replayed is not None:
+        return
+    if known.inferred is not None:
+        yield _INFERRED.format(libtpu=libtpu())
+    elif known.evidence is None:
+        yield _NO_REASONS
 
 
 def _explainer(
@@ -340,7 +349,12 @@ def _explainer(
     reasons = None
     if followed.base is not None:
         reasons = Reasons(
-            known.evidence, known.replayed, followed.first, followed.base, module.backend
+            known.evidence,
+            known.replayed,
+            known.inferred,
+            followed.first,
+            followed.base,
+            module.backend,
         )
     runs = count_runs(followed.first)
     names = {name for record in _LATER for name in names_of_record(record)}

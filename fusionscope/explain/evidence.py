@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _NEGATIVE = "pf-negative"
 _ANY = "*"  # not the name of an instruction
+# On TPUs, a run that only forms kernels with several results says so of each pair, and why it does
+# not form one: of what keeps a pair apart, the runs before it say more.
+_ONLY_SEVERAL_RESULTS = "Not fusing MOF at: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,9 @@ class Evidence:
     def __init__(self) -> None:
         self._origin: dict[str, str] = {}
         self._went_into: dict[str, list[str]] = defaultdict(list)
-        # The last decision on each pair, with its place in the order of all decisions.
-        self._by_pair: dict[str, dict[str, tuple[int, Reason]]] = defaultdict(dict)
+        # The last decision on each pair. Of two, the one with the larger key counts: whether it is
+        # about fusing the pair at all, and its place in the order of all decisions.
+        self._by_pair: dict[str, dict[str, tuple[tuple[bool, int], Reason]]] = defaultdict(dict)
         self._rules: dict[str, set[str]] = defaultdict(set)
         self._count = 0
         self._by_producer: dict[str, Reason] = {}
@@ -109,7 +113,10 @@ class Evidence:
             self._by_producer[origin] = reason
         else:
             self._count += 1
-            self._by_pair[origin][consumer] = self._count, reason
+            key = not reason.message.startswith(_ONLY_SEVERAL_RESULTS), self._count
+            said = self._by_pair[origin]
+            if consumer not in said or key > said[consumer][0]:
+                said[consumer] = key, reason
             self._rules[origin].add(reason.rule)
 
     def add_decisions(self, decisions: Iterable[RecordedDecision]) -> None:

@@ -22,6 +22,7 @@ from fusionscope.explain.causes import (
     unfusible_opcode,
 )
 from fusionscope.explain.evidence import Evidence, Reason
+from fusionscope.explain.inferred import InferredReasons
 from fusionscope.explain.replayed import ReplayedReasons
 from fusionscope.history.outcomes import Pair
 from fusionscope.history.values import NumberedModule
@@ -47,7 +48,8 @@ class Why:
 
 
 class Reasons:
-    """Gives the reasons of pairs, by the compiler's record and by a replay of its rules.
+    """Gives the reasons of pairs, by the compiler's record and by a replay of its rules, or by
+    ``inferred`` where these do not say.
 
     ``first`` is the stage before the first fusion pass, ``base`` the one that the recorded pass
     worked on.
@@ -57,12 +59,14 @@ class Reasons:
         self,
         recorded: Evidence | None,
         replayed: ReplayedReasons | None,
+        inferred: InferredReasons | None,
         first: NumberedModule,
         base: NumberedModule,
         backend: str | None,
     ) -> None:
         self._recorded = recorded
         self._replayed = replayed
+        self._inferred = inferred
         self._backend = backend
         self._first = first
         self._base = base
@@ -77,6 +81,10 @@ class Reasons:
     def find(self, pair: Pair) -> Why:
         recorded, replayed, also = self._ask(pair)
         why = _weigh(recorded, replayed, also)
+        if self._inferred is not None and why.reason.rule == UNKNOWN:
+            inferred = self._inferred.find(pair)
+            if inferred is not None:
+                return Why(replace(inferred, message=why.reason.message), "inferred")
         if why.reason.rule in _ALL_CONSUMERS:
             return replace(why, reason=self._with_obstacle(why.reason))
         if why.evidence is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fusionscope.passes.causes import CAUSES
+from fusionscope.passes.tpu.rules import TPU_RULES
 from fusionscope.versions import known
 
 # Of reasons that are not rules. Each completes "not fused:".
 _TITLES = {
     **{cause.id: cause.title for cause in CAUSES},
+    **{rule.id: rule.title for rule in TPU_RULES},
     "unknown": "reason not known",
     "pass-off": "a flag keeps the fusion pass from running",
     "base-regular-then-mof": "multi-output fusion is not possible either",

@@ -1,0 +1,62 @@
+"""The TPU that a program was compiled for: ``….target_arguments.txt``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from fusionscope.dump.text_proto import Message, parse
+
+# The names of generations as the compiler writes them, by the variant. Found by compiling for each.
+_NAMES = {
+    ("JELLYFISH", ""): "v2",
+    ("DRAGONFISH", ""): "v3",
+    ("PUFFERFISH", ""): "v4",
+    ("VIPERFISH", "lite"): "v5e",
+    ("VIPERFISH", ""): "v5p",
+    ("GHOSTLITE", ""): "v6e",
+    ("6acc60406", ""): "tpu7x",
+}
+_THREE_DIMENSIONS = frozenset({"v4", "v5p", "tpu7x"})
+_PREFIX = "TPU_VERSION_"
+
+
+@dataclass(frozen=True, slots=True)
+class TpuTarget:
+    """``name`` is the generation, as in ``v5e``, or what the compiler calls it if that is unknown.
+    ``chips`` is their number along x, y and z.
+    """
+
+    name: str
+    chips: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        count = prod(self.chips)
+        return f"TPU {self.name}" + (f", {count} chips" if count > 1 else "")
+
+    @property
+    def topology(self) -> str:
+        """The name by which jax finds it, as in ``v5e:2x2``."""
+        sizes = self.chips if self.name in _THREE_DIMENSIONS else self.chips[:2]
+        return f"{self.name}:{'x'.join(map(str, sizes))}"
+
+
+def read_tpu_target(data: bytes, file: str) -> TpuTarget | None:
+    """Return the target, None if no topology is in it. Raises ``UnusableInput`` if it is not a text
+    proto.
+    """
+    found = parse(data, file).messages("tpu_topology_args")
+    if not found:
+        return None
+    topology = found[-1]
+    version = topology.string("version").removeprefix(_PREFIX)
+    name = _NAMES.get((version, topology.string("variant")), version)
+    chips, hosts = (_bounds(topology, field) for field in ("chips_per_host_bounds", "host_bounds"))
+    x, y, z = (one * other for one, other in zip(chips, hosts, strict=True))
+    return TpuTarget(name, (x, y, z))
+
+
+def _bounds(topology: Message, name: str) -> tuple[int, int, int]:
+    found = topology.messages(name)
+    x, y, z = (found[-1].integer(axis) if found else 1 for axis in "xyz")
+    return max(x, 1), max(y, 1), max(z, 1)

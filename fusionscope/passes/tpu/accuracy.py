@@ -1,0 +1,65 @@
+"""How often the rules for TPUs were right about programs that were compiled after the rules.
+
+``accuracy.json`` is the output of ``tools/conformance/tpu_rules.py``: for each rule and device, how
+many pairs the compiler refused of those that the rule says it refuses. Pairs that look alike in one
+program count once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_LEAST = 0.95  # a rule that is right less often gives no reason
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """``refused`` of ``pairs`` were not fused."""
+
+    refused: int
+    pairs: int
+
+    @property
+    def is_enough(self) -> bool:
+        """Return whether the rule may give a reason."""
+        return self.refused >= _LEAST * self.pairs
+
+    def __str__(self) -> str:
+        return f"{self.refused:,} of {self.pairs:,}"
+
+
+@cache
+def _counted() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        Path(__file__).with_name("accuracy.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+def libtpu() -> str:
+    """Return the version of the compiler on whose programs the rules were counted."""
+    return str(_counted()["libtpu"])
+
+
+def build() -> str:
+    """Return the number that this compiler adds to the name of each module."""
+    return str(_counted()["build"])
+
+
+def devices() -> tuple[str, ...]:
+    """Return the generations on which they were counted."""
+    return tuple(_counted()["devices"])
+
+
+def accuracy_of(rule: str, device: str | None = None) -> Accuracy | None:
+    """Return the count of ``rule`` on ``device``, or on all devices if it is None or was not
+    counted; None if no pair was.
+    """
+    counted: dict[str, list[int]] = _counted()["rules"].get(rule, {})
+    chosen = [counted[device]] if device in counted else list(counted.values())
+    refused, pairs = (sum(each[place] for each in chosen) for place in (0, 1))
+    return Accuracy(refused, pairs) if pairs else None

@@ -1,0 +1,275 @@
+"""Rules for pairs that the compiler for TPUs refuses.
+
+The code of that compiler is closed. These rules are regularities of its decisions: each was found
+with some programs, and counted on others, that were compiled afterwards (``accuracy.py``).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from fusionscope.hlo import Instruction
+from fusionscope.passes.causes import BY_OPCODE, Cause, ThroughTuple
+from fusionscope.passes.rule import Rule
+from fusionscope.passes.tpu.pair import (
+    TpuPair,
+    has_one_element,
+    has_window_within_tiles,
+    is_gather,
+    is_scatter,
+    keeps_minor_dimensions,
+)
+
+PASS_NAME = "tpu_fusion"
+
+# A matrix product is a convolution for a TPU, and is fused; a gather or scatter is in a kernel of
+# its own before fusion, for which there are rules.
+_FUSED_ON_TPU = frozenset({"convolution", "dot", "reduce-window", "scatter"}) | ThroughTuple.opcodes
+_MOVING = frozenset("broadcast concatenate copy pad reshape reverse slice transpose".split())
+_REARRANGING = frozenset("copy reshape reverse transpose".split())
+# What a kernel makes anew or reads in place instead of reading it from memory.
+_MADE_ANEW = frozenset({"broadcast", "constant", "iota"})
+_MOVED_TOGETHER = frozenset({("concatenate", "concatenate"), ("pad", "slice"), ("slice", "pad")})
+_CONVOLUTIONS = frozenset({"convolution", "dot"})
+
+
+class TpuRule(Rule):
+    """A regularity: a pair of which ``refuses`` is true is not fused."""
+
+    __slots__ = ()
+    source: ClassVar = "found by experiment; the code is closed"
+
+    @abstractmethod
+    def refuses(self, pair: TpuPair) -> bool:
+        """Return whether the compiler keeps the two apart."""
+
+
+class Scalar(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-scalar"
+    title: ClassVar = "arithmetic with single values"
+    what: ClassVar = (
+        "The result of the consumer is a scalar, computed from another single value, and the "
+        "consumer is no reduction."
+    )
+    why: ClassVar = (
+        "A TPU computes scalars in its scalar unit, apart from the vectors of a kernel. They take "
+        "next to no time or memory."
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        consumer = pair.consumer
+        is_scalar = consumer.shape.is_array and not consumer.shape.rank
+        return is_scalar and consumer.opcode != "reduce" and has_one_element(pair.producer)
+
+
+class IntoGather(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-into-gather"
+    title: ClassVar = "a gather reads it"
+    what: ClassVar = (
+        "The consumer is a gather, whose table or indices are the producer's value. The producer "
+        "is not a gather."
+    )
+    why: ClassVar = (
+        "The gather is a kernel before fusion begins. It reads its operands from memory."
+    )
+    lever: ClassVar = (
+        "where the indices are constants or a range, use slices: the compiler need not gather then"
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        return is_gather(pair.consumer) and not is_gather(pair.producer)
+
+
+class GatherResult(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-gather-result"
+    title: ClassVar = "the result of a gather"
+    what: ClassVar = (
+        "The producer is a gather, and the consumer is neither a gather nor a convolution."
+    )
+    why: ClassVar = "The gather is a kernel before fusion begins. It writes its result to memory."
+    lever: ClassVar = IntoGather.lever
+
+    def refuses(self, pair: TpuPair) -> bool:
+        consumer = pair.consumer
+        return (
+            is_gather(pair.producer)
+            and not is_gather(consumer)
+            and consumer.opcode not in _CONVOLUTIONS
+        )
+
+
+class IntoScatter(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-into-scatter"
+    title: ClassVar = "a scatter's indices, or updates in one dimension"
+    what: ClassVar = (
+        "The consumer is a scatter. The producer's value are its indices, or its updates if these "
+        "have one dimension. Other updates and the array that it starts from are fused."
+    )
+    why: ClassVar = "The scatter is a kernel before fusion begins, which reads its indices first."
+
+    def refuses(self, pair: TpuPair) -> bool:
+        if not is_scatter(pair.consumer) or 0 in pair.slots:
+            return False
+        read = pair.consumer.operands[pair.slots[-1]].shape
+        return 1 in pair.slots or read.rank <= 1
+
+
+class ScatterResult(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-scatter-result"
+    title: ClassVar = "the result of a scatter"
+    what: ClassVar = "The producer is a scatter."
+    why: ClassVar = "It updates an array in memory: no element is known before the last update."
+
+    def refuses(self, pair: TpuPair) -> bool:
+        return is_scatter(pair.producer)
+
+
+class ReduceResult(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-reduce-result"
+    title: ClassVar = "the result of a reduction"
+    what: ClassVar = "The producer is a reduction, whatever reads its result."
+    why: ClassVar = (
+        "A kernel reduces what it has computed, and ends there: it may have several results, but "
+        "does not go on with one of them."
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        return pair.producer.opcode == "reduce"
+
+
+class TiledWindow(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-window"
+    title: ClassVar = "windows within the tiles"
+    what: ClassVar = (
+        "One of the two is a reduce-window whose windows extend along one of the two minor-most "
+        "dimensions of the layout, as those of cumulative sums often do. Windows along other "
+        "dimensions, as in pooling of images, are fused."
+    )
+    why: ClassVar = (
+        "The two minor-most dimensions are stored in tiles of 8 by 128 elements or similar: such a "
+        "window combines elements of one tile, and of its neighbours."
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        if pair.producer.opcode == "constant":
+            return False  # a reduction begins with it
+        return any(map(has_window_within_tiles, (pair.producer, pair.consumer)))
+
+
+class UpdateResult(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-update-result"
+    title: ClassVar = "the result of an update in place"
+    what: ClassVar = "The producer is a dynamic-update-slice."
+    why: ClassVar = "It writes a part of an array that is in memory, and stays there."
+
+    def refuses(self, pair: TpuPair) -> bool:
+        return pair.producer.opcode == "dynamic-update-slice"
+
+
+class UpdatedArray(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-updated-array"
+    title: ClassVar = "the array that is updated in place"
+    what: ClassVar = (
+        "The consumer is a dynamic-update-slice, and the producer computes the array of which it "
+        "replaces a part."
+    )
+    why: ClassVar = "The array must be in memory, so that a part of it can be replaced."
+
+    def refuses(self, pair: TpuPair) -> bool:
+        consumer = pair.consumer
+        is_updated = consumer.opcode == "dynamic-update-slice" and pair.slots == (0,)
+        return is_updated and not _allocates(pair.producer)
+
+
+class IntoMovement(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-into-movement"
+    title: ClassVar = "the consumer only moves data"
+    what: ClassVar = (
+        "The consumer is a broadcast, concatenate, copy, pad, reshape, reverse, slice or "
+        "transpose, and the producer is no broadcast, constant or iota. May be fused: a slice of a "
+        "pad, a pad of a slice, a concatenate of a concatenate, and a copy that keeps the two "
+        "minor-most dimensions of the layout."
+    )
+    why: ClassVar = (
+        "Arrays are stored in tiles of 8 by 128 elements or similar. Such an operation reads whole "
+        "tiles from memory and is the first in its kernel: operations behind it are fused with it, "
+        "those before it are not."
+    )
+    lever: ClassVar = (
+        "move the data first and compute afterwards, or compute with arrays of the final shape, "
+        "for example with a mask instead of a pad or slice"
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        consumer, producer = pair.consumer, pair.producer
+        if consumer.opcode == "copy" and keeps_minor_dimensions(consumer, 2):
+            return False
+        return (
+            consumer.opcode in _MOVING
+            and producer.opcode not in _MADE_ANEW
+            and (producer.opcode, consumer.opcode) not in _MOVED_TOGETHER
+        )
+
+
+class Rearranged(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-rearranged"
+    title: ClassVar = "the producer rearranges tiles"
+    what: ClassVar = (
+        "The producer is a copy that changes the minor-most dimension of the layout, a reshape "
+        "that is no bitcast, a reverse or a transpose, and the consumer is not a convolution."
+    )
+    why: ClassVar = (
+        "It changes which elements share a tile of 8 by 128 elements or similar, which is a kernel "
+        "of its own. Convolutions read some of these themselves."
+    )
+    lever: ClassVar = (
+        "keep the last two dimensions in their order and of the same sizes from operation to "
+        "operation"
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        producer = pair.producer
+        if producer.opcode == "copy" and keeps_minor_dimensions(producer, 1):
+            return False
+        return producer.opcode in _REARRANGING and pair.consumer.opcode not in _CONVOLUTIONS
+
+
+TPU_RULES: tuple[TpuRule, ...] = (
+    Scalar(),
+    IntoGather(),
+    GatherResult(),
+    IntoScatter(),
+    ScatterResult(),
+    ReduceResult(),
+    TiledWindow(),
+    UpdateResult(),
+    UpdatedArray(),
+    IntoMovement(),
+    Rearranged(),
+)
+
+
+def refusing(pair: TpuPair) -> TpuRule | type[Cause] | None:
+    """Return why the two are kept apart, the first reason that applies; None if none does."""
+    for end in (pair.consumer, pair.producer):
+        cause = BY_OPCODE.get(end.opcode)
+        if cause is not None and end.opcode not in _FUSED_ON_TPU and not _allocates(end):
+            return cause
+    return next((rule for rule in TPU_RULES if rule.refuses(pair)), None)
+
+
+def _allocates(instruction: Instruction) -> bool:
+    """Return whether it is a call for memory that nothing is in yet."""
+    return instruction.opcode == "custom-call" and not instruction.operands

@@ -1,0 +1,140 @@
+"""Counts how often the rules for TPUs are right.
+
+    python tools/conformance/tpu_rules.py DUMP... [--wrong] [--write]
+
+For each rule and device: of the pairs that the rule says the compiler refuses, how many it refused.
+Pairs that look alike in one program (same rule, operations and shapes) count once. Then, for each
+device, how many of the refused pairs have a rule, and how many of their bytes. ``--wrong`` lists
+the pairs that were fused against a rule. ``--write`` writes fusionscope/passes/tpu/accuracy.json:
+only with programs that were compiled after the rules had been written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.analyze import PairOutcomes
+from fusionscope.explain.inferred import InferredReasons
+from fusionscope.history.outcomes import Outcome
+from fusionscope.passes.tpu import accuracy
+
+OUTPUT = Path(accuracy.__file__).with_name("accuracy.json")
+BUILD = re.compile(r"\.cl_(\d+)$")
+COMPARED = (Outcome.FUSED, Outcome.DUPLICATED, Outcome.NOT_FUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A pair, and what looks like it. ``rule`` refuses it, if there is one."""
+
+    device: str
+    program: str
+    words: str
+    rule: str | None
+    outcome: Outcome
+    bytes_saved: int
+
+    @property
+    def look(self) -> tuple[str, str, str, str | None, bool]:
+        is_refused = self.outcome is Outcome.NOT_FUSED
+        return self.device, self.program, self.words, self.rule, is_refused
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dumps", nargs="+", type=Path)
+    parser.add_argument("--wrong", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    seen: list[Seen] = []
+    builds: set[str] = set()
+    for dump in options.dumps:
+        try:
+            for module in open_dump(dump).modules:
+                seen += pairs_of(module, str(dump))
+                builds |= set(BUILD.findall(module.name))
+        except UnusableInput as error:
+            print(f"left out: {error}")
+    alike = list({each.look: each for each in seen}.values())
+    devices = sorted({each.device for each in seen})
+    rules = count(alike)
+    print_rules(rules, devices)
+    print_shares(seen, devices)
+    if options.wrong:
+        for each in alike:
+            if each.rule and each.outcome is not Outcome.NOT_FUSED:
+                print(f"{each.rule:<22} {each.device} {each.program} {each.words}: {each.outcome}")
+    if options.write:
+        (build,) = builds
+        text = {"libtpu": accuracy.libtpu(), "build": build, "devices": devices, "rules": rules}
+        OUTPUT.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+
+
+def pairs_of(module: DumpedModule, program: str) -> Iterator[Seen]:
+    """Yield the pairs of a module, if it is whole."""
+    if module.tpu is None or module.pre_fusion is None or module.final is None:
+        print(f"left out: {program}: {module.name} lacks a stage, or what it was compiled for")
+        return
+    outcomes = PairOutcomes(module)
+    inferred = InferredReasons(module.tpu.name)
+    for pair in outcomes.costliest_first:
+        if pair.outcome in COMPARED:
+            ends = [f"{each.opcode} {each.shape}" for each in (pair.producer, pair.consumer)]
+            yield Seen(
+                module.tpu.name,
+                program,
+                " -> ".join(ends),
+                inferred.refuses(pair),
+                pair.outcome,
+                pair.bytes_between,
+            )
+
+
+def count(alike: list[Seen]) -> dict[str, dict[str, list[int]]]:
+    """Return [refused, pairs] by rule and device."""
+    found: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for each in sorted(alike, key=lambda each: (each.rule or "", each.device)):
+        if each.rule:
+            counts = found[each.rule].setdefault(each.device, [0, 0])
+            counts[0] += each.outcome is Outcome.NOT_FUSED
+            counts[1] += 1
+    return dict(found)
+
+
+def print_rules(rules: dict[str, dict[str, list[int]]], devices: list[str]) -> None:
+    print("| rule | " + " | ".join(devices) + " | all | |\n|---|" + "--:|" * (len(devices) + 2))
+    for rule, counted in rules.items():
+        cells = ["{} of {}".format(*counted[each]) if each in counted else "" for each in devices]
+        refused, pairs = (sum(each[place] for each in counted.values()) for place in (0, 1))
+        cells += [f"{refused} of {pairs}", f"{100 * refused / pairs:.1f} %"]
+        print(f"| `{rule}` | {' | '.join(cells)} |")
+
+
+def print_shares(seen: list[Seen], devices: list[str]) -> None:
+    print("\n| device | programs | pairs | refused | with a rule | bytes with a rule |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for device in devices:
+        own = [each for each in seen if each.device == device]
+        refused = [each for each in own if each.outcome is Outcome.NOT_FUSED]
+        told = [each for each in refused if each.rule]
+        size = Counter[bool]()
+        for each in refused:
+            size[bool(each.rule)] += each.bytes_saved
+        programs = len({each.program for each in own})
+        print(
+            f"| {device} | {programs} | {len(own):,} | {len(refused):,} "
+            f"| {100 * len(told) / len(refused):.0f} % "
+            f"| {100 * size[True] / max(1, size.total()):.0f} % |"
+        )
+
+
+if __name__ == "__main__":
+    main()
