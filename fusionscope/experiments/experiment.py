@@ -124,7 +124,7 @@ def _questions(cut: Cut, oracle: Oracle) -> Iterator[Asked]:
                 if factor.name == Sizes.name:
                     yield from _halvings(cut, asked, oracle)
                 break
-            if made.answer is Answer.NOT_FUSED and factor in COMBINED:
+            if made.answer is not Answer.FAILED and factor in COMBINED:
                 tried.append((factor, change))
     if not is_flipped:
         yield from _combinations(tried, oracle)

@@ -32,6 +32,6 @@ def _changes_nothing(instruction: MutableInstruction) -> bool:
     if instruction.opcode == "transpose":
         order = instruction.attribute("dimensions")
         return list(order) == sorted(order)
-    if instruction.opcode == "reshape":
+    if instruction.opcode in ("reshape", "slice"):
         return instruction.shape.dimensions == instruction.operands[0].shape.dimensions
     return instruction.attributes.get("custom_call_target") in _HINTS

@@ -163,6 +163,24 @@ def test_there_is_no_threshold_where_no_size_matters():
     assert experiment(MODULE, ELSE, "produced", "padded", Sized(0)).threshold is None
 
 
+class Both:
+    """A compiler that fuses a multiply into an add, and loses all other multiplies."""
+
+    def write(self, cut: Cut) -> str:
+        return program_text(cut)
+
+    def ask(self, cut: Cut) -> Answer:
+        named = {each.name: each.opcode for each in cut.module.entry.instructions}
+        if named[cut.producer] != "multiply":
+            return Answer.NOT_FUSED
+        return Answer.FUSED if named[cut.consumer] == "add" else Answer.GONE
+
+
+def test_two_changes_are_combined_even_if_one_alone_loses_the_pair():
+    made = experiment(MODULE, ELSE, "produced", "padded", Both())
+    assert made.cause == "producer's operation and consumer's operation"
+
+
 def test_what_is_between_two_numbers_is_round():
     assert round_between(64, 512) == 256
     assert round_between(512, 300) == 384
