@@ -234,7 +234,7 @@ class ElementType:
 
 
 class Operands:
-    """The consumer has many operands: half of them."""
+    """One of the two concatenates many arrays: two."""
 
     __slots__ = ()
     name = "number of operands"
@@ -245,25 +245,50 @@ class Operands:
             own: MutableInstruction = getattr(opened, whose)
             if own.opcode != "concatenate" or len(own.operands) < 3:
                 continue
-            last = opened.chain()[-1] if whose == "consumer" else own.operands[0]
-            kept = [last, next(each for each in own.operands if each is not last)]
             (dimension,) = own.attribute("dimensions")
-            sizes = list(own.shape.dimensions)
-            sizes[dimension] = sum(each.shape.dimensions[dimension] or 1 for each in kept)
-            made = opened.entry.make(
-                own.opcode, replace(own.shape, dimensions=tuple(sizes)), kept, own.attributes_text
-            )
+            if whose == "producer":
+                made = _concatenated(opened.entry, own.shape, dimension, 2)
+            else:
+                made = self._shortened(own, own.operands.index(opened.chain()[-1]), dimension)
             _take_place(opened, own, made)
             yield Change(f"operands of the {whose}", str(len(own.operands)), "2", opened.close())
 
+    def _shortened(self, own: MutableInstruction, place: int, dimension: int) -> MutableInstruction:
+        """Return a concatenate of the operand at ``place`` and another one."""
+        kept = [own.operands[place], own.operands[0 if place else 1]]
+        sizes = list(own.shape.dimensions)
+        sizes[dimension] = sum(each.shape.dimensions[dimension] or 1 for each in kept)
+        shape = replace(own.shape, dimensions=tuple(sizes))
+        return own.computation.make(own.opcode, shape, kept, own.attributes_text)
+
 
 class Dimension:
-    """The consumer pads, concatenates or reduces along a dimension: along another one."""
+    """The consumer pads, concatenates or reduces along a dimension, or the producer concatenates
+    along one: along another one.
+    """
 
     __slots__ = ()
     name = "dimension"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
+        yield from self._of_consumer(cut)
+        yield from self._of_producer(cut)
+
+    def _of_producer(self, cut: Cut) -> Iterator[Change]:
+        named = {each.name: each for each in cut.module.entry.instructions}
+        producer = named[cut.producer]
+        if producer.opcode != "concatenate":
+            return
+        (own,) = _dimensions_of(producer.opcode, producer.attributes, producer.shape.rank)
+        count = len(producer.operands)
+        for other in reversed(range(producer.shape.rank)):
+            if other != own and (producer.shape.dimensions[other] or 0) >= count:
+                opened = cut.edit()
+                made = _concatenated(opened.entry, producer.shape, other, count)
+                what = "the dimension of the concatenate"
+                yield Change(what, str(own), str(other), _with_producer(opened, made))
+
+    def _of_consumer(self, cut: Cut) -> Iterator[Change]:
         named = {each.name: each for each in cut.module.entry.instructions}
         consumer = named[cut.consumer]
         rank = consumer.operands[0].shape.rank
@@ -453,6 +478,19 @@ def _added(value: MutableInstruction) -> MutableInstruction:
     opcode = "or" if value.shape.element_type == "pred" else "add"
     other = value.computation.make_parameter(value.shape)
     return value.computation.make(opcode, value.shape, [value, other])
+
+
+def _concatenated(
+    computation: MutableComputation, shape: Shape, dimension: int, count: int
+) -> MutableInstruction:
+    """Return a concatenate of ``count`` new parameters, of ``shape``."""
+    sizes = shape.dimensions
+    whole, operands = sizes[dimension] or 0, []
+    for number in range(count):
+        part = whole // count + (number < whole % count)
+        parted = (*sizes[:dimension], part, *sizes[dimension + 1 :])
+        operands.append(computation.make_parameter(replace(shape, dimensions=parted)))
+    return computation.make("concatenate", shape, operands, f", dimensions={{{dimension}}}")
 
 
 def _with_producer(opened: OpenCut, made: MutableInstruction) -> Cut:

@@ -121,6 +121,41 @@ def test_a_pad_moves_to_another_dimension():
     assert padded.shape.dimensions == (64, 34)
 
 
+JOINED = parse("""HloModule step
+
+ENTRY main {
+  x = f32[8,16]{1,0} parameter(0)
+  y = f32[8,5]{1,0} parameter(1)
+  joined = f32[8,26]{1,0} concatenate(x, y, y), dimensions={1}
+  again = f32[8,57]{1,0} concatenate(joined, joined, y), dimensions={1}
+  ROOT last = f32[8,57]{1,0} negate(again)
+}
+""")
+
+
+def read(change: Change, name: str) -> tuple[str, list[tuple[int | None, ...]]]:
+    named = {each.name: each for each in change.cut.module.entry.instructions}
+    found = named[name]
+    return str(found.shape), [each.shape.dimensions for each in found.operands]
+
+
+def test_a_concatenate_of_many_arrays_is_one_of_two():
+    (cut, *_) = cuts(JOINED, ELSE, "joined", "again")
+    consumed, produced = changes(cut, "number of operands")
+    assert read(consumed, consumed.cut.consumer) == ("f32[8,52]{1,0}", [(8, 26), (8, 26)])
+    assert read(produced, produced.cut.producer) == ("f32[8,26]{1,0}", [(8, 13), (8, 13)])
+
+
+def test_a_producer_concatenates_along_another_dimension():
+    (cut, *_) = cuts(JOINED, ELSE, "again", "last")
+    (change,) = changes(cut, "dimension")
+    assert (change.before, change.after) == ("1", "0")
+    assert read(change, change.cut.producer) == (
+        "f32[8,57]{1,0}",
+        [(3, 57), (3, 57), (2, 57)],
+    )
+
+
 def test_sizes_change_everywhere():
     made = resized(all_cuts()[-1], 32, 128)
     assert made is not None
