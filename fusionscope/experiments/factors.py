@@ -302,8 +302,14 @@ class Dimension:
 
     def _moved(self, cut: Cut, own: int, other: int) -> Cut | None:
         opened = cut.edit()
-        consumer = opened.consumer
+        consumer, operands = opened.consumer, list(opened.consumer.operands)
         attributes = dict(consumer.attributes)
+        if consumer.opcode == "concatenate":  # of arrays that are equal but for one dimension
+            value = opened.chain()[-1]
+            operands = [
+                each if each is value else opened.entry.make_parameter(value.shape)
+                for each in operands
+            ]
         if consumer.opcode == "pad":
             parts = attributes["padding"].split("x")
             parts[own], parts[other] = parts[other], parts[own]
@@ -313,7 +319,7 @@ class Dimension:
         shape = infer_shape(
             Operation(
                 consumer.opcode,
-                [each.shape for each in consumer.operands],
+                [each.shape for each in operands],
                 [each.root.shape for each in consumer.called],
                 attributes,
             )
@@ -321,7 +327,7 @@ class Dimension:
         if shape is None or not shape.is_array:
             return None
         text = "".join(f", {key}={value}" for key, value in attributes.items())
-        made = opened.entry.make(consumer.opcode, shape, list(consumer.operands), text)
+        made = opened.entry.make(consumer.opcode, shape, operands, text)
         made.called = list(consumer.called)
         _take_place(opened, consumer, made)
         return opened.close()

@@ -146,6 +146,13 @@ def test_a_concatenate_of_many_arrays_is_one_of_two():
     assert read(produced, produced.cut.producer) == ("f32[8,26]{1,0}", [(8, 13), (8, 13)])
 
 
+def test_a_consumer_concatenates_along_another_dimension():
+    (cut, *_) = cuts(JOINED, ELSE, "joined", "again")
+    change = changes(cut, "dimension")[0]
+    assert (change.before, change.after) == ("1", "0")
+    assert read(change, change.cut.consumer) == ("f32[24,26]", [(8, 26)] * 3)
+
+
 def test_a_producer_concatenates_along_another_dimension():
     (cut, *_) = cuts(JOINED, ELSE, "again", "last")
     (change,) = changes(cut, "dimension")
