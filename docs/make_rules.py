@@ -12,12 +12,21 @@ from fusionscope.dump.fusion_passes import Purpose, find_fusion_pass
 from fusionscope.passes.causes import CAUSES, Cause
 from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
 from fusionscope.passes.rule import Rule, RuleBook
+from fusionscope.passes.tpu.accuracy import accuracy_of, libtpu
+from fusionscope.passes.tpu.rules import PASS_NAME, TPU_RULES, TpuRule
 from fusionscope.report.rules import list_to_markdown, page_to_markdown
 from fusionscope.rules.catalogue import all_pages
 from fusionscope.versions import known
 
 DOCS = Path(__file__).parent / "rules"
 CATALOGUE = DOCS.parents[1] / "fusionscope" / "rules" / "pages.json"
+# No replay applies it, so it cannot be changed.
+IN_NO_BOOK: dict[str, Any] = {
+    "versions": [],
+    "thresholds": {},
+    "older_thresholds": {},
+    "can_be_left_out": False,
+}
 INTRODUCTION = """# The compiler's fusion rules
 
 There is one page per rule, grouped by pass, in the order in which the pass applies them.
@@ -29,7 +38,8 @@ agree with the compiler. `python docs/make_rules.py` generates these files.
 
 def catalogue() -> str:
     """The text of ``fusionscope/rules/pages.json``."""
-    pages = [*map(page_of_rule, known.all_rules()), *map(page_of_cause, CAUSES)]
+    pages = [*map(page_of_rule, known.all_rules()), *map(page_of_tpu_rule, TPU_RULES)]
+    pages += map(page_of_cause, CAUSES)
     return json.dumps(pages, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -55,15 +65,28 @@ def page_of_rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def page_of_cause(cause: type[Cause]) -> dict[str, Any]:
-    return texts(cause) | {
-        "pass_name": cause.pass_name,
-        "backend": cause.backend,
-        "versions": [],
-        "thresholds": {},
-        "older_thresholds": {},
-        "can_be_left_out": False,  # it is in no book
+def page_of_tpu_rule(rule: TpuRule) -> dict[str, Any]:
+    return texts(rule) | {
+        "source": f"{rule.source}; {how_often(rule.id)}",
+        "pass_name": PASS_NAME,
+        "backend": "tpu",
+        **IN_NO_BOOK,
     }
+
+
+def page_of_cause(cause: type[Cause]) -> dict[str, Any]:
+    fields = texts(cause) | {"pass_name": cause.pass_name, "backend": cause.backend, **IN_NO_BOOK}
+    if accuracy_of(cause.id) is not None:
+        fields["backend"] += ", tpu"
+        fields["source"] += f"; for TPUs by experiment: {how_often(cause.id)}"
+    return fields
+
+
+def how_often(id: str) -> str:
+    """How often a rule was right on TPUs."""
+    return (
+        f"with libtpu {libtpu()}, {accuracy_of(id)} pairs of other programs were refused as it says"
+    )
 
 
 def texts(rule: Rule | type[Rule]) -> dict[str, Any]:

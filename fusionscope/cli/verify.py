@@ -51,7 +51,8 @@ def command(
     identical if it results in the compiler's own module: the same fusions, of the same kinds, with
     the same contents and the same order of operands. If DUMP holds a record of the compiler's
     decisions (--xla_dump_fusion_visualization), verify compares each of them with the replay's, in
-    order. --device names the GPU if DUMP does not describe it, or overrides the one that it
+    order. On TPUs, whose passes cannot be replayed, verify counts the pairs that inferred rules are
+    right about. --device names the GPU if DUMP does not describe it, or overrides the one that it
     describes.
 
     \b
@@ -90,6 +91,7 @@ def command(
     )
     if at_least is None:
         return 0
-    if verification.agreement < at_least:
+    if verification.agreement is not None and verification.agreement < at_least:
         return 1
-    return 2 if verification.problems else 0  # nothing is known about what was not compared
+    # Nothing is known about what was not compared.
+    return 2 if verification.problems or verification.agreement is None else 0

@@ -49,13 +49,14 @@ from fusionscope.explain.summary import (
     kernel_facts,
 )
 from fusionscope.explain.times import clock_for, sum_up
+from fusionscope.history.following import follow
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
 from fusionscope.passes.tpu.accuracy import libtpu
-from fusionscope.progress import Progress, counted, silent
+from fusionscope.progress import Progress, silent
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.context import read_gpu
@@ -321,13 +322,14 @@ class _Followed:
 def _follow_pairs(
     module: DumpedModule, ends: _Ends, notes: list[str], progress: Progress
 ) -> _Followed:
-    numbering = Numbering()
     if ends.before is None:
-        only = numbering.number(module.read(ends.final))
+        only = Numbering().number(module.read(ends.final))
         return _Followed(only, only, None, ())
-    first = numbering.number(module.read(ends.before))
-    stages, base = _follow(module, ends.before, ends.final, numbering, first, notes, progress)
-    return _Followed(first, stages[-1][1], base, find_pairs(first, stages))
+    following = module.stages[module.stages.index(ends.before) + 1 :]
+    base = _recorded_on(module, ends.before, following)
+    followed = follow(module, ends.before, ends.final, base, notes, progress)
+    pairs = find_pairs(followed.first, followed.after_passes)
+    return _Followed(followed.first, followed.last, followed.base, pairs)
 
 
 def _doubts(followed: _Followed, known: _Known, backend: str | None) -> Iterator[str]:
@@ -499,48 +501,6 @@ def _read(read: Callable[[], Content | None], notes: list[str]) -> Content | Non
         if str(error) not in notes:
             notes.append(str(error))
         return None
-
-
-def _follow(
-    module: DumpedModule,
-    before: Stage,
-    final: Stage,
-    numbering: Numbering,
-    first: NumberedModule,
-    notes: list[str],
-    progress: Progress,
-) -> tuple[list[tuple[str, NumberedModule]], NumberedModule]:
-    """Number the stages from ``before`` to ``final``.
-
-    Returns the stages after fusion passes, the final one last, and the one that the recorded pass
-    worked on. Except for the final stage, a stage that cannot be read is omitted and noted.
-    """
-    passes = set(module.fusion_stages) | {final}
-    following = module.stages[module.stages.index(before) + 1 :]
-    base_stage = _recorded_on(module, before, following)
-    stages: list[tuple[str, NumberedModule]] = []
-    latest, latest_read = first, module.read(before)
-    base = first
-    for stage in counted(following, "following values through stage", progress):
-        if stage.is_final and stage is not final:
-            continue
-        try:
-            current = module.read(stage)
-        except UnusableInput as error:
-            if stage is final:
-                raise
-            notes.append(str(error))
-            continue
-        contents = stage in passes or stage is base_stage
-        if contents or current.bodies != latest_read.bodies:
-            latest, latest_read = numbering.number(current, contents=contents), current
-        if stage is base_stage:
-            base = latest
-        if stage in passes:
-            stages.append((stage.label, latest))
-        if stage is final:
-            break
-    return stages, base
 
 
 def _recorded_on(module: DumpedModule, before: Stage, following: Sequence[Stage]) -> Stage:

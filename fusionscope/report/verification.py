@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.passes.gpu.priority_fusion.record import PriorityComparison
+    from fusionscope.verify.inferred import InferredVerification
     from fusionscope.verify.verification import (
         ModuleVerification,
         PassVerification,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _STYLES = {"identical": "green", "no change": "green", "same kernels": "yellow", "differs": "red"}
 
 
-def _heading(module: ModuleVerification) -> str:
+def _heading(module: ModuleVerification | InferredVerification) -> str:
     folder = f" in {module.folder}" if module.folder != "." else ""
     return safe(f"{module.name}{folder}")
 
@@ -72,13 +73,30 @@ def _differences(found: PassVerification) -> Iterator[str]:
 
 
 def _summary(verification: Verification) -> str:
+    words = [_agreement(verification)] if verification.agreement is not None else []
+    if verification.inferred:
+        words.append(_inferred(verification.inferred))
+    return "; ".join(words)
+
+
+def _inferred(modules: Sequence[InferredVerification]) -> str:
+    pairs, agreeing, refused = (
+        sum(getattr(each, name) for each in modules) for name in ("pairs", "agreeing", "refused")
+    )
+    return (
+        f"inferred rules: {_share(agreeing, pairs)} pairs that they refuse were refused, "
+        f"{_share(agreeing, refused)} refused pairs have a rule"
+    )
+
+
+def _agreement(verification: Verification) -> str:
     passes = verification.passes
     identical = sum(each.is_identical for each in passes)
     reordered = sum(each.has_same_kernels for each in passes) - identical
     pairs = sum(each.pairs for each in passes)
     decisions = sum(each.decisions for each in passes)
     return (
-        f"{_percent(verification.agreement)} agreement: "
+        f"{_percent(verification.agreement or 0)} agreement: "
         f"{identical:,} of {plural(len(passes), 'plan')} identical, "
         f"{f'{reordered:,} with the same kernels, ' if reordered else ''}"
         f"{_share(sum(each.pairs_agreeing for each in passes), pairs)} pairs, "
@@ -95,6 +113,8 @@ def _markdown(verification: Verification) -> Iterator[str]:
     for module in verification.modules:
         yield f"{cell(_heading(module))}, {module.rules.version}: "
         yield f"{cell(rules_used.in_words(module.rules))}\n"
+    for inferred in verification.inferred:
+        yield f"{cell(_heading(inferred))}: {cell(_inferred([inferred]))}\n"
     yield "| module | pass | rules | plan | pairs | recorded |"
     yield "|---|---|---|---|--:|--:|"
     for module in verification.modules:
@@ -148,4 +168,10 @@ def print_verification(verification: Verification, console: Console) -> None:
                 console.print(Padding(steps, (0, 0, 0, 4)))
             for line in _differences(found):
                 console.print(Padding(Text(safe(line), style="red"), (0, 0, 0, 4)))
+    for inferred in verification.inferred:
+        heading = f"{_heading(inferred)}, {inferred.device or 'an unknown TPU'}"
+        console.print(Text(shorten(heading, console.width), style="bold"))
+        console.print(Padding(Text(_inferred([inferred])), (0, 0, 0, 2)))
+        if inferred.wrong is not None:
+            console.print(Padding(Text(safe(inferred.wrong), style="red"), (0, 0, 0, 4)))
     console.print(Text(_summary(verification), style="bold"))

@@ -46,6 +46,7 @@ from fusionscope.user_order.user_history import (
     users_by_name,
 )
 from fusionscope.verify.agreement import RulesUsed
+from fusionscope.verify.inferred import InferredVerification, verify_inferred
 from fusionscope.verify.rules_used import sum_up, with_ages
 from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
@@ -114,12 +115,14 @@ class ModuleVerification:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The comparison of a dump. ``problems`` has one line for each module, pass or record that
-    could not be used. ``notes`` are about operations that no rule covers.
+    """The comparison of a dump. ``inferred`` are modules of which no pass can be replayed.
+    ``problems`` has one line for each module, pass or record that could not be used. ``notes`` are
+    about operations that no rule covers.
     """
 
     path: str
     modules: tuple[ModuleVerification, ...]
+    inferred: tuple[InferredVerification, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -128,12 +131,14 @@ class Verification:
         return tuple(each for module in self.modules for each in module.passes)
 
     @property
-    def agreement(self) -> float:
+    def agreement(self) -> float | None:
         """The per cent of all plans, pairs and recorded decisions on which replay and compiler
-        agree.
+        agree; None if no pass was replayed.
 
         Plans count too: another fusion kind or order of operands separates no pair.
         """
+        if not self.passes:
+            return None
         compared = sum(1 + each.pairs + each.decisions for each in self.passes)
         agreeing = sum(
             each.is_identical + each.pairs_agreeing + each.decisions_agreeing
@@ -143,7 +148,8 @@ class Verification:
 
     @property
     def is_identical(self) -> bool:
-        return all(each.is_identical for each in self.passes)
+        """Whether passes were replayed, and all plans are the compiler's own."""
+        return bool(self.passes) and all(each.is_identical for each in self.passes)
 
 
 def verify(
@@ -155,13 +161,15 @@ def verify(
     jobs: int = 1,
     progress: Progress = silent,
 ) -> Verification:
-    """Replay every fusion pass of ``modules``, which are of ``dump``, from the stage before it.
+    """Replay every fusion pass of ``modules``, which are of ``dump``, from the stage before it. Of
+    modules for TPUs, count the pairs about which the inferred rules are right.
 
     ``compiler`` has the passes and rules, by default those of the version that made the dump.
     ``device`` is the GPU, by default the dump's own. Up to ``jobs`` processes work at once. Raises
     ``UnusableInput`` if nothing can be replayed.
     """
     verified: list[ModuleVerification] = []
+    inferred: list[InferredVerification] = []
     problems: list[str] = []
     work = partial(_verify_module, dump, compiler, device)
     places = [dump.modules.index(module) for module in modules]
@@ -173,10 +181,12 @@ def verify(
         verification, own_problems, learned = found
         dump.learn(learned)
         problems += own_problems
-        if verification is not None:
+        if isinstance(verification, InferredVerification):
+            inferred.append(verification)
+        elif verification is not None:
             verified.append(verification)
     problems += dump.unread(problems)
-    if not verified:
+    if not verified and not inferred:
         raise UnusableInput(
             f"no fusion pass can be replayed; {problems[0]}"
             if problems
@@ -184,7 +194,11 @@ def verify(
             file=str(dump.path),
         )
     return Verification(
-        str(dump.path), tuple(verified), tuple(dict.fromkeys(problems)), tuple(dump.notes)
+        str(dump.path),
+        tuple(verified),
+        tuple(inferred),
+        tuple(dict.fromkeys(problems)),
+        tuple(dump.notes),
     )
 
 
@@ -194,18 +208,21 @@ def _name_of(dump: Dump, place: int) -> str:
 
 def _verify_module(
     dump: Dump, compiler: Compiler | None, device: Device | None, place: int, progress: Progress
-) -> tuple[ModuleVerification | None, list[str], Learned]:
+) -> tuple[ModuleVerification | InferredVerification | None, list[str], Learned]:
     """Return the comparison of a module, None if there is none, with the problems and what reading
     it has shown.
     """
     module = dump.modules[place]
     problems: list[str] = []
-    verification: ModuleVerification | None = None
+    verification: ModuleVerification | InferredVerification | None = None
+    folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
     try:
+        if module.backend == "tpu":
+            found = verify_inferred(module, folder, problems, progress)
+            return found, problems, dump.learned()
         chosen = choose_compiler(module, compiler)
         passes = tuple(_verify_passes(module, chosen.compiler, device, problems, progress))
         if passes:
-            folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
             rules = sum_up(chosen, [(each.pass_name, each.has_same_kernels) for each in passes])
             verification = ModuleVerification(module.number, module.name, folder, passes, rules)
     except UnusableInput as error:

@@ -22,9 +22,10 @@ from pathlib import Path
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.analyze import PairOutcomes
-from fusionscope.explain.inferred import InferredReasons
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.tpu import accuracy
+from fusionscope.passes.tpu.pair import TpuPairs
+from fusionscope.passes.tpu.rules import refusing
 
 OUTPUT = Path(accuracy.__file__).with_name("accuracy.json")
 BUILD = re.compile(r"\.cl_(\d+)$")
@@ -84,15 +85,16 @@ def pairs_of(module: DumpedModule, program: str) -> Iterator[Seen]:
         print(f"left out: {program}: {module.name} lacks a stage, or what it was compiled for")
         return
     outcomes = PairOutcomes(module)
-    inferred = InferredReasons(module.tpu.name)
+    pairs = TpuPairs()
     for pair in outcomes.costliest_first:
         if pair.outcome in COMPARED:
+            rule = refusing(pairs.of(pair))
             ends = [f"{each.opcode} {each.shape}" for each in (pair.producer, pair.consumer)]
             yield Seen(
                 module.tpu.name,
                 program,
                 " -> ".join(ends),
-                inferred.refuses(pair),
+                rule.id if rule is not None else None,
                 pair.outcome,
                 pair.bytes_between,
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fusionscope.history.outcomes import Pair, is_looked_through
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.window import read_window
 
@@ -17,6 +18,37 @@ class TpuPair:
     producer: Instruction
     consumer: Instruction
     slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TpuPairs:
+    """Gives pairs of one module in this form."""
+
+    _readers: dict[Instruction, dict[Instruction, tuple[int, ...]]] = field(default_factory=dict)
+
+    def of(self, pair: Pair) -> TpuPair:
+        readers = self._readers.get(pair.producer)
+        if readers is None:
+            readers = self._readers[pair.producer] = _readers_of(pair.producer)
+        return TpuPair(pair.producer, pair.consumer, readers.get(pair.consumer, ()))
+
+
+def _readers_of(producer: Instruction) -> dict[Instruction, tuple[int, ...]]:
+    """Return the operands of each reader that are the value of ``producer``, or views of it."""
+    values = {producer}
+    pending = [producer]
+    found: dict[Instruction, tuple[int, ...]] = {}
+    while pending:
+        for user in pending.pop().users:
+            if not is_looked_through(user):
+                found[user] = ()
+            elif user not in values:
+                values.add(user)
+                pending.append(user)
+    return {
+        reader: tuple(slot for slot, operand in enumerate(reader.operands) if operand in values)
+        for reader in found
+    }
 
 
 def has_one_element(instruction: Instruction) -> bool:
@@ -47,16 +79,18 @@ def has_window_within_tiles(instruction: Instruction) -> bool:
 
 
 def is_gather(instruction: Instruction) -> bool:
-    """Return whether a pass before fusion has made it the kernel of a gather."""
+    """Return whether it is a gather, of which a pass before fusion makes a kernel."""
     return _is_kernel(instruction, "gather")
 
 
 def is_scatter(instruction: Instruction) -> bool:
-    """Return whether a pass before fusion has made it the kernel of a scatter."""
+    """Return whether it is a scatter, of which a pass before fusion makes a kernel."""
     return _is_kernel(instruction, "scatter")
 
 
 def _is_kernel(instruction: Instruction, opcode: str) -> bool:
-    return instruction.opcode == "fusion" and any(
+    if instruction.opcode != "fusion":
+        return instruction.opcode == opcode
+    return any(
         inside.opcode == opcode for called in instruction.called for inside in called.instructions
     )

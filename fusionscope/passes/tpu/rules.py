@@ -68,38 +68,28 @@ class IntoGather(TpuRule):
     __slots__ = ()
     id: ClassVar = "tpu-into-gather"
     title: ClassVar = "a gather reads it"
-    what: ClassVar = (
-        "The consumer is a gather, whose table or indices are the producer's value. The producer "
-        "is not a gather."
-    )
+    what: ClassVar = "The consumer is a gather: its table or its indices are the producer's value."
     why: ClassVar = (
         "The gather is a kernel before fusion begins. It reads its operands from memory."
     )
     lever: ClassVar = (
-        "where the indices are constants or a range, use slices: the compiler need not gather then"
+        "where the indices follow each other, slice instead: what reads a slice is fused with it"
     )
 
     def refuses(self, pair: TpuPair) -> bool:
-        return is_gather(pair.consumer) and not is_gather(pair.producer)
+        return is_gather(pair.consumer)
 
 
 class GatherResult(TpuRule):
     __slots__ = ()
     id: ClassVar = "tpu-gather-result"
     title: ClassVar = "the result of a gather"
-    what: ClassVar = (
-        "The producer is a gather, and the consumer is neither a gather nor a convolution."
-    )
+    what: ClassVar = "The producer is a gather, and the consumer is not a convolution."
     why: ClassVar = "The gather is a kernel before fusion begins. It writes its result to memory."
     lever: ClassVar = IntoGather.lever
 
     def refuses(self, pair: TpuPair) -> bool:
-        consumer = pair.consumer
-        return (
-            is_gather(pair.producer)
-            and not is_gather(consumer)
-            and consumer.opcode not in _CONVOLUTIONS
-        )
+        return is_gather(pair.producer) and pair.consumer.opcode not in _CONVOLUTIONS
 
 
 class IntoScatter(TpuRule):

@@ -58,9 +58,22 @@ class Module(Form):
     passes: list[Pass]
 
 
+class Inferred(Form):
+    """A module of which no pass can be replayed."""
+
+    name: str
+    folder: str
+    number: int
+    device: str | None
+    pairs: Annotated[Agreement, At(lambda found: (found.pairs, found.agreeing))]
+    refused: int
+    wrong: str | None
+
+
 class Document(Form, tag_field="schema", tag="fusionscope.verify/1"):
     path: str
-    agreement: float
+    agreement: float | None
     identical: Annotated[bool, At("is_identical")]
     modules: list[Module]
+    inferred: list[Inferred]
     problems: Annotated[list[str], At(lambda found: (*found.problems, *found.notes))]

@@ -1,0 +1,71 @@
+"""Counts how often the inferred rules are right about a dump.
+
+They are no replay: they say of single pairs that the compiler refuses them, and nothing of what it
+does to others. So they are counted apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.history.following import follow
+from fusionscope.history.outcomes import Outcome, find_pairs
+from fusionscope.passes.tpu.pair import TpuPairs
+from fusionscope.passes.tpu.rules import refusing
+from fusionscope.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class InferredVerification:
+    """The pairs of one module. ``folder`` is its place in the dump, ``device`` its TPU.
+
+    The rules say of ``pairs`` that they are not fused, and ``agreeing`` of these are not. Of all
+    ``refused`` pairs, ``agreeing`` have a rule. ``wrong`` is the first pair that was fused against
+    a rule, with that rule.
+    """
+
+    number: int
+    name: str
+    folder: str
+    device: str | None
+    pairs: int
+    agreeing: int
+    refused: int
+    wrong: str | None
+
+
+def verify_inferred(
+    module: DumpedModule, folder: str, problems: list[str], progress: Progress
+) -> InferredVerification:
+    """Count the pairs of a TPU's program. Stages that cannot be read are added to ``problems``.
+    Raises ``UnusableInput`` if the one before fusion or the final one is missing.
+    """
+    if module.pre_fusion is None or module.final is None:
+        raise UnusableInput(
+            f"{module.name} lacks the stage before fusion or the final one, expected a dump with "
+            "--xla_dump_hlo_pass_re=.*",
+            file=str(module.stages[0].file),
+        )
+    seen = TpuPairs()
+    pairs = agreeing = refused = 0
+    wrong: str | None = None
+    before, final = module.pre_fusion, module.final
+    followed = follow(module, before, final, before, problems, progress)
+    for pair in find_pairs(followed.first, followed.after_passes):
+        if pair.outcome is Outcome.GONE:
+            continue
+        is_refused = pair.outcome is Outcome.NOT_FUSED
+        refused += is_refused
+        rule = refusing(seen.of(pair))
+        if rule is None:
+            continue
+        pairs += 1
+        agreeing += is_refused
+        if not is_refused and wrong is None:
+            wrong = f"{pair.producer.name} -> {pair.consumer.name}: {pair.outcome}, {rule.id}"
+    device = str(module.tpu) if module.tpu is not None else None
+    return InferredVerification(
+        module.number, module.name, folder, device, pairs, agreeing, refused, wrong
+    )

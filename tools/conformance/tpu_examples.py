@@ -1,0 +1,53 @@
+"""Asks the compiler for TPUs about the examples of its rules.
+
+    python tools/conformance/tpu_examples.py --python PYTHON
+
+PYTHON has jax and libtpu. Writes tests/rules/tpu_answers.json: what the compiler does to the pair
+of each example, by its rule and title, and by device. The tests compare it with what the examples
+say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from fusionscope.capture.compiler import CompilerProcess
+from fusionscope.capture.targets import read_target
+from fusionscope.experiments.cut import Cut
+from fusionscope.experiments.program import find_answer, program_text
+from fusionscope.hlo import parse
+from fusionscope.passes.tpu.rules import TPU_RULES
+from fusionscope.rules.examples import Example, read_examples
+
+ANSWERS = Path(__file__).parents[2] / "tests" / "rules" / "tpu_answers.json"
+DEVICES = ("tpu:v4:2x2x1", "tpu:v5e", "tpu:v5p:2x2x1", "tpu:v6e")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", default=sys.executable)
+    options = parser.parse_args()
+    answers: dict[str, dict[str, str]] = {}
+    for device in DEVICES:
+        target = read_target(device)
+        with CompilerProcess(target, flags=(), python=options.python, limit_s=60) as compiler:
+            for rule in TPU_RULES:
+                for example in read_examples(rule.id):
+                    words = f"{rule.id}: {example.why}"
+                    answers.setdefault(words, {})[device] = answer(example, compiler)
+    ANSWERS.write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
+
+
+def answer(example: Example, compiler: CompilerProcess) -> str:
+    """Return what the compiler does to the pair of an example."""
+    assert example.consumer is not None
+    cut = Cut(parse(example.text), example.producer, example.consumer)
+    made = compiler.compile(program_text(cut, has_copies=False))
+    return made.problem or find_answer(made.text, cut, has_copies=False)
+
+
+if __name__ == "__main__":
+    main()
