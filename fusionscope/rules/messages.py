@@ -12,6 +12,7 @@ from functools import cache
 from itertools import chain
 
 from fusionscope.passes.causes import CAUSES
+from fusionscope.passes.tpu.rules import TPU_RULES
 from fusionscope.versions import known
 
 UNKNOWN = "unknown"
@@ -258,6 +259,7 @@ def rule_ids() -> frozenset[str]:
         + [rule for _, rule in MESSAGES]
         + [rule.id for rule in known.all_rules()]
         + [cause.id for cause in CAUSES]
+        + [rule.id for rule in TPU_RULES]
         + [rule for meanings in _IN_PASS.values() for rule in meanings.values()]
     )
 

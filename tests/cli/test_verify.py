@@ -20,6 +20,9 @@ from sample_dumps import (
     write,
 )
 
+from fusionscope.dump import open_dump
+from fusionscope.explain.analyze import analyze
+
 pytestmark = pytest.mark.slow
 
 OLD = DUMPS / "cpu-jaxlib-0.10/concatenate"  # its record is text
@@ -83,8 +86,8 @@ def test_json_is_as_documented(run, tmp_path):
             files[name] = b"HloModule cut"
         elif name == record(files):
             files[name] = files[name].replace(b"Concatenate fusion", b"Another fusion", 1)
-    dumps = (OLD, GPU, write(tmp_path, files))
-    found = set().union(*(keys(figures(run, dump)[0]) for dump in dumps))
+    dumps = (OLD, GPU, TPU, write(tmp_path, files))
+    found = set().union(*(keys(json.loads(run(d, "--format", "json").out)) for d in dumps))
     assert not unlike_documented("verify", found)
 
 
@@ -234,22 +237,41 @@ def test_other_rules_than_those_of_the_compiler_do_not_agree(run):
     assert "cpu-fusion " in done.out
 
 
-def test_modules_that_cannot_be_replayed_are_told_beside_the_others(run, tmp_path):
+def test_inferred_rules_are_counted_beside_a_replay(run, tmp_path):
     write(tmp_path, needed(CPU))
     for name, content in needed(TPU).items():
         write(tmp_path, {name.replace("module_0000", "module_0009"): content})
     done = run(tmp_path)
-    (line,) = done.errors.splitlines()
-    assert done.code == 0 and "backend tpu" in line and "module_0009" in line
-    assert "3 of 3 plans identical" in done.out
+    assert (done.code, done.errors) == (0, "")
+    assert "3 of 3 plans identical" in done.out and "inferred rules" in done.out
+
+
+def test_inferred_rules_are_counted_apart(run):
+    document = json.loads(run(TPU, "--format", "json").out)
+    assert (document["agreement"], document["identical"]) == (None, False)
+    (counted,) = document["inferred"]
+    pairs = analyze(open_dump(TPU).modules[0]).facts.pairs
+    refused = [pair for pair in pairs if pair.outcome == "not-fused"]
+    inferred = sum(pair.evidence == "inferred" for pair in refused)
+    assert (counted["refused"], counted["wrong"]) == (len(refused), None)
+    assert counted["pairs"]["compared"] == counted["pairs"]["agreeing"] >= inferred > 0
+    assert f"{counted['pairs']['agreeing']} of {len(refused)} refused pairs" in run(TPU).out
+    assert run(TPU, "--at-least", "1").code == 2
+
+
+def test_a_tpu_dump_without_the_stage_before_fusion_is_refused(run, tmp_path):
+    kept = {
+        name: content
+        for name, content in unpacked(TPU).items()
+        if name.endswith(("before_optimizations.txt", "after_optimizations.txt"))
+    }
+    run(write(tmp_path, kept)).check_refused("--xla_dump_hlo_pass_re")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["missing"], "missing"),
-        ([TPU], "--xla_dump_hlo_pass_re"),
-        ([TPU], "backend tpu"),
         ([GPU, "--rules", "cpu-0.12"], "are those of cpu"),
         ([CPU, "--module", "other"], "jit_program"),
         ([CPU, "--rules", "cpu-9"], "cpu-0.12"),

@@ -81,7 +81,8 @@ def test_a_reason_goes_with_a_refusal(dump):
         assert (pair.kernel is not None) == (pair.outcome in ("fused", "duplicated"))
         assert (pair.stage is not None) == (pair.kernel is not None)
         assert pair.evidence is None or pair.outcome == "not-fused"
-        assert pair.message or pair.evidence in (None, "re-evaluated")
+        assert pair.message or pair.evidence in (None, "re-evaluated", "inferred")
+        assert (pair.evidence == "inferred") <= ("refused" in dict(pair.numbers))
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
@@ -348,8 +349,10 @@ def test_no_stage_before_fusion_is_told(tmp_path):
     assert module.pre_fusion == "before_optimizations"
 
 
-def test_no_record_is_told():
-    assert any("no rule" in note for note in facts(DUMPS / "tpu-v5e" / "softmax").notes)
+def test_inferred_reasons_are_told():
+    module = facts(DUMPS / "tpu-v5e" / "softmax")
+    assert any("inferred" in note for note in module.notes)
+    assert any(pair.evidence == "inferred" for pair in module.pairs)
     assert not facts(DUMPS / "h100" / "concatenate").notes
 
 
