@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fusionscope.history.outcomes import Pair, is_looked_through
 from fusionscope.hlo import Instruction
+from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.window import read_window
 
 
@@ -76,6 +77,17 @@ def has_window_within_tiles(instruction: Instruction) -> bool:
     if layout is None:
         return False
     return any(window[place].size > 1 for place in layout.minor_to_major[:2])
+
+
+def has_stride_within_tiles(instruction: Instruction) -> bool:
+    """Return whether it is a slice with a stride along one of the two minor-most dimensions."""
+    if instruction.opcode != "slice":
+        return False
+    layout = instruction.operands[0].shape.layout
+    if layout is None:
+        return False
+    taken = read_slice(instruction.attributes["slice"])
+    return any(taken[place].step > 1 for place in layout.minor_to_major[:2])
 
 
 def is_gather(instruction: Instruction) -> bool:

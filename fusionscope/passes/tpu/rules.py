@@ -15,6 +15,7 @@ from fusionscope.passes.rule import Rule
 from fusionscope.passes.tpu.pair import (
     TpuPair,
     has_one_element,
+    has_stride_within_tiles,
     has_window_within_tiles,
     is_gather,
     is_scatter,
@@ -236,6 +237,27 @@ class Rearranged(TpuRule):
         return producer.opcode in _REARRANGING and pair.consumer.opcode not in _CONVOLUTIONS
 
 
+class StridedSlice(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-strided-slice"
+    title: ClassVar = "a slice with a stride within the tiles"
+    what: ClassVar = (
+        "The producer is a slice that takes every second element, or fewer, along one of the two "
+        "minor-most dimensions of the layout, and the consumer is not a convolution. A slice "
+        "without a stride is fused, wherever it begins, and so is one with a stride along another "
+        "dimension."
+    )
+    why: ClassVar = (
+        "The two minor-most dimensions are stored in tiles of 8 by 128 elements or similar: such a "
+        "slice picks elements out of each tile."
+    )
+    lever: ClassVar = "reshape so that the stride is along a dimension before the last two"
+
+    def refuses(self, pair: TpuPair) -> bool:
+        is_read = pair.consumer.opcode not in _CONVOLUTIONS
+        return is_read and has_stride_within_tiles(pair.producer)
+
+
 TPU_RULES: tuple[TpuRule, ...] = (
     Scalar(),
     IntoGather(),
@@ -248,6 +270,7 @@ TPU_RULES: tuple[TpuRule, ...] = (
     UpdatedArray(),
     IntoMovement(),
     Rearranged(),
+    StridedSlice(),
 )
 
 
