@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 
-from fusionscope.capture.capture import MANIFEST
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.capture.targets import Target, read_target
 from fusionscope.dump import DumpedModule
@@ -16,7 +14,6 @@ from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.program import Answer, find_answer, program_text
 from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.cache import Cache
-from fusionscope.system.files import read_text
 
 # A stage has been simplified already. On CPUs, simplifying its parts again removes copies, and
 # constants become parts of others.
@@ -106,20 +103,9 @@ def flags_for(module: DumpedModule) -> tuple[str, ...]:
 def _find_target(module: DumpedModule) -> Target:
     if module.backend != "tpu":
         return find_target(module)
-    name = _captured_for(module.stages[0].file.path.parent)
-    if not name.startswith("tpu"):
+    if module.tpu is None:
         raise UnusableInput(
             f"{module.name}: the dump does not tell for which TPU it was compiled",
-            hint="`fusionscope capture --device tpu:v5e` makes dumps that do",
+            hint="it lacks its *.target_arguments.txt",
         )
-    return read_target(name.replace("-", ":"))
-
-
-def _captured_for(directory: Path) -> str:
-    """Return the target in the manifest of ``capture``, or "" if there is none."""
-    try:
-        told = json.loads(read_text(directory / MANIFEST))
-    except (UnusableInput, ValueError):
-        return ""
-    target = told.get("target") if isinstance(told, dict) else None
-    return target if isinstance(target, str) else ""
+    return read_target(f"tpu:{module.tpu.topology}")
