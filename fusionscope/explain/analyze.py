@@ -55,7 +55,7 @@ from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
-from fusionscope.passes.tpu.accuracy import libtpu
+from fusionscope.passes.tpu.accuracy import build, libtpu
 from fusionscope.progress import Progress, silent
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.verify.agreement import RulesUsed
@@ -86,8 +86,9 @@ _NO_REASONS = (
 )
 _INFERRED = (
     "the code of this compiler is closed: reasons are inferred by rules that were found by "
-    "experiment with libtpu {libtpu}; --experiment unknown asks the compiler itself"
+    "experiment with libtpu {libtpu}{other}; --experiment unknown asks the compiler itself"
 )
+_BUILD = re.compile(r"\.cl_(\d+)$")  # the compiler adds it to the name of each module
 _NO_REPLAY = "no pass here can be replayed, so rules of another version change nothing"
 _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes are undercounted"
 
@@ -121,7 +122,7 @@ def analyze(
     known = _gather(module, rules, device, notes, progress)
     followed = _follow_pairs(module, ends, notes, progress)
     progress("explaining pairs and kernels")
-    notes += _doubts(followed, known, module.backend)
+    notes += _doubts(followed, known, module)
     kernels = find_kernels(followed.last, module.backend)
     kernels_before = find_kernels(followed.first, module.backend)
     explain_pair = _explainer(module, followed, known)
@@ -151,7 +152,7 @@ def analyze(
             number=module.number,
             name=module.name,
             backend=module.backend,
-            device=_describe(known.device) if known.device else None,
+            device=_describe(known.device) if known.device else known.tpu,
             flags=flag_texts(flags),
             pre_fusion=ends.before.label if ends.before else None,
             final=ends.final.label,
@@ -250,6 +251,7 @@ class _Known:
     """The sources of reasons, each None if it does not exist."""
 
     device: Device | None
+    tpu: str | None
     gpu: GpuTarget | None
     evidence: Evidence | None
     replayed: ReplayedReasons | None
@@ -273,8 +275,9 @@ def _gather(
     if compiler is not None and replayed is None:
         notes.append(_NO_REPLAY)
     gpu = _read(lambda: read_gpu(module, device), notes)
-    inferred = _read(lambda: infers(module), notes)
-    return _Known(device, gpu, evidence, replayed, inferred)
+    tpu = _read(lambda: module.tpu, notes)
+    inferred = infers(module, tpu)
+    return _Known(device, str(tpu) if tpu else None, gpu, evidence, replayed, inferred)
 
 
 def try_changes(
@@ -332,14 +335,16 @@ def _follow_pairs(
     return _Followed(followed.first, followed.last, followed.base, pairs)
 
 
-def _doubts(followed: _Followed, known: _Known, backend: str | None) -> Iterator[str]:
+def _doubts(followed: _Followed, known: _Known, module: DumpedModule) -> Iterator[str]:
     """Yield notes on what limits outcomes and reasons."""
     if not (followed.first.is_whole and followed.last.is_whole):
         yield _NOT_WHOLE
     if not followed.pairs or known.replayed is not None:
         return
     if known.inferred is not None:
-        yield _INFERRED.format(libtpu=libtpu())
+        found = _BUILD.search(module.name)
+        is_other = found is None or found[1] != build()
+        yield _INFERRED.format(libtpu=libtpu(), other=", not this build of it" * is_other)
     elif known.evidence is None:
         yield _NO_REASONS
 
@@ -423,7 +428,7 @@ class PairOutcomes:
     @property
     def notes(self) -> tuple[str, ...]:
         """One line for each problem, about reasons too."""
-        doubts = list(_doubts(self._followed, self._known, self._module.backend))
+        doubts = list(_doubts(self._followed, self._known, self._module))
         _read(lambda: self._module.flags, doubts)
         _read(lambda: self._module.read(self._module.stages[0]), doubts)
         notes = *self._notes_on_ends, *self._notes_on_reasons, *self._notes_on_stages, *doubts

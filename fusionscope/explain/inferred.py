@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusionscope.dump import DumpedModule
+from fusionscope.dump.tpu_target import TpuTarget
 from fusionscope.explain.evidence import Reason
 from fusionscope.history.outcomes import Pair
 from fusionscope.passes.tpu.accuracy import accuracy_of
@@ -31,11 +32,8 @@ class InferredReasons:
         return Reason(rule.id, "", (("refused", f"{counted} such pairs"),))
 
 
-def infers(module: DumpedModule) -> InferredReasons | None:
-    """Return what infers reasons for ``module``, None if nothing does.
-
-    Raises ``UnusableInput`` if the file about its target cannot be read.
-    """
+def infers(module: DumpedModule, tpu: TpuTarget | None) -> InferredReasons | None:
+    """Return what infers reasons for ``module``, compiled for ``tpu``; None if nothing does."""
     if module.backend != "tpu" or module.pre_fusion is None:
         return None
-    return InferredReasons(module.tpu.name if module.tpu is not None else None)
+    return InferredReasons(tpu.name if tpu is not None else None)
