@@ -241,7 +241,7 @@ def _remove_others(directory: Path, module: str) -> None:
         for path in directory.iterdir()
         if (found := _NUMBER.search(path.name)) is not None
     }
-    named = [number for path, number in numbers.items() if _is_of(path, module)]
+    kept = _last_of({path: number for path, number in numbers.items() if _is_of(path, module)})
     # Compilers for two devices count apart: another program may have the same number.
     others = {
         found[1]
@@ -250,12 +250,23 @@ def _remove_others(directory: Path, module: str) -> None:
     }
     for path, number in numbers.items():
         is_other = any(_is_of(path, each) for each in others) and not _is_of(path, module)
-        if number == max(named, default=None) and module and not is_other:
+        if number in kept and module and not is_other:
             continue
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _last_of(numbers: Mapping[Path, int]) -> set[int]:
+    """Return the largest number, and the one before if the module begins there: a compiler for TPUs
+    may go on with a new module.
+    """
+    begins = {number for path, number in numbers.items() if path.name.endswith(_FIRST)}
+    last = max(numbers.values(), default=None)
+    if last is None:
+        return set()
+    return {last} if last in begins or not begins else {last, max(begins)}
 
 
 def _is_of(path: Path, module: str) -> bool:

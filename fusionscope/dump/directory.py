@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fusionscope.dump.debug_options import DebugOptions, read_debug_options
 from fusionscope.dump.files import DumpFile, as_text, find_files
@@ -17,7 +18,7 @@ from fusionscope.dump.fusion_passes import names_in_files
 from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
 from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name
 from fusionscope.dump.pass_times import PassTime, read_pass_times
-from fusionscope.dump.stage import Stage, backend_of
+from fusionscope.dump.stage import AFTER_OPTIMIZATIONS, BEFORE_OPTIMIZATIONS, Stage, backend_of
 from fusionscope.dump.uses import FileReader
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.system.files import is_directory, is_there
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from fusionscope.dump.thunks import CommandBuffer, Launch
     from fusionscope.dump.tpu_target import TpuTarget
     from fusionscope.hlo import Module, ParseTable
+
+NamedFile: TypeAlias = "tuple[FileName, DumpFile]"
+
+_TPU_BUILD = re.compile(r"\.cl_\d+$")  # the compiler for TPUs adds it to the name of a module
 
 HOW_TO_DUMP = (
     'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
@@ -410,7 +415,7 @@ def open_dump(path: Path | str) -> Dump:
         unknown_opcodes=unknown_opcodes,
         _problems=problems,
     )
-    groups: dict[tuple[Path, int], list[tuple[FileName, DumpFile]]] = defaultdict(list)
+    groups: dict[tuple[Path, int], list[NamedFile]] = defaultdict(list)
     of_all: list[tuple[FileName, DumpFile]] = []
     for file in files:
         name = read_name(file.name)
@@ -420,6 +425,7 @@ def open_dump(path: Path | str) -> Dump:
             groups[file.path if file.end is not None else file.path.parent, name.module_id].append(
                 (name, file)
             )
+    _join_renumbered(groups)
     modules = tuple(
         sorted(
             (
@@ -443,10 +449,37 @@ def open_dump(path: Path | str) -> Dump:
     return Dump(path, modules, files, unknown_opcodes, problems)
 
 
+def _join_renumbered(groups: dict[tuple[Path, int], list[NamedFile]]) -> None:
+    """Give the files of each module one number. The compiler for TPUs goes on with a new module, of
+    the same name, after it has replaced types of 64 bits: what it has dumped until then has the
+    number of the old one.
+    """
+    ends: dict[tuple[Path, str], dict[bool, list[int]]] = defaultdict(lambda: {False: [], True: []})
+    for (directory, number), members in groups.items():
+        labels: dict[str, set[str]] = defaultdict(set)
+        for name, _ in members:
+            if name.module is not None and _TPU_BUILD.search(name.module):
+                labels[name.module].add(name.label)
+        for module, own in labels.items():
+            if (BEFORE_OPTIMIZATIONS in own) != (AFTER_OPTIMIZATIONS in own):
+                ends[directory, module][AFTER_OPTIMIZATIONS in own].append(number)
+    for (directory, _), numbers in ends.items():
+        if [len(numbers[False]), len(numbers[True])] == [1, 1] and numbers[False] < numbers[True]:
+            first = groups.pop((directory, numbers[False][0]))
+            last = groups[directory, numbers[True][0]]
+            dumped = max((name.counter for name, _ in first if name.counter is not None), default=0)
+            last[:] = first + [
+                (replace(name, counter=name.counter + dumped + 1), file)
+                if name.counter is not None
+                else (name, file)
+                for name, file in last
+            ]
+
+
 def _modules(
     directory: Path,
     number: int,
-    members: list[tuple[FileName, DumpFile]],
+    members: list[NamedFile],
     make_module: Callable[..., DumpedModule],
 ) -> Iterator[DumpedModule]:
     """Yield usually one module; several if processes wrote their dumps into one directory."""

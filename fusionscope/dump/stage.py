@@ -8,6 +8,7 @@ from fusionscope.dump.files import DumpFile
 from fusionscope.dump.names import FileName
 
 BEFORE_OPTIMIZATIONS = "before_optimizations"
+AFTER_OPTIMIZATIONS = "after_optimizations"
 
 
 @dataclass(frozen=True, slots=True)

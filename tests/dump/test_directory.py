@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -331,3 +332,23 @@ def test_thousands_of_files(tmp_path):
     names = [f"module_0000.f.{n:04d}.a.after_b.before_c.txt" for n in range(3000)]
     write(tmp_path, dict.fromkeys(names, text[:10]))
     assert [stage.name.counter for stage in only(tmp_path).stages] == list(range(3000))
+
+
+def test_a_tpu_module_that_goes_on_under_another_number_is_one(tmp_path):
+    """As libtpu dumps a program with 64-bit types: the rest has a new number, and counts anew."""
+    original = open_dump(DUMPS / "tpu-v5e" / "softmax").modules[0]
+    split = 10  # stages
+    for file in (DUMPS / "tpu-v5e" / "softmax").iterdir():
+        _, _, rest = file.name.partition("module_0000.")
+        found = re.search(r"\.(\d{4})\.", rest)
+        number = 3 if found is None or int(found[1]) >= split else 0
+        if found is not None and number:
+            rest = rest.replace(found[0], f".{int(found[1]) - split:04d}.", 1)
+        if "before_optimizations" in rest:
+            number = 0
+        if "_fusion." not in file.name:
+            (tmp_path / f"module_{number:04d}.{rest}").write_bytes(file.read_bytes())
+    (module,) = open_dump(tmp_path).modules
+    assert module.number == 3
+    assert [stage.label for stage in module.stages] == [stage.label for stage in original.stages]
+    assert (module.backend, module.pre_fusion.label) == ("tpu", original.pre_fusion.label)
