@@ -346,7 +346,7 @@ def test_a_tpu_module_that_goes_on_under_another_number_is_one(tmp_path):
             rest = rest.replace(found[0], f".{int(found[1]) - split:04d}.", 1)
         if "before_optimizations" in rest:
             number = 0
-        if "_fusion." not in file.name:
+        if "._fusion." not in file.name:
             (tmp_path / f"module_{number:04d}.{rest}").write_bytes(file.read_bytes())
     (module,) = open_dump(tmp_path).modules
     assert module.number == 3
