@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fusionscope.graph.properties import is_one_elementwise
 from fusionscope.history.outcomes import Pair, is_looked_through
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import read_slice
@@ -88,6 +89,35 @@ def has_stride_within_tiles(instruction: Instruction) -> bool:
         return False
     taken = read_slice(instruction.attributes["slice"])
     return any(taken[place].step > 1 for place in layout.minor_to_major[:2])
+
+
+def reverses_within_tiles(instruction: Instruction) -> bool:
+    """Return whether it is a reverse along one of the two minor-most dimensions."""
+    layout = instruction.shape.layout
+    if instruction.opcode != "reverse" or layout is None:
+        return False
+    return any(place in layout.minor_to_major[:2] for place in instruction.attribute("dimensions"))
+
+
+def changes_dimensions(reshape: Instruction) -> bool:
+    """Return whether a reshape does more than add or remove dimensions of one element."""
+    shapes = reshape.operands[0].shape, reshape.shape
+    one, other = ([size for size in each.dimensions if size != 1] for each in shapes)
+    return one != other
+
+
+def ends_in_scatter(consumer: Instruction) -> bool:
+    """Return whether it is a scatter, or only elementwise operations are between it and one."""
+    pending, seen = [consumer], {consumer}
+    while pending:
+        current = pending.pop()
+        if is_scatter(current):
+            return True
+        if is_one_elementwise(current) or is_looked_through(current):
+            fresh = [user for user in current.users if user not in seen]
+            seen.update(fresh)
+            pending += fresh
+    return False
 
 
 def is_gather(instruction: Instruction) -> bool:

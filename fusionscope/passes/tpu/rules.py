@@ -14,12 +14,15 @@ from fusionscope.passes.causes import BY_OPCODE, Cause, ThroughTuple
 from fusionscope.passes.rule import Rule
 from fusionscope.passes.tpu.pair import (
     TpuPair,
+    changes_dimensions,
+    ends_in_scatter,
     has_one_element,
     has_stride_within_tiles,
     has_window_within_tiles,
     is_gather,
     is_scatter,
     keeps_minor_dimensions,
+    reverses_within_tiles,
 )
 
 PASS_NAME = "tpu_fusion"
@@ -28,7 +31,6 @@ PASS_NAME = "tpu_fusion"
 # its own before fusion, for which there are rules.
 _FUSED_ON_TPU = frozenset({"convolution", "dot", "reduce-window", "scatter"}) | ThroughTuple.opcodes
 _MOVING = frozenset("broadcast concatenate copy pad reshape reverse slice transpose".split())
-_REARRANGING = frozenset("copy reshape reverse transpose".split())
 # What a kernel makes anew or reads in place instead of reading it from memory.
 _MADE_ANEW = frozenset({"broadcast", "constant", "iota"})
 _MOVED_TOGETHER = frozenset({("concatenate", "concatenate"), ("pad", "slice"), ("slice", "pad")})
@@ -85,12 +87,18 @@ class GatherResult(TpuRule):
     __slots__ = ()
     id: ClassVar = "tpu-gather-result"
     title: ClassVar = "the result of a gather"
-    what: ClassVar = "The producer is a gather, and the consumer is not a convolution."
+    what: ClassVar = (
+        "The producer is a gather, and the consumer is not a convolution. If it is a scatter, or "
+        "only elementwise operations are between it and a scatter, the kernel of the scatter may "
+        "gather, too."
+    )
     why: ClassVar = "The gather is a kernel before fusion begins. It writes its result to memory."
     lever: ClassVar = IntoGather.lever
 
     def refuses(self, pair: TpuPair) -> bool:
-        return is_gather(pair.producer) and pair.consumer.opcode not in _CONVOLUTIONS
+        if not is_gather(pair.producer) or pair.consumer.opcode in _CONVOLUTIONS:
+            return False
+        return not ends_in_scatter(pair.consumer)
 
 
 class IntoScatter(TpuRule):
@@ -219,7 +227,9 @@ class Rearranged(TpuRule):
     title: ClassVar = "the producer rearranges tiles"
     what: ClassVar = (
         "The producer is a copy that changes the minor-most dimension of the layout, a reshape "
-        "that is no bitcast, a reverse or a transpose, and the consumer is not a convolution."
+        "that does more than add or remove dimensions of one element and is no bitcast, a reverse "
+        "along one of the two minor-most dimensions, or a transpose. The consumer is not a "
+        "convolution."
     )
     why: ClassVar = (
         "It changes which elements share a tile of 8 by 128 elements or similar, which is a kernel "
@@ -231,10 +241,17 @@ class Rearranged(TpuRule):
     )
 
     def refuses(self, pair: TpuPair) -> bool:
-        producer = pair.producer
-        if producer.opcode == "copy" and keeps_minor_dimensions(producer, 1):
+        if pair.consumer.opcode in _CONVOLUTIONS:
             return False
-        return producer.opcode in _REARRANGING and pair.consumer.opcode not in _CONVOLUTIONS
+        match pair.producer.opcode:
+            case "copy":
+                return not keeps_minor_dimensions(pair.producer, 1)
+            case "reshape":
+                return changes_dimensions(pair.producer)
+            case "reverse":
+                return reverses_within_tiles(pair.producer)
+            case opcode:
+                return opcode == "transpose"
 
 
 class StridedSlice(TpuRule):
