@@ -75,8 +75,11 @@ def main() -> None:
                 print(f"{each.rule:<22} {each.device} {each.program} {each.words}: {each.outcome}")
     if options.write:
         (build,) = builds
-        text = {"libtpu": accuracy.libtpu(), "build": build, "devices": devices, "rules": rules}
-        OUTPUT.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+        head = {"libtpu": accuracy.libtpu(), "build": build, "devices": devices}
+        fields = [f' "{name}": {json.dumps(value)},' for name, value in head.items()]
+        counts = [f'  "{rule}": {json.dumps(counted)}' for rule, counted in rules.items()]
+        text = "\n".join(["{", *fields, ' "rules": {', ",\n".join(counts), " }", "}"])
+        OUTPUT.write_text(text + "\n", encoding="utf-8")
 
 
 def pairs_of(module: DumpedModule, program: str) -> Iterator[Seen]:

@@ -57,8 +57,8 @@ class Scalar(TpuRule):
         "consumer is no reduction."
     )
     why: ClassVar = (
-        "A TPU computes scalars in its scalar unit, apart from the vectors of a kernel. They take "
-        "next to no time or memory."
+        "Presumably since a TPU computes scalars in a unit of its own, apart from the vectors of a "
+        "kernel. They take next to no time or memory."
     )
 
     def refuses(self, pair: TpuPair) -> bool:
@@ -73,7 +73,7 @@ class IntoGather(TpuRule):
     title: ClassVar = "a gather reads it"
     what: ClassVar = "The consumer is a gather: its table or its indices are the producer's value."
     why: ClassVar = (
-        "The gather is a kernel before fusion begins. It reads its operands from memory."
+        "The gather is a kernel before fusion begins, and reads its operands from memory."
     )
     lever: ClassVar = (
         "where the indices follow each other, slice instead: what reads a slice is fused with it"
@@ -92,7 +92,7 @@ class GatherResult(TpuRule):
         "only elementwise operations are between it and a scatter, the kernel of the scatter may "
         "gather, too."
     )
-    why: ClassVar = "The gather is a kernel before fusion begins. It writes its result to memory."
+    why: ClassVar = "The gather is a kernel before fusion begins, and writes its result to memory."
     lever: ClassVar = IntoGather.lever
 
     def refuses(self, pair: TpuPair) -> bool:
@@ -123,7 +123,10 @@ class ScatterResult(TpuRule):
     id: ClassVar = "tpu-scatter-result"
     title: ClassVar = "the result of a scatter"
     what: ClassVar = "The producer is a scatter."
-    why: ClassVar = "It updates an array in memory: no element is known before the last update."
+    why: ClassVar = (
+        "Presumably since it updates an array in memory, of which no element is known before the "
+        "last update."
+    )
 
     def refuses(self, pair: TpuPair) -> bool:
         return is_scatter(pair.producer)
@@ -135,8 +138,7 @@ class ReduceResult(TpuRule):
     title: ClassVar = "the result of a reduction"
     what: ClassVar = "The producer is a reduction, whatever reads its result."
     why: ClassVar = (
-        "A kernel reduces what it has computed, and ends there: it may have several results, but "
-        "does not go on with one of them."
+        "A kernel ends with its reductions: in no dump does one go on with the result of one."
     )
 
     def refuses(self, pair: TpuPair) -> bool:
@@ -153,8 +155,8 @@ class TiledWindow(TpuRule):
         "dimensions, as in pooling of images, are fused."
     )
     why: ClassVar = (
-        "The two minor-most dimensions are stored in tiles of 8 by 128 elements or similar: such a "
-        "window combines elements of one tile, and of its neighbours."
+        "Presumably since the two minor-most dimensions are stored in tiles of 8 by 128 elements "
+        "or similar: such a window combines elements of one tile, and of its neighbours."
     )
 
     def refuses(self, pair: TpuPair) -> bool:
@@ -168,7 +170,9 @@ class UpdateResult(TpuRule):
     id: ClassVar = "tpu-update-result"
     title: ClassVar = "the result of an update in place"
     what: ClassVar = "The producer is a dynamic-update-slice."
-    why: ClassVar = "It writes a part of an array that is in memory, and stays there."
+    why: ClassVar = (
+        "Presumably since it writes a part of an array that is in memory, and stays there."
+    )
 
     def refuses(self, pair: TpuPair) -> bool:
         return pair.producer.opcode == "dynamic-update-slice"
@@ -182,7 +186,7 @@ class UpdatedArray(TpuRule):
         "The consumer is a dynamic-update-slice, and the producer computes the array of which it "
         "replaces a part."
     )
-    why: ClassVar = "The array must be in memory, so that a part of it can be replaced."
+    why: ClassVar = "Presumably since the array must be in memory for a part of it to be replaced."
 
     def refuses(self, pair: TpuPair) -> bool:
         consumer = pair.consumer
@@ -201,9 +205,9 @@ class IntoMovement(TpuRule):
         "minor-most dimensions of the layout."
     )
     why: ClassVar = (
-        "Arrays are stored in tiles of 8 by 128 elements or similar. Such an operation reads whole "
-        "tiles from memory and is the first in its kernel: operations behind it are fused with it, "
-        "those before it are not."
+        "Such an operation comes first in its kernel: operations behind it are fused with it, "
+        "those before it are not. Presumably it reads whole tiles, of 8 by 128 elements or "
+        "similar, from memory."
     )
     lever: ClassVar = (
         "move the data first and compute afterwards, or compute with arrays of the final shape, "
@@ -232,8 +236,8 @@ class Rearranged(TpuRule):
         "convolution."
     )
     why: ClassVar = (
-        "It changes which elements share a tile of 8 by 128 elements or similar, which is a kernel "
-        "of its own. Convolutions read some of these themselves."
+        "Presumably since it changes which elements share a tile of 8 by 128 elements or similar. "
+        "Convolutions read some of these themselves."
     )
     lever: ClassVar = (
         "keep the last two dimensions in their order and of the same sizes from operation to "
@@ -265,8 +269,8 @@ class StridedSlice(TpuRule):
         "dimension."
     )
     why: ClassVar = (
-        "The two minor-most dimensions are stored in tiles of 8 by 128 elements or similar: such a "
-        "slice picks elements out of each tile."
+        "Presumably since the two minor-most dimensions are stored in tiles of 8 by 128 elements "
+        "or similar: such a slice picks elements out of each tile."
     )
     lever: ClassVar = "reshape so that the stride is along a dimension before the last two"
 
