@@ -159,7 +159,7 @@ def _markdown(
             else [(r.example, r.count, r.bytes_saved) for r in module.refusals]
         )
         for pair, count, saved in rows[:top]:
-            known = suggestions.for_pair(module.suggestions, pair.producer.name, pair.consumer.name)
+            known = suggestions.for_refusal(module.suggestions, pair)
             yield (
                 f"| {code(pair.producer.name)} {cell(pair.producer.shape)} "
                 f"| {code(pair.consumer.name)} {cell(pair.consumer.shape)} | {count} "
@@ -553,7 +553,7 @@ def _print_pair(
         details += [(line, "") for line in _cost_lines(pair.cost)]
     elif refusal.numbers:
         details.append((", ".join(f"{name} {value}" for name, value in refusal.numbers), ""))
-    known = suggestions.for_pair(module.suggestions, pair.producer.name, pair.consumer.name)
+    known = suggestions.for_refusal(module.suggestions, pair)
     if known and pair.reason:
         details.append((known, "cyan" if known.startswith("try") else "dim"))
     for text, style in details:

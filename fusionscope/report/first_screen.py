@@ -97,13 +97,9 @@ def _print_refusals(module: ModuleFacts, console: Console) -> None:
         lost = cost.fused_us - cost.unfused_us if cost is not None else 0
         loss = f"; {duration(lost)} slower" if lost > 0 else ""
         words = Text(f"{why(each.example)}{loss}", style="red")
-        if known := suggestions.for_pair(module.suggestions, *_ends(each), in_full=False):
+        if known := suggestions.for_refusal(module.suggestions, each.example, in_full=False):
             words.append(f"; {known}", style="cyan")
         console.print(Padding(words, (0, 0, 0, width + 4)))
-
-
-def _ends(refusal: Refusals) -> tuple[str, str]:
-    return refusal.example.producer.name, refusal.example.consumer.name
 
 
 def _pair(refusal: Refusals, width: int) -> str:

@@ -17,10 +17,12 @@ from fusionscope.report.text import (
     shorten,
     size,
 )
+from fusionscope.rules.catalogue import find_page
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.explain.result import PairFacts
     from fusionscope.explain.suggestion import Answer, Suggestion, Suggestions
 
 TITLE = "What to try"
@@ -32,6 +34,17 @@ UNMEASURED = (
 NOTHING = "nothing known that helps"
 NOTHING_YET = "nothing so far that helps"
 _LONGEST = 60  # characters of a change beside a refusal
+
+
+def for_refusal(suggestions: Suggestions | None, pair: PairFacts, *, in_full: bool = True) -> str:
+    """Return as ``for_pair`` does. An inferred rule cannot be replayed, so what its page advises
+    could not be tried.
+    """
+    if pair.evidence != "inferred" or pair.reason is None:
+        ends = pair.producer.name, pair.consumer.name
+        return for_pair(suggestions, *ends, in_full=in_full)
+    lever = find_page(pair.reason).lever
+    return f"not tried: {lever}" if lever else NOTHING
 
 
 def for_pair(

@@ -210,8 +210,7 @@ class IntoMovement(TpuRule):
         "similar, from memory."
     )
     lever: ClassVar = (
-        "move the data first and compute afterwards, or compute with arrays of the final shape, "
-        "for example with a mask instead of a pad or slice"
+        "move the data first and compute afterwards, or select with a mask instead of padding"
     )
 
     def refuses(self, pair: TpuPair) -> bool:
@@ -239,10 +238,7 @@ class Rearranged(TpuRule):
         "Presumably since it changes which elements share a tile of 8 by 128 elements or similar. "
         "Convolutions read some of these themselves."
     )
-    lever: ClassVar = (
-        "keep the last two dimensions in their order and of the same sizes from operation to "
-        "operation"
-    )
+    lever: ClassVar = "keep the order and the sizes of the last two dimensions"
 
     def refuses(self, pair: TpuPair) -> bool:
         if pair.consumer.opcode in _CONVOLUTIONS:
@@ -272,7 +268,9 @@ class StridedSlice(TpuRule):
         "Presumably since the two minor-most dimensions are stored in tiles of 8 by 128 elements "
         "or similar: such a slice picks elements out of each tile."
     )
-    lever: ClassVar = "reshape so that the stride is along a dimension before the last two"
+    lever: ClassVar = (
+        "give what is picked a dimension of its own: reshape n to n/2 by 2, and slice that"
+    )
 
     def refuses(self, pair: TpuPair) -> bool:
         is_read = pair.consumer.opcode not in _CONVOLUTIONS
