@@ -1,12 +1,15 @@
 """What the text says beside a reason that a rule for TPUs gives."""
 
+from pathlib import Path
+
 import pytest
-from sample_dumps import DUMPS
 
 from fusionscope.dump import open_dump
 from fusionscope.explain.analyze import analyze
 from fusionscope.report.suggestions import NOTHING, for_refusal
 from fusionscope.rules.catalogue import find_page
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 
 
 @pytest.mark.parametrize("name", ["attention", "concatenate", "softmax"])
