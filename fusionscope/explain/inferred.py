@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.tpu_target import TpuTarget
+from fusionscope.explain.causes import CONSUMER, PRODUCER
 from fusionscope.explain.evidence import Reason
 from fusionscope.history.outcomes import Pair
+from fusionscope.passes.rule import Number
 from fusionscope.passes.tpu.accuracy import accuracy_of
 from fusionscope.passes.tpu.pair import TpuPairs
 from fusionscope.passes.tpu.rules import refusing
@@ -23,13 +25,18 @@ class InferredReasons:
     def find(self, pair: Pair) -> Reason | None:
         """Return the reason of a refused pair, None if no rule applies that is right often enough.
 
-        Its numbers say how many such pairs of other programs were refused.
+        Its numbers say how many such pairs of other programs were refused, and of a cause what
+        operation it is about.
         """
         rule = refusing(self._pairs.of(pair))
         counted = accuracy_of(rule.id, self._device) if rule is not None else None
         if rule is None or counted is None or not counted.is_enough:
             return None
-        return Reason(rule.id, "", (("refused", f"{counted} such pairs"),))
+        numbers: list[tuple[str, Number]] = [("refused", f"{counted} such pairs")]
+        if isinstance(rule, type):
+            ends = {CONSUMER: pair.consumer.opcode, PRODUCER: pair.producer.opcode}
+            numbers += [each for each in ends.items() if each[1] in rule.opcodes][:1]
+        return Reason(rule.id, "", tuple(numbers))
 
 
 def infers(module: DumpedModule, tpu: TpuTarget | None) -> InferredReasons | None:

@@ -8,6 +8,7 @@ from sample_dumps import documented, keys
 
 from fusionscope.hlo import parse
 from fusionscope.passes.causes import CAUSES
+from fusionscope.passes.tpu.rules import TPU_RULES
 from fusionscope.versions.known import all_rules
 
 pytestmark = pytest.mark.slow
@@ -17,7 +18,7 @@ def pages(run, *arguments):
     return json.loads(run(*arguments, "--format", "json").out)["rules"]
 
 
-IDS = {rule.id for rule in all_rules()} | {cause.id for cause in CAUSES}
+IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES)}
 
 
 def test_every_rule_is_listed_once(run):
