@@ -17,7 +17,6 @@ from fusionscope.report.text import (
     shorten,
     size,
 )
-from fusionscope.rules.catalogue import find_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +42,8 @@ def for_refusal(suggestions: Suggestions | None, pair: PairFacts, *, in_full: bo
     if pair.evidence != "inferred" or pair.reason is None:
         ends = pair.producer.name, pair.consumer.name
         return for_pair(suggestions, *ends, in_full=in_full)
+    from fusionscope.rules.catalogue import find_page  # only dumps for TPUs need it
+
     lever = find_page(pair.reason).lever
     return f"not tried: {lever}" if lever else NOTHING
 
