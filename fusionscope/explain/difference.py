@@ -213,8 +213,7 @@ def compare(
 
     ``module`` is a glob for modules' names. Raises ``UnusableInput`` if nothing can be compared.
     """
-    first = _open(before)
-    sides = first, _open(after, like=first.dump)
+    sides = _open(before), _open(after)
     found = [pick_modules(side.dump, module) for side in sides]
     pairs, left = _pair_modules(*found)
     differences: list[ModuleDifference | Unchanged] = []
@@ -251,8 +250,8 @@ def compare(
     )
 
 
-def _open(target: str | Path | Dump, *, like: Dump | None = None) -> _Side:
-    """Parse ``PATH`` or ``PATH@STAGE``, for a dump of the program of ``like``."""
+def _open(target: str | Path | Dump) -> _Side:
+    """Parse ``PATH`` or ``PATH@STAGE``."""
     if isinstance(target, Dump):
         return _Side(str(target.path), target, None)
     text = str(target)
@@ -260,8 +259,8 @@ def _open(target: str | Path | Dump, *, like: Dump | None = None) -> _Side:
     if at and not is_there(Path(text)):
         if not path:
             raise UnusableInput(f"{quoted(text)} names a stage but no dump, expected PATH@STAGE")
-        return _Side(text, open_dump(path, like=like), stage)
-    return _Side(text, open_dump(text, like=like), None)
+        return _Side(text, open_dump(path), stage)
+    return _Side(text, open_dump(text), None)
 
 
 def _pair_modules(
