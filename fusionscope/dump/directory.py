@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from fusionscope.dump.files import DumpFile, as_text, find_files
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
 from fusionscope.dump.fusion_passes import names_in_files
 from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
-from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name
+from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name, tpu_build
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.stage import AFTER_OPTIMIZATIONS, BEFORE_OPTIMIZATIONS, Stage, backend_of
 from fusionscope.dump.uses import FileReader
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from fusionscope.hlo import Module, ParseTable
 
 NamedFile: TypeAlias = "tuple[FileName, DumpFile]"
-
-_TPU_BUILD = re.compile(r"\.cl_\d+$")  # the compiler for TPUs adds it to the name of a module
 
 HOW_TO_DUMP = (
     'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
@@ -458,7 +455,7 @@ def _join_renumbered(groups: dict[tuple[Path, int], list[NamedFile]]) -> None:
     for (directory, number), members in groups.items():
         labels: dict[str, set[str]] = defaultdict(set)
         for name, _ in members:
-            if name.module is not None and _TPU_BUILD.search(name.module):
+            if name.module is not None and tpu_build(name.module):
                 labels[name.module].add(name.label)
         for module, own in labels.items():
             if (BEFORE_OPTIMIZATIONS in own) != (AFTER_OPTIMIZATIONS in own):

@@ -100,6 +100,15 @@ _AUTOTUNER_LOG = re.compile(
 _KINDS = {"txt": Role.STAGE, "hlo.pb": Role.STAGE_PROTO}
 
 
+_TPU_BUILD = re.compile(r"\.cl_(\d+)$")
+
+
+def tpu_build(module: str) -> str | None:
+    """Return the number of its build that the compiler for TPUs adds to the name of a module."""
+    found = _TPU_BUILD.search(module)
+    return found[1] if found is not None else None
+
+
 def read_name(name: str) -> FileName | None:
     """Parse a file name (without ``.gz``). Return None if fusionscope does not use the file."""
     if found := _EXPLORER.fullmatch(name):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
+from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
 from fusionscope.explain.autotuned import find_autotuned
@@ -88,7 +89,6 @@ _INFERRED = (
     "the code of this compiler is closed: reasons are inferred by rules that were found by "
     "experiment with libtpu {libtpu}{other}; --experiment unknown asks the compiler itself"
 )
-_BUILD = re.compile(r"\.cl_(\d+)$")  # the compiler adds it to the name of each module
 _NO_REPLAY = "no pass here can be replayed, so rules of another version change nothing"
 _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes are undercounted"
 
@@ -342,8 +342,7 @@ def _doubts(followed: _Followed, known: _Known, module: DumpedModule) -> Iterato
     if not followed.pairs or known.replayed is not None:
         return
     if known.inferred is not None:
-        found = _BUILD.search(module.name)
-        is_other = found is None or found[1] != build()
+        is_other = tpu_build(module.name) != build()
         yield _INFERRED.format(libtpu=libtpu(), other=", not this build of it" * is_other)
     elif known.evidence is None:
         yield _NO_REASONS

@@ -31,6 +31,7 @@ from fusionscope.experiments.factors import FACTORS, Sizes
 from fusionscope.experiments.program import Answer
 from fusionscope.experiments.resize import resized
 from fusionscope.explain.analyze import PairOutcomes
+from fusionscope.graph.properties import is_effective_scalar
 from fusionscope.history.outcomes import Outcome
 from fusionscope.hlo import Module
 from fusionscope.passes.tpu.pair import TpuPairs
@@ -104,7 +105,7 @@ def refused_in(dump: Path) -> Iterator[Drawn]:
     pairs, known = TpuPairs(), set()
     for pair in outcomes.costliest_first:
         look = tuple(f"{each.opcode} {each.shape}" for each in (pair.producer, pair.consumer))
-        is_small = pair.producer.shape.is_array and pair.producer.shape.element_count == 1
+        is_small = is_effective_scalar(pair.producer.shape)
         if pair.outcome is Outcome.NOT_FUSED and look not in known and not is_small:
             known.add(look)
             rule = refusing(pairs.of(pair))

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.analyze import PairOutcomes
 from fusionscope.history.outcomes import Outcome
@@ -28,7 +28,6 @@ from fusionscope.passes.tpu.pair import TpuPairs
 from fusionscope.passes.tpu.rules import refusing
 
 OUTPUT = Path(accuracy.__file__).with_name("accuracy.json")
-BUILD = re.compile(r"\.cl_(\d+)$")
 COMPARED = (Outcome.FUSED, Outcome.DUPLICATED, Outcome.NOT_FUSED)
 
 
@@ -61,7 +60,7 @@ def main() -> None:
         try:
             for module in open_dump(dump).modules:
                 seen += pairs_of(module, str(dump))
-                builds |= set(BUILD.findall(module.name))
+                builds |= {found} if (found := tpu_build(module.name)) else set()
         except UnusableInput as error:
             print(f"left out: {error}")
     alike = list({each.look: each for each in seen}.values())

@@ -50,11 +50,6 @@ def build() -> str:
     return str(_counted()["build"])
 
 
-def devices() -> tuple[str, ...]:
-    """Return the generations on which they were counted."""
-    return tuple(_counted()["devices"])
-
-
 def accuracy_of(rule: str, device: str | None = None) -> Accuracy | None:
     """Return the count of ``rule`` on ``device``, or on all devices if it is None or was not
     counted; None if no pair was.

@@ -53,11 +53,6 @@ def _readers_of(producer: Instruction) -> dict[Instruction, tuple[int, ...]]:
     }
 
 
-def has_one_element(instruction: Instruction) -> bool:
-    """Return whether the result is an array of one element."""
-    return instruction.shape.is_array and instruction.shape.element_count == 1
-
-
 def keeps_minor_dimensions(copy: Instruction, count: int) -> bool:
     """Return whether a copy leaves the ``count`` minor-most dimensions in their order: what is next
     to each other in a tile stays so.
@@ -73,30 +68,29 @@ def has_window_within_tiles(instruction: Instruction) -> bool:
     """
     if instruction.opcode != "reduce-window":
         return False
-    layout = instruction.operands[0].shape.layout
     window = read_window(instruction.attributes.get("window", ""))
-    if layout is None:
-        return False
-    return any(window[place].size > 1 for place in layout.minor_to_major[:2])
+    return any(window[place].size > 1 for place in _in_tiles(instruction.operands[0]))
 
 
 def has_stride_within_tiles(instruction: Instruction) -> bool:
     """Return whether it is a slice with a stride along one of the two minor-most dimensions."""
     if instruction.opcode != "slice":
         return False
-    layout = instruction.operands[0].shape.layout
-    if layout is None:
-        return False
     taken = read_slice(instruction.attributes["slice"])
-    return any(taken[place].step > 1 for place in layout.minor_to_major[:2])
+    return any(taken[place].step > 1 for place in _in_tiles(instruction.operands[0]))
 
 
 def reverses_within_tiles(instruction: Instruction) -> bool:
     """Return whether it is a reverse along one of the two minor-most dimensions."""
-    layout = instruction.shape.layout
-    if instruction.opcode != "reverse" or layout is None:
+    if instruction.opcode != "reverse":
         return False
-    return any(place in layout.minor_to_major[:2] for place in instruction.attribute("dimensions"))
+    return not set(instruction.attribute("dimensions")).isdisjoint(_in_tiles(instruction))
+
+
+def _in_tiles(value: Instruction) -> tuple[int, ...]:
+    """Return the two minor-most dimensions, which tiles extend along; none without a layout."""
+    layout = value.shape.layout
+    return layout.minor_to_major[:2] if layout is not None else ()
 
 
 def changes_dimensions(reshape: Instruction) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
+from fusionscope.graph.properties import is_effective_scalar
 from fusionscope.hlo import Instruction
 from fusionscope.passes.causes import BY_OPCODE, Cause, ThroughTuple
 from fusionscope.passes.rule import Rule
@@ -16,7 +17,6 @@ from fusionscope.passes.tpu.pair import (
     TpuPair,
     changes_dimensions,
     ends_in_scatter,
-    has_one_element,
     has_stride_within_tiles,
     has_window_within_tiles,
     is_gather,
@@ -64,7 +64,9 @@ class Scalar(TpuRule):
     def refuses(self, pair: TpuPair) -> bool:
         consumer = pair.consumer
         is_scalar = consumer.shape.is_array and not consumer.shape.rank
-        return is_scalar and consumer.opcode != "reduce" and has_one_element(pair.producer)
+        return (
+            is_scalar and consumer.opcode != "reduce" and is_effective_scalar(pair.producer.shape)
+        )
 
 
 class IntoGather(TpuRule):
