@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,10 +51,10 @@ class CompilerProcess:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def compile(self, text: str) -> Compiled:
-        """Compile HLO text."""
+    def compile(self, text: str, options: Mapping[str, str] | None = None) -> Compiled:
+        """Compile HLO text. ``options`` are flags for it alone, by name."""
         assert self._child is not None
-        told = self._child.exchange({"text": text}, self._limit_s)
+        told = self._child.exchange({"text": text, "options": options}, self._limit_s)
         if told.get("died"):
             self._start()
         return Compiled(told.get("final", ""), told.get("problem", ""))

@@ -42,7 +42,7 @@ def main() -> None:
                 compiler = Compiler(request["device"])
                 answer = {"versions": child._versions()}
             else:
-                answer = {"final": compiler.compile(request["text"])}
+                answer = {"final": compiler.compile(request["text"], request.get("options"))}
         except child.Unusable as problem:
             answer = {"problem": str(problem)}
         except Exception as error:
@@ -62,13 +62,13 @@ class Compiler:
         self._device = device
         self._places = child.find_devices(device, 1)
 
-    def compile(self, text: str) -> str:
-        """Return the optimized module of the HLO ``text``, as text."""
+    def compile(self, text: str, options: dict[str, str] | None) -> str:
+        """Return the optimized module of the HLO ``text``, compiled with ``options``, as text."""
         from jax._src.interpreters import mlir
 
         with mlir.make_ir_context():
             module = child.parse_module(text.encode(), "hlo")
-            made = child.compile_module(module, self._device, self._places)
+            made = child.compile_module(module, self._device, self._places, options=options)
             (final,) = made.hlo_modules()
             return str(final.to_string())
 

@@ -1,0 +1,50 @@
+"""What an experiment changes, one thing at a time."""
+
+from __future__ import annotations
+
+from fusionscope.experiments.factors.arrays import ElementType, Sizes
+from fusionscope.experiments.factors.change import Change, Factor
+from fusionscope.experiments.factors.operations import (
+    CheapProducer,
+    Dimension,
+    ElementwiseConsumer,
+    ExpensiveProducer,
+    Operands,
+    ScalarConstant,
+)
+from fusionscope.experiments.factors.surroundings import (
+    ConsumerFused,
+    OtherOperands,
+    OtherUsers,
+    ProducerAsResult,
+    ProducerReadsOne,
+    ReadOnce,
+    Surroundings,
+    Users,
+)
+
+__all__ = ["COMBINED", "FACTORS", "Change", "Factor", "Sizes"]
+
+_OTHER_USERS, _CONSUMER_FUSED = OtherUsers(), ConsumerFused()
+_PRODUCER, _CONSUMER = CheapProducer(), ElementwiseConsumer()
+# The most specific first: the first that makes the compiler fuse the pair is called its cause.
+FACTORS: tuple[Factor, ...] = (
+    ReadOnce(),
+    _OTHER_USERS,
+    ProducerAsResult(),
+    ProducerReadsOne(),
+    Users(),
+    OtherOperands(),
+    ScalarConstant(),
+    _CONSUMER_FUSED,
+    Operands(),
+    Dimension(),
+    Sizes(),
+    Surroundings(),
+    _PRODUCER,
+    _CONSUMER,
+    ExpensiveProducer(),
+    ElementType(),
+)
+# Of these, two are changed at once where none alone makes a difference.
+COMBINED: tuple[Factor, ...] = (_OTHER_USERS, _CONSUMER_FUSED, _PRODUCER, _CONSUMER)
