@@ -19,8 +19,8 @@ from fusionscope.passes.rule import Rule
 from fusionscope.rules.changes import NO_CHANGES, Changes, read_changes
 from fusionscope.versions.compiler import Compiler
 
-_DISABLING = "xla_disable_hlo_passes"
-_EXTRA = "xla_backend_extra_options"
+DISABLING = "xla_disable_hlo_passes"
+EXTRA = "xla_backend_extra_options"
 # Options of a backend are not flags of their own: their names, and the passes that read them.
 EXTRA_OPTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "cpu": {"xla_cpu_use_multi_output_fusion": frozenset({"fusion", "cpu_multi_output_fusion"})},
@@ -98,11 +98,11 @@ def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
             for other in _others(flag, current):
                 turned = _turned(flag, current, other) - idle
                 yield _of_flag(flag.name, other, flag.passes | turned)
-    options = own.get(_EXTRA, ())
+    options = own.get(EXTRA, ())
     for name, passes in EXTRA_OPTIONS.get(module.backend or "", {}).items():
         if name not in {each.partition("=")[0] for each in options}:
-            yield _of_flag(_EXTRA, (*options, name), passes)
-    disabled = own.get(_DISABLING, ())
+            yield _of_flag(EXTRA, (*options, name), passes)
+    disabled = own.get(DISABLING, ())
     ran = {stage.name.after for stage in module.stages}
     for each in FUSION_PASSES:
         if (
@@ -111,7 +111,7 @@ def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
             and each.in_files in ran
             and each.in_files not in disabled
         ):
-            yield _of_flag(_DISABLING, (*disabled, each.in_files), frozenset({each.name}))
+            yield _of_flag(DISABLING, (*disabled, each.in_files), frozenset({each.name}))
 
 
 def _has_narrow_products(module: DumpedModule) -> bool:

@@ -526,6 +526,10 @@ def require_hook(device: dict[str, Any], place: Any, options: dict[str, str] | N
         raise Unusable(f"jaxlib {jaxlib.__version__} does not take plans: {problem}")
 
 
+# As XLA_FLAGS write them: options of one compilation take no such text.
+_BOOLEANS = {"true": True, "false": False}
+
+
 def compile_module(
     module: Any,
     device: dict[str, Any],
@@ -533,13 +537,15 @@ def compile_module(
     *,
     options: dict[str, str] | None = None,
 ) -> Any:
-    """Return the executable of StableHLO for ``places``, which run one partition each. Raises
-    ``Unusable`` if the module has operations that a plugin cannot receive.
+    """Return the executable of StableHLO for ``places``, which run one partition each. ``options``
+    are flags for it alone. Raises ``Unusable`` if the module has operations that a plugin cannot
+    receive.
     """
     from jax._src import compiler
     from jaxlib import _jax
 
-    asked = compiler.get_compile_options(1, len(places), env_options_overrides=options or {})
+    given = {name: _BOOLEANS.get(value, value) for name, value in (options or {}).items()}
+    asked = compiler.get_compile_options(1, len(places), env_options_overrides=given)
     client, devices = places[0].client, _jax.DeviceList(tuple(places))
     try:
         if device["is_here"]:

@@ -101,7 +101,7 @@ def command(
       fusionscope bisect dump_dir/ --output wrong
       fusionscope bisect dump_dir/ --reference float64 --tolerance 1e-4
       fusionscope bisect dump_dir/ --reference results_of_last_week.npz --inputs batch.npz
-      fusionscope bisect dump_dir/ --flag xla_cpu_use_multi_output_fusion=false --tolerance 0
+      fusionscope bisect dump_dir/ --flag xla_allow_excess_precision=false --tolerance 0
       fusionscope bisect dump_dir/ --predicate check.py:has_nan
       fusionscope bisect dump_dir/ --by time
     """

@@ -123,7 +123,7 @@ def command(
       fusionscope rerun dump_dir/ --set cpu-max-reductions.limit=12 --disable cpu-code-dup
       fusionscope rerun dump_dir/ --allow 'tanh -> dot' --rest xla
       fusionscope rerun dump_dir/ --variant one.toml --variant other.toml --seconds 10
-      fusionscope rerun dump_dir/ --flag xla_cpu_use_multi_output_fusion=true
+      fusionscope rerun dump_dir/ --flag xla_cpu_enable_fast_math=true
       fusionscope rerun dump_dir/ --no-fusion
       fusionscope rerun --self-test --device gpu
     """

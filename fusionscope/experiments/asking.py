@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 
+from fusionscope.advise.candidates import DISABLING, EXTRA, flag_candidates
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.capture.targets import Target, read_target
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.cache import code_digest
+from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut
+from fusionscope.experiments.factors import Setting
 from fusionscope.experiments.program import Answer, find_answer, program_text
 from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.cache import Cache
@@ -25,7 +29,8 @@ _VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu"
 class Compiler:
     """The compiler that ``python`` has, for the target of ``module``. Use it as a context.
 
-    ``kept`` are answers of earlier runs. ``asked`` counts the answers, ``compiled`` those that were
+    ``settings`` are flags that affect fusion, with other values than the dump has. ``kept`` are
+    answers of earlier runs. ``asked`` counts the answers, ``compiled`` those that were
     not kept. Raises ``UnusableInput`` if there is no such compiler, or the dump does not tell its
     target.
     """
@@ -35,6 +40,7 @@ class Compiler:
     ) -> None:
         self._target = _find_target(module)
         self._flags = flags_for(module)
+        self.settings = tuple(_settings(module))
         self._has_copies = self._target.platform == "cpu"  # plugins take StableHLO, without copies
         self._kept = kept
         self._process = CompilerProcess(
@@ -78,7 +84,7 @@ class Compiler:
 
     def _compile(self, text: str, cut: Cut, name: str) -> Answer:
         self.compiled += 1
-        made = self._process.compile(text)
+        made = self._process.compile(text, dict(cut.flags))
         answer = Answer.FAILED if made.problem else self._read(made.text, cut)
         if self._kept is not None:
             self._kept.write(name, answer.encode())
@@ -90,7 +96,9 @@ class Compiler:
         pair = [named[cut.producer], named[cut.consumer]]
         versions = {name: self._process.versions.get(name) for name in _VERSIONS}
         target = [self._target.name, self._target.description, self._target.topology]
-        asked = json.dumps([code_digest(), versions, target, self._flags, pair, text])
+        asked = json.dumps(
+            [code_digest(), versions, target, [*self._flags, *cut.flags], pair, text]
+        )
         return f"experiment-{hashlib.sha256(asked.encode()).hexdigest()}"
 
 
@@ -98,6 +106,19 @@ def flags_for(module: DumpedModule) -> tuple[str, ...]:
     """Return the flags with which the programs of experiments are compiled."""
     disabled = _DISABLED.get(module.backend or "", ())
     return (*own_flags(module), *disabling(module, *disabled))
+
+
+def _settings(module: DumpedModule) -> Iterator[Setting]:
+    """Yield the flags that affect fusion, each with every other value that makes sense."""
+    own = module.flags.values if module.flags is not None else {}
+    defaults = {each.name: each.default for each in FUSION_FLAGS}
+    for candidate in flag_candidates(module):
+        for name, values in candidate.flags.items():
+            if name == EXTRA:
+                continue  # one program alone cannot have it
+            kept = _DISABLED.get(module.backend or "", ()) if name == DISABLING else ()
+            current = own.get(name, defaults.get(name)) or ()
+            yield Setting(name, ",".join((*kept, *current)), ",".join((*kept, *values)))
 
 
 def _find_target(module: DumpedModule) -> Target:

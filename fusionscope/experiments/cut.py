@@ -34,13 +34,15 @@ _WRITTEN = frozenset({"bitcast-convert", "reshape", "transpose"})  # for a bitca
 class Cut:
     """A module of its own, in whose entry ``consumer`` reads ``producer``. Both are names.
 
-    ``around`` says which neighbourhood of the pair it holds.
+    ``around`` says which neighbourhood of the pair it holds. ``flags`` are those of the compiler
+    with which it is compiled, in addition to those of the dump, each with its value.
     """
 
     module: Module
     producer: str
     consumer: str
     around: str = ""
+    flags: tuple[tuple[str, str], ...] = ()
 
     def edit(self) -> OpenCut:
         """Return a copy to change."""
@@ -204,9 +206,11 @@ def _find(graph: MutableModule, name: str) -> MutableInstruction:
 
 def _names(instructions: Iterable[MutableInstruction]) -> frozenset[str]:
     """Return the names, without a tuple of results: each cut has its own."""
-    return frozenset(
-        each.name for each in instructions if not (each.is_root and each.opcode == "tuple")
-    )
+    return frozenset(each.name for each in instructions if not _is_result_tuple(each))
+
+
+def _is_result_tuple(instruction: MutableInstruction) -> bool:
+    return instruction.is_root and instruction.opcode == "tuple"
 
 
 def _readers(value: MutableInstruction) -> set[MutableInstruction]:
@@ -215,7 +219,7 @@ def _readers(value: MutableInstruction) -> set[MutableInstruction]:
     pending = [value]
     while pending:
         for user in pending.pop().users:
-            if user not in found and not (user.is_root and user.opcode == "tuple"):
+            if user not in found and not _is_result_tuple(user):
                 found.add(user)
                 if user.opcode in _VIEWS:
                     pending.append(user)
@@ -240,7 +244,7 @@ def _cut(module: Module, producer: str, consumer: str, kept: frozenset[str], aro
         each
         for each in source.post_order()
         if each in (one, two)
-        or (each.name in kept and not _is_boundary(each) and each is not source.root)
+        or (each.name in kept and not _is_boundary(each) and not _is_result_tuple(each))
     ]
     entry = graph.add_computation(_ENTRY)
     clones: dict[MutableInstruction, MutableInstruction] = {}

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut, cuts
-from fusionscope.experiments.factors import COMBINED, FACTORS, Change, Factor, Sizes
+from fusionscope.experiments.factors import (
+    COMBINED,
+    FACTORS,
+    Change,
+    Factor,
+    Flags,
+    Setting,
+    Sizes,
+)
 from fusionscope.experiments.program import Answer
 from fusionscope.experiments.resize import round_between
 from fusionscope.hlo import Module
@@ -17,7 +25,10 @@ _MOST_HALVINGS = 8
 
 
 class Oracle(Protocol):
-    """What answers."""
+    """What answers. ``settings`` are the flags that it can change."""
+
+    @property
+    def settings(self) -> Sequence[Setting]: ...
 
     def write(self, cut: Cut) -> str:
         """Return ``cut`` as HLO text."""
@@ -113,10 +124,12 @@ def experiment(
 def _questions(cut: Cut, oracle: Oracle) -> Iterator[Asked]:
     tried: list[tuple[Factor, Change]] = []
     is_flipped = False
-    for factor in FACTORS:
+    for factor in (*FACTORS, Flags(oracle.settings)):
         asked: list[Asked] = []
         for change in _changes(factor, cut):
             made = _ask(factor.name, change, oracle)
+            if made.answer is Answer.FAILED and made.factor == Flags.name:
+                continue  # this compiler has no such flag
             asked.append(made)
             yield made
             if made.answer is Answer.FUSED:

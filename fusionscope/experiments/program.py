@@ -66,7 +66,8 @@ def _header(module: Module) -> str:
     parameters.sort(key=lambda each: int(each.statement.inside))
     given = ", ".join(_with_layout(each.shape) for each in parameters)
     made = _with_layout(module.entry.root.shape)
-    return f"HloModule {module.name}, entry_computation_layout={{({given})->{made}}}\n"
+    layouts = f"entry_computation_layout={{({given})->{made}}}"
+    return f"HloModule {module.name}{module.header}, {layouts}\n"
 
 
 def _with_layout(shape: Shape) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fusionscope.experiments.factors import EMPTY
 from fusionscope.experiments.program import Answer
 from fusionscope.report.text import duration, plural, safe, size
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _EXPENSIVE = "producer's kind"
 _CHEAP = "producer's operation"
 _SIZE = "size"
+_FLAG = "flag"
 # What a factor says if the compiler fuses the pair after its change, and without it.
 _WORDS = {
     "reads of the consumer": ("the consumer reads the value {before} times", "if it reads it once"),
@@ -36,6 +38,11 @@ _WORDS = {
     "element type": ("the element type is {before}", "with {after}"),
     _CHEAP: ("the producer is {before}", "if it is {after}"),
     _EXPENSIVE: ("the producer is {before}", "if it is {after}"),
+    "layout": ("{what} is {before}", "with {after}"),
+    "rank": ("the arrays have {before} dimensions", "with one"),
+    "barrier": ("{what} is {before}", "with it {after}"),
+    "donated buffer": ("the result has a buffer of its own", "in that of a donated parameter"),
+    _FLAG: ("{what} is {before}", "with {after}"),
     "consumer's operation": ("the consumer is {before}", "if it is {after}"),
 }
 _BOTH = ("{what} are {before}", "if they are {after}")
@@ -124,9 +131,19 @@ def _around(around: str) -> str:
     }.get(around, f"with {around} around")
 
 
+def _change(question: Asked) -> str:
+    """Return what became of what. Of a flag with several values, only the difference."""
+    before, after = question.before.split(","), question.after.split(",")
+    if question.factor != _FLAG or len(before) == len(after) == 1:
+        return f"{question.before} -> {question.after}"
+    without = [f"without {each}" for each in before if each not in (EMPTY, *after)]
+    added = [f"with {each}" for each in after if each not in (EMPTY, *before)]
+    return ", ".join([*without, *added])
+
+
 def _print_question(question: Asked, console: Console) -> None:
     from rich.text import Text
 
-    change = f"{question.what}: {question.before} -> {question.after}"
+    change = f"{question.what}: {_change(question)}"
     style = "green" if question.answer is Answer.FUSED else "dim"
     console.print(Text(f"    {question.answer:<10}{safe(change)}", style))

@@ -140,6 +140,16 @@ def test_flags_alone(run, tmp_path):
     assert variant["holds"]
 
 
+@with_jax
+def test_a_program_runs_with_a_flag_that_is_true_or_false(run, tmp_path):
+    done = run(
+        *(CPU, "--flag", "xla_cpu_enable_fast_math=true", "--seconds", "0", "--format", "json"),
+        *("--output", tmp_path / "out"),
+    )
+    (variant,) = json.loads(done.out)["variants"]
+    assert done.code == 0 and variant["measurement"]["problem"] == ""
+
+
 def test_help_shows_examples(run):
     done = run("--help")
     assert done.code == 0

@@ -11,7 +11,7 @@ from fusionscope import UnusableInput
 from fusionscope.experiments.bitcasts import write_bitcasts
 from fusionscope.experiments.cut import Cut, cuts
 from fusionscope.experiments.experiment import Threshold, experiment
-from fusionscope.experiments.factors import FACTORS, Change
+from fusionscope.experiments.factors import FACTORS, Change, Setting
 from fusionscope.experiments.program import CONSUMER, PRODUCER, Answer, program_text
 from fusionscope.experiments.resize import resized, round_between
 from fusionscope.graph.mutable import MutableModule, to_module
@@ -179,6 +179,8 @@ def test_sizes_change_everywhere():
 class Sized:
     """A compiler that fuses pairs whose producer has at most ``most`` rows."""
 
+    settings = ()
+
     def __init__(self, most: int) -> None:
         self._most = most
 
@@ -207,6 +209,8 @@ def test_there_is_no_threshold_where_no_size_matters():
 
 class Both:
     """A compiler that fuses a multiply into an add, and loses all other multiplies."""
+
+    settings = ()
 
     def write(self, cut: Cut) -> str:
         return program_text(cut)
@@ -248,6 +252,92 @@ def test_a_consumer_that_reads_through_a_bitcast_is_changed_like_others():
     found = list(cuts(parse(text), ELSE, "produced", "padded"))
     (change,) = changes(found[1], "other users")
     assert opcodes(change.cut) == ["exponential", "pad", "reduce", "transpose"]
+
+
+def test_the_opposite_layout_is_that_of_parameters_and_results():
+    (change,) = changes(all_cuts()[0], "layout")
+    assert (change.before, change.after) == ("{1,0}", "{0,1}")
+    header = program_text(change.cut).partition("\n")[0]
+    assert "{(f32[64,32]{0,1})->(f32[66,32]{0,1})}" in header
+
+
+ELEMENTWISE = parse("""HloModule step
+
+ENTRY main {
+  x = f32[8,16]{1,0} parameter(0)
+  zero = f32[] constant(0)
+  wide = f32[8,16]{1,0} broadcast(zero), dimensions={}
+  made = f32[8,16]{1,0} maximum(x, wide)
+  halved = f32[8,16]{1,0} negate(made)
+  ROOT last = f32[8,16]{1,0} abs(halved)
+}
+""")
+
+
+def test_elementwise_arrays_of_several_dimensions_become_flat():
+    *_, cut = cuts(ELEMENTWISE, ELSE, "made", "halved")
+    (change,) = changes(cut, "rank")
+    shapes = {str(each.shape) for each in change.cut.module.entry.instructions}
+    assert shapes == {"f32[128]{0}", "f32[]", "(f32[128]{0})"}
+    assert not changes(all_cuts()[0], "rank")  # a pad is not elementwise
+
+
+def test_a_result_takes_the_buffer_of_a_parameter_that_the_pair_reads():
+    (cut, *_) = cuts(ELEMENTWISE, ELSE, "made", "halved")
+    (change,) = changes(cut, "donated buffer")
+    module = parse(program_text(change.cut))
+    (result,) = module.entry.root.operands
+    assert "input_output_alias={ {0}: (0, {}, may-alias) }" in module.header
+    given = [each for each in module.entry.instructions if each.statement.inside == "0"]
+    assert [each.shape for each in given] == [result.shape]
+    assert not changes(all_cuts()[0], "donated buffer")  # of another shape
+
+
+GUARDED = parse("""HloModule step
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  y = f32[8]{0} parameter(1)
+  made = f32[8]{0} sine(x)
+  both = (f32[8]{0}, f32[8]{0}) tuple(made, y)
+  kept = (f32[8]{0}, f32[8]{0}) opt-barrier(both)
+  again = f32[8]{0} get-tuple-element(kept), index=0
+  halved = f32[8]{0} negate(again)
+  ROOT last = f32[8]{0} abs(halved)
+}
+""")
+
+
+def test_a_barrier_is_removed_or_added():
+    found = list(cuts(GUARDED, ELSE, "made", "halved"))
+    (removed,) = changes(found[0], "barrier")
+    assert opcodes(removed.cut) == ["negate", "sine"]
+    removed, added = changes(found[-1], "barrier")
+    named = {each.name: each for each in added.cut.module.entry.instructions}
+    (user,) = named[added.cut.consumer].users
+    assert user.opcode == "opt-barrier" and [each.opcode for each in user.users] == ["abs"]
+    assert removed.what == "a barrier between the two"
+
+
+class Flagged(Both):
+    """A compiler that fuses everything with one flag."""
+
+    settings = (Setting("xla_one", "true", "false"), Setting("xla_other", "", "a,b"))
+
+    def ask(self, cut: Cut) -> Answer:
+        return Answer.FUSED if cut.flags == (("xla_other", "a,b"),) else Answer.NOT_FUSED
+
+
+def test_a_flag_may_be_the_cause():
+    made = experiment(MODULE, ELSE, "produced", "padded", Flagged())
+    assert made.cause == "flag"
+    assert [each.answer for each in made.questions if each.factor == "flag"] == [
+        Answer.NOT_FUSED,
+        Answer.FUSED,
+    ]
+    assert answer_in_words(made) == (
+        "not fused because xla_other is empty; with a,b, the compiler fuses it"
+    )
 
 
 GATHERED = parse("""HloModule step

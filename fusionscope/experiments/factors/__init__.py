@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fusionscope.experiments.factors.arrays import ElementType, Sizes
+from fusionscope.experiments.factors.arrays import ElementType, Layouts, Ranks, Sizes
 from fusionscope.experiments.factors.change import Change, Factor
+from fusionscope.experiments.factors.environment import EMPTY, Barriers, Donation, Flags, Setting
 from fusionscope.experiments.factors.operations import (
     CheapProducer,
     Dimension,
@@ -23,7 +24,7 @@ from fusionscope.experiments.factors.surroundings import (
     Users,
 )
 
-__all__ = ["COMBINED", "FACTORS", "Change", "Factor", "Sizes"]
+__all__ = ["COMBINED", "EMPTY", "FACTORS", "Change", "Factor", "Flags", "Setting", "Sizes"]
 
 _OTHER_USERS, _CONSUMER_FUSED = OtherUsers(), ConsumerFused()
 _PRODUCER, _CONSUMER = CheapProducer(), ElementwiseConsumer()
@@ -45,6 +46,10 @@ FACTORS: tuple[Factor, ...] = (
     _CONSUMER,
     ExpensiveProducer(),
     ElementType(),
+    Layouts(),
+    Ranks(),
+    Barriers(),
+    Donation(),
 )
 # Of these, two are changed at once where none alone makes a difference.
 COMBINED: tuple[Factor, ...] = (_OTHER_USERS, _CONSUMER_FUSED, _PRODUCER, _CONSUMER)

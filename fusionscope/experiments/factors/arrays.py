@@ -1,4 +1,4 @@
-"""Factors of the arrays: sizes, types, and how they are laid out."""
+"""Factors in the arrays: sizes, types, layouts and ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import replace
 from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.factors.change import Change
 from fusionscope.experiments.resize import resized
-from fusionscope.hlo.shape import Shape
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.shape import Layout, Shape
 
 _FEW = 4  # of several equal things, how many are changed one by one
 _SCALES = ((1, 8), (8, 1), (1, 64), (64, 1))  # of one dimension, as fractions
@@ -78,3 +80,73 @@ def _retyped(cut: Cut, own: Shape, other: str) -> Cut:
     for each in opened.graph.walk():
         each.shape = change(each.shape)
     return opened.close()
+
+
+class Layouts:
+    """Parameters and results are laid out in some order: in the opposite one."""
+
+    __slots__ = ()
+    name = "layout"
+
+    def changes(self, cut: Cut) -> Iterator[Change]:
+        opened = cut.edit()
+        value = opened.chain()[-1].shape
+        if not value.is_array or value.rank < 2:
+            return
+        for each in (*opened.entry.parameters, *opened.results):
+            each.shape = _turned(each.shape)
+        root = opened.entry.root
+        root.shape = replace(root.shape, elements=tuple(each.shape for each in root.operands))
+        before, after = (str(each.layout) for each in (_ordered(value), _turned(value)))
+        yield Change("the layout", before, after, opened.close())
+
+
+def _ordered(shape: Shape) -> Shape:
+    """Return ``shape`` with a layout: row-major if it has none."""
+    if shape.layout is not None:
+        return replace(shape, layout=Layout(shape.layout.minor_to_major))
+    return replace(shape, layout=Layout(tuple(reversed(range(shape.rank)))))
+
+
+def _turned(shape: Shape) -> Shape:
+    """Return ``shape`` with the opposite order of dimensions in memory; a tuple as it is."""
+    if not shape.is_array or shape.rank < 2:
+        return shape
+    layout = _ordered(shape).layout
+    assert layout is not None
+    return replace(shape, layout=Layout(layout.minor_to_major[::-1]))
+
+
+class Ranks:
+    """All is elementwise, of several dimensions: of one."""
+
+    __slots__ = ()
+    name = "rank"
+
+    def changes(self, cut: Cut) -> Iterator[Change]:
+        opened = cut.edit()
+        rank = opened.producer.shape.rank
+        inside = [each for each in opened.entry.instructions if each is not opened.entry.root]
+        if rank < 2 or not all(map(_can_be_flat, inside)):
+            return
+        for each in inside:
+            if each.shape.rank:
+                each.shape = _flat(each.shape)
+        root = opened.entry.root
+        root.shape = replace(root.shape, elements=tuple(each.shape for each in root.operands))
+        yield Change("the number of dimensions", str(rank), "1", opened.close())
+
+
+def _can_be_flat(instruction: MutableInstruction) -> bool:
+    """Return whether it treats all elements alike, wherever they are."""
+    if not instruction.shape.is_array or None in instruction.shape.dimensions:
+        return False
+    if instruction.opcode == "broadcast":
+        return not instruction.operands[0].shape.rank
+    if instruction.opcode == "constant":
+        return not instruction.shape.rank
+    return instruction.opcode == "parameter" or is_elementwise(instruction)
+
+
+def _flat(shape: Shape) -> Shape:
+    return Shape(shape.element_type, (shape.element_count,), (False,), Layout((0,)))

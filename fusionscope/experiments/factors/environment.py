@@ -1,0 +1,98 @@
+"""Factors outside of what is computed: barriers, buffers, and flags of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from fusionscope.experiments.cut import Cut
+from fusionscope.experiments.factors.change import Change
+from fusionscope.graph.mutable import MutableInstruction, replace_operand
+
+EMPTY = "empty"  # a flag without a value
+_BARRIER = "opt-barrier"
+
+
+class Barriers:
+    """The value passes a barrier: it passes none. Or, what reads the consumer does so directly:
+    behind a barrier.
+    """
+
+    __slots__ = ()
+    name = "barrier"
+
+    def changes(self, cut: Cut) -> Iterator[Change]:
+        opened = cut.edit()
+        path = opened.path()
+        if any(each.opcode == _BARRIER for each in path):
+            replace_operand(opened.consumer, path[-1], _before_barriers(path[-1]))
+            yield Change("a barrier between the two", "there", "removed", opened.close())
+        opened = cut.edit()
+        consumer = opened.consumer
+        users = [each for each in consumer.users if each is not opened.entry.root]
+        if users and consumer.shape.is_array:
+            barrier = opened.entry.make(_BARRIER, consumer.shape, [consumer])
+            for user in users:
+                replace_operand(user, consumer, barrier)
+            yield Change("a barrier behind the consumer", "missing", "added", opened.close())
+
+
+def _before_barriers(value: MutableInstruction) -> MutableInstruction:
+    """Return the value that a barrier, or a part of one, passes on."""
+    while True:
+        match value.opcode, [each.opcode for each in value.operands]:
+            case "opt-barrier", _ if value.shape.is_array:
+                value = value.operands[0]
+            case "get-tuple-element", ["opt-barrier"]:
+                (given,) = value.operands[0].operands
+                if given.opcode != "tuple":
+                    return value
+                value = given.operands[value.attribute("index")]
+            case _:
+                return value
+
+
+class Donation:
+    """The result has a buffer of its own: that of a parameter that the pair reads."""
+
+    __slots__ = ()
+    name = "donated buffer"
+
+    def changes(self, cut: Cut) -> Iterator[Change]:
+        opened = cut.edit()
+        read = dict.fromkeys((*opened.consumer.operands, *opened.producer.operands))
+        found = [
+            (place, each)
+            for place, result in enumerate(opened.results)
+            if result in (opened.consumer, opened.producer)
+            for each in read
+            if each.opcode == "parameter" and each.shape == result.shape
+        ]
+        if found:
+            made = opened.close()
+            place, parameter = found[0]
+            alias = f"{{ {{{place}}}: ({parameter.inside}, {{}}, may-alias) }}"
+            module = replace(made.module, header=f", input_output_alias={alias}")
+            yield Change("the buffer", "its own", "donated", replace(made, module=module))
+
+
+class Setting(NamedTuple):
+    """A flag of the compiler with its value, and another one to try."""
+
+    flag: str
+    value: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The compiler has flags, ``settings``: one of them has another value."""
+
+    settings: Sequence[Setting]
+    name = "flag"
+
+    def changes(self, cut: Cut) -> Iterator[Change]:
+        for each in self.settings:
+            changed = replace(cut, flags=((each.flag, each.other),))
+            yield Change(each.flag, each.value or EMPTY, each.other or EMPTY, changed)
