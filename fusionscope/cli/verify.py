@@ -12,6 +12,7 @@ from fusionscope.cli.output import (
     device_option,
     format_options,
     jobs_option,
+    python_option,
     rules_option,
     write_report,
 )
@@ -19,7 +20,9 @@ from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
+    from fusionscope.dump import Dump
     from fusionscope.dump.device import Device
+    from fusionscope.versions.compiler import Compiler
 
 
 @click.command(name="verify")
@@ -34,6 +37,21 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, 100),
     help="Exit with 1 if less than this agrees, with 2 if something could not be compared.",
 )
+@click.option(
+    "--drift",
+    "is_drift",
+    is_flag=True,
+    help="Where the rules differ from DUMP, ask the compiler which threshold has moved.",
+)
+@python_option
+@click.option(
+    "--top",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="With --drift, how many pairs of each pass to ask about.",
+)
 @format_options("text", "json", "markdown")
 def command(
     dump: Path,
@@ -42,6 +60,9 @@ def command(
     device: Device | None,
     jobs: int,
     at_least: float | None,
+    is_drift: bool,
+    python: str,
+    top: int,
     format_name: str,
     output: Path | None,
 ) -> int:
@@ -55,12 +76,17 @@ def command(
     right about. --device names the GPU if DUMP does not describe it, or overrides the one that it
     describes.
 
+    --drift is for compilers whose rules are not known. It cuts out pairs on which rules and DUMP
+    differ, changes their sizes, compiles them for the target of DUMP, and searches for a threshold
+    with which the rules agree with all of them.
+
     \b
     Examples:
       fusionscope verify dump_dir/
       fusionscope verify dump_dir/ --at-least 99.5
       fusionscope verify dump_dir/ --rules cpu-0.10 --format json
       fusionscope verify dump_dir/ --device h100
+      fusionscope verify dump_dir/ --drift --python newer/bin/python
     """
     if at_least is not None and isnan(at_least):
         raise UnusableInput("--at-least nan: expected a number from 0 to 100")
@@ -71,6 +97,8 @@ def command(
     from fusionscope.versions.known import compiler_named
 
     opened = open_dump(dump)
+    if is_drift:
+        return _drift(opened, module, compiler_named(rules), python, top, format_name, output)
     with show_progress() as progress:
         verification = verify(
             opened,
@@ -95,3 +123,34 @@ def command(
         return 1
     # Nothing is known about what was not compared.
     return 2 if verification.problems or verification.agreement is None else 0
+
+
+def _drift(
+    dump: Dump,
+    module: str | None,
+    rules: Compiler | None,
+    python: str,
+    top: int,
+    format_name: str,
+    output: Path | None,
+) -> int:
+    """Ask the compiler about the pairs of one module on which the rules differ from the dump."""
+    from fusionscope.experiments.drift import find_drift
+    from fusionscope.explain.modules import pick_module
+    from fusionscope.report.drift import print_drift
+
+    if format_name not in ("text", "json"):
+        raise UnusableInput(f"--drift has no {format_name}, expected --format text or json")
+    with show_progress() as progress:
+        found = find_drift(
+            pick_module(dump, module), rules, top=top, python=python, progress=progress
+        )
+    write_report(
+        "drift",
+        found,
+        format_name,
+        output,
+        dump.untold(),
+        text=lambda console: print_drift(found, console),
+    )
+    return 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 from fusionscope.advise.candidates import DISABLING, EXTRA, flag_candidates
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.capture.targets import Target, read_target
-from fusionscope.dump import DumpedModule
+from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.cache import code_digest
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.errors import UnusableInput
@@ -22,6 +23,7 @@ from fusionscope.system.cache import Cache
 # A stage has been simplified already. On CPUs, simplifying its parts again removes copies, and
 # constants become parts of others.
 _DISABLED = {"cpu": ("simplification", "post_scatter_expansion_simplification")}
+_DUMPING = {"xla_dump_hlo_as_text": "true", "xla_dump_hlo_pass_re": ".*"}
 _ANSWERS = {each.encode(): each for each in Answer}
 _VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
 
@@ -78,6 +80,16 @@ class Compiler:
             known = self._kept.read(name) if self._kept is not None else None
             self._said[name] = _ANSWERS.get(known or b"") or self._compile(text, cut, name)
         return self._said[name]
+
+    def dump(self, cut: Cut, directory: Path) -> DumpedModule | None:
+        """Return the dump of ``cut``, which is written to ``directory``; None if the compiler
+        does not accept it.
+        """
+        self.compiled += 1
+        options = {**_DUMPING, "xla_dump_to": str(directory), **dict(cut.flags)}
+        if self._process.compile(self.write(cut), options).problem:
+            return None
+        return open_dump(directory).modules[-1]
 
     def _read(self, text: str, cut: Cut) -> Answer:
         return find_answer(text, cut, has_copies=self._has_copies)

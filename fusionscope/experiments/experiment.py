@@ -16,6 +16,7 @@ from fusionscope.experiments.factors import (
     Flags,
     Setting,
     Sizes,
+    changes_of,
 )
 from fusionscope.experiments.program import Answer
 from fusionscope.experiments.resize import round_between
@@ -126,7 +127,7 @@ def _questions(cut: Cut, oracle: Oracle) -> Iterator[Asked]:
     is_flipped = False
     for factor in (*FACTORS, Flags(oracle.settings)):
         asked: list[Asked] = []
-        for change in _changes(factor, cut):
+        for change in changes_of(factor, cut):
             made = _ask(factor.name, change, oracle)
             if made.answer is Answer.FAILED and made.factor == Flags.name:
                 continue  # this compiler has no such flag
@@ -179,7 +180,7 @@ def _combinations(tried: list[tuple[Factor, Change]], oracle: Oracle) -> Iterato
     """Ask about two changes of different factors at once, until the compiler fuses the pair."""
     for factor, one in tried:
         for other in COMBINED[COMBINED.index(factor) + 1 :]:
-            for two in _changes(other, one.cut):
+            for two in changes_of(other, one.cut):
                 both = Change(
                     f"{one.what} and {two.what}",
                     f"{one.before} and {two.before}",
@@ -195,10 +196,3 @@ def _combinations(tried: list[tuple[Factor, Change]], oracle: Oracle) -> Iterato
 def _ask(factor: str, change: Change, oracle: Oracle) -> Asked:
     text = oracle.write(change.cut)
     return Asked(factor, change.what, change.before, change.after, oracle.ask(change.cut), text)
-
-
-def _changes(factor: Factor, cut: Cut) -> list[Change]:
-    try:
-        return list(factor.changes(cut))
-    except UnusableInput:
-        return []  # the pair does not survive the change

@@ -81,7 +81,7 @@ def _print_pair(pair: Examined, console: Console, *, is_only: bool) -> None:
     console.print(Padding(words, (0, 0, 0, 2)))
     if not one.reproduced:
         return
-    console.print(Text(f"  cut out: {_around(one.around)}", "dim"))
+    console.print(Text(f"  cut out: {around_in_words(one.around)}", "dim"))
     if is_only:
         for question in one.questions:
             _print_question(question, console)
@@ -122,7 +122,8 @@ def _is_expensive(one: Experiment) -> bool:
     )
 
 
-def _around(around: str) -> str:
+def around_in_words(around: str) -> str:
+    """Return what a cut has around its pair."""
     return {
         "the pair": "the two alone",
         "other users": "with what else reads the producer",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fusionscope.experiments.factors.arrays import ElementType, Layouts, Ranks, Sizes
-from fusionscope.experiments.factors.change import Change, Factor
+from fusionscope.experiments.factors.arrays import ElementType, Layouts, Ranks, Sizes, TwoSizes
+from fusionscope.experiments.factors.change import Change, Factor, changes_of
 from fusionscope.experiments.factors.environment import EMPTY, Barriers, Donation, Flags, Setting
 from fusionscope.experiments.factors.operations import (
     CheapProducer,
@@ -24,7 +24,18 @@ from fusionscope.experiments.factors.surroundings import (
     Users,
 )
 
-__all__ = ["COMBINED", "EMPTY", "FACTORS", "Change", "Factor", "Flags", "Setting", "Sizes"]
+__all__ = [
+    "COMBINED",
+    "EMPTY",
+    "FACTORS",
+    "Change",
+    "Factor",
+    "Flags",
+    "Setting",
+    "Sizes",
+    "TwoSizes",
+    "changes_of",
+]
 
 _OTHER_USERS, _CONSUMER_FUSED = OtherUsers(), ConsumerFused()
 _PRODUCER, _CONSUMER = CheapProducer(), ElementwiseConsumer()

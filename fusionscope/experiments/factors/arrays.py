@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import permutations, product
 
 from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.factors.change import Change
@@ -14,6 +15,7 @@ from fusionscope.hlo.shape import Layout, Shape
 
 _FEW = 4  # of several equal things, how many are changed one by one
 _SCALES = ((1, 8), (8, 1), (1, 64), (64, 1))  # of one dimension, as fractions
+_SCALES_OF_ONE, _SCALES_OF_OTHER = ((1, 2), (2, 1)), ((1, 8), (8, 1))  # two at once
 _OTHER_TYPES = {"f32": ("bf16", "s32"), "bf16": ("f32",), "f16": ("f32",), "s32": ("f32",)}
 
 
@@ -37,6 +39,31 @@ class Sizes:
         """Return the change of the size ``old`` to ``new``, if it is possible."""
         made = resized(cut, old, new)
         return None if made is None else Change("the dimension", str(old), str(new), made)
+
+
+class TwoSizes:
+    """Two dimensions have sizes: both others."""
+
+    __slots__ = ()
+    name = "two sizes"
+
+    def changes(self, cut: Cut) -> Iterator[Change]:
+        for sizes in permutations(_sizes(cut)[:_FEW], 2):
+            for scales in product(_SCALES_OF_ONE, _SCALES_OF_OTHER):
+                parts = list(zip(sizes, scales, strict=True))
+                if any(size * times % divisor for size, (times, divisor) in parts):
+                    continue
+                steps = [(size, size * times // divisor) for size, (times, divisor) in parts]
+                if steps[0][1] == sizes[1]:
+                    steps.reverse()  # the two must stay apart
+                made: Cut | None = cut
+                for old, new in steps:
+                    made = resized(made, old, new) if made is not None else None
+                if made is not None:
+                    before, after = (
+                        " and ".join(map(str, each)) for each in zip(*steps, strict=True)
+                    )
+                    yield Change("two dimensions", before, after, made)
 
 
 def _sizes(cut: Cut) -> list[int]:

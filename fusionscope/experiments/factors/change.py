@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut, OpenCut, replace_with_parameter
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.hlo.shape import Shape
@@ -29,6 +30,14 @@ class Factor(Protocol):
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         """Yield what can be tried."""
+
+
+def changes_of(factor: Factor, cut: Cut) -> list[Change]:
+    """Return the changes that the pair survives."""
+    try:
+        return list(factor.changes(cut))
+    except UnusableInput:
+        return []
 
 
 def an(opcode: str) -> str:

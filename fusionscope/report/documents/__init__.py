@@ -25,6 +25,7 @@ COMMANDS = (
     "tune",
     "bisect",
     "experiments",
+    "drift",
     "study",
     "parse",
 )

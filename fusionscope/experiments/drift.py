@@ -1,0 +1,240 @@
+"""Asks the compiler which thresholds have moved where the replay differs from a dump."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import NamedTuple
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.experiments.asking import Compiler
+from fusionscope.experiments.cut import Cut, cuts
+from fusionscope.experiments.factors import FACTORS, Change, Sizes, TwoSizes, changes_of
+from fusionscope.experiments.resize import round_between
+from fusionscope.history.outcomes import Outcome, pairs_after
+from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.progress import Progress, silent
+from fusionscope.verify.rules_used import replay_one
+from fusionscope.verify.thresholds import FittingThreshold, agrees, fitting_thresholds
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.compiler import Compiler as Rules
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs
+
+_MOST_HALVINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Rules and compiler agree once ``what``, which is ``before``, is ``after``."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A pair about which the rules ``book`` of ``pass_name`` differ from the compiler, which left
+    it ``outcome``; in the replay it is ``replayed``.
+
+    ``around`` names the smallest neighbourhood in which they still differ, empty if there is none.
+    ``programs`` counts that cut and its changes, ``differing`` those on which rules and compiler
+    differ. ``agreements`` are changes after which they agree, the smallest of each factor.
+    ``thresholds`` are those that, each changed alone, make them agree on all programs.
+    """
+
+    pass_name: str
+    book: str
+    producer: str
+    consumer: str
+    outcome: Outcome
+    replayed: Outcome
+    around: str = ""
+    programs: int = 0
+    differing: int = 0
+    agreements: tuple[Agreement, ...] = ()
+    thresholds: tuple[FittingThreshold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The answers of ``compiler`` about pairs of ``module``, a pass after the other. It is empty if
+    there are no such pairs.
+
+    ``rules`` names the rules. ``matched`` counts the pairs on which they differ from the dump.
+    ``compiled`` counts the programs; it took ``seconds``.
+    """
+
+    module: str
+    rules: str
+    compiler: str
+    matched: int
+    compiled: int
+    seconds: float
+    pairs: tuple[Moved, ...]
+
+
+def find_drift(
+    module: DumpedModule,
+    rules: Rules | None,
+    *,
+    top: int,
+    python: str,
+    limit_s: float = 60.0,
+    progress: Progress = silent,
+) -> Drift:
+    """Ask about up to ``top`` pairs of each pass whose replay by ``rules``, or by those of the
+    dump's version, differs from the dump. The compiler may take ``limit_s`` seconds for one
+    program.
+
+    Raises ``UnusableInput`` if nothing can be replayed, or there is no compiler for the target.
+    """
+    chosen = choose_compiler(module, rules).compiler
+    context = read_context(module)
+    runs = find_runs(module)
+    if not runs:
+        raise UnusableInput(f"{module.name}: no pass in the dump can be replayed")
+    differing = [
+        (run, list(_differing_pairs(module, run, plan)))
+        for run in runs
+        for plan, is_same in [replay_one(module, run, context, chosen)]
+        if not is_same
+    ]
+    matched = sum(len(pairs) for _, pairs in differing)
+    if not matched:
+        return Drift(module.name, chosen.name, "", 0, 0, 0.0, ())
+    begin = time.monotonic()
+    moved = []
+    with (
+        Compiler(module, python=python, limit_s=limit_s, kept=None) as compiler,
+        ExitStack() as opened,
+    ):
+        scratch = Path(opened.enter_context(TemporaryDirectory()))
+        for run, pairs in differing:
+            asking = _Asking(compiler, chosen, run.pass_name, scratch)
+            for pair in pairs[:top]:
+                progress(f"{run.pass_name}: {pair[0]} -> {pair[1]}")
+                moved.append(_ask(module, run, pair, asking))
+        seconds = time.monotonic() - begin
+        return Drift(
+            module.name,
+            chosen.name,
+            compiler.words,
+            matched,
+            compiler.compiled,
+            seconds,
+            tuple(moved),
+        )
+
+
+def _differing_pairs(
+    module: DumpedModule, run: PassRun, plan: FusionPlan
+) -> Iterator[tuple[str, str, Outcome, Outcome]]:
+    """Yield the pairs before ``run`` that have another outcome in the replay than in the dump: that
+    in the dump comes first.
+    """
+    before = module.read(run.before)
+    after = before if run.after is None else module.read(run.after)
+    for ours, theirs in zip(
+        pairs_after(before, plan.module), pairs_after(before, after), strict=True
+    ):
+        if ours.outcome is not theirs.outcome:
+            yield theirs.producer.name, theirs.consumer.name, theirs.outcome, ours.outcome
+
+
+class _Program(NamedTuple):
+    """What the compiler made of a cut. ``change`` is that of the first one, None for itself."""
+
+    dump: DumpedModule
+    differs: bool
+    factor: str = ""
+    change: Change | None = None
+
+
+class _Asking:
+    """Compiles cuts for ``pass_name``, and compares each with its replay by ``rules``."""
+
+    def __init__(self, compiler: Compiler, rules: Rules, pass_name: str, scratch: Path) -> None:
+        self._compiler, self.rules, self.pass_name = compiler, rules, pass_name
+        self._scratch = scratch
+
+    def compile(self, cut: Cut, factor: str = "", change: Change | None = None) -> _Program | None:
+        """Return the program of ``cut``, or None if the compiler does not accept it."""
+        directory = Path(mkdtemp(dir=self._scratch))
+        dump = self._compiler.dump(cut, directory)
+        if dump is None:
+            return None
+        differs = not agrees(dump, self.rules, self.pass_name)
+        return _Program(dump, differs, factor, change)
+
+
+def _ask(
+    module: DumpedModule, run: PassRun, pair: tuple[str, str, Outcome, Outcome], asking: _Asking
+) -> Moved:
+    nothing = Moved(run.pass_name, asking.rules.find(run.pass_name).book.name, *pair)
+    before = module.read(run.before)
+    after = before if run.after is None else module.read(run.after)
+    try:
+        for cut in cuts(before, after, *pair[:2]):
+            program = asking.compile(cut)
+            if program is not None and program.differs:
+                programs = [program, *_variants(cut, asking)]
+                return replace(
+                    nothing,
+                    around=cut.around,
+                    programs=len(programs),
+                    differing=sum(each.differs for each in programs),
+                    agreements=tuple(_agreements(programs)),
+                    thresholds=tuple(
+                        fitting_thresholds(
+                            [each.dump for each in programs], asking.rules, run.pass_name
+                        )
+                    ),
+                )
+    except UnusableInput:
+        pass  # the pair cannot be cut out
+    return nothing
+
+
+def _agreements(programs: Sequence[_Program]) -> Iterator[Agreement]:
+    found = {each.factor: each.change for each in programs if not each.differs and each.change}
+    for change in found.values():
+        yield Agreement(change.what, change.before, change.after)
+
+
+def _variants(cut: Cut, asking: _Asking) -> Iterator[_Program]:
+    """Yield the programs of all changes of ``cut``, of sizes between those at which rules and
+    compiler begin to differ, and of two sizes changed at once.
+    """
+    for factor in (*FACTORS, TwoSizes()):
+        for change in changes_of(factor, cut):
+            program = asking.compile(change.cut, factor.name, change)
+            if program is not None:
+                yield program
+                if factor.name == Sizes.name and not program.differs:
+                    yield from _halvings(cut, change, asking)
+
+
+def _halvings(cut: Cut, change: Change, asking: _Asking) -> Iterator[_Program]:
+    """Yield programs with sizes between that of ``cut``, on which rules and compiler differ, and
+    that of ``change``, on which they do not.
+    """
+    size = int(change.before)
+    differing, same = size, int(change.after)
+    for _ in range(_MOST_HALVINGS):
+        middle = round_between(differing, same)
+        made = Sizes.change(cut, size, middle) if middle is not None else None
+        program = asking.compile(made.cut, Sizes.name, made) if made is not None else None
+        if middle is None or program is None:
+            return
+        yield program
+        if program.differs:
+            differing = middle
+        else:
+            same = middle

@@ -1,0 +1,71 @@
+"""What has moved where rules differ from a compiler, on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fusionscope.report.experiments import around_in_words
+from fusionscope.report.text import duration, plural, safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.experiments.drift import Drift, Moved
+    from fusionscope.verify.thresholds import FittingThreshold
+
+
+def print_drift(found: Drift, console: Console) -> None:
+    from rich.text import Text
+
+    if not found.matched:
+        console.print(Text(f"{safe(found.module)}: the rules {found.rules} agree with every pair"))
+        return
+    words = (
+        f"{safe(found.module)}: the rules {found.rules} differ on {plural(found.matched, 'pair')}"
+    )
+    console.print(Text(f"{words}, asked of {safe(found.compiler)}", "bold"))
+    taken = duration(found.seconds * 1e6)
+    console.print(Text(f"  {plural(found.compiled, 'program')} in {taken}", "dim"))
+    for pair in found.pairs:
+        console.print()
+        _print_pair(pair, console)
+
+
+def _print_pair(pair: Moved, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    def show(words: str, style: str = "", indent: int = 2) -> None:
+        console.print(Padding(Text(words, style), (0, 0, 0, indent)))
+
+    console.print(Text(f"{safe(pair.producer)} -> {safe(pair.consumer)}", "bold"))
+    show(f"{pair.outcome}, but {pair.replayed} by the rules {pair.book} of {pair.pass_name}")
+    if not pair.around:
+        show("cut out, rules and compiler agree", "yellow")
+        return
+    show(f"cut out: {around_in_words(pair.around)}", "dim")
+    for threshold in pair.thresholds:
+        show(_in_words(threshold, pair), "green")
+    if not pair.thresholds:
+        show(
+            f"rules and compiler differ on {pair.differing} of {plural(pair.programs, 'program')}, "
+            "and no change of one threshold makes them agree on all: another condition has changed",
+            "yellow",
+        )
+        for each in pair.agreements:
+            show(safe(f"agree with {each.what}: {each.before} -> {each.after}"), "dim", 4)
+
+
+def _in_words(threshold: FittingThreshold, pair: Moved) -> str:
+    least, most = threshold.least, threshold.most
+    if least is None:
+        fitting = f"{most} or less" if most is not None else "any"
+    elif most is None:
+        fitting = f"{least} or more"
+    else:
+        fitting = f"{least}" if least == most else f"{least} to {most}"
+    programs = plural(pair.programs, "program")
+    return (
+        f"{threshold.rule}.{threshold.name}: {fitting} fits all {programs}; "
+        f"{threshold.known}, as in the rules, fits {pair.programs - pair.differing}"
+    )

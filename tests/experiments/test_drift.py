@@ -1,0 +1,100 @@
+"""Thresholds that moved. The true values are those of XLA's sources, as the rules' pages have
+them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fusionscope import UnusableInput
+from fusionscope.cli.main import cli
+from fusionscope.dump import open_dump
+from fusionscope.experiments.drift import find_drift
+from fusionscope.rules.changes import Changes
+from fusionscope.verify.thresholds import _fitting, fitting_thresholds
+from fusionscope.versions.known import compiler_named
+
+SAMPLES = Path(__file__).parents[2] / "samples/dumps"
+LOOP = SAMPLES / "cpu/loop"
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
+PLANTED = ("ynn-preferred", "min_elements", 8192)  # 4096 in XLA
+
+
+def planted_rules():
+    rules = compiler_named("cpu-0.12")
+    assert rules is not None
+    return Changes(thresholds=(PLANTED,)).apply(rules)
+
+
+@pytest.mark.parametrize(("least", "most"), [(4000, 5000), (1, 100), (4096, 4096), (0, 10**6)])
+def test_an_interval_is_found_to_the_last_digit(least, most):
+    found = _fitting(4096, lambda value: least <= value <= most)
+    assert found is not None
+    assert (found.least or 0, found.most or 10**6) == (least, most)
+
+
+def test_there_may_be_no_fitting_value():
+    assert _fitting(4096, lambda value: False) is None
+
+
+def test_a_dump_alone_bounds_the_threshold():
+    (module,) = open_dump(LOOP).modules
+    (found,) = fitting_thresholds([module], planted_rules(), "dot-library-rewriter")
+    assert (found.rule, found.name, found.known) == PLANTED
+    assert found.least is None and found.most is not None and 4096 <= found.most < 8192
+
+
+def test_nothing_is_asked_where_the_rules_agree():
+    done = CliRunner().invoke(cli, ["verify", str(LOOP), "--drift", "--python", "/nowhere"])
+    assert done.exit_code == 0
+    assert done.output == "jit_program: the rules cpu-0.12 agree with every pair\n"
+
+
+def test_a_tpu_has_no_rules_to_replay():
+    (module,) = open_dump(SAMPLES / "tpu-v5e/softmax").modules
+    with pytest.raises(UnusableInput, match="no pass in the dump can be replayed"):
+        find_drift(module, None, top=1, python=sys.executable)
+
+
+@with_jax
+@pytest.mark.slow
+def test_the_compiler_is_asked_for_the_threshold():
+    (module,) = open_dump(LOOP).modules
+    found = find_drift(module, planted_rules(), top=1, python=sys.executable)
+    (pair,) = found.pairs
+    (threshold,) = pair.thresholds
+    assert (threshold.rule, threshold.name, threshold.known) == PLANTED
+    assert 4000 < threshold.least <= 4096 <= threshold.most < 4200
+    assert 0 < pair.differing < pair.programs
+
+
+@with_jax
+@pytest.mark.slow
+def test_a_condition_that_is_another_one_is_no_threshold(tmp_path):
+    """A concatenate is long from 128 elements on in 0.11, from 64 bytes of at least 2048 in 0.12."""
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import jax.numpy as jnp\n"
+        "def step(x, y):\n"
+        "    return jnp.concatenate([jnp.exp(x), y * 2], axis=1) + 1.0\n"
+    )
+    dump, out = tmp_path / "dump", tmp_path / "drift.json"
+    arguments = ["--arg", "f32[64,64]", "--arg", "f32[64,32]", "--device", "cpu"]
+    captured = CliRunner().invoke(
+        cli, ["capture", f"{file}:step", *arguments, "--output", str(dump), "--no-explain"]
+    )
+    assert captured.exit_code == 0, captured.output
+    asked = ["verify", str(dump), "--drift", "--rules", "cpu-0.11", "--top", "1"]
+    done = CliRunner().invoke(cli, [*asked, "--format", "json", "--output", str(out)])
+    assert done.exit_code == 0, done.output
+    (pair,) = json.loads(out.read_text())["pairs"]
+    assert pair["outcome"] == "not-fused" and pair["replayed"] == "fused"
+    assert not pair["thresholds"]
+    changes = {each["what"]: each["after"] for each in pair["agreements"]}
+    assert changes["the dimension of the concatenate"] == "0"
