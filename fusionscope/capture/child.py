@@ -562,15 +562,19 @@ def compile_module(
 def parse_module(data: bytes, kind: str) -> Any:
     """Return StableHLO, or HLO as text or proto, as a module that the compiler accepts."""
     from jax._src.lib.mlir import ir
-    from jaxlib import _hlo, _jax
+    from jaxlib import _jax
 
+    try:
+        from jaxlib import _hlo as bindings
+    except ImportError:
+        bindings = _jax  # as in 0.10
     if kind == "stablehlo":
         module = ir.Module.parse(data)
         _drop_empty_tilings(module)
         return module
     if kind == "hlo":
         text = data.decode()
-        data = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        data = bindings.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     else:
         text = hook.read_module(data).to_string()
     module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(data))

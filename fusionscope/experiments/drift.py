@@ -43,7 +43,8 @@ class Moved:
     """A pair about which the rules ``book`` of ``pass_name`` differ from the compiler, which left
     it ``outcome``; in the replay it is ``replayed``.
 
-    ``around`` names the smallest neighbourhood in which they still differ, empty if there is none.
+    ``around`` names the smallest neighbourhood in which they still differ, empty if there is none:
+    ``problem`` says why.
     ``programs`` counts that cut and its changes, ``differing`` those on which rules and compiler
     differ. ``agreements`` are changes after which they agree, the smallest of each factor.
     ``thresholds`` are those that, each changed alone, make them agree on all programs.
@@ -60,6 +61,7 @@ class Moved:
     differing: int = 0
     agreements: tuple[Agreement, ...] = ()
     thresholds: tuple[FittingThreshold, ...] = ()
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +167,16 @@ class _Asking:
         self._scratch = scratch
 
     def compile(self, cut: Cut, factor: str = "", change: Change | None = None) -> _Program | None:
-        """Return the program of ``cut``, or None if the compiler does not accept it."""
-        directory = Path(mkdtemp(dir=self._scratch))
-        dump = self._compiler.dump(cut, directory)
+        """Return the program of ``cut``, or None if the compiler does not accept it, or does not
+        run the pass.
+        """
+        dump = self._compiler.dump(cut, Path(mkdtemp(dir=self._scratch)))
         if dump is None:
             return None
-        differs = not agrees(dump, self.rules, self.pass_name)
+        try:
+            differs = not agrees(dump, self.rules, self.pass_name)
+        except UnusableInput:
+            return None
         return _Program(dump, differs, factor, change)
 
 
@@ -180,10 +186,13 @@ def _ask(
     nothing = Moved(run.pass_name, asking.rules.find(run.pass_name).book.name, *pair)
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
+    problem = "the compiler accepts no cut with the pair"
     try:
         for cut in cuts(before, after, *pair[:2]):
             program = asking.compile(cut)
-            if program is not None and program.differs:
+            if program is not None and not program.differs:
+                problem = "cut out, rules and compiler agree"
+            elif program is not None:
                 programs = [program, *_variants(cut, asking)]
                 return replace(
                     nothing,
@@ -197,9 +206,9 @@ def _ask(
                         )
                     ),
                 )
-    except UnusableInput:
-        pass  # the pair cannot be cut out
-    return nothing
+    except UnusableInput as error:
+        problem = error.problem
+    return replace(nothing, problem=problem)
 
 
 def _agreements(programs: Sequence[_Program]) -> Iterator[Agreement]:

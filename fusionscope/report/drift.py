@@ -41,7 +41,7 @@ def _print_pair(pair: Moved, console: Console) -> None:
     console.print(Text(f"{safe(pair.producer)} -> {safe(pair.consumer)}", "bold"))
     show(f"{pair.outcome}, but {pair.replayed} by the rules {pair.book} of {pair.pass_name}")
     if not pair.around:
-        show("cut out, rules and compiler agree", "yellow")
+        show(safe(pair.problem), "yellow")
         return
     show(f"cut out: {around_in_words(pair.around)}", "dim")
     for threshold in pair.thresholds:

@@ -47,14 +47,13 @@ class _Interval:
 
 def agrees(module: DumpedModule, compiler: Compiler, pass_name: str) -> bool:
     """Return whether each run of the pass has the compiler's kernels in the replay of ``compiler``.
-    Raises ``UnusableInput`` if it cannot be replayed.
+    Raises ``UnusableInput`` if none can be replayed.
     """
+    runs = [run for run in find_runs(module) if run.pass_name == pass_name]
+    if not runs:
+        raise UnusableInput(f"{module.name}: {pass_name} does not run in it")
     context = read_context(module)
-    return all(
-        replay_one(module, run, context, compiler)[1]
-        for run in find_runs(module)
-        if run.pass_name == pass_name
-    )
+    return all(replay_one(module, run, context, compiler)[1] for run in runs)
 
 
 def fitting_thresholds(

@@ -17,7 +17,7 @@ from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.experiments.drift import find_drift
 from fusionscope.rules.changes import Changes
-from fusionscope.verify.thresholds import _fitting, fitting_thresholds
+from fusionscope.verify.thresholds import _fitting, agrees, fitting_thresholds
 from fusionscope.versions.known import compiler_named
 
 SAMPLES = Path(__file__).parents[2] / "samples/dumps"
@@ -62,6 +62,12 @@ def test_a_tpu_has_no_rules_to_replay():
         find_drift(module, None, top=1, python=sys.executable)
 
 
+def test_a_pass_that_does_not_run_agrees_with_nothing():
+    (module,) = open_dump(LOOP).modules
+    with pytest.raises(UnusableInput, match="copy_fusion does not run in it"):
+        agrees(module, planted_rules(), "copy_fusion")
+
+
 @with_jax
 @pytest.mark.slow
 def test_the_compiler_is_asked_for_the_threshold():
@@ -77,7 +83,7 @@ def test_the_compiler_is_asked_for_the_threshold():
 @with_jax
 @pytest.mark.slow
 def test_a_condition_that_is_another_one_is_no_threshold(tmp_path):
-    """A concatenate is long from 128 elements on in 0.11, from 64 bytes of at least 2048 in 0.12."""
+    """In 0.11, 128 elements make a concatenate long; in 0.12, 64 bytes of at least 2048 do."""
     file = tmp_path / "model.py"
     file.write_text(
         "import jax.numpy as jnp\n"

@@ -19,6 +19,7 @@ class Pair(Form):
     differing: int
     agreements: list[Agreement]
     thresholds: list[FittingThreshold]
+    problem: str
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.drift/1"):
