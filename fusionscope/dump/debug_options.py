@@ -58,6 +58,10 @@ def _text(value: str | Message) -> str:
 UPCASTING = "float-normalization-bf16"
 
 
+# By a part of a flag's name. ``jf`` is the first TPU.
+_BACKENDS = {"cpu": "cpu", "gpu": "gpu", "tpu": "tpu", "jf": "tpu"}
+
+
 class FusionFlag(NamedTuple):
     """A flag that affects fusion. ``default`` is None if it is unknown.
 
@@ -76,7 +80,7 @@ class FusionFlag(NamedTuple):
     @property
     def backend(self) -> str | None:
         """The one that it is for, None where it is for all."""
-        return next((each for each in ("cpu", "gpu") if f"_{each}_" in self.name), None)
+        return next((_BACKENDS[part] for part in self.name.split("_") if part in _BACKENDS), None)
 
 
 def _ynn(*kinds: str) -> tuple[str, ...]:
@@ -86,7 +90,9 @@ def _ynn(*kinds: str) -> tuple[str, ...]:
 _YNN_DEFAULT = _ynn("INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE")
 
 # Defaults: config.pbtxt of modules compiled by jaxlib 0.12.0.1 with no flag set, or by 0.10.2 if
-# the flag is gone since. Flags in neither are older, or are not listed unless set.
+# the flag is gone since. Flags in neither are older, or are not listed unless set. Those for TPUs:
+# *.tpu_comp_env.txt of libtpu 0.0.50.1; of 51 whose names are about fusion, each was changed for 48
+# refused pairs of eight programs, and these five made the compiler fuse one.
 FUSION_FLAGS = (
     FusionFlag("xla_disable_hlo_passes", None, "leaves out the named passes and pipelines"),
     FusionFlag("xla_enable_hlo_passes_only", None, "runs only the named passes and pipelines"),
@@ -217,6 +223,31 @@ FUSION_FLAGS = (
         "limits unrolling, and with it the estimated time of a kernel",
         others=(("4",),),
         passes=frozenset({"priority-fusion", "multi_output_fusion"}),
+    ),
+    FusionFlag(
+        "xla_jf_conv_input_fusion",
+        ("true",),
+        "whether a matrix product takes in what it reads",
+    ),
+    FusionFlag(
+        "xla_jf_conv_output_fusion",
+        ("true",),
+        "whether a matrix product takes in what reads it",
+    ),
+    FusionFlag(
+        "xla_jf_enable_producer_consumer_multi_output_fusion",
+        ("true",),
+        "whether a producer that others read becomes a second output of its consumer",
+    ),
+    FusionFlag(
+        "xla_tpu_dot_dot_fusion_duplicated",
+        ("false",),
+        "whether a matrix product is computed again for another one that reads it",
+    ),
+    FusionFlag(
+        "xla_tpu_enable_experimental_fusion_cost_model",
+        ("false",),
+        "which cost model decides",
     ),
 )
 

@@ -67,6 +67,8 @@ def find_target(module: DumpedModule) -> Target:
     """
     if module.backend == "cpu":
         return Target("cpu", "cpu")
+    if module.backend == "tpu":
+        raise UnusableInput(f"{module.name}: a program for a TPU cannot be compiled with a plan")
     device = module.device
     if device is None or not isinstance(device.capability, CudaCapability):
         raise UnusableInput(

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _OTHER_USERS, _CONSUMER_FUSED = OtherUsers(), ConsumerFused()
-_PRODUCER, _CONSUMER = CheapProducer(), ElementwiseConsumer()
+_PRODUCER, _CONSUMER, _BARRIERS = CheapProducer(), ElementwiseConsumer(), Barriers()
 # The most specific first: the first that makes the compiler fuse the pair is called its cause.
 FACTORS: tuple[Factor, ...] = (
     ReadOnce(),
@@ -59,8 +59,8 @@ FACTORS: tuple[Factor, ...] = (
     ElementType(),
     Layouts(),
     Ranks(),
-    Barriers(),
+    _BARRIERS,
     Donation(),
 )
 # Of these, two are changed at once where none alone makes a difference.
-COMBINED: tuple[Factor, ...] = (_OTHER_USERS, _CONSUMER_FUSED, _PRODUCER, _CONSUMER)
+COMBINED: tuple[Factor, ...] = (_OTHER_USERS, _CONSUMER_FUSED, _PRODUCER, _CONSUMER, _BARRIERS)
