@@ -391,8 +391,9 @@ def _make_printer() -> ProtoPrinter:
     return ProtoPrinter()
 
 
-def open_dump(path: Path | str) -> Dump:
-    """Find the modules in a directory (recursively), captured output or one HLO file.
+def open_dump(path: Path | str, *, like: Dump | None = None) -> Dump:
+    """Find the modules in a directory (recursively), captured output or one HLO file. What it has
+    in common with ``like``, another dump of the same program, is read once for both.
 
     Raises ``UnusableInput`` if there is no HLO; the error says what was found and how to dump.
     """
@@ -406,7 +407,7 @@ def open_dump(path: Path | str) -> Dump:
     unknown_opcodes: set[str] = set()
     make_module = partial(
         DumpedModule,
-        table=cache(_make_table),
+        table=cache(_make_table) if like is None else like.modules[0].table,
         protos=cache(_make_printer),
         reader=FileReader(),
         unknown_opcodes=unknown_opcodes,

@@ -213,7 +213,8 @@ def compare(
 
     ``module`` is a glob for modules' names. Raises ``UnusableInput`` if nothing can be compared.
     """
-    sides = _open(before), _open(after)
+    first = _open(before)
+    sides = first, _open(after, like=first.dump)
     found = [pick_modules(side.dump, module) for side in sides]
     pairs, left = _pair_modules(*found)
     differences: list[ModuleDifference | Unchanged] = []
@@ -250,8 +251,8 @@ def compare(
     )
 
 
-def _open(target: str | Path | Dump) -> _Side:
-    """Parse ``PATH`` or ``PATH@STAGE``."""
+def _open(target: str | Path | Dump, *, like: Dump | None = None) -> _Side:
+    """Parse ``PATH`` or ``PATH@STAGE``, for a dump of the program of ``like``."""
     if isinstance(target, Dump):
         return _Side(str(target.path), target, None)
     text = str(target)
@@ -259,8 +260,8 @@ def _open(target: str | Path | Dump) -> _Side:
     if at and not is_there(Path(text)):
         if not path:
             raise UnusableInput(f"{quoted(text)} names a stage but no dump, expected PATH@STAGE")
-        return _Side(text, open_dump(path), stage)
-    return _Side(text, open_dump(text), None)
+        return _Side(text, open_dump(path, like=like), stage)
+    return _Side(text, open_dump(text, like=like), None)
 
 
 def _pair_modules(
