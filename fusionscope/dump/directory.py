@@ -153,13 +153,16 @@ class DumpedModule:
         else:
             text = self.protos().print(data, str(file))
             self.reader.fail()  # it depends on what prints it
+        earlier = set(table.unknown_opcodes)  # another dump may have the same table
         try:
             module = read(text, table, file=str(file))
-        finally:
-            self.unknown_opcodes.update(table.unknown_opcodes)
+        except UnusableInput:
+            self.unknown_opcodes.update(table.unknown_opcodes - earlier)
+            raise
         if table.unknown_opcodes:
-            opcodes = {each.opcode for each in module.walk()}
-            self.reader.unknown_opcodes[file] = opcodes & table.unknown_opcodes
+            unknown = {each.opcode for each in module.walk()} & table.unknown_opcodes
+            self.unknown_opcodes.update(unknown)
+            self.reader.unknown_opcodes[file] = unknown
         return module
 
     def _side(self, role: Role, reader: Callable[[bytes, str], Content]) -> tuple[Content, ...]:
