@@ -37,6 +37,8 @@ _ABSENT = ("--xla_gpu_autotune_level=0",)  # an absent card cannot be timed
 CONSTANTS = "--xla_dump_large_constants=true"
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
 _BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
+# What the compiler's log has before a message: level and date, time, thread, and the place.
+_LOGGED = re.compile(r"^[EFIW]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (\S+)\] ")
 _FIRST = ".before_optimizations.txt"
 _MODULE = re.compile(rf"module_\d+\.(.+){re.escape(_FIRST)}")
 _NUMBER = re.compile(r"\bmodule_(\d+)\.")
@@ -335,11 +337,12 @@ def tell_problem(told: Mapping[str, Any], errors: str, code: int) -> str:
         return _line(told["problem"])
     if code == 0:
         return ""
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    lines = [_LOGGED.sub(r"\1: ", line.strip()) for line in errors.splitlines() if line.strip()]
     words = next((line for line in lines if "Check failed" in line), lines[-1] if lines else "")
     if code < 0:
         names = {each.value: each.name for each in signal.Signals}
-        return _line(f"the process crashed with {names.get(-code, f'signal {-code}')}: {words}")
+        crashed = f"the process crashed with {names.get(-code, f'signal {-code}')}"
+        return _line(f"{crashed}: {words}" if words else crashed)
     return _line(words or f"the compiler exited with {code}")
 
 

@@ -3,8 +3,9 @@
     PYTHON child.py REQUEST RESULT
 
 ``REQUEST`` is JSON that ``capture.py`` writes; what was compiled, and by what, goes as JSON to
-``RESULT``. Any Python that has jax can run it: of fusionscope, it imports only ``hook.py`` and
-``threads.py``, which are like it.
+``RESULT``. Without a program, these are the versions, and the devices that jax finds. Any Python
+that has jax can run it: of fusionscope, it imports only ``hook.py`` and ``threads.py``, which are
+like it.
 """
 
 from __future__ import annotations
@@ -104,9 +105,13 @@ def main() -> None:
         "where": None,
         "traceback": "",
     }
-    own = (request["program"]["module"] or "").partition(".")[0]
+    program = request["program"]
+    own = (program["module"] or "").partition(".")[0] if program is not None else ""
     try:
-        _compile(request, told, result)
+        if program is None:
+            _find_present_devices(told, result)
+        else:
+            _compile(request, told, result)
     except Unusable as problem:
         told["problem"] = str(problem)
         if problem.__cause__ is not None:
@@ -162,6 +167,19 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _find_present_devices(told: dict[str, Any], result: Path) -> None:
+    """Add the platform and the kind of each device that jax uses by default, and before that
+    whether jax can be imported. ``told`` is written before each step, which may end the process.
+    """
+    told["imports_jax"] = False
+    _write(told, result)
+    import jax
+
+    told["imports_jax"] = True
+    _write(told, result)
+    told["devices"] = [(each.platform, each.device_kind) for each in jax.devices()]
 
 
 def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
@@ -476,9 +494,12 @@ def _compile_module(
 ) -> None:
     """Compile StableHLO, or HLO as text or proto."""
     import jax
+    import jaxlib
 
     if jax.__version_info__ < (0, 5):
         raise Unusable(f"jax {jax.__version__} can only compile functions here, 0.10 modules too")
+    if program["kind"] != "stablehlo" and importlib.util.find_spec("jaxlib._hlo") is None:
+        raise Unusable(f"jaxlib {jaxlib.__version__} cannot read HLO here, 0.10.2 can")
     from jax._src.interpreters import mlir
 
     data = Path(program["file"]).read_bytes()

@@ -38,6 +38,7 @@ class Cache:
 
     The least recently used entries are removed when all take more than ``largest`` bytes. No method
     but ``clear`` raises: what cannot be read is not there, and what cannot be written is not kept.
+    ``find_problem`` tells why.
     """
 
     directory: Path
@@ -64,18 +65,32 @@ class Cache:
         """Keep ``data``, whole or not at all, whoever writes at the same time."""
         if len(data) > min(LARGEST_ENTRY_BYTES - _DIGEST_BYTES, self.largest):
             return
-        file = self.directory / name
         with contextlib.suppress(UnusableInput, OSError, ValueError):
-            make_directory(self.directory.parent)
-            with contextlib.suppress(FileExistsError):
-                self.directory.mkdir(mode=0o700)
-            if not self._is_own():
-                return
-            with contextlib.suppress(FileNotFoundError):
-                if file.lstat().st_mode != stat.S_IFREG | 0o600:  # something else is there
-                    file.unlink()
-            write_file(file, hashlib.sha256(data).digest() + data, mode=0o600)
+            self._write(self.directory / name, data)
             self._shrink()
+
+    def find_problem(self) -> str:
+        """Write an entry and remove it. Return why nothing can be kept, or ""."""
+        file = self.directory / f"tried-{os.getpid()}"
+        try:
+            self._write(file, b"")
+            file.unlink()
+        except (UnusableInput, OSError, ValueError) as error:
+            return str(error)
+        return ""
+
+    def _write(self, file: Path, data: bytes) -> None:
+        """Raises ``UnusableInput``, ``OSError`` or ``ValueError`` if it cannot be kept."""
+        make_directory(self.directory.parent)
+        with contextlib.suppress(FileExistsError):
+            self.directory.mkdir(mode=0o700)
+        if not self._is_own():
+            problem = "others can write to it, or it is no directory of this user"
+            raise UnusableInput(problem, file=str(self.directory))
+        with contextlib.suppress(FileNotFoundError):
+            if file.lstat().st_mode != stat.S_IFREG | 0o600:  # something else is there
+                file.unlink()
+        write_file(file, hashlib.sha256(data).digest() + data, mode=0o600)
 
     def _is_own(self) -> bool:
         """Return whether only this user can create files here."""

@@ -27,6 +27,7 @@ COMMANDS = (
     "experiments",
     "drift",
     "study",
+    "doctor",
     "parse",
 )
 

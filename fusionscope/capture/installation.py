@@ -1,0 +1,53 @@
+"""Finds out what a Python has for compiling, by asking it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionscope.capture.capture import environment_without_dump, run_process, tell_problem
+from fusionscope.capture.targets import read_target
+from fusionscope.errors import UnusableInput
+
+_CHILD = Path(__file__).with_name("child.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What the Python at ``path`` has. ``python`` is its version, ``versions`` are those of the
+    installed packages that compiling needs, by name.
+
+    ``imports_jax`` is whether jax can be imported, ``devices`` are those that it uses by default:
+    the platform and the kind of each. ``problem`` is one line on why jax cannot be imported or
+    finds no device, not even a CPU; empty if there is none.
+    """
+
+    path: str
+    python: str
+    versions: Mapping[str, str]
+    imports_jax: bool
+    devices: tuple[tuple[str, str], ...]
+    problem: str
+
+
+def find_installation(python: str, limit_s: float) -> Installation:
+    """Ask the interpreter ``python``, which has ``limit_s`` seconds to answer. Raises
+    ``UnusableInput`` if it does not.
+    """
+    environment = environment_without_dump(read_target("gpu"), ())
+    told, code, errors = run_process(python, _CHILD, {"program": None}, environment, limit_s)
+    problem = tell_problem(told, errors, code)
+    if "imports_jax" not in told:
+        raise UnusableInput(
+            f"{python} gave no answer, expected a Python: {problem}",
+            hint="name one with --python",
+        )
+    return Installation(
+        path=python,
+        python=told["python"],
+        versions=told["versions"],
+        imports_jax=told["imports_jax"],
+        devices=tuple((platform, kind) for platform, kind in told.get("devices", ())),
+        problem=problem,
+    )

@@ -1,0 +1,293 @@
+"""Tries everything that commands need of an installation: on small programs, as the commands do."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from tempfile import TemporaryDirectory
+
+from fusionscope import __version__
+from fusionscope.capture.capture import capture
+from fusionscope.capture.installation import Installation, find_installation
+from fusionscope.capture.targets import Target, read_program, read_target
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.explain import explain_module
+from fusionscope.explain.ptxas import assemble, find_ptxas
+from fusionscope.progress import Progress, silent
+from fusionscope.rerun.plans import own_plan
+from fusionscope.rerun.trial import Variant, try_variants
+from fusionscope.system.cache import cache_directory, caches
+from fusionscope.system.files import write_file
+from fusionscope.verify.agreement import RulesUsed
+from fusionscope.versions.known import COMPILERS
+
+_JAX_PROGRAM = """import jax
+from jax import numpy as jnp
+
+
+def program(x):
+    return jnp.exp(-x).sum(axis=1)
+
+
+program.example_args = (jax.ShapeDtypeStruct((64, 32), "float32"),)
+"""
+_TORCH_PROGRAM = """import torch
+
+program = torch.nn.Softmax(dim=1)
+program.example_args = (torch.ones((64, 32)),)
+"""
+_PTX = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry kernel() { ret; }\n"
+# The packages of extras that commands themselves import, by the names of their modules.
+_LIBRARIES = {"report": ("jinja2", "resvg_py")}
+# What commands do without them.
+_WITHOUT = {
+    "report": "report writes no pages, and explain no bitmaps",
+    "jax": "capture, rerun, tune, bisect and study compile nothing",
+    "cuda": "nothing is compiled for NVIDIA GPUs",
+    "tpu": "nothing is compiled for TPUs",
+    "torch": "capture compiles no torch modules",
+}
+
+
+class State(StrEnum):
+    WORKS = "works"
+    LIMITED = "limited"  # commands run, and do less
+    ABSENT = "absent"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that commands use. ``found`` says in one line what it is, or what is wrong with it,
+    ``advice`` what to do about that, and is empty if nothing has to be done.
+    """
+
+    name: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What was found. ``rules`` are the compilers whose rules fusionscope knows, ``installation``
+    is the Python that compiles, which may be another one than ``python``, whose version this is.
+    """
+
+    fusionscope: str
+    python: str
+    rules: tuple[str, ...]
+    installation: Installation
+    findings: tuple[Finding, ...]
+
+    @property
+    def works(self) -> bool:
+        """Whether nothing that is installed is broken."""
+        return all(each.state is not State.BROKEN for each in self.findings)
+
+
+def diagnose(
+    *, python: str = sys.executable, limit_s: float = 120.0, progress: Progress = silent
+) -> Diagnosis:
+    """Try this installation, and the compilers of the interpreter ``python``. Each of its processes
+    takes at most ``limit_s`` seconds. Raises ``UnusableInput`` if there is no such interpreter.
+    """
+    progress(f"asking {python}")
+    installation = find_installation(python, limit_s)
+    compilers = _Compilers(installation, limit_s, progress)
+    return Diagnosis(
+        fusionscope=__version__,
+        python=python_version(),
+        rules=tuple(COMPILERS),
+        installation=installation,
+        findings=(
+            _try_cache(),
+            *(_try_libraries(extra, modules) for extra, modules in _LIBRARIES.items()),
+            _try_ptxas(),
+            *compilers.try_all(),
+        ),
+    )
+
+
+def _try_cache() -> Finding:
+    directory = cache_directory()
+    if directory is None:
+        problem = "there is no home directory: nothing is kept between runs"
+        return Finding("cache", State.LIMITED, problem, "set XDG_CACHE_HOME to a directory")
+    for each in caches(directory):
+        if problem := each.find_problem():
+            advice = "set XDG_CACHE_HOME to a directory that only you can write to"
+            return Finding("cache", State.LIMITED, f"nothing is kept: {problem}", advice)
+    return Finding("cache", State.WORKS, str(directory))
+
+
+def _try_libraries(extra: str, modules: tuple[str, ...]) -> Finding:
+    """Import the ``modules`` of an extra."""
+    missing = []
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever a damaged package raises
+            if isinstance(error, ModuleNotFoundError) and error.name == name:
+                missing.append(name)
+                continue
+            problem = f"{name} cannot be imported: {type(error).__name__}: {error}"
+            return Finding(extra, State.BROKEN, problem, f"pip install --force-reinstall {name}")
+    if missing:
+        found = f"no {' and no '.join(missing)}: {_WITHOUT[extra]}"
+        return Finding(extra, State.ABSENT, found, f"pip install 'fusionscope[{extra}]'")
+    return Finding(extra, State.WORKS, ", ".join(f"{name} {version(name)}" for name in modules))
+
+
+def _try_ptxas() -> Finding:
+    try:
+        ptxas = find_ptxas()
+        if ptxas is None:
+            found = "not found: explain --resources shows no registers and no spills"
+            return Finding("ptxas", State.ABSENT, found, "pip install nvidia-cuda-nvcc")
+        kernels, problems = assemble(ptxas, [_PTX])
+    except UnusableInput as error:
+        return Finding("ptxas", State.BROKEN, str(error), "let PTXAS name another one")
+    if not kernels:
+        problem = problems[0] if problems else f"{ptxas} does not say what a kernel takes"
+        return Finding("ptxas", State.BROKEN, problem, "let PTXAS name another one")
+    return Finding("ptxas", State.WORKS, str(ptxas))
+
+
+@dataclass(frozen=True, slots=True)
+class _Compilers:
+    """The compilers of one Python."""
+
+    installation: Installation
+    limit_s: float
+    progress: Progress
+
+    def try_all(self) -> Iterator[Finding]:
+        has = self.installation.versions
+        if "jax" not in has:
+            yield self._absent("jax")
+            return
+        versions = ", ".join(f"{name} {each}" for name, each in has.items())
+        if not self.installation.imports_jax:
+            yield self._broken("jax", "jax", f"{versions}: {self.installation.problem}")
+            return
+        yield Finding("jax", State.WORKS, versions)
+        yield self._try_device("cpu", "cpu", self._largest_extra())
+        yield self._try_gpu()
+        yield self._try_device("cuda", "h100", "cuda") if self._has_cuda() else self._absent("cuda")
+        yield self._try_device("tpu", "tpu", "tpu") if "libtpu" in has else self._absent("tpu")
+        is_there = "torch" in has and "torchax" in has
+        yield self._try_torch() if is_there else self._absent("torch")
+
+    def _try_gpu(self) -> Finding:
+        kinds = [kind for platform, kind in self.installation.devices if platform == "gpu"]
+        if problem := self.installation.problem:
+            return self._broken("gpu", self._largest_extra(), f"jax cannot look for one: {problem}")
+        if not kinds:
+            absent = "jax finds none to run on; compiling for one needs none"
+            return Finding("gpu", State.ABSENT, absent)
+        tried = self._try_device("gpu", "gpu", self._largest_extra())
+        return replace(tried, found=f"{len(kinds)} {kinds[0]}: {tried.found}")
+
+    def _try_device(self, name: str, device: str, extra: str) -> Finding:
+        """Compile for a device, run there if it is present, and compile again with a plan."""
+        self.progress(f"trying {name}")
+        target = read_target(device)
+        with TemporaryDirectory() as scratch:
+            try:
+                module = self._capture(_JAX_PROGRAM, target, Path(scratch), runs=target.is_here)
+                rules = explain_module(module).rules
+            except UnusableInput as error:
+                return self._broken(name, extra, error.problem)
+            done = ["compiles and runs" if target.is_here else "compiles"]
+            limits: list[str] = []
+            if rules is None:
+                done.append("reasons are inferred")
+            else:
+                (limits if rules.guessed else done).append(_agreement(rules))
+                try:
+                    self._compile_again(module, Path(scratch) / "again")
+                    done.append("rerun works")
+                except UnusableInput as error:
+                    limits.append(f"rerun, tune and bisect do not work: {error.problem}")
+        if limits:
+            return Finding(name, State.LIMITED, "; ".join([*done, *limits]), self._pip(extra))
+        return Finding(name, State.WORKS, "; ".join(done))
+
+    def _try_torch(self) -> Finding:
+        self.progress("trying torch")
+        with TemporaryDirectory() as scratch:
+            try:
+                self._capture(_TORCH_PROGRAM, read_target("cpu"), Path(scratch), runs=False)
+            except UnusableInput as error:
+                return self._broken("torch", "torch", error.problem)
+        return Finding("torch", State.WORKS, "compiles")
+
+    def _capture(
+        self, program: str, target: Target, directory: Path, *, runs: bool
+    ) -> DumpedModule:
+        """Raises ``UnusableInput`` if the compiler does not finish."""
+        file = directory / "program.py"
+        write_file(file, program)
+        captured = capture(
+            read_program(f"{file}:program"),
+            target,
+            directory / "dump",
+            python=self.installation.path,
+            limit_s=self.limit_s,
+            runs=runs,
+        )
+        if captured.problem:
+            raise UnusableInput(captured.problem)
+        return open_dump(captured.directory).modules[0]
+
+    def _compile_again(self, module: DumpedModule, directory: Path) -> None:
+        """Give the compiler its own plan. Raises ``UnusableInput`` if it does not take it."""
+        (tried,) = try_variants(
+            module,
+            [Variant("replay", own_plan(module))],
+            directory,
+            baseline=None,
+            runs=False,
+            python=self.installation.path,
+            limit_s=self.limit_s,
+        ).variants
+        if not tried.holds:
+            raise UnusableInput("the compiler makes other kernels of its own plan")
+
+    def _broken(self, name: str, extra: str, problem: str) -> Finding:
+        if "XLA_FLAGS" in problem:
+            return Finding(name, State.BROKEN, problem, "correct XLA_FLAGS, or unset it")
+        return Finding(name, State.BROKEN, problem, self._pip(extra, "--force-reinstall "))
+
+    def _has_cuda(self) -> bool:
+        return any(each.startswith("jax-cuda") for each in self.installation.versions)
+
+    def _largest_extra(self) -> str:
+        """Return the extra with jax and its plugin: a damaged plugin keeps CPUs from working."""
+        return "cuda" if self._has_cuda() else "jax"
+
+    def _absent(self, extra: str) -> Finding:
+        return Finding(extra, State.ABSENT, f"not installed: {_WITHOUT[extra]}", self._pip(extra))
+
+    def _pip(self, extra: str, how: str = "") -> str:
+        """Return the command that installs an extra for the Python that compiles."""
+        is_own = self.installation.path == sys.executable
+        python = "" if is_own else f"{self.installation.path} -m "
+        return f"{python}pip install {how}'fusionscope[{extra}]'"
+
+
+def _agreement(rules: RulesUsed) -> str:
+    """Return which version made the dump, and whether a replay of its rules agrees."""
+    if not rules.guessed:
+        return f"{rules.version}, whose rules agree with its dump"
+    if not rules.are_checked:
+        return f"{rules.version}, for which reasons are guesses by the rules {rules.name}"
+    return f"{rules.version}, whose rules do not agree with its dump, so reasons are guesses"

@@ -1,0 +1,56 @@
+"""What of an installation works, on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fusionscope.report.text import safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from fusionscope.doctor.doctor import Diagnosis
+
+_STYLES = {"works": "green", "limited": "yellow", "absent": "dim", "broken": "red"}
+
+
+def print_diagnosis(found: Diagnosis, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    asked = found.installation
+    head = f"fusionscope {found.fusionscope}, Python {found.python}"
+    console.print(Text(head, style="bold"))
+    for line in (
+        f"has the rules {', '.join(found.rules)}",
+        f"compiles with {asked.path}, Python {asked.python}",
+    ):
+        console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for each in found.findings:
+        words = Text(safe(each.found))
+        if each.advice:
+            words.append("; ").append(safe(each.advice), style="bold")
+        table.add_row(f"  {each.name}", Text(each.state, style=_STYLES[each.state]), words)
+    console.print(table)
+    console.print(_verdict(found))
+
+
+def _verdict(found: Diagnosis) -> Text:
+    from rich.text import Text
+
+    broken, limited = (
+        ", ".join(each.name for each in found.findings if each.state == state)
+        for state in ("broken", "limited")
+    )
+    if broken:
+        return Text(f"broken: {broken}", style=_STYLES["broken"])
+    works = "all that is installed works"
+    if limited:
+        return Text(f"{works}, with limits: {limited}", style=_STYLES["limited"])
+    return Text(works, style=_STYLES["works"])
