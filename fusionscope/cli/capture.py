@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fusionscope.cli.completion import complete_device
 from fusionscope.cli.output import (
     as_flags,
     compiling_options,
@@ -41,6 +42,7 @@ _NAME = re.compile(r"\w[\w.-]*")
     "--device",
     "devices",
     metavar="NAME|FILE",
+    shell_complete=complete_device,
     multiple=True,
     default=("cpu",),
     show_default=True,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fusionscope.cli.completion import complete_rule
 from fusionscope.cli.output import (
     cache_option,
     changes_options,
@@ -54,7 +55,12 @@ _FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
 @click.option("--op", "opcode", metavar="OPCODE", help="Only pairs that contain this operation.")
 @click.option("--source", metavar="FILE[:LINE]", help="Only pairs from this source line.")
 @click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
-@click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
+@click.option(
+    "--reason",
+    metavar="ID",
+    shell_complete=complete_rule,
+    help="Only pairs refused for this reason.",
+)
 @click.option(
     "--outcome",
     type=click.Choice(["fused", "duplicated", "not-fused", "gone"]),

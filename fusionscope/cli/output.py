@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fusionscope.cli.completion import complete_compiler, complete_device, complete_rule
 from fusionscope.cli.streams import discard_output, show_problem
 from fusionscope.report.text import safe_lines
 from fusionscope.system.files import write_file
@@ -82,6 +83,7 @@ jobs_option = click.option(
 rules_option = click.option(
     "--rules",
     metavar="NAME",
+    shell_complete=complete_compiler,
     help="Use the rules of this version, such as cpu-0.10, instead of the one recognised.",
 )
 
@@ -97,6 +99,7 @@ def _device(_context: object, _option: object, name: str | None) -> Device | Non
 device_option = click.option(
     "--device",
     metavar="NAME|FILE",
+    shell_complete=complete_device,
     callback=_device,
     help="The GPU to assume: h100, b200, mi300x, …, or a device description file.",
 )
@@ -190,7 +193,11 @@ def changes_options(command: Command) -> Command:
         ),
         click.option("--allow", metavar="'P -> C'", multiple=True, help="Try fusing these pairs."),
         click.option(
-            "--disable", metavar="ID", multiple=True, help="Try without this rule or pass."
+            "--disable",
+            metavar="ID",
+            multiple=True,
+            shell_complete=complete_rule,
+            help="Try without this rule or pass.",
         ),
         click.option(
             "--set", "set_", metavar="ID.NAME=N", multiple=True, help="Try another threshold."

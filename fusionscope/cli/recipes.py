@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from fusionscope.cli.completion import complete_recipe
 from fusionscope.cli.output import format_options, write_report
 
 
 @click.command(name="recipes")
-@click.argument("recipe", metavar="[ID]", required=False)
+@click.argument("recipe", metavar="[ID]", required=False, shell_complete=complete_recipe)
 @format_options("text", "json", "markdown")
 def command(recipe: str | None, format_name: str, output: Path | None) -> None:
     """List edits of a program that save launches or bytes, or print the page of one of them.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fusionscope.cli.completion import complete_device
 from fusionscope.cli.output import (
     changes_options,
     compiling_options,
@@ -42,6 +43,7 @@ _NOTHING = (
 @click.option(
     "--device",
     metavar="NAME|FILE",
+    shell_complete=complete_device,
     help="The device of --self-test: cpu, gpu, or one that is absent, such as h100.",
 )
 @click.option("--replay", "is_own", is_flag=True, help="Try the compiler's own plan, as a check.")

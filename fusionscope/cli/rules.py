@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from fusionscope.cli.completion import complete_rule
 from fusionscope.cli.output import format_options, write_report
 
 
 @click.command(name="rules")
-@click.argument("rule", metavar="[ID]", required=False)
+@click.argument("rule", metavar="[ID]", required=False, shell_complete=complete_rule)
 @format_options("text", "json", "markdown")
 def command(rule: str | None, format_name: str, output: Path | None) -> None:
     """List the compiler's fusion rules, or print the page of one rule.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fusionscope.cli.completion import complete_device
 from fusionscope.cli.output import (
     format_option,
     limit_option,
@@ -23,6 +24,7 @@ from fusionscope.cli.progress import show_progress
     "--device",
     "devices",
     metavar="NAME|FILE",
+    shell_complete=complete_device,
     multiple=True,
     default=("a100", "h100", "cpu"),
     show_default=True,

@@ -46,7 +46,8 @@ program.example_args = (torch.ones((64, 32)),)
 _PTX = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry kernel() { ret; }\n"
 # The packages of extras that commands themselves import, by the names of their modules.
 _LIBRARIES = {"report": ("jinja2", "resvg_py")}
-# What commands do without them.
+_ROCM = "jax-rocm7-plugin jax-rocm7-pjrt"
+# What commands do without an extra.
 _WITHOUT = {
     "report": "report writes no pages, and explain no bitmaps",
     "jax": "capture, rerun, tune, bisect and study compile nothing",
@@ -142,7 +143,7 @@ def _try_libraries(extra: str, modules: tuple[str, ...]) -> Finding:
             return Finding(extra, State.BROKEN, problem, f"pip install --force-reinstall {name}")
     if missing:
         found = f"no {' and no '.join(missing)}: {_WITHOUT[extra]}"
-        return Finding(extra, State.ABSENT, found, f"pip install 'fusionscope[{extra}]'")
+        return Finding(extra, State.ABSENT, found, f"pip install {_extra(extra)}")
     return Finding(extra, State.WORKS, ", ".join(f"{name} {version(name)}" for name in modules))
 
 
@@ -176,28 +177,40 @@ class _Compilers:
             return
         versions = ", ".join(f"{name} {each}" for name, each in has.items())
         if not self.installation.imports_jax:
-            yield self._broken("jax", "jax", f"{versions}: {self.installation.problem}")
+            yield self._broken("jax", _extra("jax"), f"{versions}: {self.installation.problem}")
             return
         yield Finding("jax", State.WORKS, versions)
-        yield self._try_device("cpu", "cpu", self._largest_extra())
+        yield self._try_device("cpu", "cpu", self._largest())
         yield self._try_gpu()
-        yield self._try_device("cuda", "h100", "cuda") if self._has_cuda() else self._absent("cuda")
-        yield self._try_device("tpu", "tpu", "tpu") if "libtpu" in has else self._absent("tpu")
+        yield (
+            self._try_device("cuda", "h100", _extra("cuda"))
+            if self._has_cuda()
+            else self._absent("cuda")
+        )
+        if any(each.startswith("jax-rocm") for each in has):
+            yield self._try_device("rocm", "mi300x", _ROCM)
+        yield (
+            self._try_device("tpu", "tpu", _extra("tpu"))
+            if "libtpu" in has
+            else self._absent("tpu")
+        )
         is_there = "torch" in has and "torchax" in has
         yield self._try_torch() if is_there else self._absent("torch")
 
     def _try_gpu(self) -> Finding:
         kinds = [kind for platform, kind in self.installation.devices if platform == "gpu"]
         if problem := self.installation.problem:
-            return self._broken("gpu", self._largest_extra(), f"jax cannot look for one: {problem}")
+            return self._broken("gpu", self._largest(), f"jax cannot look for one: {problem}")
         if not kinds:
             absent = "jax finds none to run on; compiling for one needs none"
             return Finding("gpu", State.ABSENT, absent)
-        tried = self._try_device("gpu", "gpu", self._largest_extra())
+        tried = self._try_device("gpu", "gpu", self._largest())
         return replace(tried, found=f"{len(kinds)} {kinds[0]}: {tried.found}")
 
-    def _try_device(self, name: str, device: str, extra: str) -> Finding:
-        """Compile for a device, run there if it is present, and compile again with a plan."""
+    def _try_device(self, name: str, device: str, packages: str) -> Finding:
+        """Compile for a device, run there if it is present, and compile again with a plan.
+        ``packages`` are those of its compiler, as pip takes them.
+        """
         self.progress(f"trying {name}")
         target = read_target(device)
         with TemporaryDirectory() as scratch:
@@ -205,7 +218,7 @@ class _Compilers:
                 module = self._capture(_JAX_PROGRAM, target, Path(scratch), runs=target.is_here)
                 rules = explain_module(module).rules
             except UnusableInput as error:
-                return self._broken(name, extra, error.problem)
+                return self._broken(name, packages, error.problem)
             done = ["compiles and runs" if target.is_here else "compiles"]
             limits: list[str] = []
             if rules is None:
@@ -218,7 +231,7 @@ class _Compilers:
                 except UnusableInput as error:
                     limits.append(f"rerun, tune and bisect do not work: {error.problem}")
         if limits:
-            return Finding(name, State.LIMITED, "; ".join([*done, *limits]), self._pip(extra))
+            return Finding(name, State.LIMITED, "; ".join([*done, *limits]), self._pip(packages))
         return Finding(name, State.WORKS, "; ".join(done))
 
     def _try_torch(self) -> Finding:
@@ -227,7 +240,7 @@ class _Compilers:
             try:
                 self._capture(_TORCH_PROGRAM, read_target("cpu"), Path(scratch), runs=False)
             except UnusableInput as error:
-                return self._broken("torch", "torch", error.problem)
+                return self._broken("torch", _extra("torch"), error.problem)
         return Finding("torch", State.WORKS, "compiles")
 
     def _capture(
@@ -262,26 +275,30 @@ class _Compilers:
         if not tried.holds:
             raise UnusableInput("the compiler makes other kernels of its own plan")
 
-    def _broken(self, name: str, extra: str, problem: str) -> Finding:
+    def _absent(self, extra: str) -> Finding:
+        found = f"not installed: {_WITHOUT[extra]}"
+        return Finding(extra, State.ABSENT, found, self._pip(_extra(extra)))
+
+    def _broken(self, name: str, packages: str, problem: str) -> Finding:
         if "XLA_FLAGS" in problem:
             return Finding(name, State.BROKEN, problem, "correct XLA_FLAGS, or unset it")
-        return Finding(name, State.BROKEN, problem, self._pip(extra, "--force-reinstall "))
+        return Finding(name, State.BROKEN, problem, self._pip(f"--force-reinstall {packages}"))
 
     def _has_cuda(self) -> bool:
         return any(each.startswith("jax-cuda") for each in self.installation.versions)
 
-    def _largest_extra(self) -> str:
+    def _largest(self) -> str:
         """Return the extra with jax and its plugin: a damaged plugin keeps CPUs from working."""
-        return "cuda" if self._has_cuda() else "jax"
+        return _extra("cuda" if self._has_cuda() else "jax")
 
-    def _absent(self, extra: str) -> Finding:
-        return Finding(extra, State.ABSENT, f"not installed: {_WITHOUT[extra]}", self._pip(extra))
-
-    def _pip(self, extra: str, how: str = "") -> str:
-        """Return the command that installs an extra for the Python that compiles."""
+    def _pip(self, packages: str) -> str:
+        """Return the command that installs them for the Python that compiles."""
         is_own = self.installation.path == sys.executable
-        python = "" if is_own else f"{self.installation.path} -m "
-        return f"{python}pip install {how}'fusionscope[{extra}]'"
+        return f"{'' if is_own else f'{self.installation.path} -m '}pip install {packages}"
+
+
+def _extra(name: str) -> str:
+    return f"'fusionscope[{name}]'"
 
 
 def _agreement(rules: RulesUsed) -> str:

@@ -269,6 +269,11 @@ def known_device(name: str) -> Device:
     )
 
 
+def device_names() -> tuple[str, ...]:
+    """Return the names of the known devices, in the form of ``h100``."""
+    return tuple(_cards())
+
+
 def _letters(name: str) -> str:
     return re.sub("[ _-]", "", name.lower())
 

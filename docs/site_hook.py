@@ -1,0 +1,42 @@
+"""Makes the site of mkdocs.yml from pages wherever they are in the checkout.
+
+Each page and file keeps its path, so a link leads to the same place on the site as in the checkout.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("*.md", "docs/**/*.md", "benchmarks/*.md", "samples/*.md", "tools/conformance/*.md")
+LINK = re.compile(r"""(?:\]\(|href="|src=")([^)"#:]+)[)"#]""")
+# One page each, too many to list in mkdocs.yml.
+LISTED = {"Rules": "docs/rules", "Recipes": "docs/recipes"}
+
+
+def on_config(config: MkDocsConfig) -> None:
+    for section in config.nav:
+        for title, entries in section.items():
+            if title in LISTED:
+                pages = sorted((ROOT / LISTED[title]).glob("[a-z]*.md"))
+                entries.extend(page.relative_to(ROOT).as_posix() for page in pages)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    theme = [file for file in files if file.src_dir != config.docs_dir]
+    pages = [page for pattern in PAGES for page in sorted(ROOT.glob(pattern))]
+    linked = sorted({file for page in pages for file in _linked_files(page)})
+    paths = [path.relative_to(ROOT).as_posix() for path in [*pages, *linked]]
+    own = (File(path, str(ROOT), config.site_dir, config.use_directory_urls) for path in paths)
+    return Files([*theme, *own])
+
+
+def _linked_files(page: Path) -> Iterator[Path]:
+    """The files, other than pages, that a page links to."""
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        target = (page.parent / link).resolve()
+        if target.is_file() and target.suffix != ".md":
+            yield target

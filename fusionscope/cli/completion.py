@@ -1,0 +1,36 @@
+"""What shells offer for the value of an argument or option, by click's ``shell_complete``."""
+
+from __future__ import annotations
+
+from click import Context, Parameter
+from click.shell_completion import CompletionItem
+
+
+def complete_rule(_context: Context, _parameter: Parameter, begun: str) -> list[CompletionItem]:
+    from fusionscope.rules.catalogue import all_pages
+
+    found = {page.id: page.title for page in all_pages() if page.id.startswith(begun)}
+    return [CompletionItem(id, help=title) for id, title in found.items()]
+
+
+def complete_recipe(_context: Context, _parameter: Parameter, begun: str) -> list[CompletionItem]:
+    from fusionscope.advise.recipes.catalogue import RECIPES
+
+    found = (recipe for recipe in RECIPES if recipe.id.startswith(begun))
+    return [CompletionItem(recipe.id, help=recipe.title) for recipe in found]
+
+
+def complete_compiler(_context: Context, _parameter: Parameter, begun: str) -> list[str]:
+    from fusionscope.versions.known import COMPILERS
+
+    return [name for name in COMPILERS if name.startswith(begun)]
+
+
+def complete_device(
+    _context: Context, _parameter: Parameter, begun: str
+) -> list[str | CompletionItem]:
+    """A device may also be a file that describes one."""
+    from fusionscope.dump.device import device_names
+
+    found = [name for name in device_names() if name.startswith(begun)]
+    return [*found] if found else [CompletionItem(begun, type="file")]
