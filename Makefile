@@ -43,6 +43,7 @@ docs: ## rewrite the pages that are generated: for rules and recipes, and the JS
 	python docs/make_rules.py
 	python docs/make_recipes.py
 	python docs/make_schema.py
+	python docs/make_commands.py
 
 # Without a compiler.
 

@@ -65,10 +65,10 @@ def _option(option: click.Option) -> str:
         return f"`{names}`"
     kind = option.type
     if isinstance(kind, click.Choice):
-        word = " | ".join(map(str, kind.choices))
+        word = "/".join(map(str, kind.choices))
     else:
         word = option.metavar or _TYPES.get(kind.name, "PATH" if "Path" in repr(kind) else "TEXT")
-    return f"`{names} {word}`".replace("|", "\\|")
+    return f"`{names} {word.replace('|', '/')}`"  # a bar would end the cell
 
 
 def _about(option: click.Option) -> str:
