@@ -29,7 +29,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     theme = [file for file in files if file.src_dir != config.docs_dir]
     pages = [page for pattern in PAGES for page in sorted(ROOT.glob(pattern))]
     linked = sorted({file for page in pages for file in _linked_files(page)})
-    paths = [path.relative_to(ROOT).as_posix() for path in [*pages, *linked]]
+    own_paths = [path.relative_to(ROOT).as_posix() for path in [*pages, *linked]]
+    paths = [*own_paths, *config.extra_css]
     own = (File(path, str(ROOT), config.site_dir, config.use_directory_urls) for path in paths)
     return Files([*theme, *own])
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 from fusionscope.bisect.alone import read_operands, take_out
 from fusionscope.bisect.fused_plan import FusedKernel, FusedModule
 from fusionscope.bisect.trials import Trials, prepare_module
+from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.shape import Shape
@@ -29,7 +30,7 @@ _NUMPY_KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex", "bf": "bf
 _STACK_FRAME = re.compile(r" ?stack_frame_id=\d+")  # of a table that the file lacks
 _TYPE = re.compile(r"(s|u|f|c|bf)(\d+)(\w*)")
 _DIFFERS = re.compile(r"[1-9]\d* of \d+ elements differ")  # as the script prints it
-_TEXT = '''"""Runs {what} of {module}, as one kernel ({fused}) and unfused ({unfused})."""
+_TEXT = """{about}
 {flags}import jax, numpy, pathlib
 from jax.extend import xla
 from jaxlib import _hlo
@@ -53,7 +54,7 @@ for fused, unfused in zip(run("{fused}"), run("{unfused}")):
     print(f"{{one.size}} of {{fused.size}} elements differ, by at most {{most:.3g}}")
     for a, b in list(zip(one, other))[:5]:
         print(f"  fused {{a}}, unfused {{b}}")
-'''
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +81,31 @@ def write_reproducer(
         types, results = _write_modules(trials, fused.module, kernel, directory)
     except UnusableInput as error:
         return Reproducer(directory, problem=str(error))
-    flags = list(own_flags(trials.module))
-    script = _TEXT.format(
-        what=" ".join(each.name for each in kernel.operations[:3])
-        + (" …" if len(kernel.operations) > 3 else ""),
-        module=trials.module.name,
+    write_file(directory / SCRIPT, script_for(trials.module, kernel, types, results))
+    return _run(trials, directory, python)
+
+
+def script_for(
+    module: DumpedModule,
+    kernel: FusedKernel,
+    types: Sequence[str],
+    results: Sequence[tuple[Sequence[int | None], str]],
+) -> str:
+    """Return the script for ``kernel`` of ``module``, whose inputs and results have these types."""
+    flags = list(own_flags(module))
+    operations = [each.name for each in kernel.operations]
+    what = " ".join([*operations[:3], *(["…"] if len(operations) > 3 else [])])
+    about = f"Runs {what} of {module.name}, as one kernel ({FUSED}) and unfused ({UNFUSED})."
+    return _TEXT.format(
+        about=repr(about),  # names of a dump may hold anything, and the script is run
         fused=FUSED,
         unfused=UNFUSED,
         inputs=INPUTS,
         flags=f"import os; os.environ['XLA_FLAGS'] = {' '.join(flags)!r}\n" if flags else "",
         types=json.dumps(types),
         results=json.dumps(results),
-        platform="cpu" if trials.module.backend == "cpu" else "cuda",
+        platform="cpu" if module.backend == "cpu" else "cuda",
     )
-    write_file(directory / SCRIPT, script)
-    return _run(trials, directory, python)
 
 
 def _write_modules(
