@@ -17,9 +17,12 @@ from fusionscope.hlo import Module
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.system.files import is_there
 
+# A dump may come from elsewhere: its flags name no files to read or write here.
 _OWN_FLAGS = {
     "cpu": re.compile(r"xla_cpu_.*|xla_backend_extra_options|xla_allow_excess_precision"),
-    "gpu": re.compile(r"xla_gpu_(?!cuda_data_dir).*|xla_allow_excess_precision"),
+    "gpu": re.compile(
+        r"xla_gpu_(?!.*(_dir|_file|_path|_to|filename)$).*|xla_allow_excess_precision"
+    ),
 }
 _SEVERAL = ("num_partitions", "replica_count")
 _PLAIN = re.compile(r"[\w.+=-]*")
