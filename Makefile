@@ -10,6 +10,7 @@ MAKEFLAGS += --no-print-directory
 TOOLS := tools/conformance
 DUMPS := build/dumps
 TARGETS := cpu h100
+SITE := build/site
 PYTHON := python
 OLDER_PYTHON := python3.11
 
@@ -39,7 +40,7 @@ quick: ## the tests that take seconds: all but those marked slow
 test: ## all tests that need no compiler of their own
 	pytest -n auto
 check: lint types quick ## lint, types and quick, which is what a commit has to pass
-docs: ## rewrite the pages that are generated: for rules and recipes, and the JSON schemas
+docs: ## rewrite what is generated: pages of rules, recipes and commands, and the JSON schemas
 	python docs/make_rules.py
 	python docs/make_recipes.py
 	python docs/make_schema.py
@@ -47,7 +48,7 @@ docs: ## rewrite the pages that are generated: for rules and recipes, and the JS
 
 # Without a compiler.
 
-.PHONY: fuzz mutants pages package
+.PHONY: fuzz mutants pages site package
 fuzz: ## damaged and hostile inputs through every command
 	python $(TOOLS)/fuzz.py --count 600
 	python $(TOOLS)/fuzz.py --count 20 --start 600 --processes
@@ -67,12 +68,16 @@ pages: ## pages of `report` in Chromium: types of the script, messages, requests
 	script=$$PWD/$(TOOLS)/page_audit.mjs
 	cd "$$work"
 	node "$$script" *.html
+site: ## the documentation as a site in SITE, with its links checked, after `pip install -e '.[docs]'`
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict --site-dir "$$(realpath -m $(SITE))"
+	python docs/check_site.py $(SITE)
 package: ## wheel and sdist, each installed and run in an environment of its own
 	@checkout=$$PWD work=$$(mktemp -d)
 	trap 'rm -rf "$$work"' EXIT
 	$(PYTHON) -m venv "$$work/build"
-	"$$work/build/bin/pip" install 'hatchling>=1.27'
+	"$$work/build/bin/pip" install 'hatchling>=1.27' twine
 	"$$work/build/bin/hatchling" build -d "$$work/built" >/dev/null
+	"$$work/build/bin/twine" check --strict "$$work"/built/*
 	for built in "$$work"/built/*; do
 		[ "$$(stat -c %s "$$built")" -lt 1500000 ] || { echo "$$built is over 1.5 MB" >&2; exit 1; }
 		environment=$$work/from-$${built##*.}
@@ -116,7 +121,7 @@ dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
 	done
 capture: ## the tests that compile, and a program captured for TARGETS
 	python -m pytest tests/advise tests/capture tests/experiments tests/rerun tests/cli/test_capture.py \
-		tests/cli/test_rerun.py tests/cli/test_tune.py tests/check/test_pytest_plugin.py
+		tests/cli/test_doctor.py tests/cli/test_rerun.py tests/cli/test_tune.py tests/check/test_pytest_plugin.py
 	output=$$(mktemp -d)
 	trap 'rm -rf "$$output"' EXIT
 	fusionscope capture tests/capture/model.py:twice --arg 'f32[64,128]' \

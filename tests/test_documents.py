@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.cli.main import COMMANDS
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,6 +66,23 @@ def test_the_published_schemas_are_what_the_types_of_documents_say():
     written = {path.name: path.read_text() for path in (ROOT / "docs" / "schema").iterdir()}
     scope = runpy.run_path(str(ROOT / "docs" / "make_schema.py"))
     assert written == scope["schemas"](), "run python docs/make_schema.py"
+
+
+def test_the_page_of_commands_is_what_their_help_says():
+    scope = runpy.run_path(str(ROOT / "docs" / "make_commands.py"))
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert page == scope["page"](), "run python docs/make_commands.py"
+
+
+def test_readme_lists_every_command():
+    table = README.read_text().partition("\n## Commands\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| \[`(\w+)`\]", table, re.MULTILINE) == list(COMMANDS)
+
+
+def test_every_schema_is_linked_from_its_page():
+    page = (ROOT / "docs" / "json.md").read_text()
+    for file in (ROOT / "docs" / "schema").iterdir():
+        assert f"[{file.stem}](schema/{file.name})" in page
 
 
 def json_kinds(schema, field):

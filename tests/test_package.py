@@ -5,11 +5,13 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import fusionscope
+from fusionscope.doctor import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "fusionscope"
@@ -159,6 +161,37 @@ def test_a_folder_imports_only_those_above_it(path):
         package, _, rest = name.partition(".")
         if package == "fusionscope" and rest != "__version__":
             assert rest.partition(".")[0] in allowed, f"{path} imports {name}"
+
+
+def test_extras_are_documented_and_tried():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    for_users = extras - {"test", "dev", "docs"}
+    page = (ROOT / "docs" / "doctor.md").read_text().partition("## The extras")[2]
+    rows = re.findall(r"^\| (`.+?) \|", page.partition("\n## ")[0], re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == extras
+    install = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
+    assert for_users <= set(re.findall(r"(?<=`)\w+(?=`)|(?<=\[)\w+(?=\]')", install))
+    assert set(doctor.WITHOUT) == for_users
+
+
+def test_each_extra_that_is_named_exists():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = set()
+    for path in tracked():
+        if path.suffix in (".md", ".py", ".toml", "") and "dumps" not in path.parts:
+            for names in re.findall(
+                r"(?:fusionscope|[ '\"]\.)\[([a-z,]+)\]['\"]", path.read_text()
+            ):
+                named |= set(names.split(","))
+    assert {"cuda", "docs", "jax", "report", "test"} <= named
+    assert named <= set(project["optional-dependencies"])
+
+
+def test_the_version_is_the_same_everywhere():
+    version = fusionscope.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"^## \[{re.escape(version)}\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
 
 
 # A quantifier with a plus behind it, and an atomic group: CPython before 3.11.5 gets them wrong.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
 from tempfile import TemporaryDirectory
@@ -48,7 +48,7 @@ _PTX = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry kernel()
 _LIBRARIES = {"report": ("jinja2", "resvg_py")}
 _ROCM = "jax-rocm7-plugin jax-rocm7-pjrt"
 # What commands do without an extra.
-_WITHOUT = {
+WITHOUT = {
     "report": "report writes no pages, and explain no bitmaps",
     "jax": "capture, rerun, tune, bisect and study compile nothing",
     "cuda": "nothing is compiled for NVIDIA GPUs",
@@ -142,9 +142,16 @@ def _try_libraries(extra: str, modules: tuple[str, ...]) -> Finding:
             problem = f"{name} cannot be imported: {type(error).__name__}: {error}"
             return Finding(extra, State.BROKEN, problem, f"pip install --force-reinstall {name}")
     if missing:
-        found = f"no {' and no '.join(missing)}: {_WITHOUT[extra]}"
+        found = f"no {' and no '.join(missing)}: {WITHOUT[extra]}"
         return Finding(extra, State.ABSENT, found, f"pip install {_extra(extra)}")
-    return Finding(extra, State.WORKS, ", ".join(f"{name} {version(name)}" for name in modules))
+    return Finding(extra, State.WORKS, ", ".join(map(_with_version, modules)))
+
+
+def _with_version(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:  # it was not installed by pip
+        return name
 
 
 def _try_ptxas() -> Finding:
@@ -276,7 +283,7 @@ class _Compilers:
             raise UnusableInput("the compiler makes other kernels of its own plan")
 
     def _absent(self, extra: str) -> Finding:
-        found = f"not installed: {_WITHOUT[extra]}"
+        found = f"not installed: {WITHOUT[extra]}"
         return Finding(extra, State.ABSENT, found, self._pip(_extra(extra)))
 
     def _broken(self, name: str, packages: str, problem: str) -> Finding:
