@@ -40,7 +40,7 @@ def find_installation(python: str, limit_s: float) -> Installation:
     problem = tell_problem(told, errors, code)
     if "imports_jax" not in told:
         raise UnusableInput(
-            f"{python} gave no answer, expected a Python: {problem}",
+            f"{python} did not answer, expected a Python: {problem}",
             hint="name one with --python",
         )
     return Installation(

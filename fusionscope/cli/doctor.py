@@ -23,13 +23,13 @@ from fusionscope.cli.progress import show_progress
 )
 @format_options("text", "json")
 def command(python: str, limit_s: float, format_name: str, output: Path | None) -> int:
-    """Show what of this installation works, what does not, and what to do about it.
+    """Check this installation: what works, what does not, and what to do about it.
 
     doctor tries what other commands need: the cache, the packages of the extras, ptxas, jax, and
     the compiler for each kind of device. It compiles a small program for each, runs it where the
     device is present, replays the compiler's rules on its dump, and has the compiler take a plan.
-    That takes some seconds, in processes of their own. The exit code is 1 if something that is
-    installed is broken; what is not installed is not broken.
+    Each runs in a process of its own, all in some seconds. The exit code is 1 if something that is
+    installed is broken. What is not installed does not count.
 
     \b
     Examples:

@@ -31,7 +31,7 @@ COMMANDS = {
     "recipes": "List edits of a program that help, or print the page of one.",
     "parse": "Parse one HLO file and print a summary.",
     "cache": "Show what is cached between runs, or remove it.",
-    "doctor": "Show what of this installation works, and what to do about the rest.",
+    "doctor": "Check this installation: what works, what does not, and what to do.",
 }
 
 

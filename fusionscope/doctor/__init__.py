@@ -1,1 +1,1 @@
-"""Finds out what of an installation works."""
+"""Checks an installation."""

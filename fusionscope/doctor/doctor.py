@@ -1,4 +1,4 @@
-"""Tries everything that commands need of an installation: on small programs, as the commands do."""
+"""Checks an installation: tries what commands need, on small programs, as the commands do."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _LIBRARIES = {"report": ("jinja2", "resvg_py")}
 _ROCM = "jax-rocm7-plugin jax-rocm7-pjrt"
 # What commands do without an extra.
 WITHOUT = {
-    "report": "report writes no pages, and explain no bitmaps",
-    "jax": "capture, rerun, tune, bisect and study compile nothing",
-    "cuda": "nothing is compiled for NVIDIA GPUs",
-    "tpu": "nothing is compiled for TPUs",
-    "torch": "capture compiles no torch modules",
+    "report": "report cannot write pages, and explain cannot draw bitmaps",
+    "jax": "capture, rerun, tune, bisect and study cannot compile",
+    "cuda": "cannot compile for NVIDIA GPUs",
+    "tpu": "cannot compile for TPUs",
+    "torch": "capture cannot compile torch modules",
 }
 
 
@@ -120,12 +120,12 @@ def diagnose(
 def _try_cache() -> Finding:
     directory = cache_directory()
     if directory is None:
-        problem = "there is no home directory: nothing is kept between runs"
+        problem = "no home directory: results are not cached"
         return Finding("cache", State.LIMITED, problem, "set XDG_CACHE_HOME to a directory")
     for each in caches(directory):
         if problem := each.find_problem():
             advice = "set XDG_CACHE_HOME to a directory that only you can write to"
-            return Finding("cache", State.LIMITED, f"nothing is kept: {problem}", advice)
+            return Finding("cache", State.LIMITED, f"results are not cached: {problem}", advice)
     return Finding("cache", State.WORKS, str(directory))
 
 
@@ -142,7 +142,7 @@ def _try_libraries(extra: str, modules: tuple[str, ...]) -> Finding:
             problem = f"{name} cannot be imported: {type(error).__name__}: {error}"
             return Finding(extra, State.BROKEN, problem, f"pip install --force-reinstall {name}")
     if missing:
-        found = f"no {' and no '.join(missing)}: {WITHOUT[extra]}"
+        found = f"not installed ({', '.join(missing)}): {WITHOUT[extra]}"
         return Finding(extra, State.ABSENT, found, f"pip install {_extra(extra)}")
     return Finding(extra, State.WORKS, ", ".join(map(_with_version, modules)))
 
@@ -158,14 +158,14 @@ def _try_ptxas() -> Finding:
     try:
         ptxas = find_ptxas()
         if ptxas is None:
-            found = "not found: explain --resources shows no registers and no spills"
+            found = "not found: explain cannot show --resources"
             return Finding("ptxas", State.ABSENT, found, "pip install nvidia-cuda-nvcc")
         kernels, problems = assemble(ptxas, [_PTX])
     except UnusableInput as error:
-        return Finding("ptxas", State.BROKEN, str(error), "let PTXAS name another one")
+        return Finding("ptxas", State.BROKEN, str(error), "set PTXAS to another one")
     if not kernels:
-        problem = problems[0] if problems else f"{ptxas} does not say what a kernel takes"
-        return Finding("ptxas", State.BROKEN, problem, "let PTXAS name another one")
+        problem = problems[0] if problems else f"{ptxas} does not report the registers of a kernel"
+        return Finding("ptxas", State.BROKEN, problem, "set PTXAS to another one")
     return Finding("ptxas", State.WORKS, str(ptxas))
 
 
@@ -207,9 +207,9 @@ class _Compilers:
     def _try_gpu(self) -> Finding:
         kinds = [kind for platform, kind in self.installation.devices if platform == "gpu"]
         if problem := self.installation.problem:
-            return self._broken("gpu", self._largest(), f"jax cannot look for one: {problem}")
+            return self._broken("gpu", self._largest(), f"jax cannot list devices: {problem}")
         if not kinds:
-            absent = "jax finds none to run on; compiling for one needs none"
+            absent = "jax finds no GPU; compiling for one does not need it"
             return Finding("gpu", State.ABSENT, absent)
         tried = self._try_device("gpu", "gpu", self._largest())
         return replace(tried, found=f"{len(kinds)} {kinds[0]}: {tried.found}")
@@ -311,7 +311,7 @@ def _extra(name: str) -> str:
 def _agreement(rules: RulesUsed) -> str:
     """Return which version made the dump, and whether a replay of its rules agrees."""
     if not rules.guessed:
-        return f"{rules.version}, whose rules agree with its dump"
+        return f"rules for {rules.version} agree with the dump"
     if not rules.are_checked:
-        return f"{rules.version}, for which reasons are guesses by the rules {rules.name}"
-    return f"{rules.version}, whose rules do not agree with its dump, so reasons are guesses"
+        return f"no checked rules for {rules.version}: reasons are guesses, by {rules.name}"
+    return f"rules for {rules.version} do not agree with the dump: reasons are guesses"

@@ -1,4 +1,4 @@
-"""What of an installation works, on a terminal."""
+"""The check of an installation, on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     head = f"fusionscope {found.fusionscope}, Python {found.python}"
     console.print(Text(head, style="bold"))
     for line in (
-        f"has the rules {', '.join(found.rules)}",
+        f"rules: {', '.join(found.rules)}",
         f"compiles with {asked.path}, Python {asked.python}",
     ):
         console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
@@ -50,7 +50,7 @@ def _verdict(found: Diagnosis) -> Text:
     )
     if broken:
         return Text(f"broken: {broken}", style=_STYLES["broken"])
-    works = "all that is installed works"
+    works = "everything installed works"
     if limited:
         return Text(f"{works}, with limits: {limited}", style=_STYLES["limited"])
     return Text(works, style=_STYLES["works"])

@@ -51,7 +51,7 @@ def test_a_python_without_jax_is_no_fault(run, python):
     assert done.out.startswith(f"fusionscope {__version__}, Python ")
     assert "jax     absent" in done.out
     assert f"{python} -m pip install 'fusionscope[jax]'" in " ".join(done.out.split())
-    assert done.out.endswith("all that is installed works\n")
+    assert done.out.endswith("everything installed works\n")
 
 
 def test_json_has_the_documented_fields(run, python):
@@ -141,7 +141,7 @@ def test_no_ptxas_is_no_fault(run, python, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("code", "state", "words"),
     [
-        ("raise ModuleNotFoundError(name='jinja2')", "absent", "no jinja2"),
+        ("raise ModuleNotFoundError(name='jinja2')", "absent", "not installed (jinja2)"),
         ("import no_such_module", "broken", "No module named 'no_such_module'"),
         ("1 / 0", "broken", "ZeroDivisionError"),
     ],
