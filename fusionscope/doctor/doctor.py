@@ -280,7 +280,8 @@ class _Compilers:
             limit_s=self.limit_s,
         ).variants
         if not tried.holds:
-            raise UnusableInput("the compiler makes other kernels of its own plan")
+            problem = tried.rerun.problem or "the compiler makes other kernels of its own plan"
+            raise UnusableInput(problem)
 
     def _absent(self, extra: str) -> Finding:
         found = f"not installed: {WITHOUT[extra]}"
