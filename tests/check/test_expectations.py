@@ -14,7 +14,10 @@ import pytest
 
 from fusionscope import Selection
 from fusionscope.check.checking import check
-from fusionscope.check.expectations import EXPECTATIONS, Violation, Where
+from fusionscope.check.expectation import Violation
+from fusionscope.check.expectations import EXPECTATIONS
+from fusionscope.check.subject import Cell
+from fusionscope.check.where import Where
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain as explain_dump
 from fusionscope.explain.result import Explanation
@@ -27,9 +30,13 @@ def explained(dump: str) -> Explanation:
     return explain_dump(open_dump(DUMPS / dump), Selection(all_modules=True))
 
 
+def cells(*explanations: Explanation) -> list[Cell]:
+    return [Cell(each) for each in explanations]
+
+
 def asked(dump: str, kind: str, value: Any, **where: str) -> tuple[Violation, ...]:
     assert not EXPECTATIONS[kind].expected(value)
-    return check([explained(dump)], [EXPECTATIONS[kind](value, Where(**where))]).violations
+    return check(cells(explained(dump)), [EXPECTATIONS[kind](value, Where(**where))]).violations
 
 
 MET = [
@@ -132,10 +139,10 @@ def test_what_selects_nothing_is_not_met(
 def test_one_dump_of_several_is_enough_for_an_expectation_of_a_device() -> None:
     expectation = EXPECTATIONS["kernels"](3, Where(device="h100"))
     both = [explained("cpu/attention"), explained("h100/attention")]
-    found = check(both, [expectation])
+    found = check(cells(*both), [expectation])
     assert found.is_met
     assert found.outcomes[0].modules == ("jit_program",)
-    assert not check(both[:1], [expectation]).is_met
+    assert not check(cells(*both[:1]), [expectation]).is_met
 
 
 def test_sizes() -> None:
