@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.check.as_before import Origin, Tolerance
 from fusionscope.check.baseline import Baseline, record_all
+from fusionscope.check.expectation_files import read_expected
 from fusionscope.check.matrix import Compiler, Matrix, NotCompiled
 from fusionscope.check.record import key_of
 from fusionscope.check.revisions import CheckedOut, checked_out
@@ -87,17 +88,29 @@ def _from_revision(
     progress: Progress,
 ) -> tuple[list[Cell], list[str]]:
     with checked_out(revision, matrix.folder) as there, TemporaryDirectory() as output:
-        found = compiler.compile(
-            replace(matrix, folder=there.folder), Path(output), only=compiled, progress=progress
-        )
+        own = _matrix_in(there, matrix)
+        found = compiler.compile(own, Path(output), only=compiled, progress=progress)
         cells = [each for each in found if isinstance(each, Cell)]
         for cell in cells:
-            _require_from(cell, matrix, there, name)
+            _require_from(cell, own, there, name)
     return cells, [
         f"{name}: {each.program} on {each.target}: {each.problem.problem}"
         for each in found
         if isinstance(each, NotCompiled)
     ]
+
+
+def _matrix_in(there: CheckedOut, matrix: Matrix) -> Matrix:
+    """Return the matrix that the revision lists, with the interpreters of ``matrix``; if it lists
+    none, the programs of ``matrix`` as they are there.
+    """
+    file = there.folder / matrix.file
+    own = read_expected(file).matrix if is_there(file) else None
+    if own is None:
+        return replace(matrix, folder=there.folder)
+    pythons = {each.name: each.python for each in matrix.targets}
+    targets = (replace(each, python=pythons.get(each.name)) for each in own.targets)
+    return replace(own, targets=tuple(targets))
 
 
 def _require_from(cell: Cell, matrix: Matrix, there: CheckedOut, name: str) -> None:

@@ -47,7 +47,7 @@ class Allowance:
             return False
         if not self.where.is_part:
             return True
-        within = self.where.within(subject.functions) if self.where.function else self.where
+        within = self.where.within(subject.stacks) if self.where.function else self.where
         return violation.pair is not None and within.has_pair(violation.pair)
 
 

@@ -148,7 +148,7 @@ class AsBefore(Expectation):
                 example = f", such as {(come or gone_keys)[0]}"
                 yield f"{len(come)} kinds of {what} are new, {len(gone_keys)} are gone{example}"
         for name, before, after in _figures(old, now, FIGURES):
-            if before != after:
+            if in_digits(before) != in_digits(after):
                 yield f"{FIGURES[name].words} {Growth(name, before, after)}"
 
     def _gone(self, now: ModuleRecord) -> str:

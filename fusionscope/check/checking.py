@@ -78,9 +78,9 @@ class Compared:
 @dataclass(frozen=True, slots=True)
 class Checked:
     """The result of a check. ``outcomes`` are in the order of the file, then those of the baseline.
-    ``dumps`` are the checked paths, ``rules`` those that gave reasons, by dump and module.
-    ``compared`` are all modules, ``origin`` is what they are compared with, empty if with nothing.
-    ``seconds`` is the time to compile and explain all dumps.
+    ``dumps`` are the checked paths, or names in a matrix, ``rules`` those that gave reasons, by
+    dump and module. ``compared`` are all modules, ``origin`` is what they are compared with, empty
+    if with nothing. ``seconds`` is the time to compile and explain all dumps.
     """
 
     dumps: tuple[str, ...]
@@ -141,14 +141,14 @@ def check(
     ]
     outcomes += [_hold(each, subject, exceptions) for each, subject in compared]
     return Checked(
-        tuple(each.explanation.path for each in cells),
+        tuple(map(str, cells)),
         tuple(outcomes),
         (
             *(problem for each in cells for problem in each.explanation.problems),
             *exceptions.problems(),
         ),
         tuple(
-            (subject.cell.explanation.path, subject.facts.name, subject.facts.rules)
+            (str(subject.cell), subject.facts.name, subject.facts.rules)
             for subject in subjects
             if subject.facts.rules is not None
         ),
@@ -263,7 +263,7 @@ def _ask(expectation: Expectation, subjects: Sequence[Subject], exceptions: _Exc
     for subject in asked:
         own = expectation
         if where.function is not None:
-            own = replace(expectation, where=where.within(subject.functions))
+            own = replace(expectation, where=where.within(subject.stacks))
         still, excepted = exceptions.split(list(own.check(subject)), subject)
         violations += still
         allowed += excepted

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from fusionscope.check.subject import Subject
 from fusionscope.check.where import EVERYWHERE, Where
 from fusionscope.explain.result import Operation, PairFacts
+from fusionscope.rules.messages import UNKNOWN
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmg]?b?)", re.IGNORECASE)
@@ -59,7 +60,9 @@ class Violation:
     def __str__(self) -> str:
         """Return one line."""
         words = f"{self.about} {self.what}" if self.about else self.what
-        if self.reason is not None:
+        if self.reason == UNKNOWN:
+            words += " (reason not known)"
+        elif self.reason is not None:
             guess = "a guess: " if self.evidence == "guess" else ""
             words += f" ({guess}{self.reason}{f': {self.because}' if self.because else ''})"
         return words

@@ -195,7 +195,7 @@ def _matrix(file: UserFile[Any]) -> Matrix | None:
             MatrixProgram(name, each.function, tuple(each.arguments), tuple(each.targets or known))
         )
     _require_names(file, "program", [each.name for each in programs])
-    return Matrix(folder, tuple(programs), tuple(targets))
+    return Matrix(folder, file.path.name, tuple(programs), tuple(targets))
 
 
 def _require_names(file: UserFile[Any], kind: str, names: list[str]) -> None:

@@ -38,7 +38,7 @@ class _KernelExpectation(Expectation):
         if self.where.source is None or not placed:
             return ""
         nearest = min(placed, key=lambda each: self.where.distance(each.source or ""))
-        return f"; the nearest is {nearest.name} at {nearest.source}"
+        return f"; the nearest is {nearest.name} at {self.where.shortened(nearest.source or '')}"
 
     @abstractmethod
     def problems(self, subject: Subject, kernels: list[KernelFacts]) -> Iterator[Violation]: ...

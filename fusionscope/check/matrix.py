@@ -50,9 +50,12 @@ class MatrixTarget:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """``folder`` is the one that names of files are relative to."""
+    """``folder`` is the one that names of files are relative to, ``file`` the name of the file in
+    it that lists the rest.
+    """
 
     folder: Path
+    file: str
     programs: tuple[MatrixProgram, ...]
     targets: tuple[MatrixTarget, ...]
 

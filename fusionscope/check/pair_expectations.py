@@ -237,4 +237,4 @@ def nearest_place(found: Iterable[PairFacts | Operation], where: Where) -> str:
     if where.source is None or place(nearest) is None:
         operation = nearest if isinstance(nearest, Operation) else nearest.consumer
         return f"{name} is {operation.op_name or 'elsewhere'}"
-    return f"{name} is now at {place(nearest)}"
+    return f"{name} is now at {where.shortened(place(nearest) or '')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from fusionscope.system.files import is_directory
 from fusionscope.system.processes import run_for_output
 
 _LIMIT_S = 600.0
+_OF_A_HOOK = frozenset(
+    "GIT_COMMON_DIR GIT_DIR GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_PREFIX GIT_WORK_TREE".split()
+)
 _WITHOUT_HOOKS = ("-c", "core.hooksPath=/dev/null")
 
 
@@ -53,7 +57,9 @@ def checked_out(revision: str, folder: Path) -> Iterator[CheckedOut]:
 
 
 def _git(folder: Path, *arguments: str, problem: str = "") -> str:
-    ended, output = run_for_output(["git", *arguments], _LIMIT_S, folder)
+    # For a hook, git sets these to the repository and the files of a commit.
+    environment = {key: value for key, value in os.environ.items() if key not in _OF_A_HOOK}
+    ended, output = run_for_output(["git", *arguments], environment, _LIMIT_S, folder)
     if ended.code:
         lines = ended.errors.strip().splitlines() or ["no more is known"]
         raise UnusableInput(problem or f"git {arguments[0]}: {lines[-1]}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -14,7 +12,7 @@ from fusionscope.explain.result import Explanation, ModuleFacts
 
 if TYPE_CHECKING:
     from fusionscope.check.record import ModuleRecord
-    from fusionscope.hlo import Module
+    from fusionscope.hlo import Module, SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +25,12 @@ class Cell:
     program: str = ""
     target: str = ""
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """Return its name in a report."""
+        if self.program:
+            return f"{self.program} on {self.target}"
+        return self.explanation.path
 
     def only(self, pattern: str) -> Cell:
         """Return it with the modules whose names a glob selects."""
@@ -50,13 +54,27 @@ class Subject:
 
     def __str__(self) -> str:
         """Return its name in a report."""
-        if self.cell.program:
-            return f"{self.cell.program} on {self.cell.target}"
-        return self.facts.name
+        return str(self.cell) if self.cell.program else self.facts.name
 
     @cached_property
     def final(self) -> Module:
         """The final module. Raises ``UnusableInput``."""
+        return self._read("final")
+
+    @cached_property
+    def stacks(self) -> dict[str, tuple[SourceLocation, ...]]:
+        """The call stacks of operations before fusion, and of the final module, by their names.
+        Raises ``UnusableInput``.
+        """
+        stages = ("final",) if self.facts.pre_fusion is None else ("pre-fusion", "final")
+        return {
+            instruction.name: instruction.stack
+            for stage in stages
+            for computation in self._read(stage).computations
+            for instruction in computation.instructions
+        }
+
+    def _read(self, stage: str) -> Module:
         from fusionscope.dump import open_dump
 
         module = next(
@@ -64,15 +82,4 @@ class Subject:
             for each in open_dump(Path(self.cell.explanation.path)).modules
             if (each.number, each.name) == (self.facts.number, self.facts.name)
         )
-        return module.read(module.stage("final"))
-
-    @cached_property
-    def functions(self) -> Mapping[str, set[str]]:
-        """The functions at each ``file:line`` of the user's program, by their qualified names.
-        Raises ``UnusableInput``.
-        """
-        found: dict[str, set[str]] = defaultdict(set)
-        for place in self.final.frames.locations() if self.final.frames is not None else ():
-            if place.function:
-                found[str(place)].add(place.function)
-        return found
+        return module.read(module.stage(stage))

@@ -83,13 +83,11 @@ class _TextExpectation(Expectation):
         yield from self.problems(subject, texts)
 
     def _selects(self, line: _Line) -> bool:
-        where, metadata = self.where, line.instruction.metadata
-        if where.op_name is not None and not fnmatchcase(
-            metadata.get("op_name", ""), where.op_name
-        ):
-            return False
-        place = user_line(line.instruction.stack)
-        return where.source is None or (place is not None and where.has_source(str(place)))
+        instruction = line.instruction
+        place = user_line(instruction.stack)
+        return self.where.has_place(
+            instruction.name, instruction.op_name, str(place) if place is not None else None
+        )
 
     @abstractmethod
     def problems(self, subject: Subject, texts: list[list[_Line]]) -> Iterator[Violation]:

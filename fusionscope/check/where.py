@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 
 from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts
+from fusionscope.hlo import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,77 +51,86 @@ class Where:
         file, _, rest = (self.source or "").rpartition(":")
         return rest if file and rest and not rest.isdecimal() and "/" not in rest else None
 
-    def within(self, functions: Mapping[str, Iterable[str]]) -> Where:
-        """Return this, with a function replaced by its lines. ``functions`` are those of each
-        ``file:line`` of a module.
+    def within(self, stacks: Mapping[str, Sequence[SourceLocation]]) -> Where:
+        """Return this, with the operations in a function, and in what it calls, by name. ``stacks``
+        are the call stacks of the operations of a module, by their names.
         """
         if self.function is None or self.source is None:
             return self
-        file = self.source.rpartition(":")[0]
-        lines = frozenset(
-            line
-            for line, names in functions.items()
-            if _is_from(line, file) and any(_is_called(name, self.function) for name in names)
+        file, function = self._file, self.function
+        names = frozenset(
+            name
+            for name, stack in stacks.items()
+            if any(
+                _is_from(each.file, file) and _is_called(each.function, function) for each in stack
+            )
         )
-        return _WhereLines(**{f.name: getattr(self, f.name) for f in fields(Where)}, lines=lines)
-
-    def without_place(self) -> Where:
-        """Return a selection of the same modules, and all of their parts."""
-        return replace(self, computation=None, op_name=None, source=None)
+        return _WhereNamed(**{f.name: getattr(self, f.name) for f in fields(Where)}, names=names)
 
     def has_pair(self, pair: PairFacts) -> bool:
         return self.has_computation(pair.computation) and any(
-            self._has(end.op_name, end.source) for end in (pair.producer, pair.consumer)
+            map(self.has_operation, (pair.producer, pair.consumer))
         )
 
     def has_kernel(self, kernel: KernelFacts) -> bool:
-        return self.has_computation(kernel.computation) and self._has(kernel.op_name, kernel.source)
+        return self.has_computation(kernel.computation) and self.has_place(
+            kernel.name, kernel.op_name, kernel.source
+        )
 
     def has_operation(self, operation: Operation) -> bool:
         """Return whether an operation matches, as far as its source is known."""
-        return self._has(operation.op_name, operation.source)
+        return self.has_place(operation.name, operation.op_name, operation.source)
 
     def has_computation(self, name: str) -> bool:
         return self.computation is None or fnmatchcase(name, self.computation)
 
-    def has_source(self, place: str) -> bool:
-        """Return whether ``place``, a ``file:line``, matches ``source``, which is given."""
-        return _is_from(place, self.source or "")
-
-    def _has(self, op_name: str | None, source: str | None) -> bool:
+    def has_place(self, name: str, op_name: str | None, source: str | None) -> bool:
+        """Return whether the operation ``name`` matches, which is at ``source``."""
         if self.op_name is not None and not fnmatchcase(op_name or "", self.op_name):
             return False
-        return self.source is None or (source is not None and self.has_source(source))
+        return self.source is None or self._is_there(name, source)
+
+    def _is_there(self, name: str, source: str | None) -> bool:
+        return source is not None and _is_from(source, self.source or "")
+
+    def shortened(self, place: str) -> str:
+        """Return a ``file:line`` with as much of its path as ``source`` has."""
+        file, line = _cut(place)
+        parts = PurePath(file).parts[-len(PurePath(self._file).parts) :]
+        return f"{'/'.join(parts)}:{line}"
+
+    @property
+    def _file(self) -> str:
+        """The file in ``source``."""
+        source = self.source or ""
+        return source.rpartition(":")[0] if self.function is not None else _cut(source)[0]
 
     def distance(self, place: str) -> tuple[bool, int]:
         """Return how far a ``file:line`` is from ``source``: whether the file is another one, and
         the number of lines between them.
         """
-        file, line = _cut(self.source or "")
+        _, line = _cut(self.source or "")
         found, found_line = _cut(place)
-        is_other = PurePath(found).name != PurePath(file).name
+        is_other = PurePath(found).name != PurePath(self._file).name
         return is_other, abs(int(line) - int(found_line or 0)) if line else 0
 
 
 @dataclass(frozen=True, slots=True)
-class _WhereLines(Where):
-    """The same, with the ``lines`` of the function that ``source`` names."""
+class _WhereNamed(Where):
+    """The same, with the ``names`` of the operations in the function that ``source`` names."""
 
-    lines: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
-    def has_source(self, place: str) -> bool:
-        return place in self.lines
-
-
-EVERYWHERE = Where()
+    def _is_there(self, name: str, source: str | None) -> bool:
+        return name in self.names
 
 
 EVERYWHERE = Where()
 
 
-def _is_called(name: str, wanted: str) -> bool:
+def _is_called(name: str | None, wanted: str) -> bool:
     """Return whether a function has that name: ``step``, ``Model.step``, or a glob of either."""
-    name = name.replace(".<locals>", "")
+    name = (name or "").replace(".<locals>", "")
     return fnmatchcase(name, wanted) or fnmatchcase(name, f"*.{wanted}")
 
 

@@ -51,7 +51,8 @@ def _print_verdict(outcome: Verdict, console: Console, top: int, repository: Rep
     if outcome.expectation.message and not outcome.is_met:
         console.print(Text(f"         {safe(str(outcome.expectation))}", style="dim"))
     for violation in outcome.violations[:top]:
-        where = f"{safe(violation.module)}: " if violation.module else ""
+        is_named = violation.module in ("", outcome.expectation.identity)
+        where = "" if is_named else f"{safe(violation.module)}: "
         console.print(Text(f"         {where}{safe(str(violation))}"))
         if violation.source:
             place = repository.shown(violation.source)

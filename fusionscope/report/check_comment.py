@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
-from fusionscope.report.check import is_in_table, rules_lines, summary_of
+from fusionscope.report.check import rules_lines, summary_of
 from fusionscope.report.text import cell, code, duration, plural, safe, size
 
 if TYPE_CHECKING:
-    from fusionscope.check.checking import Checked, Compared
+    from fusionscope.check.checking import Checked, Compared, Verdict
     from fusionscope.check.expectation import Violation
     from fusionscope.check.record import ModuleRecord
     from fusionscope.report.places import Repository
@@ -22,28 +22,41 @@ _ALLOWED_DAYS = 30
 
 def to_markdown(found: Checked, repository: Repository, today: date | None = None) -> str:
     """Return the result. ``today`` is for the date of a suggested exception."""
+    missed = [each for each in found.outcomes if not each.is_met]
+    met = [each for each in found.outcomes if each.is_met]
     lines = [MARKER, f"## fusionscope check: {summary_of(found)}", ""]
-    for line in rules_lines(found):
-        lines += [cell(line), ""]
     lines += _comparison(found)
     lines += _worst(found, repository)
-    shown = [each for each in found.outcomes if not is_in_table(each, found)]
-    if shown:
-        lines += ["| | expectation | violations |", "|---|---|---|"]
-    for outcome in shown:
-        mark = "✅" if outcome.is_met else "❌"
-        what = [_violation(each, repository) for each in outcome.violations[:_MOST_VIOLATIONS]]
-        if rest := len(outcome.violations) - len(what):
-            what.append(f"… and {rest} more")
-        what += [
-            cell(f"allowed until {allowance.until}: {allowance.why}: {violation}")
-            for violation, allowance in outcome.allowed[:_MOST_VIOLATIONS]
-        ]
-        what += [cell(f"changed: {note}") for note in outcome.notes[:_MOST_VIOLATIONS]]
-        lines.append(f"| {mark} | {cell(outcome.expectation.title)} | {'<br>'.join(what)} |")
-    lines += [f"\n{cell(problem)}" for problem in found.problems]
+    lines += [line for each in missed for line in _verdict(each, "❌", repository)]
+    lines += ["", *(cell(problem) for problem in found.problems)]
     lines += _how_to_accept(found, today or date.today())
+    if met:
+        of_met = [line for each in met for line in _verdict(each, "✅", repository)]
+        lines += _folded(f"{plural(len(met), 'expectation')} met", of_met)
+    lines += _folded("The compiler's rules", [f"- {cell(each)}" for each in rules_lines(found)])
     return _cut("\n".join(lines) + "\n")
+
+
+def _verdict(outcome: Verdict, mark: str, repository: Repository) -> list[str]:
+    """Return an expectation, and below it what is not as expected."""
+    about = outcome.expectation.identity
+    violations = outcome.violations[:_MOST_VIOLATIONS]
+    below = [_violation(each, about, repository) for each in violations]
+    if rest := len(outcome.violations) - len(below):
+        below.append(f"… and {rest} more")
+    below += [
+        cell(f"allowed until {allowance.until}: {allowance.why}: {violation}")
+        for violation, allowance in outcome.allowed[:_MOST_VIOLATIONS]
+    ]
+    if outcome.is_met:  # else the table above has the figures
+        below += [cell(f"changed: {note}") for note in outcome.notes[:_MOST_VIOLATIONS]]
+    return [f"- {mark} {cell(outcome.expectation.title)}", *(f"  - {each}" for each in below)]
+
+
+def _folded(summary: str, lines: list[str]) -> list[str]:
+    if not lines:
+        return []
+    return ["", f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 def _cut(text: str) -> str:
@@ -53,8 +66,9 @@ def _cut(text: str) -> str:
     return f"{text[: text.rindex(chr(10), 0, _MOST_CHARACTERS)]}\n\n… cut here.\n"
 
 
-def _violation(violation: Violation, repository: Repository) -> str:
-    module = f"{violation.module}: " if violation.module else ""
+def _violation(violation: Violation, about: str, repository: Repository) -> str:
+    """Return a violation, with its module unless that is what the expectation is ``about``."""
+    module = f"{violation.module}: " if violation.module not in ("", about) else ""
     place = f" at {repository.shown(violation.source)}" if violation.source else ""
     return cell(f"{module}{violation}{place}")
 
@@ -75,9 +89,9 @@ def _comparison(found: Checked) -> list[str]:
         rows.append(f"| {mark} | {cell(name)} | {' | '.join(figures)} |")
     if not rows:
         same = plural(unchanged, "module")
-        return [f"Compared with {code(found.origin)}: {same}, no figure changed.", ""]
+        return [f"Compared with {_origin(found)}: {same}, no figure changed.", ""]
     lines = [
-        f"Compared with {code(found.origin)}:",
+        f"Compared with {_origin(found)}:",
         "",
         "| | | kernels | launches | bytes | time |",
         "|---|---|--:|--:|--:|--:|",
@@ -89,6 +103,10 @@ def _comparison(found: Checked) -> list[str]:
     return lines
 
 
+def _origin(found: Checked) -> str:
+    return found.origin if found.origin == "the baseline" else code(found.origin)
+
+
 def _figures(compared: Compared) -> list[str]:
     def pair(name: str) -> str:
         before, now = (_figure(each, name) for each in (compared.before, compared.now))
@@ -96,7 +114,14 @@ def _figures(compared: Compared) -> list[str]:
             return f"{now} (new)" if name == "kernels" else now
         if compared.now is None:
             return f"{before} → none"
-        return before if before == now else f"{before} → {now}"
+        return before if before == now else f"{before} → {now}{share(name)}"
+
+    def share(name: str) -> str:
+        """Return the change of a time in percent."""
+        if name != "time" or compared.before is None or compared.now is None:
+            return ""
+        old, new = compared.before.time_us, compared.now.time_us
+        return f" ({100 * (new / old - 1):+.3g}%)" if old and new is not None else ""
 
     return [*map(pair, ("kernels", "launches", "bytes", "time"))]
 
@@ -130,7 +155,10 @@ def _worst(found: Checked, repository: Repository) -> list[str]:
 def _lost(found: Checked) -> Violation | None:
     return max(
         (each for each in found.violations if each.pair is not None and each.reason is not None),
-        key=lambda each: each.pair.bytes_saved if each.pair is not None else 0,
+        key=lambda each: (
+            each.expectation.compares,
+            each.pair.bytes_saved if each.pair is not None else 0,
+        ),
         default=None,
     )
 
@@ -143,21 +171,8 @@ def _how_to_accept(found: Checked, today: date) -> list[str]:
     how = "Add an exception to the file of expectations, such as"
     if found.origin == "the baseline":
         how = f"Run the same command with `--update` and commit the baseline, or a{how[1:]}"
-    return [
-        "",
-        "<details><summary>If this is intended</summary>",
-        "",
-        how,
-        "",
-        "```toml",
-        "[[allow]]",
-        *map(safe, exception),
-        f"until = {today + timedelta(days=_ALLOWED_DAYS)}",
-        'why = "…"',
-        "```",
-        "",
-        "</details>",
-    ]
+    toml = ["[[allow]]", *map(safe, exception), f"until = {today + timedelta(days=_ALLOWED_DAYS)}"]
+    return _folded("If this is intended", [how, "", "```toml", *toml, 'why = "…"', "```"])
 
 
 def _exception(violation: Violation | None) -> list[str]:

@@ -60,11 +60,14 @@ def run_child(
 
 
 def run_for_output(
-    command: Sequence[str], limit_s: float, folder: Path | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str] | None,
+    limit_s: float,
+    folder: Path | None = None,
 ) -> tuple[Ended, str]:
     """Run ``command`` in the same way. Return what it wrote to its output, too."""
     with TemporaryFile() as output:
-        ended = run_child(command, None, limit_s, folder, output)
+        ended = run_child(command, environment, limit_s, folder, output)
         output.seek(0)
         return ended, output.read().decode("utf-8", errors="replace")
 
