@@ -12,6 +12,7 @@ from fusionscope.check.record import (
     FIGURES,
     ModuleKey,
     ModuleRecord,
+    figures_of,
     kernel_key,
     opcodes_of,
     pair_key,
@@ -263,11 +264,10 @@ def _times(count: int) -> str:
 def _figures(
     old: ModuleRecord, new: ModuleRecord, names: Iterable[str]
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield the figures that both know."""
+    """Yield the figures that can be compared."""
     for name in names:
-        before, after = old.figure(name), new.figure(name)
-        if before is not None and after is not None:
-            yield name, before, after
+        if (both := figures_of(old, new, name)) is not None:
+            yield name, *both
 
 
 def _moved(old: ModuleRecord, new: ModuleRecord) -> list[str]:

@@ -44,7 +44,7 @@ def write_baseline(modules: Iterable[Recorded]) -> str:
         lines.append("  {")
         values = {**key._asdict(), **asdict(module)}
         for name in _ONE_LINE:
-            if values[name] not in (None, ""):
+            if values[name] is not None and (values[name] or name not in _OMITTED):
                 lines.append(f"   {json.dumps(name)}: {json.dumps(values[name])},")
         for part in _TABLES:
             lines.append(f"   {json.dumps(part)}: {{")
@@ -57,8 +57,9 @@ def write_baseline(modules: Iterable[Recorded]) -> str:
 
 _ONE_LINE = (
     "program", "target", "name", "arguments", "device", "launches", "bytes_moved", "peak_bytes",
-    "time_us", "spill_bytes",
+    "time_us", "floor_launches", "spill_bytes",
 )  # fmt: skip
+_OMITTED = ("program", "target", "floor_launches")  # if there are none
 _TABLES = ("kernels", "libraries", "passes", "pairs")
 
 

@@ -14,7 +14,7 @@ from fusionscope.check.expectation import (
     expected_count,
     expected_size,
 )
-from fusionscope.check.record import FIGURES, record_of
+from fusionscope.check.record import FIGURES, figures_of, record_of
 from fusionscope.check.subject import Subject
 
 _PERCENT = re.compile(r"\+?(\d{1,9}(?:\.\d{1,9})?)\s*%")
@@ -80,14 +80,19 @@ class MaxGrowth(Expectation):
             )
 
     def is_known(self, subject: Subject) -> bool:
-        return subject.before is None or self.growth(subject) is not None
+        if subject.before is None:
+            return True
+        records = subject.before, record_of(subject.facts)
+        return None not in [each.figure(self.figure) for each in records]
 
     def growth(self, subject: Subject) -> Growth | None:
-        """Return how the figure changed, None if one of its values is unknown."""
+        """Return how the figure changed, None if its values cannot be compared."""
         if subject.before is None:
             return None
-        before = subject.before.figure(self.figure)
-        after = record_of(subject.facts).figure(self.figure)
-        if before is None or after is None:
-            return None
-        return Growth(self.figure, before, after)
+        both = figures_of(subject.before, record_of(subject.facts), self.figure)
+        return Growth(self.figure, *both) if both is not None else None
+
+    def notes(self, subject: Subject) -> Iterator[str]:
+        is_time = self.figure == "time" and subject.before is not None
+        if is_time and self.is_known(subject) and self.growth(subject) is None:
+            yield "its times cannot be compared: those of other library calls are lower bounds"

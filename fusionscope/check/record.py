@@ -68,7 +68,8 @@ def key_of(subject: Subject) -> ModuleKey:
 class ModuleRecord:
     """A module as recorded. ``pairs`` counts outcomes by pair, ``passes`` are those that fused most
     of a pair, ``libraries`` counts calls by function. ``peak_bytes``, ``time_us`` (microseconds of
-    a run, estimated) and ``spill_bytes`` are None if they are unknown.
+    a run, estimated) and ``spill_bytes`` are None if they are unknown. Of ``floor_launches``, such
+    as library calls, the time is the least that they take.
     """
 
     launches: int
@@ -80,6 +81,7 @@ class ModuleRecord:
     peak_bytes: int | None = None
     time_us: float | None = None
     spill_bytes: int | None = None
+    floor_launches: int = 0
 
     @property
     def kernel_count(self) -> int:
@@ -101,6 +103,18 @@ class ModuleRecord:
             None in (one := (self.figure(name), other.figure(name))) or one[0] == one[1]
             for name in FIGURES
         )
+
+
+def figures_of(old: ModuleRecord, new: ModuleRecord, name: str) -> tuple[float, float] | None:
+    """Return a figure of both; None if it is unknown of one, or if they are times, and of other
+    launches no more than the least is known.
+    """
+    before, after = old.figure(name), new.figure(name)
+    if before is None or after is None:
+        return None
+    if name == "time" and old.floor_launches != new.floor_launches:
+        return None
+    return before, after
 
 
 class Figure(NamedTuple):
@@ -133,6 +147,7 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
             passes[key][found[1] if found else pair.stage] += 1
     kernels = Counter(kernel_key(each) for each in facts.kernels if each.kind not in _CALLS)
     libraries = Counter(each.emitter for each in facts.kernels if each.kind in _CALLS)
+    time = facts.totals.time
     spills = [each.spill_bytes for each in facts.kernels if each.spill_bytes is not None]
     return ModuleRecord(
         launches=facts.totals.launches,
@@ -142,8 +157,9 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
         pairs={key: dict(sorted(pairs[key].items())) for key in sorted(pairs)},
         passes={key: passes[key].most_common(1)[0][0] for key in sorted(passes)},
         peak_bytes=facts.memory.peak_bytes if facts.memory is not None else None,
-        time_us=round(time.microseconds, 3) if (time := facts.totals.time) is not None else None,
+        time_us=round(time.microseconds, 3) if time is not None else None,
         spill_bytes=sum(spills) if spills else None,
+        floor_launches=time.floor_launches if time is not None else 0,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from fusionscope.check.record import figures_of
 from fusionscope.report import rules_used
 from fusionscope.report.text import plural, print_hidden, safe
 
@@ -141,9 +142,9 @@ def _change(cell: Compared) -> str:
     if cell.before is None or cell.now is None:
         return ""
     for figure in ("time", "launches"):
-        before, after = cell.before.figure(figure), cell.now.figure(figure)
-        if before and after is not None:
-            share = 100 * (after / before - 1)
+        both = figures_of(cell.before, cell.now, figure)
+        if both is not None and both[0]:
+            share = 100 * (both[1] / both[0] - 1)
             return f", {figure} {share:+.0f}%" if abs(share) >= 0.5 else ""
     return ""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from math import ceil
 from typing import TYPE_CHECKING
 
+from fusionscope.check.record import figures_of
 from fusionscope.report.check import rules_lines, summary_of
 from fusionscope.report.text import cell, code, duration, plural, safe, size
 
@@ -120,8 +122,10 @@ def _figures(compared: Compared) -> list[str]:
         """Return the change of a time in percent."""
         if name != "time" or compared.before is None or compared.now is None:
             return ""
-        old, new = compared.before.time_us, compared.now.time_us
-        return f" ({100 * (new / old - 1):+.3g}%)" if old and new is not None else ""
+        both = figures_of(compared.before, compared.now, "time")
+        if both is None or not both[0]:
+            return ""
+        return f" ({100 * (both[1] / both[0] - 1):+.3g}%)"
 
     return [*map(pair, ("kernels", "launches", "bytes", "time"))]
 
@@ -137,7 +141,9 @@ def _figure(record: ModuleRecord | None, name: str) -> str:
         case "bytes":
             return size(record.bytes_moved)
         case _:
-            return duration(record.time_us) if record.time_us is not None else "unknown"
+            if record.time_us is None:
+                return "unknown"
+            return f"{'≥ ' if record.floor_launches else ''}{duration(record.time_us)}"
 
 
 def _worst(found: Checked, repository: Repository) -> list[str]:
@@ -184,7 +190,7 @@ def _exception(violation: Violation | None) -> list[str]:
         what = f'pair = "{producer} -> {consumer}"'
     elif violation.growth is not None and violation.growth.before:
         growth = violation.growth
-        percent = int(100 * (growth.after / growth.before - 1)) + 1
+        percent = ceil(round(100 * (growth.after / growth.before - 1), 6))
         what = f'growth = {{ {growth.figure} = "{percent}%" }}'
     else:
         return []

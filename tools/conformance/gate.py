@@ -1,13 +1,15 @@
-"""A project's pull requests, harmless and not: what `fusionscope check --against main` says of each.
+"""A project's pull requests, harmless and not: what `check --against main` says of each.
 
-    python tools/conformance/gate.py OUT [--python [TARGET=]PATH]... [--target NAME]... [--only GLOB]
+    python tools/conformance/gate.py OUT [--python [TARGET=]PATH]... [--target NAME]...
+        [--only GLOB]
 
-The project is `tools/conformance/gate/`: five functions and three targets. Each change is a branch of
-a repository that is made of it, and is checked as a pull request would be. A harmless change must not
-be reported; one for the worse must be, of the function that it is about and no other, in the words
-that are named here. OUT/NAME.md has the comments. Exit code 1 where that is not so.
+The project is `tools/conformance/gate/`: five functions and three targets. Each change is a branch
+of a repository that is made of it, and is checked as a pull request would be. A harmless change
+must not be reported; one for the worse must be, of the functions that it is about and no others,
+in the words that are named here. OUT/NAME.md has the comments. Exit code 1 where that is not so.
 """
 
+# ruff: noqa: E501  (a table of changes, a line each)
 import argparse
 import fnmatch
 import json
@@ -23,14 +25,14 @@ NN, TOML = "nn.py", "fusionscope.toml"
 
 @dataclass(frozen=True)
 class Change:
-    """A branch. The first text of each of ``edits`` becomes the second in ``file``. ``program`` is the
-    only one that becomes worse, none if it is empty; ``finds`` are words of what must be said, all in
-    one violation, on ``target``.
+    """A branch. The first text of each of ``edits`` becomes the second in ``file``. ``programs`` are
+    those that become worse; ``finds`` are words of what must be said, all in one violation, on
+    ``target``.
     """
 
     name: str
     edits: tuple[tuple[str, str], ...]
-    program: str = ""
+    programs: str = ""
     target: str = ""
     finds: tuple[str, ...] = ()
     file: str = NN
@@ -42,9 +44,9 @@ LAST_OF_LOSS = "    return (total - picked).mean()"
 H100 = 'device = "h100"\n'
 
 HARMLESS = (
-    Change("other names", (("scaled", "logits"), ("weights / weights", "weights / weights"), ("moved", "shifted_twice"))),
+    Change("other names", (("scaled", "logits"), ("moved", "shifted_twice"))),
     Change("comments and other lines", (('import jax\n', '# Imports.\nimport jax\n'), ("    scaled =", "    # The scale is that of the heads.\n\n    scaled ="))),
-    Change("swapped operands", ((TANH, "others + jnp.tanh(rows)"), ("centred * centred", "centred * centred"))),
+    Change("swapped operands", ((TANH, "others + jnp.tanh(rows)"),)),
     Change("a helper function", (("def mix(", "def blend(rows, others):\n    return jnp.tanh(rows) + others\n\n\ndef mix("), (f"    blended = {TANH}", "    blended = blend(rows, others)"))),
     Change("a jitted helper function", (("def mix(", "@jax.jit\ndef blend(rows, others):\n    return jnp.tanh(rows) + others\n\n\ndef mix("), (f"    blended = {TANH}", "    blended = blend(rows, others)"))),
     Change("square instead of a product", (("(centred * centred)", "jnp.square(centred)"),)),
@@ -57,12 +59,12 @@ WORSE = (
     Change("a barrier", ((TANH, "jax.lax.optimization_barrier(jnp.tanh(rows)) + others"),), "mix", "h100", ("was fused by priority-fusion, and is not: tanh", "never-barrier")),
     Change("a second user", ((LAST_OF_MIX, "    return jnp.sqrt(jnp.abs(moved)) + 1, blended[::-1]"),), "mix", "cpu", ("tanh", "base-expensive-dup")),
     Change("a sort", ((LAST_OF_LOSS, "    return jnp.sort(total - picked).mean()"),), "loss", "h100", ("launches 3 → 4",)),
-    Change("a pass switched off", ((H100, H100 + 'flags = ["xla_disable_hlo_passes=triton-softmax-rewriter"]\n'),), "softmax normalize", "h100", ("was fused by triton-softmax-rewriter, and is not", "pf-two-reduces"), TOML),
+    Change("a pass switched off", ((H100, H100 + 'flags = ["xla_disable_hlo_passes=triton-softmax-rewriter"]\n'),), "softmax normalize loss", "h100", ("was fused by triton-softmax-rewriter, and is not", "pf-two-reduces"), TOML),
     Change("rows too long for a tile", (('["f32[512,384]", "f32[384]"]', '["f32[8,300000]", "f32[300000]"]'),), "softmax", "h100", ("was fused by triton-softmax-rewriter, and is not", "pf-two-reduces"), TOML),
     Change("a loop over rows", (("    return centred * jax.lax.rsqrt(spread + 1e-5) * gain", "    scaled = centred * jax.lax.rsqrt(spread + 1e-5)\n    return jax.lax.map(lambda row: jnp.sin(row) * gain, scaled)"),), "normalize", "h100", ("launches",)),
     Change("a gather of labels", (("(shifted * labels).sum(axis=-1)", "jnp.take_along_axis(shifted, labels.argmax(axis=-1)[:, None], axis=-1)[:, 0]"),), "loss", "h100", ("launches",)),
-    Change("products to a library", ((H100, H100 + 'flags = ["xla_gpu_enable_triton_gemm=false"]\n'),), "dense", "h100", ("add -> maximum",), TOML),
-    Change("a concatenate", (("rows @ weights + bias", "jnp.concatenate([rows, rows], axis=1) @ jnp.concatenate([weights, weights]) + bias"),), "dense", "v5e", ("bytes",)),
+    Change("products to a library", ((H100, H100 + 'flags = ["xla_gpu_enable_triton_gemm=false"]\n'),), "dense", "h100", ("is a new call to __cublas$lt$matmul, and what was fused is gone: add",), TOML),
+    Change("a concatenate", (("rows @ weights + bias", "jnp.concatenate([rows, rows], axis=1) @ jnp.concatenate([weights, weights]) + bias"),), "dense", "h100", ("launches 2 → 4",)),
     Change("a mistake", (("rows @ weights", "rows @ weights.T"),), "dense", "cpu", ("TypeError",)),
 )  # fmt: skip
 
@@ -121,7 +123,7 @@ def problem(change: Change, code: int, result: dict, targets: list[str]) -> str:
     """Return what is wrong with the result, or ""."""
     violations = [each for verdict in result["expectations"] for each in verdict["violations"]]
     programs = {each["module"].partition(" on ")[0] for each in violations}
-    wanted = set(change.program.split())
+    wanted = set(change.programs.split())
     if code != bool(wanted):
         return f"the exit code is {code}"
     if programs != wanted:
