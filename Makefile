@@ -115,7 +115,8 @@ dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
 	done
 capture: ## the tests that compile, and a program captured for TARGETS
 	python -m pytest tests/advise tests/capture tests/experiments tests/rerun tests/cli/test_capture.py \
-		tests/cli/test_rerun.py tests/cli/test_tune.py tests/check/test_pytest_plugin.py
+		tests/cli/test_rerun.py tests/cli/test_tune.py tests/check/test_matrix.py \
+		tests/check/test_pytest_plugin.py
 	output=$$(mktemp -d)
 	trap 'rm -rf "$$output"' EXIT
 	fusionscope capture tests/capture/model.py:twice --arg 'f32[64,128]' \
@@ -131,7 +132,7 @@ older: ## a dump of the passes before priority fusion, by jaxlib 0.4.35 in OLDER
 	fusionscope explain "$$dump" --all --no-try | grep "leg-code-dup" >/dev/null
 	fusionscope verify "$$dump" --at-least 100
 	fusionscope history "$$dump"
-recipes: ## the commands of docs/check.md, as it has them
+recipes: ## the commands of docs/ci.md, as it has them
 	$(TOOLS)/recipes.sh $(TARGETS)
 conformance: parser matching explained replay plans changes ## all of the following, on DUMPS
 

@@ -80,6 +80,22 @@ class Fusions:
         __tracebackhide__ = True
         self._assert("not_refused", list(reasons), where)
 
+    def assert_contains(self, *patterns: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("contains", list(patterns), where)
+
+    def assert_not_contains(self, *patterns: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("not_contains", list(patterns), where)
+
+    def assert_count(self, counts: dict[str, int], **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("count", counts, where)
+
+    def assert_order(self, *patterns: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("order", list(patterns), where)
+
     def assert_expectations(self, file: str | Path) -> None:
         """Assert all expectations of a file."""
         __tracebackhide__ = True

@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker(_NAME)
-    if marker is not None and _NAME in metafunc.fixturenames:
+    if marker is not None and marker.args and _NAME in metafunc.fixturenames:
         metafunc.parametrize(_NAME, marker.args, indirect=True)
 
 
@@ -58,12 +58,12 @@ def fusionscope(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...,
     from fusionscope.explain import Selection, explain
 
     numbers = count(1)
-    marked: str = getattr(request, "param", "cpu")
+    marked: str | None = getattr(request, "param", None)
 
     def capture(
         function: Callable[..., Any],
         *arguments: Any,
-        device: str = marked,
+        device: str = marked or "cpu",
         flags: Sequence[str] = (),
     ) -> Fusions:
         number = next(numbers)
@@ -71,7 +71,10 @@ def fusionscope(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...,
             function, *arguments, device=device, directory=tmp_path / f"dump-{number}", flags=flags
         )
         explanation = explain(open_dump(captured.directory), Selection(all_modules=True))
-        name = re.sub(r"[^\w.-]+", "-", f"{request.node.name}-{device}").strip("-")
+        test = request.node.name
+        if marked is not None and len(request.node.callspec.params) == 1:
+            test = request.node.originalname  # the device follows
+        name = re.sub(r"[^\w.-]+", "-", f"{test}-{device}").strip("-")
         name = name if number == 1 else f"{name}-{number}"
         file = request.path.parent / _BASELINES / f"{request.path.stem}-{name}.json"
         return Fusions(explanation, file, request.config.getoption("--fusionscope-update"))
