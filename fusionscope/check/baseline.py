@@ -21,6 +21,7 @@ import msgspec
 from fusionscope.check.as_before import EXACT, IN_BASELINE, AsBefore, Origin, Tolerance
 from fusionscope.check.record import ModuleKey, ModuleRecord, key_of, record_of
 from fusionscope.check.subject import Cell, Subject
+from fusionscope.dump.names import without_build
 from fusionscope.system.user_files import read_json
 
 SCHEMA = "fusionscope.baseline/2"
@@ -129,7 +130,7 @@ def is_named(recorded: Recorded, pattern: str) -> bool:
 
 def _find_nearest(key: ModuleKey, others: Iterable[ModuleKey]) -> ModuleKey | None:
     """Return the key of that name that has most in common with ``key``."""
-    named = [each for each in others if each.name == key.name and each != key.identity]
+    named = [each for each in others if each.name == key.identity.name and each != key.identity]
     return min(named, key=lambda each: sum(map(ne, key, each)), default=None)
 
 
@@ -156,7 +157,13 @@ def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
     return Baseline(
         tuple(
             (
-                ModuleKey(*(getattr(each, name) for name in ModuleKey._fields)),
+                ModuleKey(
+                    without_build(each.name),
+                    each.arguments,
+                    each.device,
+                    each.program,
+                    each.target,
+                ),
                 ModuleRecord(**{name: getattr(each, name) for name in names}),
             )
             for each in file.value.modules

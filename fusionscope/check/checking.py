@@ -269,10 +269,8 @@ def _ask(expectation: Expectation, subjects: Sequence[Subject], exceptions: _Exc
         allowed += excepted
     if not asked:
         violations = list(_nowhere(expectation, subjects))
-    elif not any(expectation.is_known(each) for each in asked):
-        violations.append(
-            Violation(expectation=expectation, module="", what="no module shows this figure")
-        )
+    elif all(why := [expectation.unknown(each) for each in asked]):
+        violations.append(expectation.violation(asked[0], why[0]))
     return Verdict(
         expectation,
         tuple(map(str, asked)),

@@ -114,9 +114,9 @@ class Expectation:
         """Whether it is about what kernels take of a GPU, which takes time to find out."""
         return False
 
-    def is_known(self, subject: Subject) -> bool:
-        """Return whether the dump shows what the expectation is about."""
-        return True
+    def unknown(self, subject: Subject) -> str:
+        """Return why the dump does not show what the expectation is about, or "" if it does."""
+        return ""
 
     def notes(self, subject: Subject) -> Iterator[str]:
         """Yield other remarks about the module, whether or not it meets the expectation."""

@@ -16,6 +16,7 @@ from fusionscope.check.expectation import (
 )
 from fusionscope.check.record import FIGURES, figures_of, record_of
 from fusionscope.check.subject import Subject
+from fusionscope.explain.analysis import ABOUT
 
 _PERCENT = re.compile(r"\+?(\d{1,9}(?:\.\d{1,9})?)\s*%")
 _SIZES = ("bytes", "peak", "spills")
@@ -79,11 +80,19 @@ class MaxGrowth(Expectation):
                 growth=growth,
             )
 
-    def is_known(self, subject: Subject) -> bool:
+    def unknown(self, subject: Subject) -> str:
         if subject.before is None:
-            return True
-        records = subject.before, record_of(subject.facts)
-        return None not in [each.figure(self.figure) for each in records]
+            return ""
+        words = FIGURES[self.figure].words
+        if record_of(subject.facts).figure(self.figure) is None:
+            notes = [each for each in subject.facts.notes if self._is_about(each)]
+            return "; ".join([f"{words}: unknown", *notes])
+        if subject.before.figure(self.figure) is None:
+            return f"{words}: unknown of the module before; --update writes a new baseline"
+        return ""
+
+    def _is_about(self, note: str) -> bool:
+        return self.needs_resources and note.startswith(ABOUT)
 
     def growth(self, subject: Subject) -> Growth | None:
         """Return how the figure changed, None if its values cannot be compared."""
@@ -94,5 +103,5 @@ class MaxGrowth(Expectation):
 
     def notes(self, subject: Subject) -> Iterator[str]:
         is_time = self.figure == "time" and subject.before is not None
-        if is_time and self.is_known(subject) and self.growth(subject) is None:
+        if is_time and not self.unknown(subject) and self.growth(subject) is None:
             yield "its times cannot be compared: those of other library calls are lower bounds"

@@ -23,6 +23,8 @@ from fusionscope.system.files import is_directory
 from fusionscope.system.user_files import expected_one_of
 from fusionscope.system.workers import in_order
 
+_FOR_RESOURCES = ("--xla_dump_emitter_re=.*",)  # registers and spills are read from PTX
+
 
 @dataclass(frozen=True, slots=True)
 class MatrixProgram:
@@ -164,11 +166,12 @@ class Compiler:
         dump = output / program.name / target.name
         if not is_directory(dump):
             progress("compiling")
+            needed = _FOR_RESOURCES if self.selection.resources else ()
             captured = capture(
                 read_program(program.function, program.arguments, folder=folder),
                 read_target(target.device),
                 dump,
-                flags=target.flags,
+                flags=(*target.flags, *needed),
                 python=target.python or sys.executable,
                 limit_s=self.limit_s,
                 folder=folder,

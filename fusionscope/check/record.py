@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fusionscope.check.subject import Subject
+from fusionscope.dump.names import without_build
 from fusionscope.explain.result import KernelFacts, ModuleFacts, PairFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
@@ -42,7 +43,7 @@ class ModuleKey(NamedTuple):
         """The part of it that another version of the module shares."""
         if not self.program:
             return self
-        return ModuleKey(self.name, (), "", self.program, self.target)
+        return ModuleKey("", (), "", self.program, self.target)
 
     def differs_in(self, other: ModuleKey) -> str:
         """Return the difference in words."""
@@ -61,7 +62,7 @@ def shapes_of(arguments: tuple[str, ...]) -> str:
 def key_of(subject: Subject) -> ModuleKey:
     facts, cell = subject.facts, subject.cell
     device = facts.device or facts.backend or "unknown"
-    return ModuleKey(facts.name, facts.arguments, device, cell.program, cell.target)
+    return ModuleKey(without_build(facts.name), facts.arguments, device, cell.program, cell.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

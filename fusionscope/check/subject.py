@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fusionscope.check.where import is_named
 from fusionscope.explain.result import Explanation, ModuleFacts
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Cell:
 
     def only(self, pattern: str) -> Cell:
         """Return it with the modules whose names a glob selects."""
-        modules = tuple(m for m in self.explanation.modules if fnmatchcase(m.name, pattern))
+        modules = tuple(m for m in self.explanation.modules if is_named(m.name, pattern))
         return replace(self, explanation=replace(self.explanation, modules=modules))
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 
+from fusionscope.dump.names import without_build
 from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts
 from fusionscope.hlo import SourceLocation
 
@@ -34,7 +35,7 @@ class Where:
     def has_module(self, facts: ModuleFacts, program: str = "", target: str = "") -> bool:
         known = f"{facts.backend} {facts.device}".lower()
         return (
-            (self.module is None or fnmatchcase(facts.name, self.module))
+            (self.module is None or is_named(facts.name, self.module))
             and (self.device is None or self.device.lower() in known)
             and (self.program is None or fnmatchcase(program, self.program))
             and (self.target is None or fnmatchcase(target, self.target))
@@ -123,6 +124,13 @@ class _WhereNamed(Where):
 
     def _is_there(self, name: str, source: str | None) -> bool:
         return name in self.names
+
+
+def is_named(module: str, pattern: str) -> bool:
+    """Return whether a glob matches the name of a module, with or without the build of a compiler
+    for TPUs.
+    """
+    return fnmatchcase(module, pattern) or fnmatchcase(without_build(module), pattern)
 
 
 EVERYWHERE = Where()
