@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,10 +103,11 @@ def _from_revision(
 
 def _matrix_in(there: CheckedOut, matrix: Matrix) -> Matrix:
     """Return the matrix that the revision lists, with the interpreters of ``matrix``; if it lists
-    none, the programs of ``matrix`` as they are there.
+    none that can be read, the programs of ``matrix`` as they are there.
     """
-    file = there.folder / matrix.file
-    own = read_expected(file).matrix if is_there(file) else None
+    own = None
+    with suppress(UnusableInput):
+        own = read_expected(there.folder / matrix.file).matrix
     if own is None:
         return replace(matrix, folder=there.folder)
     pythons = {each.name: each.python for each in matrix.targets}

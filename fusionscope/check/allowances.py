@@ -16,7 +16,7 @@ from fusionscope.check.where import Where
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
     """An exception. It holds up to and including the day ``until``; ``why`` is the user's own text,
-    ``line`` the line in the file, or None if it is unknown.
+    ``place`` its file and line.
     """
 
     key: ClassVar[str]
@@ -25,7 +25,7 @@ class Allowance:
     where: Where
     until: date
     why: str
-    line: int | None = None
+    place: str = ""
 
     def __str__(self) -> str:
         inside = f" where {self.where}" if str(self.where) else ""

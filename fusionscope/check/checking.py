@@ -107,11 +107,13 @@ def check(
     *,
     allowances: Sequence[Allowance] = (),
     failures: Sequence[NotCompiled] = (),
+    is_partial: bool = False,
     today: date | None = None,
 ) -> Checked:
     """Check each expectation against each module that it applies to, and compare each module with
     the baseline. An expectation that applies to no module fails. ``allowances`` hold until their
-    day is before ``today``. ``failures`` are cells of a matrix that have no dump. Raises
+    day is before ``today``. ``failures`` are cells of a matrix that have no dump. If other modules
+    were left out, the check ``is_partial``: expectations and allowances may be about those. Raises
     ``UnusableInput`` if an expectation compares modules with what they were, and there is no
     baseline.
     """
@@ -137,7 +139,7 @@ def check(
     outcomes += [
         _ask(each, subjects, exceptions)
         for each in expectations
-        if not _is_about(each, subjects, failures)
+        if not (_is_elsewhere(each, subjects) and (is_partial or _is_about(each, failures)))
     ]
     outcomes += [_hold(each, subject, exceptions) for each, subject in compared]
     return Checked(
@@ -145,7 +147,7 @@ def check(
         tuple(outcomes),
         (
             *(problem for each in cells for problem in each.explanation.problems),
-            *exceptions.problems(),
+            *(() if is_partial or failures else exceptions.problems()),
         ),
         tuple(
             (str(subject.cell), subject.facts.name, subject.facts.rules)
@@ -194,8 +196,8 @@ class _Exceptions:
         """Yield a line for each that allows nothing."""
         for number, each in enumerate(self._allowances):
             if number not in self._needed:
-                line = f"line {each.line}: " if each.line is not None else ""
-                yield f"{line}nothing needs the exception {each} any more, remove it"
+                place = f"{each.place}: " if each.place else ""
+                yield f"{place}nothing needs the exception {each} any more, remove it"
 
 
 def _compared(expectation: AsBefore | None, subject: Subject | None) -> Compared:
@@ -218,19 +220,21 @@ def _fail(failure: NotCompiled) -> Verdict:
     return Verdict(expectation, (), (violation,))
 
 
-def _is_about(
-    expectation: Expectation, subjects: Sequence[Subject], failures: Sequence[NotCompiled]
-) -> bool:
-    """Return whether an expectation may be about nothing but what was not compiled: that was
-    reported.
-    """
+def _is_elsewhere(expectation: Expectation, subjects: Sequence[Subject]) -> bool:
+    """Return whether an expectation is about none of these modules."""
+    where = expectation.where
+    return not any(
+        where.has_module(each.facts, each.cell.program, each.cell.target) for each in subjects
+    )
+
+
+def _is_about(expectation: Expectation, failures: Sequence[NotCompiled]) -> bool:
+    """Return whether an expectation may be about what did not compile."""
     where = expectation.where
     return any(
         fnmatchcase(each.program, where.program or "*")
         and fnmatchcase(each.target, where.target or "*")
         for each in failures
-    ) and not any(
-        where.has_module(each.facts, each.cell.program, each.cell.target) for each in subjects
     )
 
 

@@ -140,7 +140,7 @@ def _allowances(file: UserFile[Any]) -> Iterator[Allowance]:
             where=Where(**msgspec.structs.asdict(table.where)),
             until=table.until,
             why=table.why,
-            line=file.line("allow", index),
+            place=f"{file.path}:{file.line('allow', index)}",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from fusionscope.capture.capture import capture
+from fusionscope.capture.capture import MANIFEST, capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.check.subject import Cell
 from fusionscope.dump import open_dump
@@ -19,7 +20,7 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain import Explanation, Selection, explain
 from fusionscope.progress import Progress, silent
 from fusionscope.system.cache import Cache
-from fusionscope.system.files import is_directory
+from fusionscope.system.files import is_there
 from fusionscope.system.user_files import expected_one_of
 from fusionscope.system.workers import in_order
 
@@ -164,7 +165,7 @@ class Compiler:
         program, target = cell
         begin = time.perf_counter()
         dump = output / program.name / target.name
-        if not is_directory(dump):
+        if not is_there(dump / MANIFEST):
             progress("compiling")
             needed = _FOR_RESOURCES if self.selection.resources else ()
             captured = capture(
@@ -177,6 +178,7 @@ class Compiler:
                 folder=folder,
             )
             if captured.problem:
+                shutil.rmtree(dump)  # the next check would take it for a whole one
                 raise UnusableInput(captured.problem)
         explanation = self.explain(dump, progress)
         return Cell(explanation, program.name, target.name, time.perf_counter() - begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -10,6 +11,8 @@ from pathlib import PurePath
 from fusionscope.dump.names import without_build
 from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts
 from fusionscope.hlo import SourceLocation
+
+_FUNCTION = re.compile(r"[\w.*?]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Where:
     def function(self) -> str | None:
         """The name of the function in ``source``."""
         file, _, rest = (self.source or "").rpartition(":")
-        return rest if file and rest and not rest.isdecimal() and "/" not in rest else None
+        return rest if file and not rest.isdecimal() and _FUNCTION.fullmatch(rest) else None
 
     def within(self, stacks: Mapping[str, Sequence[SourceLocation]]) -> Where:
         """Return this, with the operations in a function, and in what it calls, by name. ``stacks``

@@ -238,7 +238,12 @@ def command(
             _update(baseline, cells, failures, module, top)
             return 1 if failures else 0
         result = check(
-            cells, expected.expectations, before, allowances=expected.allowances, failures=failures
+            cells,
+            expected.expectations,
+            before,
+            allowances=expected.allowances,
+            failures=failures,
+            is_partial=module is not None,
         )
     for problem in (*problems, *result.problems):
         show_problem(problem)

@@ -70,7 +70,11 @@ store.write_text(json.dumps(comments))
 
 def value_of(expression: str, values: dict[str, str]) -> str:
     """Return text with its `${{ }}` replaced."""
-    return re.sub(r"\$\{\{\s*([\w.-]+)\s*\}\}", lambda found: values.get(found[1], ""), expression)
+
+    def known(found: re.Match[str]) -> str:
+        return next(filter(None, (values.get(each.strip()) for each in found[1].split("||"))), "")
+
+    return re.sub(r"\$\{\{(.*?)\}\}", known, expression)
 
 
 def is_true(condition: str, values: dict[str, str]) -> bool:
