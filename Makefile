@@ -187,7 +187,7 @@ benchmarks: ## each benchmark once, to see that it runs
 
 # Longer than CI has time for.
 
-.PHONY: page images fuzz-long mutants-gpu probes probes-gpu proofs ci clean
+.PHONY: page images fuzz-long mutants-gpu probes probes-gpu proofs gate action ci clean
 page: ## measure everything again, and rewrite the tables of benchmarks/README.md
 	python benchmarks/all.py
 images: ## pages of `report` in docs/images/, after `make setup-jax` and `pip install flax optax`
@@ -212,6 +212,12 @@ probes-gpu: ## GPU passes against the compiler: examples, records, random module
 	python $(TOOLS)/gpu_pass_probe.py --python "$$(command -v python)"
 proofs: ## the examples of all recipes, compiled, run and compared
 	python $(TOOLS)/recipe_proofs.py
+gate: ## twenty pull requests of a project, checked against its main branch, for TARGETS
+	work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	python $(TOOLS)/gate.py "$$work/out" $(TARGETS:%=--target %)
+action: ## the steps of action.yml as they are written, with a stand-in for gh
+	python $(TOOLS)/action.py --python "$$(command -v python)"
 ci: ## everything that has to hold before a change is taken, in fresh environments
 	bash .ci/run
 clean: ## remove what was built
