@@ -28,8 +28,16 @@ class Growth:
 
     def __str__(self) -> str:
         """Return it with the change in percent."""
-        share = f" ({100 * (self.after / self.before - 1):+.3g}%)" if self.before else ""
-        return f"{in_digits(self.before)} → {in_digits(self.after)}{share}"
+        share = growth_in_percent(self.before, self.after)
+        return f"{in_digits(self.before)} → {in_digits(self.after)}{share and f' ({share})'}"
+
+
+def growth_in_percent(before: float, after: float) -> str:
+    """Return text such as ``+5.2%``, empty if there was nothing before."""
+    if not before:
+        return ""
+    percent = 100 * (after / before - 1)
+    return f"{percent:+,.0f}%" if abs(percent) >= 99.95 else f"{percent:+.3g}%"
 
 
 def in_digits(figure: float) -> str:

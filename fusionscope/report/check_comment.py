@@ -6,7 +6,8 @@ from datetime import date, timedelta
 from math import ceil
 from typing import TYPE_CHECKING
 
-from fusionscope.check.record import figures_of
+from fusionscope.check.expectation import growth_in_percent
+from fusionscope.check.record import FIGURES, figures_of
 from fusionscope.report.check import rules_lines, summary_of
 from fusionscope.report.text import cell, code, duration, plural, safe, size
 
@@ -50,8 +51,9 @@ def _verdict(outcome: Verdict, mark: str, repository: Repository) -> list[str]:
         cell(f"allowed until {allowance.until}: {allowance.why}: {violation}")
         for violation, allowance in outcome.allowed[:_MOST_VIOLATIONS]
     ]
-    if outcome.is_met:  # else the table above has the figures
-        below += [cell(f"changed: {note}") for note in outcome.notes[:_MOST_VIOLATIONS]]
+    figures = tuple(figure.words for figure in FIGURES.values())  # which the table has
+    notes = [each for each in outcome.notes if outcome.is_met or not each.startswith(figures)]
+    below += [cell(f"changed: {note}") for note in notes[:_MOST_VIOLATIONS]]
     return [f"- {mark} {cell(outcome.expectation.title)}", *(f"  - {each}" for each in below)]
 
 
@@ -123,9 +125,8 @@ def _figures(compared: Compared) -> list[str]:
         if name != "time" or compared.before is None or compared.now is None:
             return ""
         both = figures_of(compared.before, compared.now, "time")
-        if both is None or not both[0]:
-            return ""
-        return f" ({100 * (both[1] / both[0] - 1):+.3g}%)"
+        percent = growth_in_percent(*both) if both is not None else ""
+        return percent and f" ({percent})"
 
     return [*map(pair, ("kernels", "launches", "bytes", "time"))]
 
