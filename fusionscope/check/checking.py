@@ -80,7 +80,8 @@ class Checked:
     """The result of a check. ``outcomes`` are in the order of the file, then those of the baseline.
     ``dumps`` are the checked paths, or names in a matrix, ``rules`` those that gave reasons, by
     dump and module. ``compared`` are all modules, ``origin`` is what they are compared with, empty
-    if with nothing. ``seconds`` is the time to compile and explain all dumps.
+    if with nothing. ``matrix`` are programs and targets, also those that did not compile.
+    ``seconds`` is the time to compile and explain all dumps.
     """
 
     dumps: tuple[str, ...]
@@ -89,6 +90,7 @@ class Checked:
     rules: tuple[tuple[str, str, RulesUsed], ...] = ()
     compared: tuple[Compared, ...] = ()
     origin: str = ""
+    matrix: tuple[tuple[str, str], ...] = ()
     seconds: float = 0.0
 
     @property
@@ -135,6 +137,7 @@ def check(
             raise UnusableInput(
                 f"{each} needs something to compare with", hint="--baseline FILE or --against REF"
             )
+    matrix: list[Cell | NotCompiled] = [*cells, *failures]
     outcomes = [_fail(each) for each in failures]
     outcomes += [
         _ask(each, subjects, exceptions)
@@ -157,6 +160,7 @@ def check(
         tuple(_compared(*each) for each in compared)
         or tuple(_compared(None, subject) for subject in subjects),
         baseline.origin.name if baseline is not None else "",
+        tuple((each.program, each.target) for each in matrix if each.program),
         sum(each.seconds for each in cells),
     )
 
@@ -214,8 +218,9 @@ def _fail(failure: NotCompiled) -> Verdict:
     expectation = Compiles(f"{failure.program} on {failure.target}")
     problem = failure.problem
     source = f"{problem.file}:{problem.line}" if problem.file and problem.line else None
+    what = f"{problem.problem}; {problem.hint}" if problem.hint else problem.problem
     violation = Violation(
-        expectation=expectation, module=expectation.value, what=problem.problem, source=source
+        expectation=expectation, module=expectation.value, what=what, source=source
     )
     return Verdict(expectation, (), (violation,))
 

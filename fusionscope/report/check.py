@@ -39,7 +39,7 @@ def print_check(found: Checked, console: Console, top: int, repository: Reposito
 def is_in_table(outcome: Verdict, found: Checked) -> bool:
     """Return whether the table of a matrix says all there is to say."""
     is_plain = outcome.is_met and not (outcome.notes or outcome.allowed)
-    return is_plain and outcome.expectation.key == "baseline" and bool(programs_of(found))
+    return is_plain and outcome.expectation.key == "baseline" and bool(found.matrix)
 
 
 def _print_verdict(outcome: Verdict, console: Console, top: int, repository: Repository) -> None:
@@ -89,32 +89,15 @@ def print_update(found: Updated, console: Console, top: int) -> None:
         console.print(Text(f"unchanged {plural(found.unchanged, 'module')}", style="dim"))
 
 
-def programs_of(found: Checked) -> list[str]:
-    """Return the programs of a matrix, each once; none if there is no matrix."""
-    names = [each.program for each in found.compared if each.program]
-    return list(dict.fromkeys([*names, *(program for program, _ in not_compiled(found))]))
-
-
-def not_compiled(found: Checked) -> list[tuple[str, str]]:
-    """Return the programs and targets that were not compiled."""
-    cells = (
-        each.expectation.value.partition(" on ")
-        for each in found.outcomes
-        if each.expectation.key == "compiles"
-    )
-    return [(program, target) for program, _, target in cells]
-
-
 def _print_matrix(found: Checked, console: Console) -> None:
     """Print a table of programs and targets."""
     from rich.table import Table
     from rich.text import Text
 
-    programs, failed = programs_of(found), not_compiled(found)
-    if not programs:
+    if not found.matrix:
         return
     cells = {(each.program, each.target): each for each in found.compared}
-    targets = list(dict.fromkeys(target for _, target in [*cells, *failed]))
+    programs, targets = (list(dict.fromkeys(names)) for names in zip(*found.matrix, strict=True))
     missed = Counter(each.module for each in found.violations)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("", *targets):
@@ -124,10 +107,10 @@ def _print_matrix(found: Checked, console: Console) -> None:
         for target in targets:
             cell = cells.get((program, target))
             count = missed[f"{program} on {target}"]
-            if (program, target) in failed:
-                row.append(Text("does not compile", style="red"))
-            elif cell is None or cell.now is None:
+            if (program, target) not in found.matrix:
                 row.append(Text("-", style="dim"))
+            elif cell is None or cell.now is None:
+                row.append(Text("does not compile", style="red"))
             else:
                 words = f"{count} not met" if count else "met"
                 row.append(Text(words + _change(cell), style="red" if count else "green"))

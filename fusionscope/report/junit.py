@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from fusionscope.report.check import programs_of
 from fusionscope.report.places import Place, Repository
 from fusionscope.report.text import safe
 
@@ -21,7 +20,7 @@ def to_junit(found: Checked, file: str, repository: Repository) -> str:
     counts = {"tests": str(len(found.outcomes)), "failures": missed, "errors": "0"}
     counts["time"] = f"{found.seconds:.3f}"
     suites = ElementTree.Element("testsuites", {"name": "fusionscope check"} | counts)
-    name = safe(", ".join(programs_of(found) or found.dumps))
+    name = safe(", ".join(dict.fromkeys(program for program, _ in found.matrix) or found.dumps))
     suite = ElementTree.SubElement(suites, "testsuite", {"name": name, "skipped": "0"} | counts)
     for outcome in found.outcomes:
         expectation = outcome.expectation
