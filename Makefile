@@ -121,7 +121,8 @@ dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
 	done
 capture: ## the tests that compile, and a program captured for TARGETS
 	python -m pytest tests/advise tests/capture tests/experiments tests/rerun tests/cli/test_capture.py \
-		tests/cli/test_doctor.py tests/cli/test_rerun.py tests/cli/test_tune.py tests/check/test_pytest_plugin.py
+		tests/cli/test_doctor.py tests/cli/test_rerun.py tests/cli/test_tune.py \
+		tests/check/test_matrix.py tests/check/test_pytest_plugin.py
 	output=$$(mktemp -d)
 	trap 'rm -rf "$$output"' EXIT
 	fusionscope capture tests/capture/model.py:twice --arg 'f32[64,128]' \
@@ -137,7 +138,7 @@ older: ## a dump of the passes before priority fusion, by jaxlib 0.4.35 in OLDER
 	fusionscope explain "$$dump" --all --no-try | grep "leg-code-dup" >/dev/null
 	fusionscope verify "$$dump" --at-least 100
 	fusionscope history "$$dump"
-recipes: ## the commands of docs/check.md, as it has them
+recipes: ## the commands of docs/ci.md, as it has them
 	$(TOOLS)/recipes.sh $(TARGETS)
 conformance: parser matching explained replay plans changes ## all of the following, on DUMPS
 
@@ -192,7 +193,7 @@ benchmarks: ## each benchmark once, to see that it runs
 
 # Longer than CI has time for.
 
-.PHONY: page images fuzz-long mutants-gpu probes probes-gpu proofs ci clean
+.PHONY: page images fuzz-long mutants-gpu probes probes-gpu proofs gate action ci clean
 page: ## measure everything again, and rewrite the tables of benchmarks/README.md
 	python benchmarks/all.py
 images: ## pages of `report` in docs/images/, after `make setup-jax` and `pip install flax optax`
@@ -217,6 +218,12 @@ probes-gpu: ## GPU passes against the compiler: examples, records, random module
 	python $(TOOLS)/gpu_pass_probe.py --python "$$(command -v python)"
 proofs: ## the examples of all recipes, compiled, run and compared
 	python $(TOOLS)/recipe_proofs.py
+gate: ## twenty pull requests of a project, checked against its main branch, for TARGETS
+	work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	python $(TOOLS)/gate.py "$$work/out" $(TARGETS:%=--target %)
+action: ## the steps of action.yml as they are written, with a stand-in for gh
+	python $(TOOLS)/action.py --python "$$(command -v python)"
 ci: ## everything that has to hold before a change is taken, in fresh environments
 	bash .ci/run
 clean: ## remove what was built

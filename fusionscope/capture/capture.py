@@ -98,6 +98,7 @@ def capture(
     put: str | None = None,
     records_inputs: bool = False,
     runs: bool = False,
+    folder: Path | None = None,
 ) -> Captured:
     """Compile ``program`` for ``target`` and dump every stage into ``directory``, which must be
     empty or new.
@@ -106,8 +107,9 @@ def capture(
     is an interpreter with jax. ``put`` is HLO text that replaces a program from a file before
     scheduling, through the compiler's own hook. ``records_inputs`` writes the arrays that a
     function is called with beside the dump, where ``rerun`` finds them. ``runs`` also runs a
-    function on them, and leaves a profile of that in the dump. If the compiler crashes, the result
-    says so. Raises ``UnusableInput`` if there is nothing to compile, or no compiler.
+    function on them, and leaves a profile of that in the dump. ``folder`` is the one to import from
+    first, by default the current one. If the compiler crashes, the result says so. Raises
+    ``UnusableInput`` if there is nothing to compile, or no compiler.
     """
     for flag in flags:
         if not _FLAG.fullmatch(flag):
@@ -131,6 +133,7 @@ def capture(
         ),
         _environment(target, directory, [*flags, *([CONSTANTS] if records_inputs else [])]),
         limit_s,
+        folder,
     )
     problem = tell_problem(told, errors, code)
     module = told.get("module", "")
@@ -160,16 +163,21 @@ def run_process(
     request: Mapping[str, Any],
     environment: dict[str, str],
     limit_s: float,
+    folder: Path | None = None,
 ) -> tuple[dict[str, Any], int, str]:
-    """Run a ``script`` of fusionscope under ``python``. Return what it reported, its exit code, and
-    its error stream.
+    """Run a ``script`` of fusionscope under ``python``, in ``folder``, and import from that
+    first. Return what it reported, its exit code, and its error stream.
 
     Raises ``UnusableInput`` if there is no such Python.
     """
     with TemporaryDirectory() as scratch:
         asked, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
         write_file(asked, json.dumps(request))
-        ended = run_child([python, str(script), str(asked), str(result)], environment, limit_s)
+        if folder is not None:
+            paths = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH", "")]
+            environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        command = [python, str(script), str(asked), str(result)]
+        ended = run_child(command, environment, limit_s, folder)
         told = _answer(result)
     if ended.is_late:
         return told, 1, f"stopped: it took longer than {limit_s:g} s"

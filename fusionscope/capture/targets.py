@@ -85,8 +85,8 @@ class Target:
         return self.description is None and self.topology is None
 
 
-def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
-    """Read ``package.module:function``, ``file.py:function`` or the name of a file.
+def read_program(words: str, arguments: Sequence[str] = (), *, folder: Path = Path()) -> Program:
+    """Read ``package.module:function``, ``file.py:function`` or the name of a file in ``folder``.
 
     ``arguments`` are shapes such as ``f32[128,256]``. Raises ``UnusableInput``.
     """
@@ -96,7 +96,7 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
         if place.endswith(".py"):
             return Program(
                 kind=ProgramKind.FUNCTION,
-                file=_existing(place),
+                file=_existing(folder / place),
                 module=None,
                 name=name,
                 arguments=given,
@@ -105,7 +105,7 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
             return Program(
                 kind=ProgramKind.FUNCTION, file=None, module=place, name=name, arguments=given
             )
-    path = Path(words)
+    path = folder / words
     kind = _SUFFIXES.get(path.suffix)
     if kind is None:
         raise UnusableInput(
@@ -114,15 +114,14 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
         )
     if given is not None:
         raise UnusableInput(f"{path.name} has arguments of its own, --arg is for functions")
-    head = read_file(_existing(words))[:10_000]
+    head = read_file(_existing(path))[:10_000]
     partitions = _PARTITIONS.search(head)
     return Program(kind=kind, file=path, partitions=int(partitions[1]) if partitions else 1)
 
 
-def _existing(name: str) -> Path:
-    path = Path(name)
+def _existing(path: Path) -> Path:
     if problem := why_unreadable(path):
-        raise UnusableInput(problem, file=name)
+        raise UnusableInput(problem, file=str(path))
     return path
 
 

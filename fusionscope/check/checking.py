@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, NamedTuple
 
-from fusionscope.check.baseline import AsBefore, Baseline
-from fusionscope.check.expectations import Expectation, Violation
-from fusionscope.explain.result import Explanation, ModuleFacts
+from fusionscope.check.allowances import Allowance
+from fusionscope.check.as_before import AsBefore
+from fusionscope.check.baseline import Baseline
+from fusionscope.check.expectation import Expectation, Violation
+from fusionscope.check.matrix import NotCompiled
+from fusionscope.check.record import ModuleRecord, record_of
+from fusionscope.check.subject import Cell, Subject
+from fusionscope.errors import UnusableInput
 from fusionscope.verify.agreement import RulesUsed
+
+
+class Compiles(Expectation):
+    """The program compiles for its target. ``value`` names both."""
+
+    __slots__ = ()
+    key: ClassVar = "compiles"
+
+    def __str__(self) -> str:
+        return f"{self.value} compiles"
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        return "" if isinstance(value, str) else "a program on a target"
+
+    def check(self, subject: Subject) -> Iterator[Violation]:
+        yield from ()
+
+
+class Allowed(NamedTuple):
+    """A violation, and the exception that allows it."""
+
+    violation: Violation
+    allowance: Allowance
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of one expectation over all dumps. ``modules`` are those that it applies to,
-    ``notes`` are changes that are neither better nor worse.
+    ``notes`` are changes that are neither better nor worse, ``seconds`` the time that it took.
     """
 
     expectation: Expectation
     modules: tuple[str, ...]
     violations: tuple[Violation, ...]
     notes: tuple[str, ...] = ()
+    allowed: tuple[Allowed, ...] = ()
+    seconds: float = 0.0
 
     @property
     def is_met(self) -> bool:
@@ -28,15 +63,35 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """A module and its records before and now; None if it did not exist, or does not exist now.
+    ``program`` and ``target`` are empty outside of a matrix.
+    """
+
+    name: str
+    program: str
+    target: str
+    before: ModuleRecord | None
+    now: ModuleRecord | None
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """The result of a check. ``outcomes`` are in the order of the file, then those of the baseline.
-    ``dumps`` are the checked paths, ``rules`` those that gave reasons, by dump and module.
+    ``dumps`` are the checked paths, or names in a matrix, ``rules`` those that gave reasons, by
+    dump and module. ``compared`` are all modules, ``origin`` is what they are compared with, empty
+    if with nothing. ``matrix`` are programs and targets, also those that did not compile.
+    ``seconds`` is the time to compile and explain all dumps.
     """
 
     dumps: tuple[str, ...]
     outcomes: tuple[Verdict, ...]
     problems: tuple[str, ...]
     rules: tuple[tuple[str, str, RulesUsed], ...] = ()
+    compared: tuple[Compared, ...] = ()
+    origin: str = ""
+    matrix: tuple[tuple[str, str], ...] = ()
+    seconds: float = 0.0
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -48,52 +103,195 @@ class Checked:
 
 
 def check(
-    explanations: Sequence[Explanation],
+    cells: Sequence[Cell],
     expectations: Sequence[Expectation],
     baseline: Baseline | None = None,
+    *,
+    allowances: Sequence[Allowance] = (),
+    failures: Sequence[NotCompiled] = (),
+    is_partial: bool = False,
+    today: date | None = None,
 ) -> Checked:
     """Check each expectation against each module that it applies to, and compare each module with
-    the baseline. An expectation that applies to no module fails.
+    the baseline. An expectation that applies to no module fails. ``allowances`` hold until their
+    day is before ``today``. ``failures`` are cells of a matrix that have no dump. If other modules
+    were left out, the check ``is_partial``: expectations and allowances may be about those. Raises
+    ``UnusableInput`` if an expectation compares modules with what they were, and there is no
+    baseline.
     """
-    outcomes = [_ask(each, explanations) for each in expectations]
-    if baseline is not None:
-        outcomes += [_hold(each, facts) for each, facts in baseline.compare(explanations)]
+    exceptions = _Exceptions(allowances, today or date.today())
+    absent = {(each.program, each.target) for each in failures}
+    compared = [
+        (each, subject)
+        for each, subject in (baseline.compare(cells) if baseline is not None else ())
+        if subject is not None or (each.module.program, each.module.target) not in absent
+    ]
+    before = {id(subject.facts): each.value for each, subject in compared if subject is not None}
+    subjects = [
+        replace(subject, before=before.get(id(subject.facts)))
+        for cell in cells
+        for subject in cell.subjects
+    ]
+    for each in expectations:
+        if each.compares and baseline is None:
+            raise UnusableInput(
+                f"{each} needs something to compare with", hint="--baseline FILE or --against REF"
+            )
+    matrix: list[Cell | NotCompiled] = [*cells, *failures]
+    outcomes = [_fail(each) for each in failures]
+    outcomes += [
+        _ask(each, subjects, exceptions)
+        for each in expectations
+        if not (_is_elsewhere(each, subjects) and (is_partial or _is_about(each, failures)))
+    ]
+    outcomes += [_hold(each, subject, exceptions) for each, subject in compared]
     return Checked(
-        tuple(each.path for each in explanations),
+        tuple(map(str, cells)),
         tuple(outcomes),
-        tuple(problem for each in explanations for problem in each.problems),
-        tuple(
-            (each.path, facts.name, facts.rules)
-            for each in explanations
-            for facts in each.modules
-            if facts.rules is not None
+        (
+            *(problem for each in cells for problem in each.explanation.problems),
+            *(() if is_partial or failures else exceptions.problems()),
         ),
+        tuple(
+            (str(subject.cell), subject.facts.name, subject.facts.rules)
+            for subject in subjects
+            if subject.facts.rules is not None
+        ),
+        tuple(_compared(*each) for each in compared)
+        or tuple(_compared(None, subject) for subject in subjects),
+        baseline.origin.name if baseline is not None else "",
+        tuple((each.program, each.target) for each in matrix if each.program),
+        sum(each.seconds for each in cells),
     )
 
 
-def _hold(expectation: AsBefore, facts: ModuleFacts | None) -> Verdict:
-    if facts is None:
-        return Verdict(expectation, (), (expectation.missing(),))
-    violations, notes = expectation.check(facts), expectation.notes(facts)
-    return Verdict(expectation, (facts.name,), tuple(violations), tuple(notes))
+class _Exceptions:
+    """Allowances on one day, and which of them were needed."""
+
+    def __init__(self, allowances: Sequence[Allowance], today: date) -> None:
+        self._allowances = allowances
+        self._today = today
+        self._needed: set[int] = set()
+
+    def split(
+        self, violations: Sequence[Violation], subject: Subject
+    ) -> tuple[list[Violation], list[Allowed]]:
+        """Return the violations that remain, and those that are allowed."""
+        remaining, allowed = [], []
+        for violation in violations:
+            found = [
+                (number, each)
+                for number, each in enumerate(self._allowances)
+                if each.covers(violation) and each.has_place(violation, subject)
+            ]
+            self._needed |= {number for number, _ in found}
+            current = [each for _, each in found if each.until >= self._today]
+            if current:
+                allowed.append(Allowed(violation, current[0]))
+                continue
+            if found:
+                ended = max(each.until for _, each in found)
+                what = f"{violation.what}; this was allowed until {ended}"
+                violation = replace(violation, what=what)
+            remaining.append(violation)
+        return remaining, allowed
+
+    def problems(self) -> Iterator[str]:
+        """Yield a line for each that allows nothing."""
+        for number, each in enumerate(self._allowances):
+            if number not in self._needed:
+                place = f"{each.place}: " if each.place else ""
+                yield f"{place}nothing needs the exception {each} any more, remove it"
 
 
-def _ask(expectation: Expectation, explanations: Sequence[Explanation]) -> Verdict:
-    modules = [
-        facts
-        for each in explanations
-        for facts in each.modules
-        if expectation.where.has_module(facts)
+def _compared(expectation: AsBefore | None, subject: Subject | None) -> Compared:
+    before = expectation.value if expectation is not None else None
+    if subject is None:
+        assert expectation is not None
+        key = expectation.module
+        return Compared(key.name, key.program, key.target, before, None)
+    cell, now = subject.cell, record_of(subject.facts)
+    return Compared(subject.facts.name, cell.program, cell.target, before, now)
+
+
+def _fail(failure: NotCompiled) -> Verdict:
+    expectation = Compiles(f"{failure.program} on {failure.target}")
+    problem = failure.problem
+    source = f"{problem.file}:{problem.line}" if problem.file and problem.line else None
+    what = f"{problem.problem}; {problem.hint}" if problem.hint else problem.problem
+    violation = Violation(
+        expectation=expectation, module=expectation.value, what=what, source=source
+    )
+    return Verdict(expectation, (), (violation,))
+
+
+def _is_elsewhere(expectation: Expectation, subjects: Sequence[Subject]) -> bool:
+    """Return whether an expectation is about none of these modules."""
+    where = expectation.where
+    return not any(
+        where.has_module(each.facts, each.cell.program, each.cell.target) for each in subjects
+    )
+
+
+def _is_about(expectation: Expectation, failures: Sequence[NotCompiled]) -> bool:
+    """Return whether an expectation may be about what did not compile."""
+    where = expectation.where
+    return any(
+        fnmatchcase(each.program, where.program or "*")
+        and fnmatchcase(each.target, where.target or "*")
+        for each in failures
+    )
+
+
+def _hold(expectation: AsBefore, subject: Subject | None, exceptions: _Exceptions) -> Verdict:
+    if subject is None:
+        notes = tuple(expectation.missing_notes())
+        return Verdict(expectation, (), tuple(expectation.missing()), notes)
+    begin = time.perf_counter()
+    violations, allowed = exceptions.split(list(expectation.check(subject)), subject)
+    return Verdict(
+        expectation,
+        (str(subject),),
+        tuple(violations),
+        tuple(expectation.notes(subject)),
+        tuple(allowed),
+        subject.cell.seconds + time.perf_counter() - begin,
+    )
+
+
+def _ask(expectation: Expectation, subjects: Sequence[Subject], exceptions: _Exceptions) -> Verdict:
+    begin = time.perf_counter()
+    where = expectation.where
+    asked = [
+        each
+        for each in subjects
+        if where.has_module(each.facts, each.cell.program, each.cell.target)
     ]
-    violations = tuple(v for facts in modules for v in expectation.check(facts))
-    if not modules:
-        violations = tuple(_nowhere(expectation, explanations))
-    notes = tuple(f"{facts.name}: {note}" for facts in modules for note in expectation.notes(facts))
-    return Verdict(expectation, tuple(facts.name for facts in modules), violations, notes)
+    violations: list[Violation] = []
+    allowed: list[Allowed] = []
+    for subject in asked:
+        own = expectation
+        if where.function is not None:
+            own = replace(expectation, where=where.within(subject.stacks))
+        still, excepted = exceptions.split(list(own.check(subject)), subject)
+        violations += still
+        allowed += excepted
+    if not asked:
+        violations = list(_nowhere(expectation, subjects))
+    elif all(why := [expectation.unknown(each) for each in asked]):
+        violations.append(expectation.violation(asked[0], why[0]))
+    return Verdict(
+        expectation,
+        tuple(map(str, asked)),
+        tuple(violations),
+        tuple(f"{each}: {note}" for each in asked for note in expectation.notes(each)),
+        tuple(allowed),
+        time.perf_counter() - begin,
+    )
 
 
-def _nowhere(expectation: Expectation, explanations: Sequence[Explanation]) -> Iterator[Violation]:
-    names = sorted({facts.name for each in explanations for facts in each.modules})
+def _nowhere(expectation: Expectation, subjects: Sequence[Subject]) -> Iterator[Violation]:
+    names = sorted(set(map(str, subjects)))
     there = f", there are {', '.join(names[:8])}" if names else ""
     yield Violation(
         expectation=expectation, module="", what=f"no module matches {expectation.where}{there}"

@@ -5,21 +5,32 @@
     where = { module = "jit_step", device = "h100" }
     message = "the softmax is one kernel"
 
-Each ``[[expect]]`` has one key of ``EXPECTATIONS``, and may have ``where`` and ``message``.
+Each ``[[expect]]`` has one key of ``EXPECTATIONS``, and may have ``where`` and ``message``. Each
+``[[allow]]`` has one key of ``ALLOWANCES``, ``until`` and ``why``. ``[[program]]`` and
+``[[target]]`` are a matrix: what to compile, and for what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from fusionscope.check.expectations import EXPECTATIONS, Expectation, NotRefused, Where
-from fusionscope.errors import quoted
+from fusionscope.check.allowances import ALLOWANCES, Allowance
+from fusionscope.check.expectation import Expectation
+from fusionscope.check.expectations import EXPECTATIONS
+from fusionscope.check.growth import MaxGrowth
+from fusionscope.check.matrix import Matrix, MatrixProgram, MatrixTarget
+from fusionscope.check.pair_expectations import NotRefused
+from fusionscope.check.where import Where
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.rules.messages import UNKNOWN, rule_ids
+from fusionscope.system.files import is_there
 from fusionscope.system.user_files import UserFile, expected_one_of, read_toml
 
 _PYPROJECT = "pyproject.toml"
@@ -39,39 +50,167 @@ _Expect = msgspec.defstruct(
     ],
     forbid_unknown_fields=True,
 )
-_File = msgspec.defstruct(
-    "_File",
-    [("expect", list[_Expect], msgspec.field(default_factory=list))],  # type: ignore[valid-type]
+_Allow = msgspec.defstruct(
+    "_Allow",
+    [
+        ("until", date),
+        ("why", _Text),
+        *((key, Any, msgspec.UNSET) for key in ALLOWANCES),
+        ("where", _Where, msgspec.field(default_factory=_Where)),
+    ],
     forbid_unknown_fields=True,
 )
 
 
-def read_expectations(path: Path) -> tuple[Expectation, ...]:
-    """Read expectations. Raises ``UnusableInput`` with the line of an invalid key or value."""
+class _Program(msgspec.Struct, forbid_unknown_fields=True):
+    function: _Text
+    name: _Text | None = None
+    arguments: list[_Text] = []
+    targets: list[_Text] = []
+
+
+class _Target(msgspec.Struct, forbid_unknown_fields=True):
+    device: _Text
+    name: _Text | None = None
+    python: _Text | None = None
+    flags: list[_Text] = []
+
+
+_File = msgspec.defstruct(
+    "_File",
+    [
+        (name, list[kind], msgspec.field(default_factory=list))  # type: ignore[valid-type]
+        for name, kind in (
+            ("expect", _Expect),
+            ("allow", _Allow),
+            ("program", _Program),
+            ("target", _Target),
+        )
+    ],
+    forbid_unknown_fields=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The contents of a file. ``matrix`` is None if it has none."""
+
+    expectations: tuple[Expectation, ...] = ()
+    allowances: tuple[Allowance, ...] = ()
+    matrix: Matrix | None = None
+
+
+def read_expected(path: Path) -> Expected:
+    """Read a file. Raises ``UnusableInput`` with the line of an invalid key or value."""
     within = ("tool", "fusionscope") if path.name == _PYPROJECT else ()
-    return tuple(_expectations(read_toml(path, _File, within=within)))
+    file: UserFile[Any] = read_toml(path, _File, within=within)
+    table = file.value
+    if not (table.expect or table.program):
+        raise file.error("has no expectations, expected [[expect]] or [[program]] tables")
+    return Expected(tuple(_expectations(file)), tuple(_allowances(file)), _matrix(file))
+
+
+def read_expectations(path: Path) -> tuple[Expectation, ...]:
+    """Read the expectations in a file. Raises ``UnusableInput`` if there are none."""
+    found = read_expected(path).expectations
+    if not found:
+        raise UnusableInput("has no expectations, expected [[expect]] tables", file=str(path))
+    return found
 
 
 def _expectations(file: UserFile[Any]) -> Iterator[Expectation]:
-    if not file.value.expect:
-        raise file.error("has no expectations, expected [[expect]] tables")
     for index, table in enumerate(file.value.expect):
-        given = {
-            key: value
-            for key in EXPECTATIONS
-            if (value := getattr(table, key)) is not msgspec.UNSET
-        }
-        if len(given) != 1:
-            found = f"has {' and '.join(given)}" if given else "says nothing"
-            problem = f"an [[expect]] {found}, expected one of {', '.join(EXPECTATIONS)}"
-            raise file.error(problem, "expect", index)
-        ((key, value),) = given.items()
+        key, value = _only(file, "expect", index, table, EXPECTATIONS)
         kind, place = EXPECTATIONS[key], ("expect", index, key)
-        if wanted := kind.expected(value):
-            raise file.error(f"{key} = {quoted(value)}, expected {wanted}", *place)
         for id in value if kind is NotRefused else ():
             if id not in rule_ids() and id != UNKNOWN:
                 close = expected_one_of(id, sorted(rule_ids()))
                 raise file.error(f"no reason is called {quoted(id)}, {close}", *place)
         where = Where(**msgspec.structs.asdict(table.where))
-        yield kind(value, where, table.message, file.line(*place))
+        values = [{k: v} for k, v in value.items()] if kind is MaxGrowth else [value]
+        for each in values:
+            yield kind(each, where, table.message, file.line(*place))
+
+
+def _allowances(file: UserFile[Any]) -> Iterator[Allowance]:
+    for index, table in enumerate(file.value.allow):
+        key, value = _only(file, "allow", index, table, ALLOWANCES)
+        yield ALLOWANCES[key](
+            value=value,
+            where=Where(**msgspec.structs.asdict(table.where)),
+            until=table.until,
+            why=table.why,
+            place=f"{file.path}:{file.line('allow', index)}",
+        )
+
+
+def _only(
+    file: UserFile[Any],
+    name: str,
+    index: int,
+    table: Any,
+    kinds: Mapping[str, type[Expectation] | type[Allowance]],
+) -> tuple[str, Any]:
+    """Return the key of one of ``kinds`` that a table has, and its valid value."""
+    given = {key: value for key in kinds if (value := getattr(table, key)) is not msgspec.UNSET}
+    if len(given) != 1:
+        found = f"has {' and '.join(given)}" if given else "says nothing"
+        article = "an" if name[0] in "aeiou" else "a"
+        problem = f"{article} [[{name}]] {found}, expected one of {', '.join(kinds)}"
+        raise file.error(problem, name, index)
+    ((key, value),) = given.items()
+    if wanted := kinds[key].expected(value):
+        raise file.error(f"{key} = {quoted(value)}, expected {wanted}", name, index, key)
+    return key, value
+
+
+def _matrix(file: UserFile[Any]) -> Matrix | None:
+    table = file.value
+    if not (table.program or table.target):
+        return None
+    for name, other in (("program", table.target), ("target", table.program)):
+        if not other:
+            there = "target" if name == "program" else "program"
+            raise file.error(f"has [[{name}]] tables, and no [[{there}]]", name, 0)
+    folder = file.path.absolute().parent
+    targets = [
+        MatrixTarget(
+            each.name or Path(each.device).stem.replace(":", "-"),
+            _in_folder(each.device, folder),
+            tuple(f"--{flag.removeprefix('--')}" for flag in each.flags),
+            _in_folder(each.python, folder) if each.python is not None else None,
+        )
+        for each in table.target
+    ]
+    _require_names(file, "target", [each.name for each in targets])
+    known = [each.name for each in targets]
+    programs = []
+    for index, each in enumerate(table.program):
+        for name in each.targets:
+            if name not in known:
+                problem = f"no target is called {quoted(name)}, {expected_one_of(name, known)}"
+                raise file.error(problem, "program", index, "targets")
+        name = each.name or each.function.rpartition(":")[2]
+        programs.append(
+            MatrixProgram(name, each.function, tuple(each.arguments), tuple(each.targets or known))
+        )
+    _require_names(file, "program", [each.name for each in programs])
+    return Matrix(folder, file.path.name, tuple(programs), tuple(targets))
+
+
+def _require_names(file: UserFile[Any], kind: str, names: list[str]) -> None:
+    """Raises ``UnusableInput`` if two have the same name, or one cannot be that of a folder."""
+    counts = Counter(names)
+    for index, name in enumerate(names):
+        if counts[name] > 1:
+            problem = f"two {kind}s are called {quoted(name)}, expected a name = for each"
+            raise file.error(problem, kind, index)
+        if not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+            problem = f"name = {quoted(name)}, expected letters, digits, ., - and _"
+            raise file.error(problem, kind, index)
+
+
+def _in_folder(name: str, folder: Path) -> str:
+    """Return the path of a file in the folder; any other name stays."""
+    path = folder / name
+    return str(path) if "/" in name or is_there(path) else name

@@ -6,10 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusionscope.check.baseline import Baseline, Tolerance, read_baseline, write_baseline
+from fusionscope.check.as_before import Tolerance
+from fusionscope.check.baseline import Baseline, read_baseline, record_all, write_baseline
 from fusionscope.check.checking import check
+from fusionscope.check.expectation import Expectation
 from fusionscope.check.expectation_files import read_expectations
-from fusionscope.check.expectations import EXPECTATIONS, Expectation, Where
+from fusionscope.check.expectations import EXPECTATIONS
+from fusionscope.check.subject import Cell
+from fusionscope.check.where import Where
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.result import Explanation
 from fusionscope.system.files import make_directory, write_file
@@ -76,6 +80,22 @@ class Fusions:
         __tracebackhide__ = True
         self._assert("not_refused", list(reasons), where)
 
+    def assert_contains(self, *patterns: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("contains", list(patterns), where)
+
+    def assert_not_contains(self, *patterns: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("not_contains", list(patterns), where)
+
+    def assert_count(self, counts: dict[str, int], **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("count", counts, where)
+
+    def assert_order(self, *patterns: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("order", list(patterns), where)
+
     def assert_expectations(self, file: str | Path) -> None:
         """Assert all expectations of a file."""
         __tracebackhide__ = True
@@ -87,7 +107,7 @@ class Fusions:
         __tracebackhide__ = True
         if self.updates:
             make_directory(self.baseline.parent)
-            write_file(self.baseline, write_baseline([self.explanation]))
+            write_file(self.baseline, write_baseline(record_all([Cell(self.explanation)])))
             return
         if not self.baseline.exists():
             raise AssertionError(f"no baseline {self.baseline}: --fusionscope-update writes it")
@@ -102,7 +122,7 @@ class Fusions:
 
     def _check(self, expectations: Iterable[Expectation], baseline: Baseline | None = None) -> None:
         __tracebackhide__ = True
-        found = check([self.explanation], list(expectations), baseline)
+        found = check([Cell(self.explanation)], list(expectations), baseline)
         if found.is_met:
             return
         lines = []

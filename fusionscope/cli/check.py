@@ -1,10 +1,12 @@
-"""``fusionscope check DUMP...``."""
+"""``fusionscope check [DUMP...]``."""
 
 from __future__ import annotations
 
 import os
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +15,7 @@ from fusionscope.cli.output import (
     cache_option,
     device_option,
     jobs_option,
+    limit_option,
     open_console,
     top_option,
     write_data,
@@ -21,19 +24,44 @@ from fusionscope.cli.output import (
 )
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import append_file, is_there, read_text
 
 if TYPE_CHECKING:
+    from fusionscope.check.checking import Checked
+    from fusionscope.check.matrix import Compiler, Matrix, NotCompiled
+    from fusionscope.check.subject import Cell
     from fusionscope.dump.device import Device
-    from fusionscope.explain import Explanation, Selection
     from fusionscope.progress import Progress
 
 _FILES = ("fusionscope.toml", "pyproject.toml")
+_FORMATS = ("text", "json", "markdown", "junit", "sarif", "github")
+
+
+def _pythons(_context: object, _option: object, given: Sequence[str]) -> dict[str | None, str]:
+    """Return interpreters by the names of targets, that for the others under None."""
+    found: dict[str | None, str] = {}
+    for words in given:
+        name, equals, path = words.partition("=")
+        python = path if equals else words
+        found[name if equals else None] = str(Path(python).absolute()) if "/" in python else python
+    return found
+
+
+def _also(_context: object, _option: object, given: Sequence[str]) -> list[tuple[str, Path]]:
+    found = []
+    for words in given:
+        name, _, file = words.partition("=")
+        if name not in _FORMATS or not file:
+            raise UnusableInput(
+                f"--also {quoted(words)}: expected FORMAT=FILE, with one of {', '.join(_FORMATS)}"
+            )
+        found.append((name, Path(file)))
+    return found
 
 
 @click.command(name="check")
-@click.argument("dumps", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("dumps", type=click.Path(path_type=Path), nargs=-1)
 @click.option(
     "--expect",
     "file",
@@ -47,7 +75,14 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
     type=click.Path(path_type=Path),
     help="The state to compare with: what was fused must still be fused.",
 )
-@click.option("--update", is_flag=True, help="Write the baseline instead of checking it.")
+@click.option(
+    "--against",
+    metavar="REF|DUMP",
+    help="Compare with the programs of this git revision, compiled too, or with this dump.",
+)
+@click.option("--update", is_flag=True, help="Write the baseline, and print what that accepts.")
+@click.option("--module", metavar="GLOB", help="Only these modules, or programs of a matrix.")
+@click.option("--strict", is_flag=True, help="Nothing may be new or grow, in any program.")
 @click.option("--allow-better", is_flag=True, help="Accept more fusion than in the baseline.")
 @click.option(
     "--tolerance",
@@ -57,13 +92,29 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
     type=click.FloatRange(min=0),
     help="How much bytes and launches may exceed the baseline if the pairs are the same.",
 )
+@click.option(
+    "--dumps",
+    "kept",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the dumps of a matrix here. One that is here already is not compiled again.",
+)
+@click.option(
+    "--python",
+    "pythons",
+    metavar="[TARGET=]PATH",
+    multiple=True,
+    callback=_pythons,
+    help="A Python with jax to compile with, for one target or all; repeatable.",
+)
+@limit_option
 @device_option
 @cache_option
 @jobs_option
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(["text", "json", "markdown", "junit", "sarif", "github"]),
+    type=click.Choice(_FORMATS),
     default="text",
     show_default=True,
     help="Output format.",
@@ -73,34 +124,50 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write to this file instead of standard output.",
 )
+@click.option(
+    "--also",
+    metavar="FORMAT=FILE",
+    multiple=True,
+    callback=_also,
+    help="Write the result in this format to this file, too; repeatable.",
+)
 @top_option
 def command(
     dumps: tuple[Path, ...],
     file: Path | None,
     baseline: Path | None,
+    against: str | None,
     update: bool,
+    module: str | None,
+    strict: bool,
     allow_better: bool,
     tolerance: float,
+    kept: Path | None,
+    pythons: dict[str | None, str],
+    limit_s: float,
     device: Device | None,
     no_cache: bool,
     jobs: int,
     format_name: str,
     output: Path | None,
+    also: list[tuple[str, Path]],
     top: int,
 ) -> int:
-    """Check dumps against expectations or a baseline, for CI.
+    """Check dumps against expectations, a baseline or another revision, for CI.
 
     Expectations live in a TOML file, in [[expect]] tables: a pair is fused, or is never fused;
     operations share a kernel; at most so many kernels or bytes; no other library calls than these;
-    no pair refused for a given reason. An expectation that selects nothing is not met. The exit
-    code is 1 if any expectation is not met. --format github writes annotations, and a summary if
-    GITHUB_STEP_SUMMARY names a file.
+    no pair refused for a given reason; figures that grow by at most so much. An expectation that
+    selects nothing is not met. The exit code is 1 if any expectation is not met.
 
-    A baseline, written by --update, records what is fused in each module of the dumps. A module is
-    identified by its name, the shapes and shardings of its arguments, and its device; one without
-    a baseline is reported. No module may get worse: a pair that was fused and is now unfused or
-    duplicated, a library call that took over, more launches or bytes for the same pairs. New code
-    and other names do not matter.
+    Without DUMPS, each [[program]] of that file is compiled for each [[target]], and checked.
+
+    A baseline, written by --update, records what is fused in each module. No module may get worse:
+    a pair that was fused and is now unfused or duplicated, a library call that took over, more
+    launches or bytes for the same pairs. New code and other names do not matter, unless --strict is
+    given. --against compares in the same way with a git revision, without a file.
+
+    --format github writes annotations, and a summary if GITHUB_STEP_SUMMARY names a file.
 
     \b
     Examples:
@@ -108,74 +175,177 @@ def command(
       fusionscope check dump_cpu/ dump_h100/ --expect fusions.toml
       fusionscope check dump_dir/ --baseline fusions.json --update
       fusionscope check dump_dir/ --baseline fusions.json --allow-better --tolerance 5
-      fusionscope check dump_dir/ --format junit --output fusions.xml
+      fusionscope check --against origin/main --strict
+      fusionscope check --against main --format github --also markdown=comment.md
       fusionscope check dump_dir/ --format sarif --output fusions.sarif
     """
-    from fusionscope.check.baseline import Tolerance, read_baseline, write_baseline
+    from fusionscope.check.against import read_base
+    from fusionscope.check.as_before import Tolerance
+    from fusionscope.check.baseline import read_baseline
     from fusionscope.check.checking import check
-    from fusionscope.check.expectation_files import read_expectations
+    from fusionscope.check.expectation_files import Expected, read_expected
+    from fusionscope.check.matrix import Compiler
+    from fusionscope.dump.cache import user_cache
     from fusionscope.explain import Selection
-    from fusionscope.report.check import print_check, to_markdown
+
+    if update and baseline is None:
+        raise UnusableInput("--update writes a baseline, name its file with --baseline")
+    if against is not None and baseline is not None:
+        raise UnusableInput("--baseline and --against both say what to compare with, expected one")
+    path = file or _default_file()
+    expected = read_expected(path) if path is not None else Expected()
+    matrix = None if dumps else expected.matrix
+    if not dumps and matrix is None:
+        raise UnusableInput(
+            "nothing to check: no dump is named, and no [[program]] is listed",
+            hint="name a dump, or list programs and targets in fusionscope.toml",
+        )
+    if not (expected.expectations or baseline or against or matrix):
+        raise UnusableInput(
+            f"nothing is expected: no {_FILES[0]} here, and no table tool.fusionscope in "
+            f"{_FILES[1]}",
+            hint="name a file with --expect, --baseline or --against",
+        )
+    tolerances = Tolerance(tolerance / 100, allow_better or against is not None, strict)
+    before = None
+    if baseline is not None and not update:
+        before = read_baseline(baseline, tolerances)
+    compiler = Compiler(
+        selection=Selection(
+            all_modules=True,
+            device=device,
+            resources=any(each.needs_resources for each in expected.expectations),
+        ),
+        cache=None if no_cache else user_cache(),
+        limit_s=limit_s,
+        jobs=jobs,
+    )
+    if matrix is not None:
+        matrix = matrix.with_pythons(pythons)
+        matrix = matrix.only(module) if module is not None else matrix
+    if before is not None and module is not None:
+        before = before.only(module)
+    problems: list[str] = []
+    with _folder(kept) as folder:
+        with show_progress() as progress:
+            if matrix is not None:
+                cells, failures = _compile(compiler, matrix, folder, progress)
+            else:
+                cells, failures = _explain(compiler, dumps, module, progress), []
+            if against is not None:
+                before, problems = read_base(compiler, against, matrix, cells, tolerances, progress)
+        if update and baseline is not None:
+            _update(baseline, cells, failures, module, top)
+            return 1 if failures else 0
+        result = check(
+            cells,
+            expected.expectations,
+            before,
+            allowances=expected.allowances,
+            failures=failures,
+            is_partial=module is not None,
+        )
+    for problem in (*problems, *result.problems):
+        show_problem(problem)
+    for name, place in [(format_name, output), *also]:
+        _write(name, result, place, str(path or baseline or ""), top)
+    if format_name == "github":
+        _write_summary(result)
+    return 0 if result.is_met else 1
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    """Yield the folder for the dumps of a matrix."""
+    if kept is not None:
+        yield kept
+        return
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _compile(
+    compiler: Compiler, matrix: Matrix, folder: Path, progress: Progress
+) -> tuple[list[Cell], list[NotCompiled]]:
+    """Return the cells of a matrix, and those that do not compile. Raises ``UnusableInput`` if none
+    does.
+    """
+    from fusionscope.check.matrix import NotCompiled
+    from fusionscope.check.subject import Cell
+
+    found = compiler.compile(matrix, folder, progress=progress)
+    cells = [each for each in found if isinstance(each, Cell)]
+    failures = [each for each in found if isinstance(each, NotCompiled)]
+    if not cells:
+        raise failures[0].problem
+    return cells, failures
+
+
+def _explain(
+    compiler: Compiler, dumps: Sequence[Path], module: str | None, progress: Progress
+) -> list[Cell]:
+    """Raises ``UnusableInput`` if a dump cannot be used, or none has a selected module."""
+    from fusionscope.check.subject import Cell
+    from fusionscope.system.workers import in_order
+
+    cells = []
+    for found in in_order(compiler.explain, dumps, str, jobs=compiler.jobs, progress=progress):
+        if isinstance(found, UnusableInput):
+            raise found
+        cells.append(Cell(found))
+    if module is None:
+        return cells
+    selected = [each.only(module) for each in cells]
+    if not any(each.explanation.modules for each in selected):
+        names = {facts.name for each in cells for facts in each.explanation.modules}
+        raise UnusableInput(
+            f"no module is called {quoted(module)}, there are {', '.join(sorted(names)[:8])}"
+        )
+    return selected
+
+
+def _update(
+    file: Path,
+    cells: Sequence[Cell],
+    failures: Sequence[NotCompiled],
+    module: str | None,
+    top: int,
+) -> None:
+    """Write the baseline, and print what that accepts."""
+    from fusionscope.check.updating import update
+    from fusionscope.report.check import print_update
+
+    updated = update(file, cells, failures, module)
+    write_text(updated.text, file)
+    with open_console(None) as console:
+        print_update(updated, console, top)
+    write_text(f"written: {file}\n", None)
+
+
+def _write(name: str, result: Checked, output: Path | None, file: str, top: int) -> None:
+    """Write the result in a format. ``file`` is that of the expectations."""
+    from fusionscope.report.check import print_check
+    from fusionscope.report.check_comment import to_markdown
     from fusionscope.report.github import to_github
     from fusionscope.report.junit import to_junit
     from fusionscope.report.places import find_repository
     from fusionscope.report.sarif import to_sarif
-    from fusionscope.system.workers import in_order
 
-    if update and baseline is None:
-        raise UnusableInput("--update writes a baseline, name its file with --baseline")
-    path = file or _default_file()
-    expectations = list(read_expectations(path)) if path is not None else []
-    before = None
-    if baseline is not None and not update:
-        before = read_baseline(baseline, Tolerance(tolerance / 100, allow_better))
-    if not expectations and before is None and not update:
-        raise UnusableInput(
-            f"nothing is expected: no {_FILES[0]} here, and no table tool.fusionscope in "
-            f"{_FILES[1]}",
-            hint="name a file with --expect or --baseline",
-        )
-    selection = Selection(all_modules=True, device=device)
-    explanations: list[Explanation] = []
-    work = partial(_explain, selection, no_cache)
-    with show_progress() as progress:
-        for found in in_order(work, dumps, str, jobs=jobs, progress=progress):
-            if isinstance(found, UnusableInput):
-                raise found
-            explanations.append(found)
-    if update and baseline is not None:
-        write_text(write_baseline(explanations), baseline)
-        write_text(f"written: {baseline}\n", None)
-        return 0
-    result = check(explanations, expectations, before)
-    place, repository = str(path or baseline), find_repository()
-    for problem in result.problems:
-        show_problem(problem)
-    if format_name == "text":
-        with open_console(output) as console:
-            print_check(result, console, top)
-    elif format_name == "json":
-        write_json("check", result, output)
-    elif format_name == "sarif":
-        write_data(to_sarif(result, place, repository), output)
-    elif format_name == "junit":
-        write_text(to_junit(result), output)
-    elif format_name == "markdown":
-        write_text(to_markdown(result), output)
-    else:
-        write_text(to_github(result, place, repository), output)
-        _write_summary(to_markdown(result))
-    return 0 if result.is_met else 1
-
-
-def _explain(selection: Selection, no_cache: bool, dump: Path, progress: Progress) -> Explanation:
-    from fusionscope.dump import open_dump
-    from fusionscope.dump.cache import DumpCache, user_cache
-    from fusionscope.explain import explain
-
-    opened = open_dump(dump)
-    cache = DumpCache(opened, None if no_cache else user_cache())
-    return explain(opened, selection, progress=progress, cache=cache)
+    repository = find_repository()
+    match name:
+        case "text":
+            with open_console(output) as console:
+                print_check(result, console, top, repository)
+        case "json":
+            write_json("check", result, output)
+        case "sarif":
+            write_data(to_sarif(result, file, repository), output)
+        case "junit":
+            write_text(to_junit(result, file, repository), output)
+        case "markdown":
+            write_text(to_markdown(result, repository), output)
+        case _:
+            write_text(to_github(result, file, repository), output)
 
 
 def _default_file() -> Path | None:
@@ -186,11 +356,14 @@ def _default_file() -> Path | None:
     return None
 
 
-def _write_summary(text: str) -> None:
+def _write_summary(result: Checked) -> None:
     """Write the summary to the file that GitHub names."""
+    from fusionscope.report.check_comment import to_markdown
+    from fusionscope.report.places import find_repository
+
     place = os.environ.get("GITHUB_STEP_SUMMARY")
     if place:
         try:
-            append_file(Path(place), text)
+            append_file(Path(place), to_markdown(result, find_repository()))
         except UnusableInput as problem:  # the annotations report it too
             show_problem(f"no step summary: {problem}")

@@ -109,6 +109,11 @@ def tpu_build(module: str) -> str | None:
     return found[1] if found is not None else None
 
 
+def without_build(module: str) -> str:
+    """Return the name of a module without the number that the compiler for TPUs adds."""
+    return _TPU_BUILD.sub("", module)
+
+
 def read_name(name: str) -> FileName | None:
     """Parse a file name (without ``.gz``). Return None if fusionscope does not use the file."""
     if found := _EXPLORER.fullmatch(name):

@@ -61,6 +61,12 @@ class StackFrames:
             known = self._stacks[frame] = self._follow(frame)
         return known
 
+    def locations(self) -> frozenset[SourceLocation]:
+        """Return the locations of all frames."""
+        if self._frames is None:
+            self._frames = self._read()
+        return frozenset(location for location, _ in self._frames.values())
+
     def _follow(self, frame: int) -> tuple[SourceLocation, ...]:
         if self._frames is None:
             self._frames = self._read()

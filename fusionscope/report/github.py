@@ -10,7 +10,7 @@ from fusionscope.report.text import safe
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked
-    from fusionscope.check.expectations import Violation
+    from fusionscope.check.expectation import Violation
 
 
 def to_github(found: Checked, file: str, repository: Repository) -> str:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from fusionscope.report.places import Place, Repository
 from fusionscope.report.text import safe
 
 if TYPE_CHECKING:
-    from fusionscope.check.checking import Checked
+    from fusionscope.check.checking import Checked, Verdict
 
 
-def to_junit(found: Checked) -> str:
+def to_junit(found: Checked, file: str, repository: Repository) -> str:
+    """``file`` has the expectations: a test case without a line of the user's own is there. The
+    time of a suite is that to compile and explain its dumps.
+    """
     missed = str(sum(not each.is_met for each in found.outcomes))
     counts = {"tests": str(len(found.outcomes)), "failures": missed, "errors": "0"}
+    counts["time"] = f"{found.seconds:.3f}"
     suites = ElementTree.Element("testsuites", {"name": "fusionscope check"} | counts)
-    name = safe(", ".join(found.dumps))
+    name = safe(", ".join(dict.fromkeys(program for program, _ in found.matrix) or found.dumps))
     suite = ElementTree.SubElement(suites, "testsuite", {"name": name, "skipped": "0"} | counts)
     for outcome in found.outcomes:
         expectation = outcome.expectation
@@ -24,8 +29,11 @@ def to_junit(found: Checked) -> str:
             "testcase",
             classname=safe(f"fusionscope.{expectation.key}"),
             name=safe(expectation.title),
-            time="0",
+            time=f"{outcome.seconds:.3f}",
         )
+        if (place := _place(outcome, file, repository)) is not None:
+            case.set("file", safe(place.file))
+            case.set("line", str(place.line))
         if outcome.is_met:
             continue
         failure = ElementTree.SubElement(
@@ -37,8 +45,16 @@ def to_junit(found: Checked) -> str:
         lines = [safe(str(expectation))]
         for each in outcome.violations:
             lines.append(safe(f"{each.module}: {each}"))
-            lines += [safe(f"  at {each.source}")] if each.source else []
+            lines += [safe(f"  at {repository.shown(each.source)}")] if each.source else []
         failure.text = "\n".join(lines)
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode", xml_declaration=False)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _place(outcome: Verdict, file: str, repository: Repository) -> Place | None:
+    """Return the line of the first violation, or else that of the expectation."""
+    if outcome.violations:
+        return repository.place(outcome.violations[0], file)
+    found = repository.relative(file)
+    return None if found is None else Place(found, outcome.expectation.line or 1)

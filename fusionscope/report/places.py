@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fusionscope.check.expectations import Violation
+    from fusionscope.check.expectation import Violation
 
 _ELSEWHERE = re.compile(r"\w+:")  # another machine's drive, or an address
 
@@ -36,6 +36,12 @@ class Repository:
             return None
         path = Path(os.path.normpath(self.here / name))
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
+
+    def shown(self, source: str) -> str:
+        """Return a ``file:line`` relative to the repository, if it is inside."""
+        name, colon, line = source.rpartition(":")
+        found = self.relative(name)
+        return f"{found}{colon}{line}" if found is not None and line.isdecimal() else source
 
     def place(self, violation: Violation, file: str) -> Place | None:
         """Return the user's own line if it is in the repository, or else that of the expectation in

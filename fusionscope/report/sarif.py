@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -11,15 +14,18 @@ from fusionscope.report.text import safe
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked
-    from fusionscope.check.expectations import Expectation, Violation
+    from fusionscope.check.expectation import Expectation, Violation
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_ROOT = "%SRCROOT%"  # of the repository
+_NUMBERED = re.compile(r"\.\d+|(?<![\w.])[\d,.]+(?![\w.])")  # parts that change with a program
 
 
 def to_sarif(found: Checked, file: str, repository: Repository) -> dict[str, Any]:
     """``file`` has the expectations: violations without a line of the user's own appear there."""
     kinds = {each.expectation.key: type(each.expectation) for each in found.outcomes}
     ids = list(kinds)
+    seen: Counter[str] = Counter()
     return {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -39,6 +45,10 @@ def to_sarif(found: Checked, file: str, repository: Repository) -> dict[str, Any
                         ],
                     }
                 },
+                "originalUriBaseIds": {
+                    _ROOT: {"description": {"text": "The root of the repository."}}
+                },
+                "columnKind": "unicodeCodePoints",
                 "results": [
                     {
                         "ruleId": each.expectation.key,
@@ -46,6 +56,7 @@ def to_sarif(found: Checked, file: str, repository: Repository) -> dict[str, Any
                         "level": "error",
                         "message": {"text": _message(each)},
                         "locations": _locations(repository.place(each, file)),
+                        "partialFingerprints": _fingerprints(each, seen),
                     }
                     for each in found.violations
                 ],
@@ -64,13 +75,25 @@ def _message(violation: Violation) -> str:
     return safe(f"{violation.expectation.title}: {module}{violation}")
 
 
+def _fingerprints(violation: Violation, seen: Counter[str]) -> dict[str, str]:
+    """Return what tells a violation from others, and stays when lines move and numbers change. It
+    has the name under which GitHub looks for it.
+    """
+    what = _NUMBERED.sub("#", violation.what)
+    about = _NUMBERED.sub("#", violation.about)
+    words = (violation.expectation.identity, violation.module, what, about, violation.reason or "")
+    identity = hashlib.sha256("\0".join(words).encode(errors="replace")).hexdigest()[:16]
+    seen[identity] += 1
+    return {"primaryLocationLineHash": f"{identity}:{seen[identity]}"}
+
+
 def _locations(place: Place | None) -> list[dict[str, Any]]:
     if place is None:
         return []
     return [
         {
             "physicalLocation": {
-                "artifactLocation": {"uri": quote(place.file)},
+                "artifactLocation": {"uri": quote(place.file), "uriBaseId": _ROOT},
                 "region": {"startLine": place.line},
             }
         }

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -29,9 +30,13 @@ class Ended:
 
 
 def run_child(
-    command: Sequence[str], environment: Mapping[str, str] | None, limit_s: float
+    command: Sequence[str],
+    environment: Mapping[str, str] | None,
+    limit_s: float,
+    folder: Path | None = None,
+    output: int | IO[bytes] = subprocess.DEVNULL,
 ) -> Ended:
-    """Run ``command`` for at most ``limit_s`` seconds, without input; its output is discarded.
+    """Run ``command`` in ``folder`` for at most ``limit_s`` seconds, without input.
 
     All processes that it started end with it. Raises ``UnusableInput`` if it cannot be started.
     """
@@ -39,7 +44,12 @@ def run_child(
     with TemporaryFile() as errors:
         is_late = False
         with start_child(
-            command, environment, input=subprocess.DEVNULL, output=subprocess.DEVNULL, errors=errors
+            command,
+            environment,
+            input=subprocess.DEVNULL,
+            output=output,
+            errors=errors,
+            folder=folder,
         ) as child:
             try:
                 child.wait(limit_s)
@@ -47,6 +57,19 @@ def run_child(
                 is_late = True
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SHOWN_BYTES))
         return Ended(child.returncode, errors.read().decode("utf-8", errors="replace"), is_late)
+
+
+def run_for_output(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None,
+    limit_s: float,
+    folder: Path | None = None,
+) -> tuple[Ended, str]:
+    """Run ``command`` in the same way. Return what it wrote to its output, too."""
+    with TemporaryFile() as output:
+        ended = run_child(command, environment, limit_s, folder, output)
+        output.seek(0)
+        return ended, output.read().decode("utf-8", errors="replace")
 
 
 @contextlib.contextmanager
@@ -57,6 +80,7 @@ def start_child(
     input: int | IO[bytes],
     output: int | IO[bytes],
     errors: int | IO[bytes],
+    folder: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process in its own group, which is killed as a whole in the end.
 
@@ -65,7 +89,7 @@ def start_child(
     child: subprocess.Popen[bytes] | None = None
     try:
         with undisturbed():
-            child = _start(command, environment, input, output, errors)
+            child = _start(command, environment, input, output, errors, folder)
         yield child
     finally:
         if child is not None:
@@ -79,11 +103,13 @@ def _start(
     input: int | IO[bytes],
     output: int | IO[bytes],
     errors: int | IO[bytes],
+    folder: Path | None,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
             env=environment,
+            cwd=folder,
             stdin=input,
             stdout=output,
             stderr=errors,

@@ -16,9 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusionscope import Selection, UnusableInput
-from fusionscope.check.baseline import Tolerance, key_of, read_baseline, write_baseline
+from fusionscope.check.as_before import Tolerance
+from fusionscope.check.baseline import read_baseline, record_all, write_baseline
 from fusionscope.check.checking import check
-from fusionscope.check.expectations import Violation
+from fusionscope.check.expectation import Violation
+from fusionscope.check.record import ModuleKey
+from fusionscope.check.subject import Cell
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain as explain_dump
 from fusionscope.explain.result import Explanation
@@ -37,12 +40,16 @@ def explained(dump: str) -> Explanation:
 EXACT = Tolerance()
 
 
+def cells(*explanations: Explanation) -> list[Cell]:
+    return [Cell(each) for each in explanations]
+
+
 def held(
     now: Explanation, before: Explanation, directory: Path, tolerance: Tolerance = EXACT
 ) -> tuple[Violation, ...]:
     file = directory / "baseline.json"
-    file.write_text(write_baseline([before]))
-    return check([now], [], read_baseline(file, tolerance)).violations
+    file.write_text(write_baseline(record_all(cells(before))))
+    return check(cells(now), [], read_baseline(file, tolerance)).violations
 
 
 @pytest.mark.slow
@@ -136,12 +143,12 @@ def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path) -> None:
     (facts,) = now.modules
     before = replace(now, modules=(replace(facts, pairs=facts.pairs[1:]),))
     file = tmp_path / "baseline.json"
-    file.write_text(write_baseline([before]))
-    found = check([now], [], read_baseline(file, EXACT))
+    file.write_text(write_baseline(record_all(cells(before))))
+    found = check(cells(now), [], read_baseline(file, EXACT))
     assert found.is_met
     (note,) = found.outcomes[0].notes
     assert note.startswith("1 kinds of pairs are new, 0 are gone, such as dot f32[4,")
-    assert not check([now], [], read_baseline(file, EXACT)).violations
+    assert not check(cells(now), [], read_baseline(file, EXACT)).violations
 
 
 def test_another_program_of_that_name_and_arguments(tmp_path: Path) -> None:
@@ -189,7 +196,11 @@ def test_one_function_at_several_shapes_and_shardings_in_one_process(tmp_path: P
         (missed,), (new,) = held(some, now, tmp_path), held(now, some, tmp_path)
         assert missed.what.startswith("no dump has this module")
         assert new.what.startswith("no baseline for this module")
-        assert missed.expectation.module == new.expectation.module == key_of(left_out)
+        assert (
+            missed.expectation.module
+            == new.expectation.module
+            == ModuleKey(left_out.name, left_out.arguments, "cpu")
+        )
 
 
 @pytest.mark.slow
@@ -202,8 +213,8 @@ def test_dumps_hold_what_was_written_of_them(dumps: list[str], random: Random) -
     random.shuffle(now)
     with TemporaryDirectory() as directory:
         file = Path(directory) / "baseline.json"
-        file.write_text(write_baseline(before))
-        found = check(now, [], read_baseline(file, EXACT))
+        file.write_text(write_baseline(record_all(cells(*before))))
+        found = check(cells(*now), [], read_baseline(file, EXACT))
     assert found.violations == ()
     assert not any(each.notes for each in found.outcomes)
     assert len(found.outcomes) == sum(len(each.modules) for each in now)
@@ -225,7 +236,7 @@ HEAD = '{\n"schema": "fusionscope.baseline/2",\n"modules": '
 
 
 def test_a_line_for_each_pair_in_order() -> None:
-    text = write_baseline([explained("h100/attention")])
+    text = write_baseline(record_all(cells(explained("h100/attention"))))
     content = json.loads(text)
     pairs = content["modules"][0]["pairs"]
     assert list(pairs) == sorted(pairs)
@@ -265,9 +276,9 @@ def test_files_that_are_no_baseline(text: str, problem: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("key", ["", " ", "->", " -> ", "add f32[2]"])
 def test_a_pair_in_no_form_is_one_that_is_gone(key: str, tmp_path: Path) -> None:
     now = explained("cpu/softmax")
-    content = json.loads(write_baseline([now]))
+    content = json.loads(write_baseline(record_all(cells(now))))
     content["modules"][0]["pairs"] = {key: {"fused": 100}}
     file = tmp_path / "baseline.json"
     file.write_text(json.dumps(content))
-    found = check([now], [], read_baseline(file, EXACT))
+    found = check(cells(now), [], read_baseline(file, EXACT))
     assert "100 of 100 pairs that were fused no longer exist" in found.violations[0].what

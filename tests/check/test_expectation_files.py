@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from fusionscope import UnusableInput
-from fusionscope.check.expectation_files import read_expectations
+from fusionscope.check.expectation_files import read_expectations, read_expected
 
 GOOD = """
 [[expect]]
@@ -92,3 +93,90 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UnusableInput, match="byte 0 is not UTF-8"):
         read_expectations(tmp_path / "binary.toml")
+
+
+MATRIX = """
+[[program]]
+function = "nn.py:step"
+arguments = ["f32[8,128]"]
+
+[[program]]
+name = "step-wide"
+function = "nn.py:step"
+arguments = ["f32[8,4096]"]
+targets = ["h100"]
+
+[[target]]
+device = "cpu"
+
+[[target]]
+device = "tpu:v5e"
+name = "h100"
+flags = ["xla_tpu_x=1", "--xla_y=2"]
+python = ".venv/bin/python"
+"""
+ALLOW = """
+[[expect]]
+max_growth = { launches = 1, time = "5%" }
+
+[[allow]]
+growth = { launches = "10%" }
+until = 2026-05-31
+why = "a workaround"
+"""
+
+
+def test_a_matrix(tmp_path: Path) -> None:
+    matrix = read_expected(written(tmp_path, MATRIX)).matrix
+    assert matrix is not None
+    assert [(program.name, target.name) for program, target in matrix.cells] == [
+        ("step", "cpu"),
+        ("step", "h100"),
+        ("step-wide", "h100"),
+    ]
+    assert matrix.targets[1].flags == ("--xla_tpu_x=1", "--xla_y=2")
+    assert matrix.targets[1].python == str(tmp_path / ".venv/bin/python")
+    pythons = matrix.with_pythons({None: "python3", "h100": "other"}).targets
+    assert [each.python for each in pythons] == ["python3", "other"]
+    with pytest.raises(UnusableInput, match="did you mean 'h100'"):
+        matrix.with_pythons({"h10": "python3"})
+    with pytest.raises(UnusableInput, match="there are step, step-wide"):
+        matrix.only("loss")
+
+
+def test_budgets_and_exceptions(tmp_path: Path) -> None:
+    found = read_expected(written(tmp_path, ALLOW))
+    assert [(each.value, each.line) for each in found.expectations] == [
+        ({"launches": 1}, 3),
+        ({"time": "5%"}, 3),
+    ]
+    (allowance,) = found.allowances
+    assert (allowance.until, allowance.why) == (date(2026, 5, 31), "a workaround")
+    assert allowance.place.endswith("fusionscope.toml:5")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        (MATRIX.replace("name = \"step-wide\"\n", ""), 2, "two programs are called 'step'"),
+        (MATRIX.replace("name = \"h100\"", "name = 'cpu'"), 12, "two targets are called 'cpu'"),
+        (MATRIX.replace("step-wide", "../x"), 6, "name = '../x', expected letters, digits"),
+        (MATRIX.replace("step-wide", ".."), 6, "name = '..', expected letters, digits"),
+        (MATRIX.replace("[\"h100\"]", "[\"h10\"]"), 10, "no target is called 'h10', did you mean 'h100'?"),
+        (MATRIX.partition("[[target]]")[0], 2, "has [[program]] tables, and no [[target]]"),
+        ("[[target]]\ndevice = 'cpu'\n[[expect]]\nkernels = 1\n", 1, "has [[target]] tables, and no [[program]]"),
+        (MATRIX.replace("device = \"cpu\"", "flags = []"), 12, "'device' is missing"),
+        (ALLOW.replace("2026-05-31", "'next year'"), 7, "until = 'next year'"),
+        (ALLOW.replace("why = \"a workaround\"", ""), 5, "'why' is missing"),
+        (ALLOW.replace("growth = { launches = \"10%\" }", ""), 5, "an [[allow]] says nothing, expected one of growth, pair"),
+        (ALLOW.replace("launches = 1", "lunches = 1"), 3, "expected a table of launches"),
+        (ALLOW.replace("launches = 1", "launches = -1"), 3, "for launches a whole number or a share"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_matrix_or_a_budget(
+    text: str, line: int | None, problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UnusableInput) as told:
+        read_expected(written(tmp_path, text))
+    assert problem in told.value.problem
+    assert told.value.line == line

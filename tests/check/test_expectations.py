@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables of cases, a line each)
 """What can be expected, on dumps whose kernels were read by eye.
 
 `h100/attention` has three kernels: the first product with the multiplication behind it, the whole
@@ -14,7 +15,10 @@ import pytest
 
 from fusionscope import Selection
 from fusionscope.check.checking import check
-from fusionscope.check.expectations import EXPECTATIONS, Violation, Where
+from fusionscope.check.expectation import Violation
+from fusionscope.check.expectations import EXPECTATIONS
+from fusionscope.check.subject import Cell
+from fusionscope.check.where import Where
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain as explain_dump
 from fusionscope.explain.result import Explanation
@@ -27,11 +31,16 @@ def explained(dump: str) -> Explanation:
     return explain_dump(open_dump(DUMPS / dump), Selection(all_modules=True))
 
 
+def cells(*explanations: Explanation) -> list[Cell]:
+    return [Cell(each) for each in explanations]
+
+
 def asked(dump: str, kind: str, value: Any, **where: str) -> tuple[Violation, ...]:
     assert not EXPECTATIONS[kind].expected(value)
-    return check([explained(dump)], [EXPECTATIONS[kind](value, Where(**where))]).violations
+    return check(cells(explained(dump)), [EXPECTATIONS[kind](value, Where(**where))]).violations
 
 
+LIBRARY = "h100-without-triton-gemm/projections"
 MET = [
     ("h100/attention", "fused", "exponential -> reduce", {}),
     ("h100/attention", "fused", "dot* -> multiply", {}),
@@ -53,6 +62,18 @@ MET = [
     ("h100/attention", "not_launched", ["copy", "transpose"], {}),
     ("h100/attention", "not_refused", ["budget-params"], {}),
     ("cpu/attention", "library_calls", ["__ynn_fusion"], {}),
+    ("cpu/loop", "fused", "abs -> reduce", {"source": "loop.py:smooth"}),
+    ("cpu/loop", "fused", "abs -> reduce", {"source": "loop.py:program"}),  # which calls smooth
+    ("cpu/loop", "fused", "compare -> and", {"source": "loop.py:program.unsettled"}),
+    # The custom calls of the file, and its other kernels, counted by grep.
+    (LIBRARY, "contains", ["__cublas$lt$matmul", "custom-call", "pad"], {}),
+    (LIBRARY, "contains", ["bf16[{{\\d+,\\d+}}]{1,0} fusion("], {}),
+    (LIBRARY, "contains", ['custom_call_target="__cublas$lt$matmul"'], {}),
+    (LIBRARY, "not_contains", ["all-*", "sort", "__cudnn*"], {}),
+    (LIBRARY, "count", {"__cublas*": 5, "fusion": 5, "all-reduce": 0}, {}),
+    (LIBRARY, "order", ["%inputs.1 = ", "__cublas*", "fusion", "%custom-call.9 = "], {}),
+    ("h100/attention", "count", {"dot": 1}, {"source": "attention.py:13"}),
+    ("h100/attention", "order", ["dot(", "multiply"], {"computation": "*dot_general.2*"}),
     ("cpu/loop", "launches", 8, {"device": "cpu"}),
 ]
 VIOLATED = [
@@ -86,6 +107,13 @@ VIOLATED = [
     ("h100/attention", "not_launched", ["dot"], {}, None, "gemm_fusion_dot_general.3"),
     ("cpu/attention", "library_calls", ["__cublas*"], {}, None, "ynn_fusion"),
     ("h100/reductions", "not_duplicated", "add -> *", {}, None, "add.3.0 -> "),
+    (LIBRARY, "contains", ["dot"], {}, None, ""),
+    (LIBRARY, "not_contains", ["__cublas*"], {}, None, "cublas-lt-matmul.4"),
+    (LIBRARY, "count", {"__cublas*": 4}, {}, None, "custom-call.9"),
+    (LIBRARY, "count", {"__cublas*": 6}, {}, None, ""),
+    (LIBRARY, "order", ["fusion", "%inputs.1 = "], {}, None, ""),
+    # Its two products are in two computations.
+    ("h100/attention", "order", ["dot(", "dot("], {}, None, ""),
 ]
 
 
@@ -129,13 +157,48 @@ def test_what_selects_nothing_is_not_met(
     assert what in found.what
 
 
+@pytest.mark.parametrize(
+    ("dump", "kind", "value", "source", "nearest"),
+    [
+        # The division is in line 12, the second product in line 13.
+        ("h100/attention", "fused", "divide -> dot", "attention.py:11", "div.11 -> dot_general.3 is now at attention.py:13"),
+        ("h100/attention", "fused", "exponential -> *", "attention.py:30", "is now at attention.py:12"),
+        ("h100/attention", "fused", "exponential -> *", "nn.py:12", "is now at attention.py:12"),
+        ("h100/attention", "fused", "exponential -> *", "programs/attention.py:softmax", "is now at programs/attention.py:12"),
+        ("h100/attention", "one_kernel", ["exponential", "divide"], "attention.py:10", "is now at attention.py:12"),
+        ("h100/attention", "kernels", 3, "attention.py:99", "at attention.py:13"),
+        ("cpu/loop", "fused", "abs -> reduce", "loop.py:unsettled", "is now at loop.py:17"),
+    ],
+)  # fmt: skip
+def test_the_nearest_is_told_where_nothing_is_selected(
+    dump: str, kind: str, value: Any, source: str, nearest: str
+) -> None:
+    (found,) = asked(dump, kind, value, source=source)
+    assert nearest in found.what
+
+
+def test_a_misspelt_pair_is_told_with_one_that_is_there() -> None:
+    (found,) = asked("h100/attention", "fused", "exponental -> reduce", source="attention.py:12")
+    assert "; there is exponential -> reduce" in found.what or "; there are" in found.what
+
+
+@pytest.mark.parametrize("value", [{}, {"dot": -1}, {"dot": "2"}, {"{{(}}": 1}, ["dot"]])
+def test_counts_that_cannot_be(value: Any) -> None:
+    assert EXPECTATIONS["count"].expected(value)
+
+
+def test_what_is_in_braces_is_a_regular_expression_and_nothing_else() -> None:
+    assert not EXPECTATIONS["contains"].expected(["(", "[a", "*("])
+    assert "regular expressions" in EXPECTATIONS["contains"].expected(["f32[{{(}}]"])
+
+
 def test_one_dump_of_several_is_enough_for_an_expectation_of_a_device() -> None:
     expectation = EXPECTATIONS["kernels"](3, Where(device="h100"))
     both = [explained("cpu/attention"), explained("h100/attention")]
-    found = check(both, [expectation])
+    found = check(cells(*both), [expectation])
     assert found.is_met
     assert found.outcomes[0].modules == ("jit_program",)
-    assert not check(both[:1], [expectation]).is_met
+    assert not check(cells(*both[:1]), [expectation]).is_met
 
 
 def test_sizes() -> None:

@@ -73,6 +73,40 @@ def test_a_baseline_is_written_and_held(project: Path) -> None:
     assert "was fused by" in out
 
 
+MARKED = """
+import jax.numpy as jnp
+import pytest
+from model import activate
+
+@pytest.mark.fusionscope("cpu", "v5p")
+def test_on_each(fusionscope):
+    fusions = fusionscope(activate, jnp.ones((512, 384)), jnp.ones((384,)))
+    fusions.assert_contains("tanh")
+    fusions.assert_matches_baseline()
+
+@pytest.mark.fusionscope
+def test_on_one(fusionscope):
+    rows = jnp.ones((512, 384))
+    fusionscope(activate, rows, jnp.ones((384,)), device="cpu").assert_kernels(at_most=1)
+"""
+
+
+@with_jax
+def test_a_test_for_each_device(project: Path) -> None:
+    """Of the two, only the compiler for CPUs is sure to be there."""
+    (project / "tests" / "test_marked.py").write_text(MARKED)
+    code, out = run_pytest(
+        project, "tests/test_marked.py", "--fusionscope-update", "-k", "cpu or one"
+    )
+    assert code == 0, out
+    assert "2 passed, 1 deselected" in out
+    names = {each.name for each in (project / "tests" / "fusionscope_baselines").iterdir()}
+    assert "test_marked-test_on_each-cpu.json" in names
+    code, out = run_pytest(project, "tests/test_marked.py", "-v", "--collect-only")
+    assert "test_on_each[cpu]" in out
+    assert "test_on_each[v5p]" in out
+
+
 def test_the_fixture_and_its_option_are_told(project: Path) -> None:
     assert "--fusionscope-update" in run_pytest(project, "--help")[1]
     assert "fusionscope --" in run_pytest(project, "--fixtures", "-p", "no:cacheprovider")[1]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.check.expectations import EXPECTATIONS, Violation
+from fusionscope.check.expectation import Violation
+from fusionscope.check.expectations import EXPECTATIONS
 from fusionscope.report.places import Repository
 from fusionscope.report.text import cell, code, safe
 

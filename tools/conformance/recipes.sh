@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the commands that docs/check.md recommends for CI, in their order, on a model of the tests:
+# Runs the commands that docs/ci.md recommends for CI, in their order, on a model of the tests:
 #     tools/conformance/recipes.sh TARGET...
 # They compile for an H100 as they stand; for a CPU where h100 is not among the targets.
 set -euo pipefail
@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$checkout/tests/capture/model.py" "$work"
 cd "$work"
-mapfile -t recipe < <(sed -n 's/^ *- \(run: \)\?\(fusionscope .*\)/\2/p' "$checkout/docs/check.md")
+mapfile -t recipe < <(sed -n 's/^ *- \(run: \)\?\(fusionscope .*\)/\2/p' "$checkout/docs/ci.md")
 [ "${#recipe[@]}" -ge 5 ]
 for line in "${recipe[@]}"; do
     line=${line/model.py:step/model.py:twice --arg f32[64,128]}

@@ -20,9 +20,12 @@ from pathlib import Path
 from fusionscope import Selection
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
-from fusionscope.check.baseline import Tolerance, key_of, read_baseline, write_baseline
+from fusionscope.check.as_before import Tolerance
+from fusionscope.check.baseline import read_baseline, record_all, write_baseline
 from fusionscope.check.checking import check
-from fusionscope.check.expectations import Violation
+from fusionscope.check.expectation import Violation
+from fusionscope.check.record import key_of
+from fusionscope.check.subject import Cell
 from fusionscope.dump import open_dump
 from fusionscope.explain import Explanation
 from fusionscope.explain import explain as explain_dump
@@ -246,12 +249,12 @@ def violations(change: Change, out: Path, pythons: dict[str, str]) -> list[Viola
     if change.bare:
         strip(other)
     file = out / "baseline.json"
-    file.write_text(write_baseline([explained(base)]))
+    file.write_text(write_baseline(record_all([Cell(explained(base))])))
     baseline = read_baseline(file, Tolerance(allow_better=True))
-    now = explained(other)
-    ((_, before),), (facts,) = baseline.modules, now.modules
+    now = Cell(explained(other))
+    ((_, before),), (subject,) = baseline.modules, now.subjects
     # As if another device or another shape made no other module: the pairs are what is asked for.
-    baseline = replace(baseline, modules=((key_of(facts), before),))
+    baseline = replace(baseline, modules=((key_of(subject), before),))
     return list(check([now], [], baseline).violations)
 
 

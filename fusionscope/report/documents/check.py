@@ -8,6 +8,12 @@ from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
 
 
+class Growth(Form):
+    figure: str
+    before: float
+    after: float
+
+
 class Violation(Form):
     module: str
     what: str
@@ -16,6 +22,15 @@ class Violation(Form):
     reason: str | None
     because: str | None
     evidence: str | None
+    growth: Growth | None
+
+
+class AllowedViolation(Violation):
+    """A violation that an exception allows."""
+
+    inherited: ClassVar = At("violation")
+    until: Annotated[str, At(lambda allowed: allowed.allowance.until.isoformat())]
+    why: Annotated[str, At("allowance.why")]
 
 
 class Expectation(Form):
@@ -25,6 +40,7 @@ class Expectation(Form):
     met: Annotated[bool, At("is_met")]
     modules: list[str]
     violations: list[Violation]
+    allowed: list[AllowedViolation]
     notes: list[str]
 
 
@@ -36,9 +52,28 @@ class ModuleRules(RulesUsed):
     module: Annotated[str, At("1")]
 
 
+class Figures(Form):
+    kernels: Annotated[int, At("kernel_count")]
+    launches: int
+    bytes: Annotated[int, At("bytes_moved")]
+    time_us: float | None
+    peak: Annotated[int | None, At("peak_bytes")]
+    spills: Annotated[int | None, At("spill_bytes")]
+
+
+class Module(Form):
+    module: Annotated[str, At("name")]
+    program: str
+    target: str
+    before: Figures | None
+    now: Figures | None
+
+
 class Document(Form, tag_field="schema", tag="fusionscope.check/1"):
     dumps: list[str]
     met: Annotated[bool, At("is_met")]
+    against: Annotated[str | None, At("origin")]
+    modules: Annotated[list[Module], At("compared")]
     expectations: Annotated[list[Expectation], At("outcomes")]
     rules: list[ModuleRules]
     problems: list[str]

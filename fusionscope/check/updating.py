@@ -1,0 +1,79 @@
+"""Writes a baseline anew, and says what that accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fusionscope.check.as_before import Tolerance
+from fusionscope.check.baseline import (
+    Baseline,
+    Recorded,
+    is_named,
+    read_baseline,
+    record_all,
+    write_baseline,
+)
+from fusionscope.check.checking import Verdict, check
+from fusionscope.check.matrix import NotCompiled
+from fusionscope.check.subject import Cell
+from fusionscope.errors import UnusableInput
+from fusionscope.system.files import is_there
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """``text`` is the new file. ``accepted`` are the modules that differ from the old one; ``new``
+    were not in it. ``removed`` were in it, and no dump has them. ``kept`` were not asked about, or
+    did not compile. ``unchanged`` counts the others.
+    """
+
+    text: str
+    accepted: tuple[Verdict, ...]
+    new: tuple[str, ...]
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
+    unchanged: int
+
+
+def update(
+    file: Path,
+    cells: Sequence[Cell],
+    failures: Sequence[NotCompiled],
+    module: str | None,
+) -> Updated:
+    """Return the new content of ``file``: the modules of ``cells``, and the old ones that the glob
+    ``module`` does not select. A file that is no baseline is replaced as a whole; that raises
+    ``UnusableInput`` if only some modules are asked about.
+    """
+    old = Baseline(())
+    try:
+        old = read_baseline(file, Tolerance()) if is_there(file) else old
+    except UnusableInput:
+        if module is not None:
+            raise
+    failed = {(each.program, each.target) for each in failures}
+
+    def stays(recorded: Recorded) -> bool:
+        key, _ = recorded
+        is_other = module is not None and not is_named(recorded, module)
+        return is_other or (key.program, key.target) in failed
+
+    kept = tuple(filter(stays, old.modules))
+    asked = replace(old, modules=tuple(each for each in old.modules if not stays(each)))
+    outcomes = check(cells, [], asked).outcomes
+    compared = [each for each in outcomes if each.modules and each.expectation.value is not None]
+    accepted = tuple(each for each in compared if each.violations or each.notes)
+    return Updated(
+        write_baseline([*record_all(cells), *kept]),
+        accepted,
+        tuple(
+            each.expectation.identity
+            for each in outcomes
+            if each.modules and each.expectation.value is None
+        ),
+        tuple(each.expectation.identity for each in outcomes if not each.modules),
+        tuple(str(key) for key, _ in kept),
+        len(compared) - len(accepted),
+    )
