@@ -58,10 +58,6 @@ class Kernels:
         ends = {self._end_through(each) for each in readers(value)[0]}
         return len(ends) == 1 and None not in ends
 
-    def is_shared(self, value: Instruction) -> bool:
-        """Return whether several kernels need a value that is computed with a product."""
-        return self.is_read_again(value) and not self.converge(value)
-
     def _end_through(self, reader: Instruction) -> Instruction | None:
         """Return the last operation in the kernel of ``reader``; None if it cannot be in that of
         what it reads.
@@ -69,7 +65,7 @@ class Kernels:
         is_joined = _computes(reader) or reader.opcode in PRODUCTS or reader.opcode == "reduce"
         return self.end[reader] if is_joined else None
 
-    def reads_products(self, value: Instruction, consumer: Instruction) -> tuple[bool, bool]:
+    def other_products(self, value: Instruction, consumer: Instruction) -> tuple[bool, bool]:
         """Return whether the kernel of ``consumer`` computes another product than the one that
         ``value`` comes from, and whether one comes behind it there.
         """

@@ -303,12 +303,11 @@ class PaddedBetween(TpuRule):
     id: ClassVar = "tpu-padded-between"
     title: ClassVar = "padding between elements"
     what: ClassVar = (
-        "The producer is a pad that puts elements between those of its operand, as in what a scan "
-        "or a strided slice leaves behind. A pad that only puts elements around them is fused."
+        "The producer is a pad that puts elements between those of its operand, as the gradient of "
+        "a slice with a stride does, and an associative scan. A pad that only puts elements "
+        "around them is fused."
     )
-    why: ClassVar = (
-        "Presumably since it changes which elements share a tile of 8 by 128 elements or similar."
-    )
+    why: ClassVar = Rearranged.why
     lever: ClassVar = (
         "give the elements between a dimension of their own: stack two arrays, and reshape"
     )
@@ -320,47 +319,53 @@ class PaddedBetween(TpuRule):
 class SharedProduct(TpuRule):
     __slots__ = ()
     id: ClassVar = "tpu-shared-product"
-    title: ClassVar = "a matrix product that several kernels read, into one with another product"
+    title: ClassVar = "several kernels read the matrix product"
     what: ClassVar = (
-        "The producer's value is a matrix product (a convolution for a TPU), or computed from one "
-        "elementwise in its kernel. Several operations read it, and the kernel of the consumer "
-        "computes another product: the consumer is one, or goes on elementwise to one, or "
-        "something beside it there comes from one."
+        "The producer is a matrix product, which is a convolution for a TPU, or an elementwise "
+        "operation behind one in its kernel. Several kernels read it, and that of the consumer "
+        "computes another product: the consumer is one, or one follows elementwise, or the result "
+        "of one joins. Or a single kernel reads it several times, which the result of another "
+        "product joins."
     )
     why: ClassVar = (
-        "A kernel computes one product, and a product is not computed twice: its value is written "
-        "to memory, where the kernel of the other product reads it."
+        "A kernel computes one matrix product, and a product is not computed twice: its result is "
+        "written to memory, where the kernel of the other one reads it."
     )
 
     def refuses(self, pair: TpuPair) -> bool:
         producer, consumer, kernels = pair.producer, pair.consumer, pair.kernels
         if consumer.opcode == "reduce" or not kernels.is_read_again(producer):
             return False
-        is_beside, is_behind = kernels.reads_products(producer, consumer)
+        is_beside, is_behind = kernels.other_products(producer, consumer)
         if kernels.converge(producer):
             return is_beside and not is_behind
         return is_beside or is_behind
 
 
-class WaitingForProduct(TpuRule):
+class ReducedProduct(TpuRule):
     __slots__ = ()
-    id: ClassVar = "tpu-waiting-for-product"
-    title: ClassVar = "a matrix product, and something that is made of all of it"
+    id: ClassVar = "tpu-reduced-product"
+    title: ClassVar = "the consumer also reads a reduction of the matrix product"
     what: ClassVar = (
-        "The producer's value is a matrix product (a convolution for a TPU), or computed from one "
-        "elementwise in its kernel. Several operations read it. The consumer is elementwise, and "
-        "also reads what is computed from the producer by other than elementwise operations, such "
-        "as its maximum or mean: in a softmax or a normalization of a product."
+        "The producer is a matrix product, which is a convolution for a TPU, or an elementwise "
+        "operation behind one in its kernel. The consumer is elementwise, and also reads what is "
+        "computed from the producer by other than elementwise operations, such as its maximum or "
+        "mean: as in a softmax or a normalization of a product."
     )
     why: ClassVar = (
-        "The other operand is not known before the whole product is, and the product is not "
-        "computed twice: its value is written to memory meanwhile."
+        "The reduction needs the whole product first, which is not computed twice: its result is "
+        "written to memory meanwhile."
     )
 
     def refuses(self, pair: TpuPair) -> bool:
-        producer, consumer = pair.producer, pair.consumer
-        is_elementwise = is_one_elementwise(consumer) and consumer.shape.is_array
-        return is_elementwise and pair.kernels.is_shared(producer) and waits(consumer, producer)
+        producer, consumer, kernels = pair.producer, pair.consumer, pair.kernels
+        return (
+            is_one_elementwise(consumer)
+            and consumer.shape.is_array
+            and kernels.is_read_again(producer)
+            and not kernels.converge(producer)
+            and waits(consumer, producer)
+        )
 
 
 TPU_RULES: tuple[TpuRule, ...] = (
@@ -379,7 +384,7 @@ TPU_RULES: tuple[TpuRule, ...] = (
     StridedSlice(),
     PaddedBetween(),
     SharedProduct(),
-    WaitingForProduct(),
+    ReducedProduct(),
 )
 
 
