@@ -1,12 +1,15 @@
 """Counts how often the rules for TPUs are right.
 
-    python tools/conformance/tpu_rules.py DUMP... [--wrong] [--write]
+    python tools/conformance/tpu_rules.py DUMP... [--earlier DUMP... --new RULE...] [--wrong]
+        [--write]
 
 For each rule and device: of the pairs that the rule says the compiler refuses, how many it refused.
 Pairs that look alike in one program (same rule, operations and shapes) count once. Then, for each
-device, how many of the refused pairs have a rule, and how many of their bytes. ``--wrong`` lists
-the pairs that were fused against a rule. ``--write`` writes fusionscope/passes/tpu/accuracy.json:
-only with programs that were compiled after the rules had been written.
+device, how many of the refused pairs have a rule, and how many of their bytes. ``--earlier`` are
+programs that were compiled before the rules ``--new`` had been written, or changed: they count for
+the other rules only, and not for the shares. ``--wrong`` lists the pairs that were fused against a
+rule. ``--write`` writes fusionscope/passes/tpu/accuracy.json: only with programs that were compiled
+after the rules had been written.
 """
 
 from __future__ import annotations
@@ -51,19 +54,15 @@ class Seen:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dumps", nargs="+", type=Path)
+    parser.add_argument("--earlier", nargs="*", type=Path, default=[])
+    parser.add_argument("--new", nargs="*", default=[])
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    seen: list[Seen] = []
     builds: set[str] = set()
-    for dump in options.dumps:
-        try:
-            for module in open_dump(dump).modules:
-                seen += pairs_of(module, str(dump))
-                builds |= {found} if (found := tpu_build(module.name)) else set()
-        except UnusableInput as error:
-            print(f"left out: {error}")
-    alike = list({each.look: each for each in seen}.values())
+    seen = pairs_in(options.dumps, builds)
+    earlier = [each for each in pairs_in(options.earlier, builds) if each.rule not in options.new]
+    alike = list({each.look: each for each in [*earlier, *seen]}.values())
     devices = sorted({each.device for each in seen})
     rules = count(alike)
     print_rules(rules, devices)
@@ -79,6 +78,19 @@ def main() -> None:
         counts = [f'  "{rule}": {json.dumps(counted)}' for rule, counted in rules.items()]
         text = "\n".join(["{", *fields, ' "rules": {', ",\n".join(counts), " }", "}"])
         OUTPUT.write_text(text + "\n", encoding="utf-8")
+
+
+def pairs_in(dumps: list[Path], builds: set[str]) -> list[Seen]:
+    """Return the pairs of all programs, and add the compiler's builds to ``builds``."""
+    seen: list[Seen] = []
+    for dump in dumps:
+        try:
+            for module in open_dump(dump).modules:
+                seen += pairs_of(module, str(dump))
+                builds |= {found} if (found := tpu_build(module.name)) else set()
+        except UnusableInput as error:
+            print(f"left out: {error}")
+    return seen
 
 
 def pairs_of(module: DumpedModule, program: str) -> Iterator[Seen]:
