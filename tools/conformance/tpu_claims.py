@@ -28,7 +28,7 @@ from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.cut import Cut, cuts
 from fusionscope.experiments.experiment import Experiment, experiment
 from fusionscope.experiments.experiments import ends_of
-from fusionscope.experiments.factors import FACTORS, Sizes
+from fusionscope.experiments.factors import FACTORS, Flags, Sizes, changes_of
 from fusionscope.experiments.program import Answer
 from fusionscope.experiments.resize import resized
 from fusionscope.explain.analyze import PairOutcomes
@@ -205,20 +205,18 @@ def changed(cut: Cut, made: Experiment, compiler: Compiler) -> Iterator[Answer]:
     assert made.cause is not None
     cuts_so_far = [cut]
     for name in made.cause.split(" and "):
-        cuts_so_far = [each for one in cuts_so_far for each in after(one, name, made)]
+        cuts_so_far = [each for one in cuts_so_far for each in after(one, name, made, compiler)]
     for each in cuts_so_far:
         yield compiler.ask(each)
 
 
-def after(cut: Cut, name: str, made: Experiment) -> list[Cut]:
-    try:
-        if name == Sizes.name:
-            flip = made.flips[0]
-            change = Sizes.change(cut, int(flip.before), int(flip.after))
-            return [change.cut] if change is not None else []
-        return [change.cut for change in _NAMED[name].changes(cut)]
-    except UnusableInput:
-        return []
+def after(cut: Cut, name: str, made: Experiment, compiler: Compiler) -> list[Cut]:
+    if name == Sizes.name:
+        flip = made.flips[0]
+        change = Sizes.change(cut, int(flip.before), int(flip.after))
+        return [change.cut] if change is not None else []
+    factor = Flags(compiler.settings) if name == Flags.name else _NAMED[name]
+    return [change.cut for change in changes_of(factor, cut)]
 
 
 def print_table(counted: Counter[tuple[str, str]]) -> None:

@@ -328,8 +328,8 @@ class SharedProduct(TpuRule):
         "product joins."
     )
     why: ClassVar = (
-        "A kernel computes one matrix product, and a product is not computed twice: its result is "
-        "written to memory, where the kernel of the other one reads it."
+        "Presumably since a product is not computed twice. What else reads it may be computed in "
+        "its kernel, which has several results then, but not another product."
     )
 
     def refuses(self, pair: TpuPair) -> bool:
@@ -354,7 +354,7 @@ class ReducedProduct(TpuRule):
     )
     why: ClassVar = (
         "The reduction needs the whole product first, which is not computed twice: its result is "
-        "written to memory meanwhile."
+        "in memory meanwhile."
     )
 
     def refuses(self, pair: TpuPair) -> bool:
