@@ -308,9 +308,6 @@ class PaddedBetween(TpuRule):
         "around them is fused."
     )
     why: ClassVar = Rearranged.why
-    lever: ClassVar = (
-        "give the elements between a dimension of their own: stack two arrays, and reshape"
-    )
 
     def refuses(self, pair: TpuPair) -> bool:
         return pads_between(pair.producer)
