@@ -43,7 +43,6 @@ def test_every_rule_has_an_example_of_either_kind(rule: TpuRule) -> None:
 
 
 @pytest.mark.parametrize("rule", TPU_RULES, ids=lambda rule: rule.id)
-def test_every_rule_was_right_often_enough(rule: TpuRule) -> None:
-    counted = accuracy_of(rule.id)
-    assert counted is not None
-    assert counted.is_enough
+def test_every_rule_was_right_often_enough_on_most_devices(rule: TpuRule) -> None:
+    counted = [accuracy_of(rule.id, device) for device in ("v4", "v5e", "v5p", "v6e")]
+    assert sum(each is not None and each.is_enough for each in counted) >= 3

@@ -1,12 +1,14 @@
 """Counts how often the rules for TPUs are right.
 
-    python tools/conformance/tpu_rules.py DUMP... [--wrong] [--write]
+    python tools/conformance/tpu_rules.py DUMP... [--wrong] [--write] [--new RULE...]
 
 For each rule and device: of the pairs that the rule says the compiler refuses, how many it refused.
 Pairs that look alike in one program (same rule, operations and shapes) count once. Then, for each
-device, how many of the refused pairs have a rule, and how many of their bytes. ``--wrong`` lists
+device, how many of the refused pairs have a rule that is right often enough there to give a reason,
+and how many of their bytes. ``--wrong`` lists
 the pairs that were fused against a rule. ``--write`` writes fusionscope/passes/tpu/accuracy.json:
-only with programs that were compiled after the rules had been written.
+only with programs that were compiled after the rules had been written. With ``--new``, which names
+the rules that are new or have changed, the counts of all others are added to those in the file.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def main() -> None:
     parser.add_argument("dumps", nargs="+", type=Path)
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--new", nargs="*")
     options = parser.parse_args()
     seen: list[Seen] = []
     builds: set[str] = set()
@@ -66,8 +69,10 @@ def main() -> None:
     alike = list({each.look: each for each in seen}.values())
     devices = sorted({each.device for each in seen})
     rules = count(alike)
+    if options.new is not None:
+        add_known(rules, options.new)
     print_rules(rules, devices)
-    print_shares(seen, devices)
+    print_shares(seen, devices, rules)
     if options.wrong:
         for each in alike:
             if each.rule and each.outcome is not Outcome.NOT_FUSED:
@@ -76,7 +81,7 @@ def main() -> None:
         (build,) = builds
         head = {"libtpu": accuracy.libtpu(), "build": build, "devices": devices}
         fields = [f' "{name}": {json.dumps(value)},' for name, value in head.items()]
-        counts = [f'  "{rule}": {json.dumps(counted)}' for rule, counted in rules.items()]
+        counts = [f'  "{rule}": {json.dumps(counted)}' for rule, counted in sorted(rules.items())]
         text = "\n".join(["{", *fields, ' "rules": {', ",\n".join(counts), " }", "}"])
         OUTPUT.write_text(text + "\n", encoding="utf-8")
 
@@ -113,25 +118,40 @@ def count(alike: list[Seen]) -> dict[str, dict[str, list[int]]]:
     return dict(found)
 
 
+def add_known(rules: dict[str, dict[str, list[int]]], new: list[str]) -> None:
+    """Add what the file has about all rules but ``new``."""
+    for rule, known in json.loads(OUTPUT.read_text(encoding="utf-8"))["rules"].items():
+        for device, counts in known.items() if rule not in new else ():
+            counted = rules.setdefault(rule, {}).setdefault(device, [0, 0])
+            counted[:] = map(sum, zip(counted, counts, strict=True))
+
+
 def print_rules(rules: dict[str, dict[str, list[int]]], devices: list[str]) -> None:
     print("| rule | " + " | ".join(devices) + " | all | |\n|---|" + "--:|" * (len(devices) + 2))
-    for rule, counted in rules.items():
+    for rule, counted in sorted(rules.items()):
         cells = ["{} of {}".format(*counted[each]) if each in counted else "" for each in devices]
         refused, pairs = (sum(each[place] for each in counted.values()) for place in (0, 1))
         cells += [f"{refused} of {pairs}", f"{100 * refused / pairs:.1f} %"]
         print(f"| `{rule}` | {' | '.join(cells)} |")
 
 
-def print_shares(seen: list[Seen], devices: list[str]) -> None:
+def print_shares(
+    seen: list[Seen], devices: list[str], rules: dict[str, dict[str, list[int]]]
+) -> None:
     print("\n| device | programs | pairs | refused | with a rule | bytes with a rule |")
     print("|---|--:|--:|--:|--:|--:|")
     for device in devices:
         own = [each for each in seen if each.device == device]
         refused = [each for each in own if each.outcome is Outcome.NOT_FUSED]
-        told = [each for each in refused if each.rule]
+        told_by = {
+            rule
+            for rule, counted in rules.items()
+            if device in counted and accuracy.Accuracy(*counted[device]).is_enough
+        }
+        told = [each for each in refused if each.rule in told_by]
         size = Counter[bool]()
         for each in refused:
-            size[bool(each.rule)] += each.bytes_saved
+            size[each.rule in told_by] += each.bytes_saved
         programs = len({each.program for each in own})
         print(
             f"| {device} | {programs} | {len(own):,} | {len(refused):,} "

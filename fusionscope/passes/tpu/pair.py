@@ -6,36 +6,44 @@ from dataclasses import dataclass, field
 
 from fusionscope.graph.properties import is_one_elementwise
 from fusionscope.history.outcomes import Pair, is_looked_through
-from fusionscope.hlo import Instruction
+from fusionscope.hlo import Computation, Instruction
 from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.window import read_window
+from fusionscope.passes.tpu.kernels import PRODUCTS, Kernels, readers
 
 
 @dataclass(frozen=True, slots=True)
 class TpuPair:
     """A producer and a consumer in the stage before fusion. ``slots`` are the operands of the
-    consumer that are the producer's value, or a view of it.
+    consumer that are the producer's value, or a view of it. ``kernels`` are those of the
+    computation.
     """
 
     producer: Instruction
     consumer: Instruction
     slots: tuple[int, ...]
+    kernels: Kernels
 
 
 @dataclass(frozen=True, slots=True)
 class TpuPairs:
     """Gives pairs of one module in this form."""
 
-    _readers: dict[Instruction, dict[Instruction, tuple[int, ...]]] = field(default_factory=dict)
+    _slots: dict[Instruction, dict[Instruction, tuple[int, ...]]] = field(default_factory=dict)
+    _kernels: dict[Computation, Kernels] = field(default_factory=dict)
 
     def of(self, pair: Pair) -> TpuPair:
-        readers = self._readers.get(pair.producer)
-        if readers is None:
-            readers = self._readers[pair.producer] = _readers_of(pair.producer)
-        return TpuPair(pair.producer, pair.consumer, readers.get(pair.consumer, ()))
+        slots = self._slots.get(pair.producer)
+        if slots is None:
+            slots = self._slots[pair.producer] = _slots_of(pair.producer)
+        computation = pair.producer.computation
+        kernels = self._kernels.get(computation)
+        if kernels is None:
+            kernels = self._kernels[computation] = Kernels(computation)
+        return TpuPair(pair.producer, pair.consumer, slots.get(pair.consumer, ()), kernels)
 
 
-def _readers_of(producer: Instruction) -> dict[Instruction, tuple[int, ...]]:
+def _slots_of(producer: Instruction) -> dict[Instruction, tuple[int, ...]]:
     """Return the operands of each reader that are the value of ``producer``, or views of it."""
     values = {producer}
     pending = [producer]
@@ -85,6 +93,24 @@ def reverses_within_tiles(instruction: Instruction) -> bool:
     if instruction.opcode != "reverse":
         return False
     return not set(instruction.attribute("dimensions")).isdisjoint(_in_tiles(instruction))
+
+
+def pads_between(instruction: Instruction) -> bool:
+    """Return whether it is a pad that puts elements between those of its operand."""
+    if instruction.opcode != "pad":
+        return False
+    return any(len(each) > 2 and each[2] > 0 for each in instruction.attribute("padding"))
+
+
+def is_read_by_products(value: Instruction) -> bool:
+    """Return whether a matrix product reads a value, through views."""
+    return any(each.opcode in PRODUCTS for each in readers(value)[0])
+
+
+def is_only_padded(value: Instruction) -> bool:
+    """Return whether only pads read a value, through views."""
+    reading, is_result = readers(value)
+    return not is_result and {each.opcode for each in reading} == {"pad"}
 
 
 def _in_tiles(value: Instruction) -> tuple[int, ...]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from fusionscope.graph.properties import is_effective_scalar
+from fusionscope.graph.properties import is_effective_scalar, is_one_elementwise
 from fusionscope.hlo import Instruction
 from fusionscope.passes.causes import BY_OPCODE, Cause, ThroughTuple
 from fusionscope.passes.rule import Rule
+from fusionscope.passes.tpu.kernels import PRODUCTS, waits
 from fusionscope.passes.tpu.pair import (
     TpuPair,
     changes_dimensions,
@@ -20,8 +21,11 @@ from fusionscope.passes.tpu.pair import (
     has_stride_within_tiles,
     has_window_within_tiles,
     is_gather,
+    is_only_padded,
+    is_read_by_products,
     is_scatter,
     keeps_minor_dimensions,
+    pads_between,
     reverses_within_tiles,
 )
 
@@ -29,12 +33,9 @@ PASS_NAME = "tpu_fusion"
 
 # A matrix product is a convolution for a TPU, and is fused; a gather or scatter is in a kernel of
 # its own before fusion, for which there are rules.
-_FUSED_ON_TPU = frozenset({"convolution", "dot", "reduce-window", "scatter"}) | ThroughTuple.opcodes
+_FUSED_ON_TPU = PRODUCTS | {"reduce-window", "scatter"} | ThroughTuple.opcodes
 _MOVING = frozenset("broadcast concatenate copy pad reshape reverse slice transpose".split())
-# What a kernel makes anew or reads in place instead of reading it from memory.
-_MADE_ANEW = frozenset({"broadcast", "constant", "iota"})
-_MOVED_TOGETHER = frozenset({("concatenate", "concatenate"), ("pad", "slice"), ("slice", "pad")})
-_CONVOLUTIONS = frozenset({"convolution", "dot"})
+_PARTS = frozenset({"dynamic-slice", "dynamic-update-slice"})
 
 
 class TpuRule(Rule):
@@ -54,7 +55,8 @@ class Scalar(TpuRule):
     title: ClassVar = "arithmetic with single values"
     what: ClassVar = (
         "The result of the consumer is a scalar, computed from another single value, and the "
-        "consumer is no reduction."
+        "consumer is no reduction. Outside of loops, the same holds for elementwise operations on "
+        "arrays of one element."
     )
     why: ClassVar = (
         "Presumably since a TPU computes scalars in a unit of its own, apart from the vectors of a "
@@ -63,10 +65,30 @@ class Scalar(TpuRule):
 
     def refuses(self, pair: TpuPair) -> bool:
         consumer = pair.consumer
-        is_scalar = consumer.shape.is_array and not consumer.shape.rank
-        return (
-            is_scalar and consumer.opcode != "reduce" and is_effective_scalar(pair.producer.shape)
-        )
+        if not all(is_effective_scalar(each.shape) for each in (pair.producer, consumer)):
+            return False
+        if not consumer.shape.rank:
+            return consumer.opcode != "reduce"
+        return is_one_elementwise(consumer) and consumer.computation.is_entry
+
+
+class Start(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-start"
+    title: ClassVar = "where a part of an array begins"
+    what: ClassVar = (
+        "The consumer is a dynamic-slice or dynamic-update-slice, and the producer computes a "
+        "scalar that says where the part begins."
+    )
+    why: ClassVar = (
+        "Presumably since the kernel needs the address before it begins. The scalar takes next to "
+        "no time or memory."
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        producer = pair.producer
+        is_scalar = producer.shape.is_array and not producer.shape.rank
+        return pair.consumer.opcode in _PARTS and is_scalar and producer.opcode != "constant"
 
 
 class IntoGather(TpuRule):
@@ -98,7 +120,7 @@ class GatherResult(TpuRule):
     lever: ClassVar = IntoGather.lever
 
     def refuses(self, pair: TpuPair) -> bool:
-        if not is_gather(pair.producer) or pair.consumer.opcode in _CONVOLUTIONS:
+        if not is_gather(pair.producer) or pair.consumer.opcode in PRODUCTS:
             return False
         return not ends_in_scatter(pair.consumer)
 
@@ -202,9 +224,9 @@ class IntoMovement(TpuRule):
     title: ClassVar = "the consumer only moves data"
     what: ClassVar = (
         "The consumer is a broadcast, concatenate, copy, pad, reshape, reverse, slice or "
-        "transpose, and the producer is no broadcast, constant or iota. May be fused: a slice of a "
-        "pad, a pad of a slice, a concatenate of a concatenate, and a copy that keeps the two "
-        "minor-most dimensions of the layout."
+        "transpose, and the producer is no scalar constant. May be fused: a slice of a pad if "
+        "something else than a pad reads the slice, a concatenate of a concatenate, and a copy "
+        "that keeps the two minor-most dimensions of the layout if no convolution reads it."
     )
     why: ClassVar = (
         "Such an operation comes first in its kernel: operations behind it are fused with it, "
@@ -217,13 +239,16 @@ class IntoMovement(TpuRule):
 
     def refuses(self, pair: TpuPair) -> bool:
         consumer, producer = pair.consumer, pair.producer
-        if consumer.opcode == "copy" and keeps_minor_dimensions(consumer, 2):
+        if consumer.opcode not in _MOVING or _is_scalar_constant(producer):
             return False
-        return (
-            consumer.opcode in _MOVING
-            and producer.opcode not in _MADE_ANEW
-            and (producer.opcode, consumer.opcode) not in _MOVED_TOGETHER
-        )
+        match producer.opcode, consumer.opcode:
+            case _, "copy":
+                is_kept = keeps_minor_dimensions(consumer, 2)
+                return not is_kept or is_read_by_products(consumer)
+            case "pad", "slice":
+                return is_only_padded(consumer)
+            case ends:
+                return ends != ("concatenate", "concatenate")
 
 
 class Rearranged(TpuRule):
@@ -233,18 +258,14 @@ class Rearranged(TpuRule):
     what: ClassVar = (
         "The producer is a copy that changes the minor-most dimension of the layout, a reshape "
         "that does more than add or remove dimensions of one element and is no bitcast, a reverse "
-        "along one of the two minor-most dimensions, or a transpose. The consumer is not a "
-        "convolution."
+        "along one of the two minor-most dimensions, or a transpose."
     )
     why: ClassVar = (
-        "Presumably since it changes which elements share a tile of 8 by 128 elements or similar. "
-        "Convolutions read some of these themselves."
+        "Presumably since it changes which elements share a tile of 8 by 128 elements or similar."
     )
     lever: ClassVar = "keep the order and the sizes of the last two dimensions"
 
     def refuses(self, pair: TpuPair) -> bool:
-        if pair.consumer.opcode in _CONVOLUTIONS:
-            return False
         match pair.producer.opcode:
             case "copy":
                 return not keeps_minor_dimensions(pair.producer, 1)
@@ -262,9 +283,8 @@ class StridedSlice(TpuRule):
     title: ClassVar = "a slice with a stride within the tiles"
     what: ClassVar = (
         "The producer is a slice that takes every second element, or fewer, along one of the two "
-        "minor-most dimensions of the layout, and the consumer is not a convolution. A slice "
-        "without a stride is fused, wherever it begins, and so is one with a stride along another "
-        "dimension."
+        "minor-most dimensions of the layout. A slice without a stride is fused, wherever it "
+        "begins, and so is one with a stride along another dimension."
     )
     why: ClassVar = (
         "Presumably since the two minor-most dimensions are stored in tiles of 8 by 128 elements "
@@ -275,12 +295,79 @@ class StridedSlice(TpuRule):
     )
 
     def refuses(self, pair: TpuPair) -> bool:
-        is_read = pair.consumer.opcode not in _CONVOLUTIONS
-        return is_read and has_stride_within_tiles(pair.producer)
+        return has_stride_within_tiles(pair.producer)
+
+
+class PaddedBetween(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-padded-between"
+    title: ClassVar = "padding between elements"
+    what: ClassVar = (
+        "The producer is a pad that puts elements between those of its operand, as the gradient of "
+        "a slice with a stride does, and an associative scan. A pad that only puts elements "
+        "around them is fused."
+    )
+    why: ClassVar = Rearranged.why
+
+    def refuses(self, pair: TpuPair) -> bool:
+        return pads_between(pair.producer)
+
+
+class SharedProduct(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-shared-product"
+    title: ClassVar = "several kernels read the matrix product"
+    what: ClassVar = (
+        "The producer is a matrix product, which is a convolution for a TPU, or an elementwise "
+        "operation behind one in its kernel. Several kernels read it, and that of the consumer "
+        "computes another product: the consumer is one, or one follows elementwise, or the result "
+        "of one joins. Or a single kernel reads it several times, which the result of another "
+        "product joins."
+    )
+    why: ClassVar = (
+        "Presumably since a product is not computed twice. What else reads it may be computed in "
+        "its kernel, which has several results then, but not another product."
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        producer, consumer, kernels = pair.producer, pair.consumer, pair.kernels
+        if consumer.opcode == "reduce" or not kernels.is_read_again(producer):
+            return False
+        is_beside, is_behind = kernels.other_products(producer, consumer)
+        if kernels.converge(producer):
+            return is_beside and not is_behind
+        return is_beside or is_behind
+
+
+class ReducedProduct(TpuRule):
+    __slots__ = ()
+    id: ClassVar = "tpu-reduced-product"
+    title: ClassVar = "the consumer also reads a reduction of the matrix product"
+    what: ClassVar = (
+        "The producer is a matrix product, which is a convolution for a TPU, or an elementwise "
+        "operation behind one in its kernel. The consumer is elementwise, and also reads what is "
+        "computed from the producer by other than elementwise operations, such as its maximum or "
+        "mean: as in a softmax or a normalization of a product."
+    )
+    why: ClassVar = (
+        "The reduction needs the whole product first, which is not computed twice: its result is "
+        "in memory meanwhile."
+    )
+
+    def refuses(self, pair: TpuPair) -> bool:
+        producer, consumer, kernels = pair.producer, pair.consumer, pair.kernels
+        return (
+            is_one_elementwise(consumer)
+            and consumer.shape.is_array
+            and kernels.is_read_again(producer)
+            and not kernels.converge(producer)
+            and waits(consumer, producer)
+        )
 
 
 TPU_RULES: tuple[TpuRule, ...] = (
     Scalar(),
+    Start(),
     IntoGather(),
     GatherResult(),
     IntoScatter(),
@@ -292,6 +379,9 @@ TPU_RULES: tuple[TpuRule, ...] = (
     IntoMovement(),
     Rearranged(),
     StridedSlice(),
+    PaddedBetween(),
+    SharedProduct(),
+    ReducedProduct(),
 )
 
 
@@ -302,6 +392,10 @@ def refusing(pair: TpuPair) -> TpuRule | type[Cause] | None:
         if cause is not None and end.opcode not in _FUSED_ON_TPU and not _allocates(end):
             return cause
     return next((rule for rule in TPU_RULES if rule.refuses(pair)), None)
+
+
+def _is_scalar_constant(instruction: Instruction) -> bool:
+    return instruction.opcode == "constant" and not instruction.shape.rank
 
 
 def _allocates(instruction: Instruction) -> bool:
