@@ -342,7 +342,7 @@ class SharedProduct(TpuRule):
 class ReducedProduct(TpuRule):
     __slots__ = ()
     id: ClassVar = "tpu-reduced-product"
-    title: ClassVar = "the consumer also reads a reduction of the matrix product"
+    title: ClassVar = "the consumer also reads the product's reduction"
     what: ClassVar = (
         "The producer is a matrix product, which is a convolution for a TPU, or an elementwise "
         "operation behind one in its kernel. The consumer is elementwise, and also reads what is "
