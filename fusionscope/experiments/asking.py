@@ -23,7 +23,7 @@ from fusionscope.system.cache import Cache
 # A stage has been simplified already. On CPUs, simplifying its parts again removes copies, and
 # constants become parts of others.
 _DISABLED = {"cpu": ("simplification", "post_scatter_expansion_simplification")}
-_DUMPING = {"xla_dump_hlo_as_text": "true", "xla_dump_hlo_pass_re": ".*"}
+DUMPING = {"xla_dump_hlo_as_text": "true", "xla_dump_hlo_pass_re": ".*"}
 _ANSWERS = {each.encode(): each for each in Answer}
 _VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
 
@@ -86,7 +86,7 @@ class Compiler:
         does not accept it.
         """
         self.compiled += 1
-        options = {**_DUMPING, "xla_dump_to": str(directory), **dict(cut.flags)}
+        options = {**DUMPING, "xla_dump_to": str(directory), **dict(cut.flags)}
         if self._process.compile(self.write(cut), options).problem:
             return None
         return open_dump(directory).modules[-1]

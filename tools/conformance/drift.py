@@ -1,11 +1,14 @@
 """Judges how moved thresholds are found: plants wrong ones in rules that are right.
 
-    python tools/conformance/drift.py DUMP... --python PYTHON [--pairs 2]
+    python tools/conformance/drift.py DUMP... --python PYTHON [--pairs 1]
+    python tools/conformance/drift.py --examples cpu --python PYTHON
 
-Makes each threshold of the rules half and twice as large. Where the replay of a dump then differs
-from the compiler, the compiler is asked what has moved. Right is an answer that names the threshold
-and an interval that contains the true value but not the planted one. Other thresholds may fit as
-well; they are counted. Prints a line for each planted threshold and dump.
+Dumps may be made of the examples on the pages of rules with thresholds, as far as the compiler for
+that device accepts them. Each threshold of the rules is made half and twice as large. Where the
+replay of a dump then differs from the compiler, the compiler is asked what has moved. Right is an
+answer that names the threshold and an interval that contains the true value but not the planted
+one. Other thresholds may fit as well; they are counted. Prints a line for each planted threshold
+and dump.
 """
 
 from __future__ import annotations
@@ -13,16 +16,22 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from fusionscope.capture.compiler import CompilerProcess
+from fusionscope.capture.targets import Target, read_target
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.experiments.asking import DUMPING
 from fusionscope.experiments.drift import Moved, find_drift
 from fusionscope.rules.changes import Changes
+from fusionscope.rules.examples import read_examples
 from fusionscope.verify.rules_used import replay_one
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
+from fusionscope.versions.known import all_compilers
 from fusionscope.versions.runs import find_runs
 
 Planted = tuple[str, str, int, int]  # rule, threshold, the true value and the planted one
@@ -30,12 +39,47 @@ Planted = tuple[str, str, int, int]  # rule, threshold, the true value and the p
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
+    parser.add_argument("dumps", nargs="*", type=Path)
+    parser.add_argument("--examples", metavar="DEVICE")
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--pairs", type=int, default=2)
+    parser.add_argument("--pairs", type=int, default=1)
     options = parser.parse_args()
+    with TemporaryDirectory() as scratch:
+        dumps = list(options.dumps)
+        if options.examples:
+            dumps += _examples(read_target(options.examples), options.python, Path(scratch))
+        _judge_all(dumps, options.python, options.pairs)
+    return 0
+
+
+def _examples(target: Target, python: str, scratch: Path) -> list[Path]:
+    """Dump the examples of all rules with thresholds."""
+    backend = "cpu" if target.platform == "cpu" else "gpu"
+    rules = [
+        rule.id
+        for compiler in all_compilers()
+        if compiler.backend == backend
+        for book in compiler.books
+        for rule in book
+        if rule.thresholds
+    ]
+    disabled = "simplification,post_scatter_expansion_simplification"
+    flags = (f"--xla_disable_hlo_passes={disabled}",) if backend == "cpu" else ()
+    dumps = []
+    with CompilerProcess(target, flags=flags, python=python) as compiler:
+        for id in dict.fromkeys(rules):
+            for number, example in enumerate(read_examples(id)):
+                directory = scratch / f"{id}-{number}"
+                directory.mkdir()
+                options = {**DUMPING, "xla_dump_to": str(directory)}
+                if not compiler.compile(example.text, options).problem:
+                    dumps.append(directory)
+    return dumps
+
+
+def _judge_all(dumps: Iterable[Path], python: str, pairs: int) -> None:
     counted: Counter[str] = Counter()
-    for path in options.dumps:
+    for path in dumps:
         module = max(open_dump(path).modules, key=lambda each: len(each.stages))
         rules = choose_compiler(module).compiler
         for planted in _planted(rules):
@@ -43,9 +87,7 @@ def main() -> int:
             changed = Changes(thresholds=((rule, name, value),)).apply(rules)
             if not _differs(module, changed):
                 continue
-            found = find_drift(
-                module, changed, top=options.pairs, python=options.python, limit_s=60
-            )
+            found = find_drift(module, changed, top=pairs, python=python)
             for moved in found.pairs:
                 verdict = _judge(planted, moved)
                 counted[verdict] += 1
@@ -61,7 +103,6 @@ def main() -> int:
                     flush=True,
                 )
     print(", ".join(f"{count} {verdict}" for verdict, count in counted.most_common()))
-    return 0
 
 
 def _planted(rules: Compiler) -> Iterator[Planted]:
