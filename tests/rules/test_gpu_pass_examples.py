@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_pass_examples import CASES, ELSEWHERE, RULES, check
+from gpu_pass_examples import CASES, ELSEWHERE, RULES, check, plan_of
 
 from fusionscope.rules.examples import Example, read_examples
 
@@ -19,3 +19,10 @@ def test_a_rule_decides_what_its_examples_say(id: str, example: Example) -> None
 def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     kinds = {example.is_decided for example in read_examples(id)}
     assert kinds == (set() if id in NEVER_LAST else {True, False})
+
+
+@pytest.mark.parametrize(("id", "example"), CASES, ids=[f"{i}: {e.why}" for i, e in CASES])
+def test_a_user_may_set_every_threshold_to_zero(id: str, example: Example) -> None:
+    book = RULES[id][1]
+    for name in book.find(id).thresholds:
+        assert plan_of(id, example, book.with_threshold(id, name, 0)).graph is not None

@@ -214,7 +214,7 @@ class GemmConcatenate(AroundRule[TileCandidate]):
             return self.refuse("Not fusing concatenate along contracting dimension.")
         for operand in candidate.instruction.operands:
             extent = sizes(operand.shape)[place]
-            if extent % self.multiple:
+            if extent % max(self.multiple, 1):
                 message = "At least one operand of concatenation cannot be perfectly tiled."
                 return self.refuse(message, elements=extent, multiple=self.multiple)
         return None
@@ -264,7 +264,7 @@ class GemmTranspose(AroundRule[TileCandidate]):
     def _reads_vectors(self, shape: Shape, dimensions: list[int] | None) -> bool:
         last = shape.rank - 1
         size = sizes(shape)[last] * shape.bits
-        return dimensions is not None and last in dimensions and size % self.bits == 0
+        return dimensions is not None and last in dimensions and size % max(self.bits, 1) == 0
 
 
 class GemmTransposeBefore(AroundRule[TileCandidate]):
