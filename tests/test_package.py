@@ -25,8 +25,7 @@ LAYERS = (
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
 EXTRAS = set(
-    "distributed duckdb fsspec jax jax_plugins jaxlib jinja2 numpy pyarrow pytest resvg_py scipy "
-    "torch torchax".split()
+    "fsspec jax jax_plugins jaxlib jinja2 numpy pyarrow pytest resvg_py scipy torch torchax".split()
 )
 
 

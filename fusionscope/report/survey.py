@@ -155,8 +155,7 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
     identical = sum(each.identical or 0 for each in fleet.agreement)
     plans = sum(each.runs for each in fleet.agreement if each.identical is not None)
     yield Grid(
-        f"Agreement of the replay: {_share(identical, plans)} of {plural(plans, 'plan')}, the least "
-        "first",
+        f"Agreement of the replay: {_share(identical, plans)} of {plural(plans, 'plan')}",
         ("pass", "rules", "runs", "identical", "pairs", "decisions"),
         [
             (

@@ -136,8 +136,8 @@ class Worse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """Lists have the costliest first, and no more than ``top`` lines, but for ``versions``, the
-    oldest first, and ``agreement``, the worst first, which are whole. ``worse`` is None if the dumps
-    are of one day.
+    oldest first, and ``agreement``, the worst first, which are whole. ``worse`` is None if the
+    dumps are of one day.
     """
 
     directory: str

@@ -104,12 +104,13 @@ def connected(store: Store) -> Iterator[Tables]:
 
 def _select(name: str, files: Sequence[str]) -> str:
     """Return the query for a table as it is stored."""
-    folders = _OF_FOLDERS if name != "unreadable" else {}
+    # Other tables are in the folders of the dump that had a content first, which says nothing.
+    folders = _OF_FOLDERS if name == "dumps" else {}
     if files:
         listed = ", ".join(f"'{each.replace(chr(39), chr(39) * 2)}'" for each in files)
         types = ", ".join(f"'{column}': {kind}" for column, kind in folders.items())
-        hive = f"hive_partitioning = true, hive_types = {{{types}}}" if folders else ""
-        return f"SELECT * FROM read_parquet([{listed}]{', ' if hive else ''}{hive})"
+        hive = f"true, hive_types = {{{types}}}" if folders else "false"
+        return f"SELECT * FROM read_parquet([{listed}], hive_partitioning = {hive})"
     columns = {field.name: _TYPES[str(field.type)] for field in schema_of(TABLES[name])}
     empty = ", ".join(f"NULL::{kind} AS {column}" for column, kind in (columns | folders).items())
     return f"SELECT {empty} WHERE false"

@@ -68,36 +68,34 @@ class AtHand:
     problems: tuple[str, ...] = ()
 
 
-def find_sources(addresses: Iterable[str]) -> tuple[list[Source], list[UnusableInput]]:
-    """Return all dumps behind ``addresses``, each once, in the order of their own addresses, and
-    why there is none behind some. Raises ``UnusableInput`` if fsspec is not installed.
+def find_sources(addresses: Iterable[str]) -> tuple[list[Source], dict[str, str]]:
+    """Return all dumps behind ``addresses``, each once, in the order of their own addresses; and by
+    address what could not be listed, and why. Raises ``UnusableInput`` if fsspec is not installed.
     """
     found: dict[str, Source] = {}
-    problems: list[UnusableInput] = []
+    problems: dict[str, str] = {}
+    core = needed("fsspec").core
     for address in addresses:
         try:
-            sources = {each.address: each for each in _find(address, problems)}
-            if not sources:
-                raise UnusableInput("no dump there", file=address)
-            found |= sources
-        except UnusableInput as error:
-            problems.append(error)
+            sources = {each.address: each for each in _find(core, address, problems)}
+        except Exception as error:  # each file system has errors of its own
+            problems[address] = f"cannot be listed: {_words(error)}"
+            continue
+        if not sources:
+            problems[address] = "no dump there"
+        found |= sources
     return sorted(found.values(), key=lambda each: each.address), problems
 
 
-def _find(address: str, problems: list[UnusableInput]) -> Iterator[Source]:
-    core = needed("fsspec").core
-    try:
-        system, path = core.url_to_fs(address)
-        is_glob = any(each in address for each in "*?[") and not system.exists(path)
-        for each in sorted(map(str, system.glob(path))) if is_glob else [path]:
-            listed = _list(system, each, problems)
-            yield from _group(system, each, listed, is_named=not is_glob)
-    except Exception as error:  # each file system has errors of its own
-        raise UnusableInput(f"cannot be listed: {_words(error)}", file=address) from None
+def _find(core: Any, address: str, problems: dict[str, str]) -> Iterator[Source]:
+    system, path = core.url_to_fs(address)
+    is_glob = any(each in address for each in "*?[") and not system.exists(path)
+    for each in sorted(map(str, system.glob(path))) if is_glob else [path]:
+        listed = _list(system, each, problems)
+        yield from _group(system, each, listed, is_named=not is_glob)
 
 
-def _list(system: FileSystem, path: str, problems: list[UnusableInput]) -> dict[str, Info]:
+def _list(system: FileSystem, path: str, problems: dict[str, str]) -> dict[str, Info]:
     """Return all files below ``path``, or the one that it is, with what is known about them. Links
     to folders are not followed: they may lead in circles.
     """
@@ -105,7 +103,7 @@ def _list(system: FileSystem, path: str, problems: list[UnusableInput]) -> dict[
         return dict(system.find(path, detail=True)) or {path: system.info(path)}
 
     def tell(error: OSError) -> None:
-        problems.append(UnusableInput(f"cannot be listed: {_words(error)}", file=error.filename))
+        problems[str(error.filename)] = f"cannot be listed: {_words(error)}"
 
     listed: dict[str, Info] = {}
     for folder, _, names in os.walk(path, onerror=tell):

@@ -82,12 +82,12 @@ def survey(
     progress("listing dumps")
     found, problems = find_sources(addresses)
     if not found:
-        raise problems[0] if problems else UnusableInput("no dumps")
+        address, problem = next(iter(problems.items()))
+        raise UnusableInput(problem, file=address)
     sources = list(_selected(found, options))
     store.remove_rest()
     run = _Run(store, engine, options, progress, begin)
-    run.unreadable += map(str, problems)
-    run.go(sources)
+    run.go(sources, problems)
     return Surveyed(
         directory=str(directory),
         dumps=len(sources),
@@ -131,12 +131,17 @@ class _Run:
     _written: float = field(default_factory=time.monotonic)
     _known: dict[str, Partition] = field(default_factory=dict)  # contents that are, or will be
 
-    def go(self, sources: Sequence[Source]) -> None:
+    def go(self, sources: Sequence[Source], problems: dict[str, str]) -> None:
         done = list(self.store.done())
         analysed = {each.content for each in done if each.content is not None}
         looked = {each.source for each in done if each.source is not None}
         rest = [each for each in sources if each.key not in looked]
         self.earlier = len(sources) - len(rest)
+        for address, problem in problems.items():
+            row = _unreadable(address, problem)
+            self._tell([row])
+            if row.dump not in looked:  # of which there is a row
+                self._batch.add_held(row.dump, Held((), (row,)))
         self._total = len(rest)
         left: dict[str, list[Place]] = defaultdict(list)
         for place, stamp, partition in places_of(self.store):
@@ -158,14 +163,7 @@ class _Run:
         work = partial(_look_into, self.options.memory)
         for source, held in zip(sources, self.engine.map(work, sources), strict=True):
             if isinstance(held, UnusableInput):
-                row = UnreadableRow(
-                    content=None,
-                    dump=as_unicode(source.address),
-                    stamp=source.stamp,
-                    module=None,
-                    reason=held.problem,
-                )
-                held = Held((), (row,))
+                held = Held((), (_unreadable(source.address, held.problem, source.stamp),))
             new = [
                 Place(row.content, row.dump, row.number, row.module)
                 for row, partition in held.modules
@@ -214,6 +212,16 @@ class _Run:
             f"{self.analysed:,} different modules of {self.modules:,}, "
             f"{len(self.unreadable):,} unreadable"
         )
+
+
+def _unreadable(address: str, reason: str, stamp: str = "") -> UnreadableRow:
+    return UnreadableRow(
+        content=None,
+        dump=as_unicode(address),
+        stamp=stamp,
+        module=None,
+        reason=as_unicode(reason),
+    )
 
 
 def _without_rows(source: Source, place: Place, reason: str) -> Analysed:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from fusionscope.dump import Dump, DumpedModule, open_dump
@@ -257,10 +257,10 @@ def _unreadable(
 
 
 def _without(problem: str, found: AtHand) -> str:
-    """Return a problem with the addresses of dumps instead of the places they were brought to."""
+    """Return a problem without the place that a dump was brought to: the row has its address."""
     for path, address in found.dumps.items():
         problem = problem.replace(f"{path}/", "").replace(f"{path}: ", "")
-        problem = problem.replace(str(path), address)
+        problem = problem.replace(str(path), PurePosixPath(address).name)
     return problem
 
 
