@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import cell, duration, or_dash, plural, safe, size
+from fusionscope.report.text import Figure, cell, duration, or_dash, plural, safe, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -183,18 +183,25 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
 
 
 def _worse_cells(line: WorseLine) -> tuple[str, ...]:
-    times = "-"
+    time = "-"
     if line.time_us is not None and line.time_before_us is not None:
-        times = _change(duration(line.time_before_us), duration(line.time_us))
+        time = _more(line.time_us - line.time_before_us, duration)
     return (
         line.program,
         line.device,
         _change(line.jaxlib_before, line.jaxlib),
-        _change(size(round(line.refused_before)), size(round(line.refused))),
-        times,
+        _more(round(line.refused) - round(line.refused_before), size),
+        time,
         _change(f"{line.launches_before:,.0f}", f"{line.launches:,.0f}"),
         line.reason or "-",
     )
+
+
+def _more(figure: Figure, written: Callable[[Figure], str]) -> str:
+    """Return a difference with its sign; a dash if it is zero."""
+    if not figure:
+        return "-"
+    return f"{'+' if figure > 0 else '-'}{written(abs(figure))}"
 
 
 def _change(before: str, after: str) -> str:

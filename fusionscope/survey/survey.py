@@ -205,11 +205,13 @@ class _Run:
         share = min(self._finished / self._total, 1.0) if self._total else 1.0
         seconds = time.monotonic() - self.begin
         full = round(_BAR * share)
-        left = seconds * (1 - share) / share / 60 if share else None
+        rate = ""
+        if share:
+            left = seconds * (1 - share) / share
+            rate = f" {self._finished / seconds:.1f}/s, {left / 60:.0f} min left;"
         self.progress(
-            f"{'━' * full}{'╌' * (_BAR - full)} {self._finished:,} of {self._total:,} dumps, "
-            f"{self._finished / seconds:.1f}/s, {'?' if left is None else f'{left:.0f}'} min left; "
-            f"{self.analysed:,} different modules of {self.modules:,}, "
+            f"{'━' * full}{'╌' * (_BAR - full)} {self._finished:,} of {self._total:,} dumps;{rate} "
+            f"{self.analysed:,} modules analysed of {self.modules:,}, "
             f"{len(self.unreadable):,} unreadable"
         )
 
