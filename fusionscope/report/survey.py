@@ -94,7 +94,7 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
     for heading, lines in (("Refusals by scope", fleet.scopes), ("Refusals by file", fleet.files)):
         yield Grid(
             heading,
-            (heading.rpartition(" ")[2], "bytes", "pairs", "dumps", "most by"),
+            (heading.rpartition(" ")[2], "bytes", "pairs", "dumps", "mostly by"),
             [
                 (
                     each.place,
@@ -175,7 +175,7 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
         yield Grid(
             f"Worse on {worse.after} than on {worse.before}: {worse.worse:,} of "
             f"{plural(worse.programs, 'program')}",
-            ("program", "device", "jaxlib", "refused", "time", "launches", "most by"),
+            ("program", "device", "jaxlib", "refused", "time", "launches", "mostly by"),
             [_worse_cells(each) for each in worse.lines],
             texts=3,
             ends_in_text=True,

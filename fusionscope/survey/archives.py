@@ -21,7 +21,7 @@ from fusionscope.survey.needs import needed
 from fusionscope.system.files import make_directory, write_file
 
 SUFFIXES = (".zip", ".tar.zst", ".tar.gz", ".tgz", ".tar")
-LARGEST_BYTES = 32 << 30  # of the files of one archive, unpacked
+LARGEST_BYTES = 32 << 30  # of one archive, and of its files unpacked
 _LARGEST_FILE_BYTES = 2 << 30
 _MOST_MEMBERS = 200_000
 _LONGEST_NAME = 250  # bytes

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusionscope.dump.names import read_name
 from fusionscope.errors import UnusableInput, shorten
-from fusionscope.survey.archives import is_archive, unpack
+from fusionscope.survey.archives import LARGEST_BYTES, is_archive, unpack
 from fusionscope.survey.needs import needed
 from fusionscope.survey.tables import as_unicode
 from fusionscope.system.files import is_directory
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Info = dict[str, Any]  # what a file system tells of a file
 
-LARGEST_ARCHIVE_BYTES = 8 << 30
 _UNKNOWN_DAY = "1970-01-01"
 _DATE = re.compile(r"(?<!\d)(20\d\d)(-?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
 # Under which a file system tells when a file was written, and what changes with its content.
@@ -206,8 +205,8 @@ def at_hand(source: Source) -> Iterator[AtHand]:
 
 def _bring(source: Source, system: FileSystem, directory: Path, *, is_local: bool) -> AtHand:
     if is_archive(source.address):
-        if source.bytes > LARGEST_ARCHIVE_BYTES:
-            raise UnusableInput(f"an archive of more than {LARGEST_ARCHIVE_BYTES:,} bytes")
+        if source.bytes > LARGEST_BYTES:
+            raise UnusableInput(f"an archive of more than {LARGEST_BYTES:,} bytes")
         path = Path(source.address)
         if not is_local:
             path = directory / PurePosixPath(source.address).name
