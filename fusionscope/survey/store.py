@@ -8,10 +8,12 @@ there is nothing else to keep.
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,14 +63,36 @@ class Store:
     def remove_rest(self) -> None:
         """Remove what a killed run left behind. Raises ``UnusableInput``."""
         whole = set(self.batches())
-        for table in TABLES:
-            for path in _files_below(self.directory / table):
-                if path.stem not in whole:
-                    try:
-                        path.unlink(missing_ok=True)
-                    except OSError as error:
-                        problem = f"cannot be removed: {error.strerror}"
-                        raise UnusableInput(problem, file=str(path)) from None
+        rest = [
+            path
+            for table in TABLES
+            for path in _files_below(self.directory / table)
+            if path.stem not in whole
+        ]
+        for path in (*rest, *self.directory.rglob(f".*{_SUFFIX}.*.part")):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                problem = f"cannot be removed: {error.strerror}"
+                raise UnusableInput(problem, file=str(path)) from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let no other process write during the block. Raises ``UnusableInput`` if one does."""
+        make_directory(self.directory)
+        if sys.platform == "win32":
+            yield
+            return
+        import fcntl
+
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise UnusableInput("another survey writes it", file=str(self.directory)) from None
+        finally:
+            os.close(descriptor)
 
     def done(self) -> Iterator[DoneRow]:
         """Yield what is done. Raises ``UnusableInput`` if a file is damaged, or of another version
@@ -186,11 +210,21 @@ def _files_below(directory: Path) -> list[Path]:
     return []
 
 
-def places_of(store: Store) -> Iterator[tuple[Place, str, Partition]]:
-    """Yield each module of each dump, with the stamp of its source and its partition."""
+def first_places(store: Store) -> list[tuple[Place, str, Partition]]:
+    """Return where each content is, in the order of dumps: the first of the places that have it,
+    the stamp of its source, and its partition.
+    """
+    first: dict[str, tuple[Place, str, Partition]] = {}
     for path in store.files("dumps"):
         folders = path.relative_to(store.directory / "dumps").parent.parts
         partition = Partition(*(unquote(each.partition("=")[2]) for each in folders))
         for row in _rows(path):
             place = Place(row["content"], row["dump"], row["number"], row["module"])
-            yield place, row["stamp"], partition
+            known = first.get(place.content)
+            if known is None or _order(place) < _order(known[0]):
+                first[place.content] = place, row["stamp"], partition
+    return sorted(first.values(), key=lambda each: _order(each[0]))
+
+
+def _order(place: Place) -> tuple[str, int]:
+    return place.dump, place.number

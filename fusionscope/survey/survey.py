@@ -19,7 +19,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.progress import Progress, silent
 from fusionscope.survey.engines import Engine
 from fusionscope.survey.sources import Source, find_sources
-from fusionscope.survey.store import Batch, Store, places_of
+from fusionscope.survey.store import Batch, Store, first_places
 from fusionscope.survey.tables import UnreadableRow, as_unicode
 from fusionscope.survey.work import Analysed, Held, Partition, Place, analyse, look_into
 
@@ -69,7 +69,8 @@ def survey(
 ) -> Surveyed:
     """Survey the dumps behind ``addresses`` into ``directory``. With ``resumes``, what is done
     there already is not done again. Raises ``UnusableInput`` if there is no dump, if ``directory``
-    holds a survey and this is not to go on with it, or if it cannot be written.
+    holds a survey and this is not to go on with it, if another run writes it, or if it cannot be
+    written.
     """
     begin = time.monotonic()
     store = Store(directory)
@@ -85,9 +86,10 @@ def survey(
         address, problem = next(iter(problems.items()))
         raise UnusableInput(problem, file=address)
     sources = list(_selected(found, options))
-    store.remove_rest()
     run = _Run(store, engine, options, progress, begin)
-    run.go(sources, problems)
+    with store.locked():
+        store.remove_rest()
+        run.go(sources, problems)
     return Surveyed(
         directory=str(directory),
         dumps=len(sources),
@@ -144,8 +146,9 @@ class _Run:
                 self._batch.add_held(row.dump, Held((), (row,)))
         self._total = len(rest)
         left: dict[str, list[Place]] = defaultdict(list)
-        for place, stamp, partition in places_of(self.store):
-            if self._is_new(place.content, partition) and place.content not in analysed:
+        for place, stamp, partition in first_places(self.store):
+            self._known[place.content] = partition
+            if place.content not in analysed:
                 left[stamp].append(place)
         self._analyse([(each, tuple(left[each.stamp])) for each in sources if each.stamp in left])
         for start in range(0, len(rest), _STEP):

@@ -98,6 +98,7 @@ def look_into(source: Source, memory: int | None) -> Held:
     except Exception as error:
         modules.clear()
         tell(source.address, _why(error, memory))
+    modules.sort(key=lambda each: (each[0].dump, each[0].number))
     return Held(tuple(modules), tuple(dict.fromkeys(unreadable)))
 
 

@@ -20,6 +20,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.survey import survey as surveys
 from fusionscope.survey.engines import Processes, cluster
 from fusionscope.survey.sources import find_sources
+from fusionscope.survey.store import Store
 from fusionscope.survey.survey import Options, survey
 from fusionscope.system.memory import limited_memory
 
@@ -159,9 +160,11 @@ def test_what_is_written_is_not_done_again(
     torn = into / "pairs" / "jaxlib=0.12" / "device=cpu" / "day=2026-11-24" / "torn.parquet"
     torn.parent.mkdir(parents=True, exist_ok=True)
     torn.write_bytes(b"of a batch that was not written to its end")
+    part = torn.with_name(".a.parquet.1.part")
+    part.touch()
     run([fleet], into, resumes=True)
     assert everything(into) == everything(tables)
-    assert not torn.exists()
+    assert not torn.exists() and not part.exists()
     assert all(path.read_bytes() == data for path, data in kept.items())
     again = run([fleet], into, resumes=True)
     assert (again.earlier, again.modules, again.analysed) == (10, 0, 0)
@@ -209,6 +212,17 @@ def test_a_dump_that_changed_is_another_dump(tmp_path: Path) -> None:
 def test_a_survey_is_not_overwritten(fleet: Path, tables: Path) -> None:
     with pytest.raises(UnusableInput, match="there is a survey in it; go on with it by --resume"):
         run([fleet], tables)
+
+
+def test_two_runs_do_not_write_the_same_tables(tables: Path) -> None:
+    with (
+        Store(tables).locked(),
+        pytest.raises(UnusableInput, match="another survey writes it"),
+        Store(tables).locked(),
+    ):
+        pass
+    with Store(tables).locked():
+        pass
 
 
 def test_a_part_of_the_dumps(fleet: Path, tmp_path: Path) -> None:
