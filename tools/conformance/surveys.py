@@ -33,6 +33,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow
+import pyarrow.compute
 import pyarrow.parquet
 
 from fusionscope.dump.names import read_name
@@ -330,8 +331,9 @@ def questions(options: argparse.Namespace) -> int:
     with connected(store) as tables:
         ((pairs,),) = tables.ask("SELECT count(*) FROM once.pairs").rows
     times = -(-options.pairs // pairs)
-    for table in [*TABLES, "done"]:
-        for path in sorted((store.directory / table).rglob("*.parquet")):
+    shutil.copytree(store.directory / "done", into / "done")
+    for table in TABLES:
+        for path in store.files(table):
             target = into / path.relative_to(store.directory)
             target.parent.mkdir(parents=True, exist_ok=True)
             rows = pyarrow.parquet.ParquetFile(path).read()
@@ -364,10 +366,11 @@ def questions(options: argparse.Namespace) -> int:
 
 def renamed(rows: pyarrow.Table, turn: int) -> pyarrow.Table:
     """The same rows, as of other contents and dumps."""
-    for name in {"content", "dump", "source"} & set(rows.column_names):
+    names = {"content", "dump"} if "dump" in rows.column_names else {"content"}
+    for name in names:
         place = rows.column_names.index(name)
-        column = [None if each is None else f"{each}#{turn}" for each in rows[name].to_pylist()]
-        rows = rows.set_column(place, rows.schema.field(name), pyarrow.array(column, "string"))
+        column = pyarrow.compute.binary_join_element_wise(rows[name], str(turn), "#")
+        rows = rows.set_column(place, rows.schema.field(name), column)
     return rows
 
 
