@@ -98,11 +98,9 @@ def packed(files: dict[str, bytes], kind: str) -> bytes:
 
 
 def damaged(files: dict[str, bytes], draw: random.Random) -> dict[str, bytes]:
-    """A dump whose final stage, or the one before fusion, is cut, filled with noise, or empty."""
-    names = [
-        name for name in files if "after_optimizations" in name and name.endswith(("xt", "gz"))
-    ]
-    name = names[0] if names else sorted(files)[-1]
+    """A dump whose final stage, or a file about its memory, is cut, filled with noise, or empty."""
+    finals = sorted(name for name in files if "after_optimizations" in name)
+    name = draw.choice(finals or sorted(files))
     content = files[name]
     cut = content[: draw.randrange(len(content) // 2)]
     return files | {name: draw.choice((cut, draw.randbytes(len(content)), b""))}
