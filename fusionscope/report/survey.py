@@ -42,8 +42,8 @@ def print_surveyed(done: Surveyed, console: Console) -> None:
     console.print(
         Text(
             safe(
-                f"{done.directory}: {plural(new, 'dump')} with {plural(done.modules, 'module')}, "
-                f"{done.analysed:,} of them different and new, in {done.seconds:.1f} s"
+                f"{done.directory}: {plural(new, 'dump')} with {plural(done.modules, 'module')}; "
+                f"{plural(done.analysed, 'different module')} analysed, in {done.seconds:.1f} s"
             )
         ),
         soft_wrap=True,

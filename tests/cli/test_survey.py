@@ -12,7 +12,7 @@ from sample_dumps import CPU, GPU, documented, keys
 def tables(run: Any, tmp_path: Path) -> Path:
     done = run(CPU, GPU, "-o", tmp_path / "tables")
     assert (done.code, done.errors) == (0, "")
-    assert "2 dumps with 2 modules, 2 of them different and new" in done.out
+    assert "2 dumps with 2 modules; 2 different modules analysed" in done.out
     return tmp_path / "tables"
 
 
