@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,34 +21,24 @@ from fusionscope.errors import UnusableInput
 if TYPE_CHECKING:
     from fusionscope.survey.engines import Engine
 
-_COLLECT = "collect"
+
+class _Survey(click.Command):
+    """A command that is another one if its first argument is the name of that."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        other = {"report": _report, "query": _query}.get(args[0]) if args else None
+        if other is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
 
-class _Survey(click.Group):
-    """A group whose first command needs no name."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        is_other = args[0] in self.commands
-        return super().resolve_command(ctx, args if is_other else [_COLLECT, *args])
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        _collect.format_usage(ctx, formatter)
-        _collect.format_help_text(ctx, formatter)
-        _collect.format_options(ctx, formatter)
-
-
-@click.group(
-    name="survey",
-    cls=_Survey,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
-def command() -> None:
-    pass
-
-
-@command.command(name=_COLLECT, hidden=True)
+@click.command(name="survey", cls=_Survey)
 @click.argument("paths", nargs=-1, required=True)
 @click.option(
     "-o",
@@ -84,7 +74,7 @@ def command() -> None:
     help="The most that a process may take for one dump. Workers of Dask have limits of their own.",
 )
 @format_option("text", "json")
-def _collect(
+def command(
     paths: tuple[str, ...],
     directory: Path,
     resumes: bool,
@@ -140,7 +130,7 @@ def _collect(
     return 0
 
 
-@command.command(name="report")
+@click.command(name="report")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--before", metavar="DAY", help="The earlier day.  [default: the last but one]")
 @click.option("--after", metavar="DAY", help="The day to compare with it.  [default: the last]")
@@ -188,7 +178,7 @@ def _report(
     return 0
 
 
-@command.command(name="query")
+@click.command(name="query")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("question", metavar="SQL")
 @format_options("text", "json", "markdown")
