@@ -75,7 +75,7 @@ def test_what_is_refused(run: Any, tmp_path: Path, arguments: list[str], said: s
 
 def test_help_shows_all_three(run: Any) -> None:
     text = run("--help").out
-    assert "Usage: fusionscope survey [OPTIONS] PATHS..." in text
+    assert "survey [OPTIONS] PATHS..." in text
     assert "survey report tables" in text
     assert "survey query tables" in text
     assert "--before" in run("report", "--help").out
