@@ -89,9 +89,20 @@ def find_sources(addresses: Iterable[str]) -> tuple[list[Source], dict[str, str]
 def _find(core: Any, address: str, problems: dict[str, str]) -> Iterator[Source]:
     system, path = core.url_to_fs(address)
     is_glob = any(each in address for each in "*?[") and not system.exists(path)
-    for each in sorted(map(str, system.glob(path))) if is_glob else [path]:
-        listed = _list(system, each, problems)
-        yield from _group(system, each, listed, is_named=not is_glob)
+    listed: dict[str, Info] = {}
+    for each in map(str, system.glob(path)) if is_glob else [path]:
+        listed |= _list(system, each, problems)
+    if listed.keys() == {path}:  # a file that was named is a dump, whatever its name
+        yield _source(system, path, [listed[path]], is_folder=False)
+        return
+    folders: dict[str, list[Info]] = defaultdict(list)
+    for name, info in listed.items():
+        if is_archive(name):
+            yield _source(system, name, [info], is_folder=False)
+        elif _is_dump_file(name):
+            folders[name.rpartition("/")[0]].append(info)
+    for folder, files in folders.items():
+        yield _source(system, folder, files, is_folder=True)
 
 
 def _list(system: FileSystem, path: str, problems: dict[str, str]) -> dict[str, Info]:
@@ -121,23 +132,6 @@ def _words(error: Exception) -> str:
         return "no such file or directory"
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return shorten(words or type(error).__name__, 200)
-
-
-def _group(
-    system: FileSystem, path: str, listed: dict[str, Info], *, is_named: bool
-) -> Iterator[Source]:
-    """Yield the dumps among files. A file that was named is one, whatever its name."""
-    if list(listed) == [path] and is_named:
-        yield _source(system, path, [listed[path]], is_folder=False)
-        return
-    folders: dict[str, list[Info]] = defaultdict(list)
-    for name, info in listed.items():
-        if is_archive(name):
-            yield _source(system, name, [info], is_folder=False)
-        elif _is_dump_file(name):
-            folders[name.rpartition("/")[0]].append(info)
-    for folder, files in folders.items():
-        yield _source(system, folder, files, is_folder=True)
 
 
 def _is_dump_file(path: str) -> bool:

@@ -269,6 +269,11 @@ def test_links_are_not_followed_in_circles(tmp_path: Path) -> None:
     assert not problems
 
 
+def test_files_of_one_folder_are_one_dump() -> None:
+    folder = DUMPS / "cpu" / "loop"
+    assert find_sources([f"{folder}/*"]) == find_sources([str(folder)])
+
+
 def test_a_glob_and_an_address_without_dumps(tmp_path: Path) -> None:
     done = run([DUMPS / "cpu" / "l*", tmp_path, "nothing/there"], tmp_path / "tables")
     assert done.analysed == len(list((DUMPS / "cpu").glob("l*")))
