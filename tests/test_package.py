@@ -21,10 +21,12 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     "system", "hlo", "dump", "history", "graph", "gpu", "passes", "user_order", "versions",
     "rules", "verify", "explain", "capture", "rerun", "advise", "tune", "bisect", "study",
-    "experiments", "doctor", "check", "report", "cli",
+    "experiments", "doctor", "check", "survey", "report", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
-EXTRAS = set("jax jax_plugins jaxlib jinja2 numpy pytest resvg_py scipy torch torchax".split())
+EXTRAS = set(
+    "fsspec jax jax_plugins jaxlib jinja2 numpy pyarrow pytest resvg_py scipy torch torchax".split()
+)
 
 
 def imports(path: Path) -> set[str]:

@@ -27,6 +27,7 @@ COMMANDS = {
     "tune": "Search for fusions that make a dumped program faster on the local device.",
     "bisect": "Find which fusion changes the results of a program, or makes it slow.",
     "study": "Compile, run and compare versions of one program.",
+    "survey": "Turn the dumps of a fleet into tables, and ask them.",
     "rules": "List the compiler's fusion rules, or print the page of one rule.",
     "recipes": "List edits of a program that help, or print the page of one.",
     "parse": "Parse one HLO file and print a summary.",
@@ -72,6 +73,7 @@ def cli(debug: bool) -> None:
       fusionscope tune dump_dir/ --budget 300
       fusionscope bisect dump_dir/ --output wrong
       fusionscope study samples/cartpole
+      fusionscope survey dumps/ -o tables
       fusionscope rules cpu-concat
       fusionscope recipes reduce-parts
       fusionscope parse module_0001.jit_f.before_optimizations.txt

@@ -45,11 +45,17 @@ program.example_args = (torch.ones((64, 32)),)
 """
 _PTX = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry kernel() { ret; }\n"
 # The packages of extras that commands themselves import, by the names of their modules.
-_LIBRARIES = {"report": ("jinja2", "resvg_py")}
+_LIBRARIES = {
+    "report": ("jinja2", "resvg_py"),
+    "survey": ("duckdb", "fsspec", "pyarrow"),
+    "dask": ("distributed",),
+}
 _ROCM = "jax-rocm7-plugin jax-rocm7-pjrt"
 # What commands do without an extra.
 WITHOUT = {
     "report": "report cannot write pages, and explain cannot draw bitmaps",
+    "survey": "survey cannot write or read tables",
+    "dask": "survey cannot use a cluster",
     "jax": "capture, rerun, tune, bisect and study cannot compile",
     "cuda": "cannot compile for NVIDIA GPUs",
     "tpu": "cannot compile for TPUs",

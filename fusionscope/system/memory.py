@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,3 +27,22 @@ def working_memory() -> Iterator[None]:
         if not gc.isenabled() and gc.get_count()[0] > _MANY_OBJECTS:
             gc.collect()
             gc.freeze()
+
+
+@contextmanager
+def limited_memory(most: int | None) -> Iterator[None]:
+    """Let this process have at most ``most`` bytes of memory for data during the block: more is a
+    ``MemoryError``. Does nothing for None, and on systems without such limits.
+    """
+    if most is None or sys.platform == "win32":
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bounds = [each for each in (most, soft, hard) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

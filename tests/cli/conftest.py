@@ -52,6 +52,8 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capfdbi
         out, errors = capfdbinary.readouterr()
         if "json" in arguments and out.startswith(b"{"):
             of = "self_test" if "--self-test" in arguments else command
+            if command == "survey" and arguments[0] in ("report", "query"):
+                of = f"survey_{arguments[0]}"
             validator(of).validate(json.loads(out))
         return Result(int(leaving.value.code or 0), out.decode(), errors.decode())
 

@@ -28,6 +28,9 @@ COMMANDS = (
     "drift",
     "study",
     "doctor",
+    "survey",
+    "survey_report",
+    "survey_query",
     "parse",
 )
 

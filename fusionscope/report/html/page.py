@@ -24,10 +24,13 @@ from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
 from fusionscope.report.layout import Box, Layout, Spot, lay_out
 from fusionscope.report.study import grids, notes_on
+from fusionscope.report.survey import grids as survey_grids
+from fusionscope.report.survey import headline
 from fusionscope.report.text import size
 from fusionscope.rules.catalogue import RulePage
 from fusionscope.study.curves import curves_of
 from fusionscope.study.study import StudyResult
+from fusionscope.survey.fleet import Fleet
 from fusionscope.system.files import read_text
 
 if TYPE_CHECKING:
@@ -164,6 +167,20 @@ def study_page(result: StudyResult) -> str:
         figures=[(each, to_svg(each)) for each in curves_of(result)],
         tables=[(grid.heading, grid.titles, grid.rows) for grid in grids(result)],
         notes=notes_on(result),
+        style=style,
+        style_hash=_hash(style),
+    )
+
+
+def fleet_page(fleet: Fleet) -> str:
+    """Return the page about a survey, without a script. Raises ``UnusableInput`` if jinja2 is not
+    installed.
+    """
+    style = _asset("page.css")
+    return _template("fleet.html").render(
+        title=fleet.directory,
+        headline=headline(fleet),
+        grids=list(survey_grids(fleet)),
         style=style,
         style_hash=_hash(style),
     )

@@ -1,0 +1,298 @@
+"""What the tables of a survey say of a whole fleet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, TypeVar
+
+from fusionscope.errors import UnusableInput, quoted
+from fusionscope.progress import Progress, silent
+from fusionscope.survey.questions import Tables, connected
+from fusionscope.survey.store import Store
+
+Line = TypeVar("Line")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The size of a fleet. ``modules`` are those of all dumps, ``contents`` the different ones;
+    pairs and bytes are those of all modules.
+    """
+
+    dumps: int
+    modules: int
+    contents: int
+    pairs: int
+    not_fused: int
+    refused_bytes: int
+    unreadable: int
+    first_day: str | None
+    last_day: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLine:
+    """Pairs that one rule refused. ``since`` is the oldest version of jaxlib of a dump with one."""
+
+    reason: str
+    title: str | None
+    pairs: int
+    refused_bytes: int
+    dumps: int
+    contents: int
+    since: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceLine:
+    """Pairs that were refused in one scope, in which numbers are ``*``, or in one file. ``reason``
+    is the rule that costs most there.
+    """
+
+    place: str
+    pairs: int
+    refused_bytes: int
+    dumps: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLine:
+    jaxlib: str
+    device: str
+    dumps: int
+    modules: int
+    pairs: int
+    not_fused: int
+    refused_bytes: int
+    bytes_moved: int
+    plans: int
+    plans_agreeing: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestionLine:
+    """What a change saves in one run of every module that it helps; None if no time is known."""
+
+    change: str
+    kind: str
+    evidence: str
+    dumps: int
+    contents: int
+    time_saved_us: float | None
+    bytes_saved: int | None
+    launches_saved: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementLine:
+    """The runs of one pass, those of equal modules once. ``identical`` is None for inferred rules,
+    which make no plan.
+    """
+
+    pass_name: str
+    rules: str
+    runs: int
+    identical: int | None
+    pairs: int
+    pairs_agreeing: int
+    decisions: int
+    decisions_agreeing: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorseLine:
+    """A program that costs more than on an earlier day: figures of one run, the mean of its dumps.
+    ``reason`` is the rule that refuses most more bytes, None if none does.
+    """
+
+    program: str
+    device: str
+    jaxlib_before: str
+    jaxlib: str
+    refused_before: float
+    refused: float
+    time_before_us: float | None
+    time_us: float | None
+    launches_before: float
+    launches: float
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Worse:
+    """What got worse from one day to another, of ``programs`` that both have: same name, same
+    arguments, same device. ``worse`` are how many did.
+    """
+
+    before: str
+    after: str
+    programs: int
+    worse: int
+    lines: tuple[WorseLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Lists have the costliest first, and no more than ``top`` lines, but for ``versions``, the
+    oldest first, and ``agreement``, the worst first, which are whole. ``worse`` is None if the
+    dumps are of one day.
+    """
+
+    directory: str
+    top: int
+    counts: Counts
+    rules: tuple[RuleLine, ...]
+    scopes: tuple[PlaceLine, ...]
+    files: tuple[PlaceLine, ...]
+    versions: tuple[VersionLine, ...]
+    suggestions: tuple[SuggestionLine, ...]
+    agreement: tuple[AgreementLine, ...]
+    worse: Worse | None
+
+
+_COUNTS = """
+SELECT (SELECT count(DISTINCT dump) FROM dumps), count(*), count(DISTINCT content),
+    coalesce(sum(pairs), 0)::BIGINT, coalesce(sum(not_fused), 0)::BIGINT,
+    coalesce(sum(refused_bytes), 0)::BIGINT, (SELECT count(*) FROM unreadable),
+    (SELECT min(day)::VARCHAR FROM dumps), (SELECT max(day)::VARCHAR FROM dumps)
+FROM modules
+"""
+_RULES = """
+SELECT reason, any_value(title), sum(pairs)::BIGINT, sum(bytes_saved)::BIGINT,
+    count(DISTINCT dump), count(DISTINCT content), arg_min(jaxlib, jaxlib_order)
+FROM refusals GROUP BY reason ORDER BY 4 DESC, reason LIMIT ?
+"""
+_PLACES = """
+WITH parts AS (
+    SELECT coalesce({place}, '{none}') AS place, reason, dump, sum(pairs) AS pairs,
+        sum(bytes_saved) AS bytes
+    FROM refusals GROUP BY ALL
+), rules AS (SELECT place, reason, sum(bytes) AS bytes FROM parts GROUP BY ALL)
+SELECT place, sum(pairs)::BIGINT, sum(bytes)::BIGINT, count(DISTINCT dump),
+    (SELECT arg_max(reason, r.bytes) FROM rules AS r WHERE r.place = parts.place)
+FROM parts GROUP BY place ORDER BY 3 DESC, place LIMIT ?
+"""
+_SCOPES = _PLACES.format(place="regexp_replace(scope, '[0-9]+', '*', 'g')", none="(in no scope)")
+_FILES = _PLACES.format(
+    place="regexp_replace(source, ':[0-9]+$', '')", none="(no line of the program)"
+)
+_VERSIONS = """
+SELECT jaxlib, device, count(DISTINCT dump), count(*), sum(pairs)::BIGINT, sum(not_fused)::BIGINT,
+    sum(refused_bytes)::BIGINT, sum(bytes_moved)::BIGINT, coalesce(sum(plans), 0)::BIGINT,
+    coalesce(sum(plans_agreeing), 0)::BIGINT
+FROM modules GROUP BY jaxlib, device ORDER BY max(jaxlib_order) NULLS FIRST, jaxlib, device
+"""
+_SUGGESTIONS = """
+SELECT change, kind, evidence, count(DISTINCT dump), count(DISTINCT content), sum(time_saved_us),
+    sum(bytes_saved)::BIGINT, sum(launches_saved)::BIGINT
+FROM suggestions WHERE helps GROUP BY ALL ORDER BY 6 DESC NULLS LAST, 7 DESC, change LIMIT ?
+"""
+_AGREEMENT = """
+SELECT pass_name, rules, count(*), sum(identical::INT)::BIGINT, sum(pairs)::BIGINT,
+    sum(pairs_agreeing)::BIGINT, sum(decisions)::BIGINT, sum(decisions_agreeing)::BIGINT
+FROM once.verify GROUP BY pass_name, rules
+ORDER BY sum(identical::INT) / count(*) NULLS LAST, 3 DESC, pass_name, rules
+"""
+_DAYS = "SELECT DISTINCT day FROM dumps ORDER BY day"
+_WORSE = """
+WITH programs AS (
+    SELECT program, arguments, device, day, count(*) AS dumps, max(jaxlib) AS jaxlib,
+        avg(refused_bytes) AS refused, avg(time_us) AS time_us, avg(launches) AS launches
+    FROM modules WHERE day IN ($1, $2) GROUP BY ALL
+), both_days AS (
+    SELECT old.program, old.arguments, old.device, old.jaxlib AS old_jaxlib, new.jaxlib,
+        old.refused AS old_refused, new.refused, old.time_us AS old_time_us, new.time_us,
+        old.launches AS old_launches, new.launches
+    FROM programs AS old JOIN programs AS new USING (program, arguments, device)
+    WHERE old.day = $1 AND new.day = $2
+), rules AS (
+    SELECT program, arguments, device, reason,
+        sum(CASE WHEN r.day = $2 THEN bytes_saved / dumps ELSE -bytes_saved / dumps END) AS more
+    FROM refusals AS r JOIN once.modules USING (content)
+    JOIN programs USING (program, arguments, device, day)
+    GROUP BY ALL
+), worst AS (
+    SELECT program, arguments, device, arg_max(reason, more) AS reason
+    FROM rules WHERE more > 0 GROUP BY ALL
+)
+SELECT program, device, old_jaxlib, jaxlib, old_refused, refused, old_time_us, time_us,
+    old_launches, launches, reason, count(*) OVER () AS worse
+FROM both_days LEFT JOIN worst USING (program, arguments, device)
+WHERE refused > old_refused OR time_us > 1.01 * old_time_us
+ORDER BY greatest(coalesce(time_us / nullif(old_time_us, 0), 0),
+    coalesce(refused / nullif(old_refused, 0), 0)) DESC, refused - old_refused DESC, program
+LIMIT $3
+"""
+_COMMON = """
+SELECT count(*) FROM (
+    SELECT program, arguments, device FROM modules WHERE day IN ($1, $2)
+    GROUP BY ALL HAVING count(DISTINCT day) = 2
+)
+"""
+
+
+def read_fleet(
+    store: Store,
+    before: str | None = None,
+    after: str | None = None,
+    top: int = 10,
+    *,
+    progress: Progress = silent,
+) -> Fleet:
+    """Sum up the tables of ``store``. ``before`` and ``after`` are the days to compare, as in
+    2026-11-25; None for the last two. Raises ``UnusableInput`` if there is no such day.
+    """
+    with connected(store) as tables:
+
+        def lines(what: str, kind: type[Line], question: str, *values: object) -> tuple[Line, ...]:
+            progress(what)
+            return tuple(kind(*row) for row in tables.ask(question, values).rows)
+
+        (counts,) = lines("counting", Counts, _COUNTS)
+        return Fleet(
+            directory=str(store.directory),
+            top=top,
+            counts=counts,
+            rules=lines("refusals by rule", RuleLine, _RULES, top),
+            scopes=lines("refusals by scope", PlaceLine, _SCOPES, top),
+            files=lines("refusals by file", PlaceLine, _FILES, top),
+            versions=lines("versions and devices", VersionLine, _VERSIONS),
+            suggestions=lines("suggestions", SuggestionLine, _SUGGESTIONS, top),
+            agreement=lines("agreement of the replay", AgreementLine, _AGREEMENT),
+            worse=_worse(tables, before, after, top, progress),
+        )
+
+
+def _worse(
+    tables: Tables, before: str | None, after: str | None, top: int, progress: Progress
+) -> Worse | None:
+    progress("what got worse")
+    days = [row[0] for row in tables.ask(_DAYS).rows]
+    if before is None and after is None and len(days) < 2:
+        return None
+    new = _day(after, days) if after is not None else days[-1]
+    earlier = [each for each in days if each < new]
+    if before is None and not earlier:
+        raise UnusableInput(f"no day before {new}, expected one of {_words(days)}")
+    old = _day(before, days) if before is not None else earlier[-1]
+    rows: tuple[tuple[Any, ...], ...] = tables.ask(_WORSE, (old, new, top)).rows
+    return Worse(
+        before=str(old),
+        after=str(new),
+        programs=tables.ask(_COMMON, (old, new)).rows[0][0],
+        worse=rows[0][-1] if rows else 0,
+        lines=tuple(WorseLine(*row[:-1]) for row in rows),
+    )
+
+
+def _day(text: str, days: list[date]) -> date:
+    found = next((each for each in days if str(each) == text), None)
+    if found is None:
+        raise UnusableInput(f"no dump is of {quoted(text)}, expected one of {_words(days)}")
+    return found
+
+
+def _words(days: list[date]) -> str:
+    return ", ".join(map(str, days[-8:])) or "none: there is no dump"

@@ -1,0 +1,227 @@
+"""Makes rows from what ``explain`` and ``verify`` found; it computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusionscope import __version__
+from fusionscope.dump.names import tpu_build
+from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts, Refusals
+from fusionscope.explain.scopes import scope_of
+from fusionscope.explain.suggestion import HowTried, Suggestion, Suggestions
+from fusionscope.survey.tables import (
+    KernelRow,
+    MemoryRow,
+    ModuleRow,
+    PairRow,
+    RefusalRow,
+    Row,
+    SuggestionRow,
+    VerifyRow,
+)
+from fusionscope.verify.verification import Verification
+
+INFERRED = "inferred"  # the pass of TPUs
+
+
+def rows_of(
+    content: str,
+    facts: ModuleFacts,
+    suggestions: Suggestions | None,
+    verification: Verification | None,
+) -> dict[str, list[Row]]:
+    """Return the rows about one module, by table."""
+    return {
+        "modules": [_module(content, facts)],
+        "kernels": [_kernel(content, each) for each in facts.kernels],
+        "pairs": [_pair(content, each) for each in facts.pairs],
+        "refusals": [_refusal(content, each) for each in facts.refusals],
+        "suggestions": list(_suggestions(content, suggestions)),
+        "memory": list(_memory(content, facts)),
+        "verify": list(_verified(content, verification)),
+    }
+
+
+def program_of(module: str) -> str:
+    """Return the name of a module without the number of the build of a TPU's compiler."""
+    build = tpu_build(module)
+    return module.removesuffix(f".cl_{build}") if build else module
+
+
+def _scope(op_name: str | None) -> str | None:
+    """Return the scope of an operation, None if it is in none."""
+    return "/".join(scope_of(op_name)[:-1]) or None if op_name else None
+
+
+def _module(content: str, facts: ModuleFacts) -> ModuleRow:
+    totals, rules, outcomes = facts.totals, facts.rules, facts.outcomes
+    return ModuleRow(
+        content=content,
+        module=facts.name,
+        program=program_of(facts.name),
+        backend=facts.backend,
+        arguments=", ".join(facts.arguments),
+        kernels=len(facts.kernels),
+        launches=totals.launches,
+        launches_before=totals.launches_before,
+        bytes_moved=totals.bytes_moved,
+        bytes_before=totals.bytes_before,
+        time_us=totals.time.microseconds if totals.time is not None else None,
+        time_before_us=totals.time_before.microseconds if totals.time_before is not None else None,
+        pairs=len(facts.pairs),
+        fused=outcomes["fused"],
+        duplicated=outcomes["duplicated"],
+        not_fused=outcomes["not-fused"],
+        gone=outcomes["gone"],
+        refused_bytes=sum(each.bytes_saved for each in facts.reasons),
+        rules=rules.name if rules is not None else None,
+        rules_checked=rules.are_checked if rules is not None else None,
+        plans=rules.plans if rules is not None else None,
+        plans_agreeing=rules.plans_agreeing if rules is not None else None,
+        fusionscope=__version__,
+    )
+
+
+def _kernel(content: str, kernel: KernelFacts) -> KernelRow:
+    return KernelRow(
+        content=content,
+        kernel=kernel.name,
+        kind=kernel.kind,
+        emitter=kernel.emitter,
+        computation=kernel.computation,
+        members=kernel.members,
+        bytes_read=kernel.bytes_read * kernel.runs,
+        bytes_written=kernel.bytes_written * kernel.runs,
+        bytes_moved=kernel.bytes_moved,
+        launches=kernel.runs,
+        launches_known=kernel.runs_known,
+        time_us=kernel.time_us if kernel.time_ns is not None else None,
+        time_source=kernel.time_source,
+        op_name=kernel.op_name,
+        scope=_scope(kernel.op_name),
+        source=kernel.source,
+    )
+
+
+def _pair(content: str, pair: PairFacts) -> PairRow:
+    producer, consumer = pair.producer, pair.consumer
+    op_name, source = _place(producer, consumer)
+    return PairRow(
+        content=content,
+        producer=producer.name,
+        producer_opcode=producer.opcode,
+        producer_shape=producer.shape,
+        consumer=consumer.name,
+        consumer_opcode=consumer.opcode,
+        consumer_shape=consumer.shape,
+        computation=pair.computation,
+        outcome=pair.outcome,
+        kernel=pair.kernel,
+        stage=pair.stage,
+        reason=pair.reason,
+        title=pair.title,
+        message=pair.message,
+        evidence=pair.evidence,
+        decided_by=pair.decided_by,
+        bytes_saved=pair.bytes_saved,
+        op_name=op_name,
+        scope=_scope(op_name),
+        source=source,
+        consumer_source=consumer.source,
+    )
+
+
+def _place(producer: Operation, consumer: Operation) -> tuple[str | None, str | None]:
+    """Return the name and the line of the producer, or those of the consumer where it has none."""
+    return producer.op_name or consumer.op_name, producer.source or consumer.source
+
+
+def _refusal(content: str, refusals: Refusals) -> RefusalRow:
+    pair = refusals.example
+    op_name, source = _place(pair.producer, pair.consumer)
+    return RefusalRow(
+        content=content,
+        reason=pair.reason or "",
+        title=pair.title,
+        evidence=pair.evidence,
+        decided_by=pair.decided_by,
+        producer=pair.producer.name,
+        producer_opcode=pair.producer.opcode,
+        consumer=pair.consumer.name,
+        consumer_opcode=pair.consumer.opcode,
+        pairs=refusals.count,
+        bytes_saved=refusals.bytes_saved,
+        scope=_scope(op_name),
+        source=source,
+    )
+
+
+def _suggestions(content: str, found: Suggestions | None) -> Iterator[SuggestionRow]:
+    if found is not None:
+        for group, helps in ((found.helpful, True), (found.unmeasured, False)):
+            for each in group:
+                yield _suggestion(content, each, helps=helps)
+
+
+def _suggestion(content: str, found: Suggestion, *, helps: bool) -> SuggestionRow:
+    is_own = found.evidence is not HowTried.EXAMPLE  # whose figures are those of another program
+    is_timed = found.before.time_us is not None and found.after.time_us is not None
+    return SuggestionRow(
+        content=content,
+        kind=found.kind,
+        change=found.change,
+        title=found.title,
+        evidence=found.evidence,
+        helps=helps,
+        pairs=len(found.pairs),
+        launches_saved=found.saved_launches if is_own else None,
+        bytes_saved=found.saved_bytes if is_own else None,
+        time_saved_us=found.saved_us if is_own and is_timed else None,
+    )
+
+
+def _memory(content: str, facts: ModuleFacts) -> Iterator[MemoryRow]:
+    memory = facts.memory
+    if memory is not None:
+        yield MemoryRow(
+            content=content,
+            total_bytes=memory.total_bytes,
+            parameters=memory.parameters,
+            donated=memory.donated,
+            outputs=memory.outputs,
+            temporaries=memory.temporaries,
+            constants=memory.constants,
+            thread_local=memory.thread_local,
+            fragmentation=memory.fragmentation,
+            peak_bytes=memory.peak_bytes,
+            peak_instruction=memory.peak_instruction,
+        )
+
+
+def _verified(content: str, verification: Verification | None) -> Iterator[VerifyRow]:
+    if verification is None:
+        return
+    for each in verification.passes:
+        yield VerifyRow(
+            content=content,
+            pass_name=each.pass_name,
+            rules=each.book,
+            identical=each.is_identical,
+            same_kernels=each.has_same_kernels,
+            pairs=each.pairs,
+            pairs_agreeing=each.pairs_agreeing,
+            decisions=each.decisions,
+            decisions_agreeing=each.decisions_agreeing,
+        )
+    for found in verification.inferred:
+        yield VerifyRow(
+            content=content,
+            pass_name=INFERRED,
+            rules=INFERRED,
+            identical=None,
+            same_kernels=None,
+            pairs=found.pairs,
+            pairs_agreeing=found.agreeing,
+            decisions=0,
+            decisions_agreeing=0,
+        )
