@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import log
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -95,8 +96,8 @@ def _agreement(
 
 
 def _fitting(known: int, agrees_with: Callable[[int], bool]) -> _Interval | None:
-    """Return the values for which ``agrees_with`` holds, those nearest to ``known``; None if there
-    are none near.
+    """Return the values for which ``agrees_with`` holds, those nearest to ``known`` by their ratio;
+    None if there are none near.
     """
     values = sorted(
         {*range(_SMALL + 1), known}
@@ -106,7 +107,7 @@ def _fitting(known: int, agrees_with: Callable[[int], bool]) -> _Interval | None
     fitting = [each for each in values if agrees_with(each)]
     if not fitting:
         return None
-    place = values.index(min(fitting, key=lambda each: abs(each - known)))
+    place = values.index(min(fitting, key=lambda each: abs(log((each + 1) / (known + 1)))))
     first = last = place
     while first and agrees_with(values[first - 1]):
         first -= 1

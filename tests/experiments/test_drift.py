@@ -39,6 +39,11 @@ def test_an_interval_is_found_to_the_last_digit(least, most):
     assert (found.least or 0, found.most or 10**6) == (least, most)
 
 
+def test_of_several_fitting_values_the_next_by_ratio_counts():
+    found = _fitting(32, lambda value: value in (6, 64))
+    assert found is not None and (found.least, found.most) == (64, 64)
+
+
 def test_there_may_be_no_fitting_value():
     assert _fitting(4096, lambda value: False) is None
 
