@@ -8,6 +8,7 @@ from itertools import count
 
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.bitcasts import write_bitcasts
+from fusionscope.experiments.convolutions import write_convolutions
 from fusionscope.experiments.kernels import take_apart
 from fusionscope.graph.mutable import (
     CONTROL,
@@ -273,9 +274,9 @@ def _cut(module: Module, producer: str, consumer: str, kept: frozenset[str], aro
     shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
     entry.root = entry.make("tuple", shape, [clones[each] for each in results])
     graph.entry = entry
-    kernels = take_apart(graph)
+    replaced = take_apart(graph) | write_convolutions(graph)
     write_bitcasts(graph)
-    first, last = (kernels.get(clones[each], clones[each]).name for each in (one, two))
+    first, last = (replaced.get(clones[each], clones[each]).name for each in (one, two))
     return OpenCut(graph, Cut(module, first, last, around)).close()
 
 

@@ -1,0 +1,116 @@
+"""Calls of cuDNN become convolutions that compute the same: the gradients by jax.vjp."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusionscope.experiments.convolutions import write_convolutions
+from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.hlo import Module, parse
+from fusionscope.hlo.window import read_window
+
+
+def shape_of(sizes):
+    order = ",".join(map(str, reversed(range(len(sizes)))))
+    return f"f32[{','.join(map(str, sizes))}]{{{order}}}"
+
+
+def converted(kind, operands, result, window) -> Module:
+    first, second = map(shape_of, operands)
+    made = shape_of(result)
+    text = f"""HloModule m
+
+ENTRY e {{
+  x = {first} parameter(0)
+  y = {second} parameter(1)
+  call = ({made}, u8[0]{{0}}) custom-call(x, y), window={{{window}}}, \
+dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$conv{kind}"
+  one = {made} get-tuple-element(call), index=0
+  ROOT result = ({made}) tuple(one)
+}}
+"""
+    graph = MutableModule(parse(text))
+    ((call, convolution),) = write_convolutions(graph).items()
+    assert (call.opcode, convolution.opcode) == ("custom-call", "convolution")
+    module = to_module(graph)
+    module.check()
+    return module
+
+
+def run(module: Module, first, second):
+    """Compute it as its attributes say."""
+    import jax
+
+    entry = {each.opcode: each for each in module.entry.instructions}
+    convolution = entry["convolution"]
+    if "reverse" in entry:
+        second = jax.numpy.flip(second, entry["reverse"].attribute("dimensions"))
+    left, results = convolution.attributes["dim_labels"].split("->")
+    images, filters = left.split("_")
+    window = read_window(convolution.attributes["window"])
+    return jax.lax.conv_general_dilated(
+        first,
+        second,
+        window_strides=[each.stride for each in window],
+        padding=[(each.low, each.high) for each in window],
+        lhs_dilation=[each.base_dilation for each in window],
+        rhs_dilation=[each.window_dilation for each in window],
+        dimension_numbers=[
+            each.upper().translate(str.maketrans("BF", "NC" if place != 1 else "BF"))
+            for place, each in enumerate((images, filters, results))
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "pads", "dilation"),
+    [(3, 1, (1, 1), 1), (3, 2, (0, 1), 1), (1, 2, (0, 0), 1), (3, 1, (2, 2), 2), (4, 3, (2, 0), 1)],
+)
+@pytest.mark.parametrize("kind", ["Forward", "BackwardInput", "BackwardFilter"])
+def test_a_call_becomes_a_convolution_that_computes_the_same(kind, size, stride, pads, dilation):
+    jax = pytest.importorskip("jax")
+    keys = jax.random.split(jax.random.key(0), 3)
+    images = jax.random.normal(keys[0], (2, 12, 9, 3))
+    filters = jax.random.normal(keys[1], (5, size, size, 3))
+
+    def forward(images, filters):
+        return jax.lax.conv_general_dilated(
+            images,
+            filters,
+            (stride, stride),
+            [pads, pads],
+            rhs_dilation=(dilation, dilation),
+            dimension_numbers=("NHWC", "OHWI", "NHWC"),
+        )
+
+    made, pull = jax.vjp(forward, images, filters)
+    change = jax.random.normal(keys[2], made.shape)
+    operands, expected = {
+        "Forward": ((images, filters), made),
+        "BackwardInput": ((change, filters), pull(change)[0]),
+        "BackwardFilter": ((images, change), pull(change)[1]),
+    }[kind]
+    low, high = pads
+    window = (
+        f"size={size}x{size} stride={stride}x{stride} pad={low}_{high}x{low}_{high} "
+        f"rhs_dilate={dilation}x{dilation}"
+    )
+    module = converted(kind, [each.shape for each in operands], expected.shape, window)
+    found = run(module, *operands)
+    assert found.shape == expected.shape
+    assert jax.numpy.allclose(found, expected, atol=1e-4)
+
+
+def test_a_call_that_does_more_stays():
+    text = """HloModule m
+
+ENTRY e {
+  x = f32[2,8,8,3]{3,2,1,0} parameter(0)
+  y = f32[5,1,1,3]{3,2,1,0} parameter(1)
+  z = f32[5]{0} parameter(2)
+  call = (f32[2,8,8,5]{3,2,1,0}, u8[0]{0}) custom-call(x, y, z), window={size=1x1}, \
+dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$convBiasActivationForward"
+  ROOT one = f32[2,8,8,5]{3,2,1,0} get-tuple-element(call), index=0
+}
+"""
+    assert not write_convolutions(MutableModule(parse(text)))
