@@ -7,7 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fusionscope.check.expectation import Expectation, Growth, Violation, in_digits
+from fusionscope.check.expectation import (
+    Expectation,
+    Growth,
+    Violation,
+    growth_in_percent,
+    in_digits,
+)
 from fusionscope.check.record import (
     FIGURES,
     ModuleKey,
@@ -233,7 +239,10 @@ class AsBefore(Expectation):
         names = FIGURES if self.tolerance.is_strict else _COMPARED
         for name, old, new in _figures(self.before, now, names):
             if new > old * (1 + self.tolerance.share):
-                what = f"{in_digits(new)} {FIGURES[name].words}{same}, was {in_digits(old)}"
+                shown, was = in_digits(new), in_digits(old)
+                if shown == was:
+                    was += f" ({growth_in_percent(old, new)})"
+                what = f"{shown} {FIGURES[name].words}{same}, was {was}"
                 yield self.violation(subject, what, growth=Growth(name, old, new))
 
     def _about(self, subject: Subject, pair: PairFacts | None, what: str) -> Violation:
