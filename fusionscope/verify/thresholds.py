@@ -70,8 +70,7 @@ def fitting_thresholds(
             found = _Interval(None, None)
             for program in (*differing, *others):
                 own = _fitting(known, _agreement(program, compiler, pass_name, rule.id, name))
-                found = found & own if own is not None else _Interval(1, 0)
-                if found.is_empty:
+                if own is None or (found := found & own).is_empty:
                     break
             else:
                 yield FittingThreshold(rule.id, name, known, found.least, found.most)
