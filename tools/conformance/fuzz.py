@@ -52,6 +52,7 @@ from fusionscope.cli.main import main as fusionscope
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, ParseTable, parse, read, to_text
+from fusionscope.report.check_comment import MARKER
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 RECORDS = Path(__file__).resolve().parents[2] / "tests" / "rules"
@@ -759,7 +760,7 @@ def _badly_formed(arguments: list[str], out: str) -> Iterator[tuple[str, str]]:
                 if _is_outside(path):
                     yield "path outside", unquote(path)
     elif wanted == "markdown":
-        bare = _SPAN.sub("", out)
+        bare = _SPAN.sub("", out.removeprefix(MARKER))
         if (live := _LIVE.search(bare)) is not None:
             yield "live Markdown", bare[max(0, live.start() - 60) : live.end() + 60]
 
