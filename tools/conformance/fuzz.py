@@ -52,7 +52,6 @@ from fusionscope.cli.main import main as fusionscope
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, ParseTable, parse, read, to_text
-from fusionscope.report.check_comment import MARKER
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 RECORDS = Path(__file__).resolve().parents[2] / "tests" / "rules"
@@ -693,6 +692,10 @@ def run_apart(arguments: list[str], place: Path, limit_s: float) -> Answer:
 
 # ------------------------------------------------------------------------------------ judging
 
+# Whole lines of HTML that `check` writes itself, without a word from a dump.
+_OWN_LINES = re.compile(
+    r"^(<!-- fusionscope check -->|<details><summary>[\w' ]+</summary>|</details>)$", re.MULTILINE
+)
 _SPAN = re.compile(r"`[^`\n]*`")
 _LIVE = re.compile(
     r"(?<!\\)\]\(|<(?!br>)[A-Za-z/!]|(?<![\w&;])@\w|\bhttps?://|\bwww\.", re.IGNORECASE
@@ -760,7 +763,7 @@ def _badly_formed(arguments: list[str], out: str) -> Iterator[tuple[str, str]]:
                 if _is_outside(path):
                     yield "path outside", unquote(path)
     elif wanted == "markdown":
-        bare = _SPAN.sub("", out.removeprefix(MARKER))
+        bare = _SPAN.sub("", _OWN_LINES.sub("", out))
         if (live := _LIVE.search(bare)) is not None:
             yield "live Markdown", bare[max(0, live.start() - 60) : live.end() + 60]
 
