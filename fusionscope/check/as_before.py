@@ -121,7 +121,7 @@ class AsBefore(Expectation):
             yield Violation(expectation=self, module="", what=what)
 
     def missing_notes(self) -> Iterator[str]:
-        """Yield what there is to say of a module that no dump has, if that is no violation."""
+        """Yield a note about a module that no dump has, unless that is a violation."""
         if self.origin.is_base:
             yield f"only {self.origin.name} has this module{self._nearest}"
 

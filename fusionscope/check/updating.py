@@ -44,8 +44,8 @@ def update(
     module: str | None,
 ) -> Updated:
     """Return the new content of ``file``: the modules of ``cells``, and the old ones that the glob
-    ``module`` does not select. A file that is no baseline is replaced as a whole; that raises
-    ``UnusableInput`` if only some modules are asked about.
+    ``module`` does not select. A file that is not a baseline is replaced completely. Raises
+    ``UnusableInput`` for such a file if ``module`` is given.
     """
     old = Baseline(())
     try:
