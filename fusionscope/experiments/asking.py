@@ -22,7 +22,7 @@ from fusionscope.system.cache import Cache
 
 # A stage has been simplified already. On CPUs, simplifying its parts again removes copies, and
 # constants become parts of others.
-_DISABLED = {"cpu": ("simplification", "post_scatter_expansion_simplification")}
+DISABLED = {"cpu": ("simplification", "post_scatter_expansion_simplification")}
 DUMPING = {"xla_dump_hlo_as_text": "true", "xla_dump_hlo_pass_re": ".*"}
 _ANSWERS = {each.encode(): each for each in Answer}
 _VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
@@ -116,7 +116,7 @@ class Compiler:
 
 def flags_for(module: DumpedModule) -> tuple[str, ...]:
     """Return the flags with which the programs of experiments are compiled."""
-    disabled = _DISABLED.get(module.backend or "", ())
+    disabled = DISABLED.get(module.backend or "", ())
     return (*own_flags(module), *disabling(module, *disabled))
 
 
@@ -128,7 +128,7 @@ def _settings(module: DumpedModule) -> Iterator[Setting]:
         for name, values in candidate.flags.items():
             if name == EXTRA:
                 continue  # one program alone cannot have it
-            kept = _DISABLED.get(module.backend or "", ()) if name == DISABLING else ()
+            kept = DISABLED.get(module.backend or "", ()) if name == DISABLING else ()
             current = own.get(name, defaults.get(name)) or ()
             yield Setting(name, ",".join((*kept, *current)), ",".join((*kept, *values)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusionscope.graph.layouts import minor_to_major
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo.shape import Layout, Shape
 
@@ -34,9 +35,7 @@ def view(source: MutableInstruction, shape: Shape) -> MutableInstruction:
 
 
 def _major_to_minor(shape: Shape) -> list[int]:
-    if shape.layout is None:
-        return list(range(shape.rank))
-    return list(reversed(shape.layout.minor_to_major))
+    return list(reversed(minor_to_major(shape)))
 
 
 def _transpose(value: MutableInstruction, order: list[int]) -> MutableInstruction:

@@ -97,6 +97,11 @@ class OpenCut:
         self.entry.root = self.entry.make("tuple", shape, results)
         self.entry.remove(old)
 
+    def fit_results(self) -> None:
+        """Give the tuple of results the shapes that these have now."""
+        root = self.entry.root
+        root.shape = replace(root.shape, elements=tuple(each.shape for each in root.operands))
+
     def close(self) -> Cut:
         """Return the changed cut, without what nothing reads. Raises ``UnusableInput`` if the pair
         is no longer in it.

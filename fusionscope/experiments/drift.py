@@ -194,17 +194,15 @@ def _ask(
                 problem = "cut out, rules and compiler agree"
             elif program is not None:
                 programs = [program, *_variants(cut, asking)]
+                ordered = sorted(programs, key=lambda each: not each.differs)
+                dumps = [each.dump for each in ordered]
                 return replace(
                     nothing,
                     around=cut.around,
                     programs=len(programs),
                     differing=sum(each.differs for each in programs),
                     agreements=tuple(_agreements(programs)),
-                    thresholds=tuple(
-                        fitting_thresholds(
-                            [each.dump for each in programs], asking.rules, run.pass_name
-                        )
-                    ),
+                    thresholds=tuple(fitting_thresholds(dumps, asking.rules, run.pass_name)),
                 )
     except UnusableInput as error:
         problem = error.problem

@@ -36,7 +36,7 @@ def resized(cut: Cut, old: int, new: int) -> Cut | None:
     opened = cut.edit()
     for each in opened.entry.post_order():
         if each is opened.entry.root:
-            each.shape = replace(each.shape, elements=tuple(o.shape for o in each.operands))
+            opened.fit_results()
             continue
         shape = _resize(each, old, new)
         if shape is None:

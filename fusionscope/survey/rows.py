@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusionscope import __version__
-from fusionscope.dump.names import tpu_build
+from fusionscope.dump.names import without_build
 from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts, Refusals
 from fusionscope.explain.scopes import scope_of
 from fusionscope.explain.suggestion import HowTried, Suggestion, Suggestions
@@ -42,12 +42,6 @@ def rows_of(
     }
 
 
-def program_of(module: str) -> str:
-    """Return the name of a module without the number of the build of a TPU's compiler."""
-    build = tpu_build(module)
-    return module.removesuffix(f".cl_{build}") if build else module
-
-
 def _scope(op_name: str | None) -> str | None:
     """Return the scope of an operation, None if it is in none."""
     return "/".join(scope_of(op_name)[:-1]) or None if op_name else None
@@ -58,7 +52,7 @@ def _module(content: str, facts: ModuleFacts) -> ModuleRow:
     return ModuleRow(
         content=content,
         module=facts.name,
-        program=program_of(facts.name),
+        program=without_build(facts.name),
         backend=facts.backend,
         arguments=", ".join(facts.arguments),
         kernels=len(facts.kernels),

@@ -21,7 +21,15 @@ from fusionscope.survey.engines import Engine
 from fusionscope.survey.sources import Source, find_sources
 from fusionscope.survey.store import Batch, Store, first_places
 from fusionscope.survey.tables import UnreadableRow, as_unicode
-from fusionscope.survey.work import Analysed, Held, Partition, Place, analyse, look_into
+from fusionscope.survey.work import (
+    Analysed,
+    Held,
+    Partition,
+    Place,
+    analyse,
+    look_into,
+    without_rows,
+)
 
 _STEP = 256  # dumps
 _MOST_ROWS = 200_000  # of a batch
@@ -187,7 +195,7 @@ class _Run:
         for (source, places), found in zip(tasks, self.engine.map(work, tasks), strict=True):
             self._finished += 1
             if isinstance(found, UnusableInput):
-                found = tuple(_without_rows(source, place, found.problem) for place in places)
+                found = tuple(without_rows(source, place, found.problem) for place in places)
             for each in found:
                 self.analysed += 1
                 self._tell(each.unreadable)
@@ -227,17 +235,6 @@ def _unreadable(address: str, reason: str, stamp: str = "") -> UnreadableRow:
         module=None,
         reason=as_unicode(reason),
     )
-
-
-def _without_rows(source: Source, place: Place, reason: str) -> Analysed:
-    row = UnreadableRow(
-        content=place.content,
-        dump=place.dump,
-        stamp=source.stamp,
-        module=place.module,
-        reason=reason,
-    )
-    return Analysed(place.content, {}, (row,))
 
 
 # In any process:

@@ -115,10 +115,14 @@ def analyse(
             for place in places:
                 done.append(_analyse(source, place, paths[place.dump], found, memory, tries))
     except Exception as error:
-        for place in places[len(done) :]:
-            row = _unreadable(source, place.dump, _why(error, memory), place.module, place.content)
-            done.append(Analysed(place.content, {}, (row,)))
+        done += (without_rows(source, each, _why(error, memory)) for each in places[len(done) :])
     return tuple(done)
+
+
+def without_rows(source: Source, place: Place, reason: str) -> Analysed:
+    """Return what there is of a module that could not be analysed, for a ``reason`` in one line."""
+    row = _unreadable(source, place.dump, reason, place.module, place.content)
+    return Analysed(place.content, {}, (row,))
 
 
 def _analyse(

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.capture.targets import Target, read_target
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.experiments.asking import DUMPING
+from fusionscope.experiments.asking import DISABLED, DUMPING
 from fusionscope.experiments.drift import Moved, find_drift
 from fusionscope.rules.changes import Changes
 from fusionscope.rules.examples import read_examples
@@ -63,8 +63,8 @@ def _examples(target: Target, python: str, scratch: Path) -> list[Path]:
         for rule in book
         if rule.thresholds
     ]
-    disabled = "simplification,post_scatter_expansion_simplification"
-    flags = (f"--xla_disable_hlo_passes={disabled}",) if backend == "cpu" else ()
+    disabled = ",".join(DISABLED.get(backend, ()))
+    flags = (f"--xla_disable_hlo_passes={disabled}",) if disabled else ()
     dumps = []
     with CompilerProcess(target, flags=flags, python=python) as compiler:
         for id in dict.fromkeys(rules):

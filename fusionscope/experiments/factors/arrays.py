@@ -9,6 +9,7 @@ from itertools import permutations, product
 from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.factors.change import Change
 from fusionscope.experiments.resize import resized
+from fusionscope.graph.layouts import minor_to_major
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.shape import Layout, Shape
@@ -122,26 +123,17 @@ class Layouts:
             return
         for each in (*opened.entry.parameters, *opened.results):
             each.shape = _turned(each.shape)
-        root = opened.entry.root
-        root.shape = replace(root.shape, elements=tuple(each.shape for each in root.operands))
-        before, after = (str(each.layout) for each in (_ordered(value), _turned(value)))
+        opened.fit_results()
+        order = minor_to_major(value)
+        before, after = str(Layout(order)), str(Layout(order[::-1]))
         yield Change("the layout", before, after, opened.close())
-
-
-def _ordered(shape: Shape) -> Shape:
-    """Return ``shape`` with a layout: row-major if it has none."""
-    if shape.layout is not None:
-        return replace(shape, layout=Layout(shape.layout.minor_to_major))
-    return replace(shape, layout=Layout(tuple(reversed(range(shape.rank)))))
 
 
 def _turned(shape: Shape) -> Shape:
     """Return ``shape`` with the opposite order of dimensions in memory; a tuple as it is."""
     if not shape.is_array or shape.rank < 2:
         return shape
-    layout = _ordered(shape).layout
-    assert layout is not None
-    return replace(shape, layout=Layout(layout.minor_to_major[::-1]))
+    return replace(shape, layout=Layout(minor_to_major(shape)[::-1]))
 
 
 class Ranks:
@@ -159,8 +151,7 @@ class Ranks:
         for each in inside:
             if each.shape.rank:
                 each.shape = _flat(each.shape)
-        root = opened.entry.root
-        root.shape = replace(root.shape, elements=tuple(each.shape for each in root.operands))
+        opened.fit_results()
         yield Change("the number of dimensions", str(rank), "1", opened.close())
 
 
