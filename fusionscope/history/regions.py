@@ -17,6 +17,8 @@ from fusionscope.hlo.opcodes import BINARY, UNARY
 
 _MOST_REGIONS = 16  # regions of one value that are distinguished
 _SAME_PLACES = UNARY | BINARY | {"clamp", "map", "select"}
+# A part of the result takes a part of each operand.
+_PARTS_OF_ALL = _SAME_PLACES | {"concatenate", "reduce"}
 _SAME_IN_FIRST = frozenset({"get-tuple-element", "scatter"})
 # They may ignore a part of their first operand.
 _PARTS = frozenset({"dynamic-slice", "dynamic-update-slice", "gather", "pad", "slice"})
@@ -145,7 +147,7 @@ def _read(region: Region, step: ReadStep) -> Region:
     opcode, slot = step.instruction.opcode, step.slot
     result, everything = whole(step.instruction.shape), whole(step.operand)
     is_part = opcode in _PARTS or region.elements < result.elements
-    if not is_part or (slot and opcode not in ("concatenate", "reduce", *_SAME_PLACES)):
+    if not is_part or (slot and opcode not in _PARTS_OF_ALL):
         found = everything
     elif opcode in _SAME_PLACES or opcode in _SAME_IN_FIRST:
         is_same = sizes(step.operand) == sizes(step.instruction.shape)

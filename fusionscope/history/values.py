@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from fusionscope.history.operations import (
@@ -126,12 +127,32 @@ class NumberedModule:
         return named
 
 
-class _Before(NamedTuple):
-    """The stage before: instructions by name and by their nameless description, and all numbers."""
+_Described = dict[Hashable, list[tuple[Instruction, Value]]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Before:
+    """The stage before: its instructions by name, and those whose name is gone by their nameless
+    description.
+    """
 
     named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]
-    described: dict[Hashable, list[tuple[Instruction, Value]]]
-    numbers: set[int]
+    described: _Described
+
+    @cached_property
+    def moved(self) -> _Described:
+        """The instructions outside of fusions by what they keep when they move into one."""
+        found: _Described = defaultdict(list)
+        for (path, inside, _), known in self.named.items():
+            key = _moved(path, known[0]) if inside is None else None
+            if key is not None:
+                found[key].append(known)
+        return found
+
+    @cached_property
+    def numbers(self) -> set[int]:
+        """The numbers of all values."""
+        return {number for _, value in self.named.values() for number in flatten(value)}
 
 
 class _Earlier(NamedTuple):
@@ -248,20 +269,19 @@ class Numbering:
     def _look_back(self) -> _Before:
         assert self._module is not None
         if self._previous is None:
-            return _Before({}, {}, set())
+            return _Before({}, {})
         named = self._previous.by_name()
         names = {statement.name for body in self._module.bodies for statement in body.written}
-        described: dict[Hashable, list[tuple[Instruction, Value]]] = defaultdict(list)
-        for (path, inside, name), (instruction, value) in named.items():
-            keys = [_moved(path, instruction)] if inside is None else []
-            if name not in names:
-                keys.append(self._description(path, inside, instruction))
-                if instruction.opcode == "while":
-                    keys.append(self._loop(path, instruction))
+        described: _Described = defaultdict(list)
+        for (path, inside, name), known in named.items():
+            if name in names:
+                continue
+            keys = [self._description(path, inside, known[0])]
+            if known[0].opcode == "while":
+                keys.append(self._loop(path, known[0]))
             for key in filter(None, keys):
-                described[key].append((instruction, value))
-        numbers = {number for _, value in named.values() for number in flatten(value)}
-        return _Before(named, described, numbers)
+                described[key].append(known)
+        return _Before(named, described)
 
     def _description(
         self, path: Hashable, inside: str | None, instruction: Instruction
@@ -493,9 +513,9 @@ class Numbering:
             old, value = before
             if isinstance(value, int) and old.opcode != "fusion" and self._fits(old, instruction):
                 return value
-        if not known.described:
-            return None
         if inside is None:
+            if not known.described:
+                return None
             keys = [self._description(path, inside, instruction)]
             if instruction.opcode == "while":
                 lengths = range(len(instruction.shape.elements), 0, -1)
@@ -505,7 +525,7 @@ class Numbering:
                 known.described.pop(key, None)  # one instruction has one successor
             return found
         return _only(known.described.get(self._description(path, inside, instruction))) or _only(
-            known.described.get(_moved(path, instruction))
+            known.moved.get(_moved(path, instruction))
         )
 
     def _fits(self, old: Instruction, new: Instruction) -> bool:

@@ -246,4 +246,4 @@ _RULES: dict[str, Callable[[Instruction], str | None]] = {
     "conditional": _conditional,
     "custom-call": _constrained,
 }
-_PLAIN = OPCODES - _RULES.keys()
+_PLAIN = OPCODES.difference(_RULES)

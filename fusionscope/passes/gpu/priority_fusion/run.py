@@ -82,8 +82,17 @@ class GpuJudge:
         self._forbidden = [rule for rule in book if isinstance(rule, Forbidden)]
         self._allowed = [rule for rule in book if isinstance(rule, Allowed)]
         rules = [rule for rule in book if isinstance(rule, GpuPairRule)]
-        self._rules = {
-            phase: [rule for rule in rules if phase in rule.stages] for phase in RulePhase
+        self._checks = {
+            phase: [rule.check for rule in rules if phase in rule.stages] for phase in RulePhase
+        }
+        # What a user's wish does not skip.
+        self._legal_checks = {
+            phase: [
+                rule.check
+                for rule in rules
+                if phase in rule.stages and (rule.is_legality or isinstance(rule, TritonHeroless))
+            ]
+            for phase in RulePhase
         }
         self._in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
 
@@ -131,11 +140,12 @@ class GpuJudge:
         """Return the first refusal. ``legal_only`` asks only the rules that correctness depends on,
         and ``TritonHeroless``.
         """
-        return first_decision(
-            rule.check(pair, self._state)
-            for rule in self._rules[phase]
-            if not legal_only or rule.is_legality or isinstance(rule, TritonHeroless)
-        )
+        # Not ``first_decision``: a generator for every pair takes as long as the rules.
+        for check in (self._legal_checks if legal_only else self._checks)[phase]:
+            decision = check(pair, self._state)
+            if decision is not None:
+                return decision
+        return None
 
 
 def _pair(producer: MutableInstruction, consumer: MutableInstruction) -> FusionPair:
