@@ -134,6 +134,7 @@ def _receive(
             flags=[*own_flags(module), *showing_constants(module), *flags],
             python=python,
             limit_s=limit_s,
+            takes_plan=True,
         )
         jaxlib = captured.versions.get("jaxlib", "")
         if not captured.has_stages:

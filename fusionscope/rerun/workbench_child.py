@@ -58,6 +58,7 @@ class Bench:
     """One program, and variants of it. Each public method answers a request of that name."""
 
     def __init__(self, request: dict[str, Any]) -> None:
+        child.require_some_hook()
         device = request["device"]
         self._platform = device["platform"]
         self._place = runner._prepare(device, [request["baseline"]])
@@ -85,9 +86,7 @@ class Bench:
 
     def receive(self, text: str, options: dict[str, str]) -> dict[str, Any]:
         """Compile up to the hook, and answer with the module that it receives."""
-        from jaxlib import _hlo
-
-        printed = _hlo.HloPrintOptions()
+        printed = child.hook.bindings().HloPrintOptions()
         printed.print_large_constants = True
         found: list[str] = []
 
