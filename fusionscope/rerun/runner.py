@@ -128,7 +128,8 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
         step("running the program in 64 bits")
         try:
             wide = [_widened(each) for each in inputs]
-            reference = Executable(request["reference"], place, wide).run()
+            options = request["reference_options"]
+            reference = Executable(request["reference"], place, wide, options).run()
         except Exception:
             reference = None  # not every program can be computed in 64 bits
     programs = [_copies(baseline, text, place, inputs, first, device["platform"])]

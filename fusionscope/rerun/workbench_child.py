@@ -66,17 +66,19 @@ class Bench:
         self._inputs = runner._find_inputs(self._text, request["inputs"], request["seed"])
         baseline = self._compile(request["baseline"])
         self._expected = baseline.run()
-        self._reference = self._in_64_bits(request["reference"])
+        self._reference = self._in_64_bits(request["reference"], request["reference_options"])
         self._programs = {0: baseline}
         self._predicate = _load_predicate(request["predicate"])
         if request["expected"]:
             self.expect(request["expected"])
         self._judge(self._expected)
 
-    def _in_64_bits(self, text: str | None) -> Any:
+    def _in_64_bits(self, text: str | None, options: dict[str, str]) -> Any:
         try:
             wide = [runner._widened(each) for each in self._inputs]
-            return runner.Executable(text, self._place, wide).run() if text else None
+            if not text:
+                return None
+            return runner.Executable(text, self._place, wide, options).run()
         except Exception:
             return None  # not every program can be computed in 64 bits
 
