@@ -30,6 +30,11 @@ from fusionscope.rerun.running import why_not_run
 from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
 from fusionscope.system.files import make_directory
 
+_NOT_FASTER = {
+    By.TIME: "leaving fusions out does not make it faster",
+    By.COMPILE_TIME: "leaving fusions out does not make it compile faster",
+}
+
 
 def bisect(
     module: DumpedModule,
@@ -82,7 +87,7 @@ def bisect(
                 by=by,
                 reference="",
                 kernels=len(plan.kernels),
-                problem="" if parts else "leaving fusions out does not make it faster",
+                problem="" if parts else _NOT_FASTER[by],
                 tried=trials.tried,
                 failed=trials.failed,
                 cost=cost,

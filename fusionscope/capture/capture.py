@@ -96,6 +96,7 @@ def capture(
     python: str = sys.executable,
     limit_s: float = 600.0,
     put: str | None = None,
+    takes_plan: bool = False,
     records_inputs: bool = False,
     runs: bool = False,
     folder: Path | None = None,
@@ -105,7 +106,8 @@ def capture(
 
     ``flags`` are additional XLA flags, such as ``--xla_gpu_enable_triton_gemm=false``; ``python``
     is an interpreter with jax. ``put`` is HLO text that replaces a program from a file before
-    scheduling, through the compiler's own hook. ``records_inputs`` writes the arrays that a
+    scheduling, through the compiler's own hook, ``takes_plan`` whether such a text is made of what
+    this compiles. ``records_inputs`` writes the arrays that a
     function is called with beside the dump, where ``rerun`` finds them. ``runs`` also runs a
     function on them, and leaves a profile of that in the dump. ``folder`` is the one to import from
     first, by default the current one. If the compiler crashes, the result says so. Raises
@@ -128,6 +130,7 @@ def capture(
             program,
             target,
             put,
+            takes_plan or put is not None,
             directory / INPUTS if records_inputs else None,
             directory / PROFILE if runs else None,
         ),
@@ -294,10 +297,16 @@ def _describe(directory: Path, target: Target) -> None:
 
 
 def _request(
-    program: Program, target: Target, put: str | None, inputs: Path | None, profile: Path | None
+    program: Program,
+    target: Target,
+    put: str | None,
+    takes_plan: bool,
+    inputs: Path | None,
+    profile: Path | None,
 ) -> dict[str, Any]:
     content: dict[str, Any] = {
         "put": put,
+        "takes_plan": takes_plan,
         "inputs": str(inputs.resolve()) if inputs is not None else None,
         "profile": str(profile.resolve()) if profile is not None else None,
         "program": {**asdict(program), "kind": program.kind.value},

@@ -218,6 +218,8 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
             except Exception as error:
                 raise Unusable(f"was compiled, and cannot be run: {_words(error)}") from error
     else:
+        if request["takes_plan"]:
+            require_some_hook()
         _compile_module(program, request["device"], request["put"], told, result)
 
 
@@ -529,10 +531,14 @@ def _compile_module(
             told["compile_s"] = time.perf_counter() - begin
 
 
+def require_some_hook() -> None:
+    """Raises ``Unusable`` if no compiler of this jaxlib takes plans."""
+    if not hook.is_there():
+        raise _taking_no_plans(hook.MISSING)
+
+
 def require_hook(device: dict[str, Any], place: Any, options: dict[str, str] | None = None) -> None:
     """Raises ``Unusable`` if the compiler does not take plans, as tried with ``options``."""
-    import jaxlib
-
     problem = hook.find_problem(
         device["platform"],
         lambda text: compile_module(
@@ -541,7 +547,13 @@ def require_hook(device: dict[str, Any], place: Any, options: dict[str, str] | N
         place if device["is_here"] else None,
     )
     if problem:
-        raise Unusable(f"jaxlib {jaxlib.__version__} does not take plans: {problem}")
+        raise _taking_no_plans(problem)
+
+
+def _taking_no_plans(problem: str) -> Unusable:
+    import jaxlib
+
+    return Unusable(f"jaxlib {jaxlib.__version__} does not take plans: {problem}")
 
 
 # As XLA_FLAGS write them: options of one compilation take no such text.
@@ -582,17 +594,13 @@ def parse_module(data: bytes, kind: str) -> Any:
     from jax._src.lib.mlir import ir
     from jaxlib import _jax
 
-    try:
-        from jaxlib import _hlo as bindings
-    except ImportError:
-        bindings = _jax  # as in 0.10
     if kind == "stablehlo":
         module = ir.Module.parse(data)
         _drop_empty_tilings(module)
         return module
     if kind == "hlo":
         text = data.decode()
-        data = bindings.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        data = hook.bindings().hlo_module_from_text(text).as_serialized_hlo_module_proto()
     else:
         text = hook.read_module(data).to_string()
     module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fusionscope.graph.aliasing import InPlace, follow_tuples, leaf_indices, read_aliasing
@@ -11,6 +11,9 @@ from fusionscope.graph.mutable import MutableComputation, MutableInstruction, Mu
 from fusionscope.hlo.attributes import split_attributes
 
 CONTROL_FLOW = frozenset({"call", "conditional", "while"})
+_HOLDERS = CONTROL_FLOW | {"parameter"}  # they compute nothing themselves
+
+Part = tuple[MutableInstruction, tuple[int, ...]]  # an instruction, and the index of a part of it
 
 
 def walk_control_flow(graph: MutableModule) -> Iterator[MutableComputation]:
@@ -45,13 +48,58 @@ def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
     found: dict[MutableInstruction, list[InPlace]] = {}
     for computation, buffers in find_buffers(graph).items():
         for buffer in buffers:
-            source, output = follow_tuples(computation.root, buffer.output)
-            for slot, operand in enumerate(source.operands):
-                is_old = follow_tuples(operand, ()) == (buffer.parameter, buffer.part)
-                if is_old and may_overwrite(source, slot, output) and _reads_last(source, operand):
-                    found.setdefault(source, []).append(InPlace(slot, output))
-                    break
+            for source, output in _origins(computation.root, buffer.output):
+                if source.opcode in _HOLDERS:
+                    continue
+                for slot, operand in enumerate(source.operands):
+                    values = list(_origins(operand, ()))
+                    is_old = (buffer.parameter, buffer.part) in values
+                    if (
+                        is_old
+                        and may_overwrite(source, slot, output)
+                        and _reads_last(source, values)
+                    ):
+                        found.setdefault(source, []).append(InPlace(slot, output))
+                        break
     return found
+
+
+def _origins(value: MutableInstruction, index: tuple[int, ...]) -> Iterator[Part]:
+    """Yield the origin of the part of a value at ``index``, and what it then is in the buffer of:
+    what a loop starts with, and what a branch passes on.
+    """
+    pending = [follow_tuples(value, index)]
+    while pending:
+        source, index = pending.pop()
+        yield source, index
+        if source.opcode == "while":
+            pending.append(follow_tuples(source.operands[0], index))
+        elif source.opcode == "conditional":
+            pending += _passed_on(source, index)
+
+
+def _passed_on(conditional: MutableInstruction, index: tuple[int, ...]) -> Iterator[Part]:
+    """Yield the value whose buffer the result at ``index`` has, if there is one: each branch that
+    is given it returns it there. (The compiler copies it if a branch computes with it.)
+    """
+    branches = list(zip(conditional.called, conditional.operands[1:], strict=True))
+    for branch, given in branches:
+        source, part = follow_tuples(branch.root, index)
+        if source is branch.parameters[0]:
+            value = follow_tuples(given, part)
+            if all(_only_returns(each, index, own, value) for each, own in branches):
+                yield value
+            return
+
+
+def _only_returns(
+    branch: MutableComputation, index: tuple[int, ...], given: MutableInstruction, value: Part
+) -> bool:
+    """Return whether ``branch`` returns ``value`` at ``index``, or is not given it."""
+    source, part = follow_tuples(branch.root, index)
+    if source is branch.parameters[0]:
+        return follow_tuples(given, part) == value
+    return all(follow_tuples(given, each) != value for each in leaf_indices(given))
 
 
 class Buffer(NamedTuple):
@@ -107,9 +155,9 @@ def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]
     return reached is not None and result in reached
 
 
-def _reads_last(reader: MutableInstruction, value: MutableInstruction) -> bool:
-    """Return whether all other readers of ``value`` run before ``reader``."""
-    others = {each for each in value.users if each is not reader}
+def _reads_last(reader: MutableInstruction, values: Iterable[Part]) -> bool:
+    """Return whether all other readers of ``values`` run before ``reader``."""
+    others = {each for value in values for each in _readers(*value) if each is not reader}
     before: set[MutableInstruction] = set()
     pending = [reader]
     while pending and not others <= before:
@@ -118,3 +166,12 @@ def _reads_last(reader: MutableInstruction, value: MutableInstruction) -> bool:
                 before.add(operand)
                 pending.append(operand)
     return others <= before
+
+
+def _readers(source: MutableInstruction, index: tuple[int, ...]) -> Iterator[MutableInstruction]:
+    """Yield what reads the part of ``source`` at ``index``."""
+    for user in source.users:
+        if not index or user.opcode != "get-tuple-element":
+            yield user
+        elif user.attribute("index") == index[0]:
+            yield from _readers(user, index[1:])

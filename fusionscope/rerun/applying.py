@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fusionscope.capture.hook import hooked, read_module
+from fusionscope.capture.hook import bindings, hooked, read_module
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.cache import code_digest, user_cache
 from fusionscope.errors import UnusableInput, quoted
@@ -124,9 +124,7 @@ def _prepare(file: Path, dump: Path | None) -> _Prepared:
 
 
 def _serialized(text: str) -> bytes:
-    from jaxlib import _hlo
-
-    return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+    return bytes(bindings().hlo_module_from_text(text).as_serialized_hlo_module_proto())
 
 
 def _find_module(module: DumpedModule, written: PlanFile, file: Path) -> Module:
@@ -182,10 +180,8 @@ def _pick(modules: tuple[DumpedModule, ...], name: str | None, file: Path) -> Du
 
 @contextmanager
 def _hooked(prepared: _Prepared, applied: Applied) -> Iterator[None]:
-    from jaxlib import _hlo
-
     expected = prepared.expected
-    options = _hlo.HloPrintOptions()
+    options = bindings().HloPrintOptions()
     options.print_large_constants = True
 
     def transform(given: bytes) -> bytes:

@@ -24,7 +24,7 @@ from fusionscope.rerun.placeholders import (
     replace_placeholders,
 )
 from fusionscope.rerun.plans import SCHEDULED, Plan, Rest
-from fusionscope.rerun.programs import disabling, find_target, own_flags
+from fusionscope.rerun.programs import disabling, find_target, own_flags, showing_constants
 from fusionscope.system.files import write_file
 from fusionscope.versions.choice import choose_compiler
 
@@ -131,9 +131,10 @@ def _receive(
             Program(kind=ProgramKind.HLO, file=file),
             find_target(module),
             Path(scratch) / "dump",
-            flags=[*own_flags(module), *flags],
+            flags=[*own_flags(module), *showing_constants(module), *flags],
             python=python,
             limit_s=limit_s,
+            takes_plan=True,
         )
         jaxlib = captured.versions.get("jaxlib", "")
         if not captured.has_stages:

@@ -9,7 +9,7 @@ kernels then replace the placeholders.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from fusionscope.graph.aliasing import InPlace, in_place_operands
@@ -27,6 +27,7 @@ from fusionscope.graph.mutable import (
 from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo import Module
 from fusionscope.hlo.attributes import CALLS, read_metadata
+from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.text import NAME
 from fusionscope.passes.overrides import BARRIER
 
@@ -38,6 +39,8 @@ TARGET = "fusionscope:"
 _ORIGIN = ("metadata", "backend_config", "frontend_attributes", "sharding")
 # Instructions that name values and move none. Every pass must see them.
 NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
+# Instructions that are recognised by their names: the text may leave out what constants contain.
+_NAMED = CONTROL_FLOW | {"constant"}
 
 
 def hide(module: Module) -> Module:
@@ -58,18 +61,39 @@ def hide(module: Module) -> Module:
 
 
 def _keep_carried(graph: MutableModule) -> None:
-    """Put a barrier behind each element that a loop carries unchanged. Otherwise the conversion to
-    StableHLO takes it out of the loop: a constant moves into the body, and equal elements become
-    one.
+    """Put barriers where the conversion to StableHLO changes what loops and branches are given.
+
+    It takes each element that a loop carries unchanged out of the loop: a constant moves into the
+    body, and equal elements become one. A branch is given what it reads, in the order in which it
+    reads it, without what is constant or equal.
     """
     for computation in walk_control_flow(graph):
-        for loop in computation.instructions:
-            if loop.opcode == "while" and loop.shape.is_tuple:
-                body = find_body(loop)
+        for each in list(computation.instructions):
+            if each.opcode == "while" and each.shape.is_tuple:
+                body = find_body(each)
                 for place, element in enumerate(list(body.root.operands)):
-                    if _passes_on(loop, place):
+                    if _passes_on(each, place):
                         kept = body.make(BARRIER, element.shape, [element])
                         replace_operand(body.root, element, kept)
+            elif each.opcode == "conditional":
+                for given in dict.fromkeys(each.operands[1:]):
+                    if given.opcode == "tuple":
+                        made = [computation.make(BARRIER, e.shape, [e]) for e in given.operands]
+                        fresh = computation.make("tuple", given.shape, made)
+                    else:
+                        fresh = computation.make(BARRIER, given.shape, [given])
+                    replace_operand(each, given, fresh)
+                for branch in each.called:
+                    _read_at_once(branch)
+
+
+def _read_at_once(branch: MutableComputation) -> None:
+    """Have a barrier read all that a branch is given, before anything else reads it."""
+    (parameter,) = branch.parameters
+    readers = list(parameter.users)
+    kept = branch.make(BARRIER, parameter.shape, [parameter])
+    for reader in readers:
+        replace_operand(reader, parameter, kept)
 
 
 def remove_barriers(graph: MutableModule) -> None:
@@ -177,10 +201,25 @@ def fill(received: Module, plan: Module) -> Module:
     """
     graph, planned = MutableModule(received), MutableModule(plan)
     originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
-    for computation in walk_control_flow(graph):
+    names: dict[MutableInstruction, str] = {}
+    for computation, own in _counterparts(graph, planned, originals):
+        inside = own.instructions if own is not None else ()
+        constants = {_content(each): each for each in inside if each.opcode == "constant"}
         for instruction in computation.instructions:
-            if not _hidden_name(instruction):
-                _give_origin(instruction, originals)
+            if _hidden_name(instruction):
+                continue
+            if instruction.opcode == "constant":
+                original = constants.pop(_content(instruction), None)
+            else:
+                original = originals.get(_origin(instruction))
+            if original is not None and original.opcode != instruction.opcode:
+                original = None
+            _give_origin(instruction, original)
+            if original is not None and original.opcode in _NAMED:
+                names[instruction] = original.name
+    _free_names(graph, dict.fromkeys(names.values()))
+    for instruction, name in names.items():
+        instruction.name = name
     remove_barriers(graph)
     replace_placeholders(graph, planned)
     return replace(to_module(graph), frames=plan.frames)
@@ -194,18 +233,23 @@ def replace_placeholders(graph: MutableModule, planned: MutableModule) -> None:
     names = dict.fromkeys(
         name for c in outer for each in c.instructions if (name := _hidden_name(each))
     )
-    for name in names:
-        graph.instruction_name(name)  # nothing else gets it
-    for computation in outer:
-        for instruction in computation.instructions:
-            if instruction.name in names:
-                instruction.name = graph.instruction_name(instruction.name)
+    _free_names(graph, names)
     for computation in outer:
         views: _Views = {}
         for instruction in computation.post_order():
             if name := _hidden_name(instruction):
                 made = _original(instruction, originals[name], inner, views)
                 computation.replace(instruction, made)
+
+
+def _free_names(graph: MutableModule, names: Collection[str]) -> None:
+    """Give other names to the instructions that have one of ``names``."""
+    for name in names:
+        graph.instruction_name(name)  # nothing else gets it
+    for computation in walk_control_flow(graph):
+        for instruction in computation.instructions:
+            if instruction.name in names:
+                instruction.name = graph.instruction_name(instruction.name)
 
 
 def _hidden_name(instruction: MutableInstruction) -> str:
@@ -340,16 +384,39 @@ def _passes_on(loop: MutableInstruction, place: int) -> bool:
     return is_element and passed.operands[0].opcode == "parameter"
 
 
-def _give_origin(instruction: MutableInstruction, originals: dict[str, MutableInstruction]) -> None:
-    """Copy the plan's facts about instructions that are not kernels, such as trip counts."""
+def _counterparts(
+    graph: MutableModule, planned: MutableModule, originals: dict[str, MutableInstruction]
+) -> Iterator[tuple[MutableComputation, MutableComputation | None]]:
+    """Yield the computations that run instruction by instruction, with those of the plan as far as
+    they are known.
+    """
+    found = {graph.entry: planned.entry}
+    for computation in walk_control_flow(graph):
+        yield computation, found.get(computation)
+        for instruction in computation.instructions:
+            if instruction.opcode in CONTROL_FLOW:
+                own = originals.get(_origin(instruction))
+                if own is not None and own.opcode == instruction.opcode:
+                    found.update(zip(instruction.called, own.called, strict=True))
+
+
+def _content(constant: MutableInstruction) -> tuple[Shape, str]:
+    return constant.shape, constant.literal
+
+
+def _origin(instruction: MutableInstruction) -> str:
+    """Return the name that an instruction had in the plan, as far as the compiler keeps it."""
+    return read_metadata(instruction.attributes.get("metadata", "")).get("op_name", "")
+
+
+def _give_origin(instruction: MutableInstruction, original: MutableInstruction | None) -> None:
+    """Copy the plan's facts about an instruction that is no kernel, such as trip counts."""
     kept = {
         key: value
         for key, value in instruction.attributes.items()
         if key not in ("metadata", "frontend_attributes", "sharding")
     }
-    origin = read_metadata(instruction.attributes.get("metadata", "")).get("op_name", "")
-    original = originals.get(origin)
-    if original is not None and original.opcode == instruction.opcode:
+    if original is not None:
         for key in _ORIGIN:
             if key in original.attributes:
                 kept[key] = original.attributes[key]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fusionscope.capture.capture import INPUTS
+from fusionscope.capture.capture import CONSTANTS, INPUTS
 from fusionscope.capture.description import describe_target
 from fusionscope.capture.targets import Target
 from fusionscope.dump import DumpedModule
@@ -27,6 +27,7 @@ _OWN_FLAGS = {
 _SEVERAL = ("num_partitions", "replica_count")
 _PLAIN = re.compile(r"[\w.+=-]*")
 _DISABLING = "xla_disable_hlo_passes"
+_SHOWING = "xla_dump_large_constants"
 _LEFT_OUT = "{...}"
 
 
@@ -89,6 +90,15 @@ def own_flags(module: DumpedModule) -> Iterator[str]:
             is_unset = any(not value or value.endswith("_UNSET") for value in values)
             if not is_unset and wanted.fullmatch(name) and all(map(_PLAIN.fullmatch, values)):
                 yield f"--{name}={','.join(values)}"
+
+
+def showing_constants(module: DumpedModule) -> Iterator[str]:
+    """Yield the flag that shows large constants, if the dump was made with it: constants that one
+    of two dumps leaves out are different.
+    """
+    values = module.flags.values if module.flags is not None else {}
+    if "true" in values.get(_SHOWING, ()):
+        yield CONSTANTS
 
 
 def disabling(module: DumpedModule, *names: str) -> Iterator[str]:

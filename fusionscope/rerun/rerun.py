@@ -29,6 +29,7 @@ from fusionscope.rerun.programs import (
     find_target,
     own_flags,
     require_final,
+    showing_constants,
 )
 from fusionscope.rerun.requests import Request, find_hook, find_made, look_up
 from fusionscope.rules.changes import NO_CHANGES
@@ -213,7 +214,7 @@ def compile_again(
             Program(kind=ProgramKind.HLO, file=file),
             find_target(module),
             directory,
-            flags=[*own_flags(module), *injection.flags],
+            flags=[*own_flags(module), *showing_constants(module), *injection.flags],
             python=python,
             limit_s=limit_s,
             put=to_text(injection.module) if injection.module is not None else None,

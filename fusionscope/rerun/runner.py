@@ -128,7 +128,8 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
         step("running the program in 64 bits")
         try:
             wide = [_widened(each) for each in inputs]
-            reference = Executable(request["reference"], place, wide).run()
+            options = request["reference_options"]
+            reference = Executable(request["reference"], place, wide, options).run()
         except Exception:
             reference = None  # not every program can be computed in 64 bits
     programs = [_copies(baseline, text, place, inputs, first, device["platform"])]
@@ -204,9 +205,7 @@ def _make(
 
 def _module_name(text: str) -> str:
     """Return the name that the hook sees."""
-    from jaxlib import _hlo
-
-    return str(_hlo.hlo_module_from_text(text).name)
+    return str(child.hook.bindings().hlo_module_from_text(text).name)
 
 
 def _prepare_library() -> None:
@@ -305,10 +304,10 @@ def _with_layout(array: Any, layout: str, place: Any) -> Any:
 def _find_inputs(text: str, asked: dict[str, Any], seed: int) -> list[Any]:
     """Return the inputs in a file, an .npz, in its order, or else random ones."""
     import numpy
-    from jaxlib import _hlo
 
-    module = _hlo.hlo_module_from_text(text)
-    computation = _hlo.XlaComputation(module.as_serialized_hlo_module_proto())
+    bindings = child.hook.bindings()
+    module = bindings.hlo_module_from_text(text)
+    computation = bindings.XlaComputation(module.as_serialized_hlo_module_proto())
     shapes = computation.program_shape().parameter_shapes()
     file = asked["file"]
     if file is None:

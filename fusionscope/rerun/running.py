@@ -22,6 +22,7 @@ from fusionscope.rerun.inputs import find_domains
 from fusionscope.rerun.measuring import Ratio, Speed, judge
 from fusionscope.rerun.programs import (
     compile_options,
+    disabling,
     find_program,
     lacks_constants,
     own_flags,
@@ -38,6 +39,7 @@ _NOT_WIDENED = frozenset(
     """bitcast-convert custom-call reduce-precision rng rng-bit-generator
     rng-get-and-update-state""".split()
 )
+_FUSING = ("fusion", "cpu_multi_output_fusion", "dot-library-rewriter")
 _EPSILON_32 = 2.0**-23
 # Limits for rounding: a multiple of the baseline's error, or of the smallest step.
 _WORSE, _LEAST, _SUMMED = 4.0, 16.0, 1024.0
@@ -226,6 +228,7 @@ def _run(
         "seed": seed,
         "seconds": seconds,
         "reference": widen(program),
+        "reference_options": wide_options(module),
         "executables": [
             {
                 "put": to_text(each.module) if each.module is not None else "",
@@ -285,6 +288,13 @@ def widen(program: Module) -> str | None:
         return None
     wide = {"c64": "c128"}
     return _WIDENED.sub(lambda found: wide.get(found[1], "f64") + "[", to_text(program))
+
+
+def wide_options(module: DumpedModule) -> dict[str, str]:
+    """Return the options of the run in 64 bits. On a CPU it runs without fusion, and shares no
+    fault of a kernel.
+    """
+    return compile_options(disabling(module, *(_FUSING if module.backend == "cpu" else ())))
 
 
 def _read(told: dict[str, Any]) -> list[Measurement]:

@@ -19,6 +19,7 @@ from fusionscope.rerun.running import (
     choose_inputs,
     device_here,
     environment_for,
+    wide_options,
     widen,
 )
 
@@ -76,6 +77,7 @@ class Workbench:
             "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
             "seed": seed,
             "reference": widen(program),
+            "reference_options": wide_options(module),
             "baseline": _asked(Variant(baseline)),
             "predicate": predicate,
             "expected": None,

@@ -58,6 +58,7 @@ class Bench:
     """One program, and variants of it. Each public method answers a request of that name."""
 
     def __init__(self, request: dict[str, Any]) -> None:
+        child.require_some_hook()
         device = request["device"]
         self._platform = device["platform"]
         self._place = runner._prepare(device, [request["baseline"]])
@@ -65,17 +66,19 @@ class Bench:
         self._inputs = runner._find_inputs(self._text, request["inputs"], request["seed"])
         baseline = self._compile(request["baseline"])
         self._expected = baseline.run()
-        self._reference = self._in_64_bits(request["reference"])
+        self._reference = self._in_64_bits(request["reference"], request["reference_options"])
         self._programs = {0: baseline}
         self._predicate = _load_predicate(request["predicate"])
         if request["expected"]:
             self.expect(request["expected"])
         self._judge(self._expected)
 
-    def _in_64_bits(self, text: str | None) -> Any:
+    def _in_64_bits(self, text: str | None, options: dict[str, str]) -> Any:
         try:
             wide = [runner._widened(each) for each in self._inputs]
-            return runner.Executable(text, self._place, wide).run() if text else None
+            if not text:
+                return None
+            return runner.Executable(text, self._place, wide, options).run()
         except Exception:
             return None  # not every program can be computed in 64 bits
 
@@ -85,9 +88,7 @@ class Bench:
 
     def receive(self, text: str, options: dict[str, str]) -> dict[str, Any]:
         """Compile up to the hook, and answer with the module that it receives."""
-        from jaxlib import _hlo
-
-        printed = _hlo.HloPrintOptions()
+        printed = child.hook.bindings().HloPrintOptions()
         printed.print_large_constants = True
         found: list[str] = []
 

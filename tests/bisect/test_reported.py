@@ -59,17 +59,18 @@ def test_equal_squares(tmp_path: Path) -> None:
     assert printed(found)[1].startswith("  fused -4.09781")
 
 
-def test_an_update_that_overwrites_what_it_reads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_an_update_that_overwrites_what_it_reads(dtype: str, tmp_path: Path) -> None:
     """openxla/xla#49176: rows move down by one in the buffer that they are read from. The update
-    and the slice that is read are both needed.
+    and the slice that is read are both needed. In 64 bits, the compiler's own kernel is as wrong.
     """
     import numpy
 
     def shifted(x: Any) -> Any:
-        base = x + numpy.int32(1)
+        base = x + numpy.ones((), dtype)
         return base.at[1:].set(base[:-1]).reshape((1, *base.shape))
 
-    rows = numpy.arange(128, dtype=numpy.int32).reshape(8, 16)
+    rows = numpy.arange(128, dtype=dtype).reshape(8, 16)
     found = bisected(shifted, [rows], Reference(), tmp_path)
     opcodes = [each.opcode for each in found.found[0].operations]
     assert {"slice", "dynamic-update-slice"} <= set(opcodes)

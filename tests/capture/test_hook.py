@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +16,15 @@ from fusionscope.capture import child
 from fusionscope.capture.capture import capture
 from fusionscope.capture.hook import find_problem, hooked, read_module
 from fusionscope.capture.targets import read_program, read_target
+from fusionscope.dump import open_dump
+from fusionscope.rerun.plans import own_plan
+from fusionscope.rerun.rerun import rerun
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
 with_cuda = pytest.mark.skipif(
     find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
 )
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
 CPU: dict[str, Any] = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
 
 
@@ -89,3 +95,20 @@ def test_a_gpu_compiler_that_assigns_layouts_behind_the_hook(tmp_path: Path) -> 
         capture(program, target, tmp_path / "refused", put=put)
     flags = ["--xla_disable_hlo_passes=layout assignment,fusion"]
     assert capture(program, target, tmp_path / "taken", flags=flags, put=put).problem == ""
+
+
+WITHOUT = """import sys
+
+sys.modules["jax.extend.xla"] = None
+"""
+
+
+def test_a_jaxlib_without_a_hook_is_refused_before_it_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    (module,) = open_dump(DUMPS / "elementwise").modules
+    with pytest.raises(UnusableInput, match=r"has no hook .*; 0\.10\.2 and later have one"):
+        rerun(module, own_plan(module), tmp_path / "again")
+    assert not (tmp_path / "again").exists()

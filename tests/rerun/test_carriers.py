@@ -9,7 +9,7 @@ import pytest
 
 from fusionscope import UnusableInput
 from fusionscope.capture import child
-from fusionscope.capture.capture import capture
+from fusionscope.capture.capture import CONSTANTS, capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.rerun.plans import make_plan, own_plan
@@ -79,15 +79,40 @@ def one_copy_for_two_loops(x):
     return jax.value_and_grad(loss)(jnp.ones((4, 16)))
 
 
+def branches_in_a_loop(x):
+    table = np.sin(np.arange(64 * 32, dtype="float32").reshape(64, 32))
+
+    def step(state):
+        count, slow, fast = state
+
+        def work(given):
+            slow, fast = given
+            fast = lax.fori_loop(0, 3, lambda i, y: jnp.sin(y) * table, fast)
+            return jnp.tanh(slow + fast), END
+
+        branch = count % 2 == 0
+        slow, fast = lax.cond(branch, lambda given: given, work, (slow, fast))
+        return count + 1, slow * 0.5, fast
+
+    return lax.while_loop(lambda state: state[0] < 9, step, (jnp.int32(0), x + 1, x * 2))
+
+
 def ragged(x):
     return lax.ragged_dot(x, jnp.ones((2, 32, 8)), jnp.array([30, 34]))
 """
 
 
-def captured(name: str, directory: Path, device: str = "cpu") -> DumpedModule:
-    (directory / "model.py").write_text(PROGRAM)
+def captured(
+    name: str,
+    directory: Path,
+    device: str = "cpu",
+    *,
+    text: str = PROGRAM,
+    flags: tuple[str, ...] = (),
+) -> DumpedModule:
+    (directory / "model.py").write_text(text)
     program = read_program(f"{directory / 'model.py'}:{name}")
-    assert capture(program, read_target(device), directory / "dump").has_stages
+    assert capture(program, read_target(device), directory / "dump", flags=flags).has_stages
     (module,) = open_dump(directory / "dump").modules
     return module
 
@@ -153,6 +178,29 @@ def test_two_loops_share_a_copy_with_changed_fusions_too(tmp_path: Path) -> None
     assert done.holds
     assert done.changed
     assert done.variant is not None and done.variant.launches > done.baseline.launches
+
+
+@with_jax
+@pytest.mark.parametrize("end", ["fast * 2 + slow", "fast", "slow"])
+@pytest.mark.parametrize("flags", [(), (CONSTANTS,)])
+def test_branches_are_given_what_they_are_in_the_plan(
+    flags: tuple[str, ...], end: str, tmp_path: Path
+) -> None:
+    """In StableHLO they capture it, in the order in which they read it. One of these branches reads
+    a constant, passes values on, and computes others where they are or elsewhere.
+    """
+    text = PROGRAM.replace("END", end)
+    module = captured("branches_in_a_loop", tmp_path, text=text, flags=flags)
+    variant = Variant("replay", own_plan(module))
+    trial = try_variants(module, [variant], tmp_path / "rerun", baseline=None, seconds=0)
+    (tried,) = trial.variants
+    assert tried.holds
+    assert tried.rerun.is_same
+    if flags:
+        assert tried.measurement is not None
+        assert tried.measurement.numbers is Numbers.EQUAL
+    else:
+        assert "leaves large constants out" in trial.not_run
 
 
 @with_jax

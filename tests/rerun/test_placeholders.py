@@ -137,6 +137,94 @@ def _moved(text: str) -> str:
     return rest.replace("  ROOT next =", f"{line}\n  ROOT next =")
 
 
+BRANCHES = """
+HloModule branches
+
+kept {
+  given = (f32[64], f32[64]) parameter(0)
+  first = f32[64] get-tuple-element(given), index=0
+  second = f32[64] get-tuple-element(given), index=1
+  ROOT result = (f32[64], f32[64]) tuple(first, second)
+}
+
+computed {
+  given = (f32[64]) parameter(0)
+  value = f32[64] get-tuple-element(given), index=0
+  first = f32[64] sine(value)
+  second = f32[64] cosine(value)
+  ROOT result = (f32[64], f32[64]) tuple(first, second)
+}
+
+body {
+  state = (s32[], f32[64], f32[64]) parameter(0)
+  count = s32[] get-tuple-element(state), index=0
+  x = f32[64] get-tuple-element(state), index=1
+  y = f32[64] get-tuple-element(state), index=2
+  negative = f32[64] negate(x)
+  before = (f32[64], f32[64]) tuple(negative, y)
+  other = (f32[64]) tuple(OTHER)
+  after = (f32[64], f32[64]) conditional(count, before, other), branch_computations={kept, computed}
+  first = f32[64] get-tuple-element(after), index=0
+  second = f32[64] get-tuple-element(after), index=1
+  doubled = f32[64] add(second, second)
+  ROOT next = (s32[], f32[64], f32[64]) tuple(count, first, doubled)
+}
+
+condition {
+  state = (s32[], f32[64], f32[64]) parameter(0)
+  ROOT more = pred[] custom-call(state), custom_call_target="more"
+}
+
+ENTRY main {
+  zero = s32[] constant(0)
+  x = f32[64] parameter(0)
+  y = f32[64] parameter(1)
+  start = (s32[], f32[64], f32[64]) tuple(zero, x, y)
+  ROOT end = (s32[], f32[64], f32[64]) while(start), condition=condition, body=body
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "steps"),
+    [
+        ("again", {"negative", "doubled"}),
+        ("negative", {"doubled"}),  # which a branch computes with
+        ("y", {"negative"}),
+    ],
+)
+def test_the_next_value_is_written_over_one_that_a_branch_passes_on(
+    other: str, steps: set[str]
+) -> None:
+    text = BRANCHES.replace("OTHER", other)
+    if other == "again":
+        text = text.replace(
+            "  other =", "  again = f32[64] broadcast(count), dimensions={}\n  other ="
+        )
+    graph = MutableModule(parse(text))
+    assert {each.name for each in find_steps(graph)} == steps
+
+
+def test_the_next_value_is_written_over_one_that_a_loop_inside_started_with() -> None:
+    outer = """
+outer {
+  state = (s32[], f32[64], f32[64]) parameter(0)
+  count = s32[] get-tuple-element(state), index=0
+  x = f32[64] get-tuple-element(state), index=1
+  y = f32[64] get-tuple-element(state), index=2
+  start = (s32[], f32[64], f32[64]) tuple(count, x, y)
+  inner = (s32[], f32[64], f32[64]) while(start), condition=condition, body=body
+  last = f32[64] get-tuple-element(inner), index=1
+  negative = f32[64] negate(last)
+  ROOT next = (s32[], f32[64], f32[64]) tuple(count, negative, y)
+}
+
+ENTRY main {"""
+    text = LOOP.replace("OPERAND", "turned").replace("body=body", "body=outer")
+    graph = MutableModule(parse(text.replace("ENTRY main {", outer)))
+    assert {each.name for each in find_steps(graph)} == {"next_count", "new", "negative"}
+
+
 def test_a_program_may_write_over_what_it_was_given_for_that() -> None:
     text = """
 HloModule given, input_output_alias={ {}: (0, {}, may-alias) }
@@ -228,7 +316,7 @@ ENTRY main {
     [
         ("view", "", False),
         ("negate(view)", "", True),  # the loop writes over it
-        ("view", ", input_output_alias={ {0}: (0, {}, may-alias) }", True),
+        ("view", ", input_output_alias={ {}: (0, {}, may-alias) }", True),
     ],
 )
 def test_a_bitcast_of_an_argument_that_a_loop_only_reads_needs_no_other_buffer(
