@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 _ROW, _HIGH, _GAP, _MARGIN, _TITLE = 32.0, 20.0, 18.0, 8.0, 34.0  # pixels
 _BETWEEN = 56.0  # pixels between layers
 _LETTER = 7.3  # pixels of a letter in the monospaced font of 12 pixels
+# Most systems have one of these. To resvg, "monospace" is only the first.
+_MONOSPACED = (
+    "Courier New", "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono", "FreeMono", "Menlo"
+)  # fmt: skip
+_ONE_LETTER = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">'
+    '<text y="9" font-family="monospace">x</text></svg>'
+)
 _WIDEST = 36  # letters
 _ZOOM = 2  # of a bitmap
-_LETTER_ALONE = (
-    '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9">x</text></svg>'
-)
 _NO_BITMAPS = "a bitmap needs resvg: pip install 'fusionscope[report]', or use --format svg"
 _STYLE = """
 text { font: 12px monospace; fill: #111 }
@@ -191,12 +196,19 @@ def to_png(found: Neighbourhood) -> bytes:
     except ImportError:
         raise UnusableInput(_NO_BITMAPS) from None
 
-    letter = (
-        '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9">x</text></svg>'
+    missing = svg_to_bytes(svg_string=_ONE_LETTER, monospace_family="")
+    fonts = (
+        font
+        for font in _MONOSPACED
+        if svg_to_bytes(svg_string=_ONE_LETTER, monospace_family=font) != missing
     )
-    if svg_to_bytes(svg_string=letter) == svg_to_bytes(svg_string=letter, skip_system_fonts=True):
-        raise UnusableInput("a bitmap needs a font, and none is installed: use --format svg")
-    return bytes(svg_to_bytes(svg_string=to_svg(found), zoom=_ZOOM))
+    font = next(fonts, "")
+    if not font and missing == svg_to_bytes(svg_string=_ONE_LETTER, skip_system_fonts=True):
+        raise UnusableInput(
+            f"a bitmap needs a font, and none is found: install {' or '.join(_MONOSPACED[:3])}, or "
+            "use --format svg"
+        )
+    return bytes(svg_to_bytes(svg_string=to_svg(found), zoom=_ZOOM, monospace_family=font))
 
 
 def _boxes(found: Neighbourhood) -> list[_Box]:
