@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from fusionscope.history.operations import flatten
 from fusionscope.history.traffic import traffic
-from fusionscope.history.values import NumberedModule, Numbering
+from fusionscope.history.values import NumberedModule, Numbering, control_of
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 
@@ -183,15 +183,16 @@ def count_runs(numbered: NumberedModule) -> dict[Hashable, tuple[int, bool]]:
             for index, statement in enumerate(block.computation.graph.statements):
                 if statement.opcode not in ("while", "conditional"):
                     continue
-                instruction, value = block.computation.instructions[index], block.values[index]
+                instruction = block.computation.instructions[index]
+                control = control_of(block.values[index], numbered.controls)
                 trips = _TRIP_COUNT.search(statement.attributes)
                 condition = instruction.attributes.get("condition", "").lstrip("%")
                 for number, inner in enumerate(instruction.called):
                     if trips:  # the condition runs once more, when it ends the loop
                         times = int(trips[1]) + (inner.name == condition)
-                        runs[execution.path, value, number] = count * times, known
+                        runs[execution.path, control, number] = count * times, known
                     else:  # the trip count or the branch is unknown
-                        runs[execution.path, value, number] = count, False
+                        runs[execution.path, control, number] = count, False
     return runs
 
 

@@ -14,7 +14,7 @@ the stage before.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -101,12 +101,14 @@ class NumberedModule:
     """All executions of one stage, the entry first.
 
     ``parts`` maps the number of a reduction that a pass split to the values of its first halves.
+    ``controls`` maps the only result of a loop or conditional to the number of its tuple.
     ``is_whole`` is false if too many calls are repeated to enter them all.
     """
 
     module: Module
     executions: tuple[Execution, ...]
     parts: dict[int, set[int]]
+    controls: dict[int, int]
     is_whole: bool = True
 
     def by_name(self) -> dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]:
@@ -207,6 +209,8 @@ class Numbering:
         # Values inside fusions and their results, by content and operands.
         self._memory: dict[tuple[Body, tuple[Value, ...]], tuple[list[Value], Value]] = {}
         self._parts: dict[int, set[int]] = defaultdict(set)
+        # Passes have a loop or conditional return its only result without a tuple.
+        self._controls: dict[int, int] = {}
         self._first_count: int | None = None  # number of values in the first stage
         self._renamed: dict[int, int] = {}  # values that turned out to have an older number
         self._previous: NumberedModule | None = None
@@ -225,6 +229,7 @@ class Numbering:
         forked._evaluated = dict(self._evaluated)
         forked._memory = dict(self._memory)
         forked._parts.update((number, set(parts)) for number, parts in self._parts.items())
+        forked._controls = dict(self._controls)
         forked._first_count = self._first_count
         forked._renamed = dict(self._renamed)
         forked._previous = self._previous
@@ -256,7 +261,9 @@ class Numbering:
         for execution in executions if contents else ():
             _collect(execution, self._first_count)
         is_whole = self._repeated < _MOST_REPEATED
-        numbered = NumberedModule(module, tuple(executions), self._parts, is_whole)
+        numbered = NumberedModule(
+            module, tuple(executions), self._parts, self._controls, is_whole
+        )
         self._previous = numbered
         return numbered
 
@@ -353,8 +360,9 @@ class Numbering:
                     value = self._evaluate(frame, statement, instruction, operands)
                 values.append(value)
                 if frame.fusion is None and statement.opcode in _LOOPS_AND_BRANCHES:
+                    control = control_of(value, self._controls)
                     for number, called_computation in enumerate(instruction.called):
-                        yield (execution.path, value, number), called_computation
+                        yield (execution.path, control, number), called_computation
             else:
                 finished = frames.pop()
                 execution.blocks.append(Block(frame.computation, values, frame.fusion))
@@ -417,6 +425,10 @@ class Numbering:
         else:
             key = self._operations.key(instruction, operands)
         value = self._find(key, frame, instruction, operands)
+        if opcode == "get-tuple-element":
+            whole = instruction.operands[0]
+            if whole.opcode in _LOOPS_AND_BRANCHES and len(whole.shape.elements) == 1:
+                self._controls.update((value, each) for each in flatten(operands[0]))
         # What a reshape does depends on its operand's layout, a call on what it calls.
         if opcode not in RESHAPES and not statement.calls and key in self._numbers:
             self._evaluated[statement, operands] = self._numbers[key]
@@ -591,6 +603,11 @@ class Numbering:
             dots = [each for each in inner.instructions if each.opcode == dot[0].opcode]
             alike += [(new, dot[0]) for new in dots if len(dots) == 1]
         return _Earlier(result, None, alike)
+
+
+def control_of(result: Value, controls: Mapping[int, int]) -> Value:
+    """Return the number by which paths name a loop or conditional with this ``result``."""
+    return controls.get(result, result) if isinstance(result, int) else result
 
 
 def _renamed_results(new: Value, old: Value, numbers: set[int]) -> dict[int, int]:

@@ -410,7 +410,7 @@ def _origin(instruction: MutableInstruction) -> str:
 
 
 def _give_origin(instruction: MutableInstruction, original: MutableInstruction | None) -> None:
-    """Copy the plan's facts about an instruction that is no kernel, such as trip counts."""
+    """Copy what the plan says of an instruction outside of kernels, such as trip counts."""
     kept = {
         key: value
         for key, value in instruction.attributes.items()

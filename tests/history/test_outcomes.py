@@ -395,6 +395,51 @@ def test_a_loop_that_keeps_its_name_and_gets_more_variables_stays_the_same_loop(
     assert told(numbered(before, after))[("s", "f")] == "fused"
 
 
+def branches(result: str, inside: str, chosen: str) -> str:
+    return f"""HloModule m
+
+%g (q: f32[8]) -> f32[8] {{
+  %q = f32[8] parameter(0)
+  %e = f32[8] exponential(%q)
+  ROOT %h = f32[8] negate(%e)
+}}
+
+%one (a: f32[8]) -> {result} {{
+  %a = f32[8] parameter(0)
+{inside}
+}}
+
+%other (b: f32[8]) -> {result} {{
+  %b = f32[8] parameter(0)
+{inside.replace("%a", "%b").replace("%s", "%s.1").replace("%n", "%n.1")}
+}}
+
+ENTRY %main (x: f32[8], w: pred[]) -> f32[8] {{
+  %x = f32[8] parameter(0)
+  %w = pred[] parameter(1)
+{chosen}
+  ROOT %r = f32[8] tanh(%y)
+}}
+"""
+
+
+def test_a_conditional_that_returns_its_only_result_without_a_tuple_stays_the_same():
+    """As the CPU compiler of jaxlib 0.12 does where a branch comes from StableHLO."""
+    call = (
+        "conditional(%w, %x, %x), true_computation=%one, false_computation=%other, "
+        'metadata={op_name="cond"}'
+    )
+    before = branches(
+        "(f32[8])",
+        "  %s = f32[8] exponential(%a)\n  %n = f32[8] negate(%s)\n  ROOT %t = (f32[8]) tuple(%n)",
+        f"  %c = (f32[8]) {call}\n  %y = f32[8] get-tuple-element(%c), index=0",
+    )
+    after = branches(
+        "f32[8]", "  ROOT %n = f32[8] fusion(%a), kind=kLoop, calls=%g", f"  %y = f32[8] {call}"
+    )
+    assert told(numbered(before, after))[("s", "n")] == "fused"
+
+
 def test_tuples_are_looked_through_element_by_element():
     before = module(
         "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%x)\n%c = f32[8] abs(%x)\n"
