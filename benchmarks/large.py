@@ -17,6 +17,7 @@ compile only what is missing.
 """
 
 import argparse
+import compileall
 import fnmatch
 import json
 import os
@@ -202,6 +203,7 @@ def main() -> None:
     ]
     if not names:
         parser.error(f"--only: there are {', '.join(DUMPS)}")
+    compileall.compile_dir(ROOT / "fusionscope", quiet=2)  # as after an installation
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)

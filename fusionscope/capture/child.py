@@ -600,7 +600,7 @@ def parse_module(data: bytes, kind: str) -> Any:
         return module
     if kind == "hlo":
         text = data.decode()
-        data = hook.bindings().hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        data = hook.serialized(text)
     else:
         text = hook.read_module(data).to_string()
     module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(data))

@@ -66,7 +66,7 @@ def replace_module(name: str, text: str) -> Transform:
     """Return a transformation of the module of that name into ``text``. Others keep theirs: the
     autotuner compiles parts of a module, under other names.
     """
-    proto = _proto(text)
+    proto = serialized(text)
     return lambda module: proto if read_module(module).name == name else None
 
 
@@ -92,7 +92,8 @@ def read_module(proto: bytes) -> Any:
     return bindings().HloModule.from_serialized_hlo_module_proto(proto)
 
 
-def _proto(text: str) -> bytes:
+def serialized(text: str) -> bytes:
+    """Return the proto of HLO text."""
     return bytes(bindings().hlo_module_from_text(text).as_serialized_hlo_module_proto())
 
 
@@ -104,7 +105,7 @@ def find_problem(platform: str, compile_text: Callable[[str], Any], device: Any)
     if not is_there():
         return MISSING
     received: list[str] = []
-    proto = _proto(_INJECTED)
+    proto = serialized(_INJECTED)
 
     def transform(module: bytes) -> bytes | None:
         found = read_module(module)

@@ -261,9 +261,7 @@ class Numbering:
         for execution in executions if contents else ():
             _collect(execution, self._first_count)
         is_whole = self._repeated < _MOST_REPEATED
-        numbered = NumberedModule(
-            module, tuple(executions), self._parts, self._controls, is_whole
-        )
+        numbered = NumberedModule(module, tuple(executions), self._parts, self._controls, is_whole)
         self._previous = numbered
         return numbered
 

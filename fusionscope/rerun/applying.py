@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fusionscope.capture.hook import bindings, hooked, read_module
+from fusionscope.capture.hook import bindings, hooked, read_module, serialized
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.cache import code_digest, user_cache
 from fusionscope.errors import UnusableInput, quoted
@@ -120,11 +120,7 @@ def _prepare(file: Path, dump: Path | None) -> _Prepared:
     if expected is None:
         raise UnusableInput(f"{module.name}: the dump does not show all passes")
     injected = to_text(_find_module(module, written, file))
-    return _Prepared(place, expected, _serialized(injected), next(_NUMBERS))
-
-
-def _serialized(text: str) -> bytes:
-    return bytes(bindings().hlo_module_from_text(text).as_serialized_hlo_module_proto())
+    return _Prepared(place, expected, serialized(injected), next(_NUMBERS))
 
 
 def _find_module(module: DumpedModule, written: PlanFile, file: Path) -> Module:

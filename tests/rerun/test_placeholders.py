@@ -18,7 +18,16 @@ from fusionscope.rerun.plans import own_plan
 
 DUMPS = sorted((Path(__file__).parents[2] / "samples" / "dumps" / "cpu").iterdir())
 
-LOOP = """
+ENTRY = """ENTRY main {
+  zero = s32[] constant(0)
+  x = f32[64] parameter(0)
+  y = f32[64] parameter(1)
+  start = (s32[], f32[64], f32[64]) tuple(zero, x, y)
+  ROOT end = (s32[], f32[64], f32[64]) while(start), condition=condition, body=body
+}
+"""
+LOOP = (
+    """
 HloModule loop
 
 body {
@@ -41,14 +50,9 @@ condition {
   ROOT less = pred[] compare(count, limit), direction=LT
 }
 
-ENTRY main {
-  zero = s32[] constant(0)
-  x = f32[64] parameter(0)
-  y = f32[64] parameter(1)
-  start = (s32[], f32[64], f32[64]) tuple(zero, x, y)
-  ROOT end = (s32[], f32[64], f32[64]) while(start), condition=condition, body=body
-}
 """
+    + ENTRY
+)
 
 
 def planned(dump: Path) -> Module:
@@ -137,7 +141,8 @@ def _moved(text: str) -> str:
     return rest.replace("  ROOT next =", f"{line}\n  ROOT next =")
 
 
-BRANCHES = """
+BRANCHES = (
+    """
 HloModule branches
 
 kept {
@@ -175,14 +180,9 @@ condition {
   ROOT more = pred[] custom-call(state), custom_call_target="more"
 }
 
-ENTRY main {
-  zero = s32[] constant(0)
-  x = f32[64] parameter(0)
-  y = f32[64] parameter(1)
-  start = (s32[], f32[64], f32[64]) tuple(zero, x, y)
-  ROOT end = (s32[], f32[64], f32[64]) while(start), condition=condition, body=body
-}
 """
+    + ENTRY
+)
 
 
 @pytest.mark.parametrize(
