@@ -9,7 +9,8 @@ Nothing of the search is used. For each program with ``draw`` (tune_programs/), 
    each of the rules that refuse the most bytes in `explain`, and all operations with as many
    elements as the largest result become one kernel, without and with those that move data;
 3. the best is compiled three times in another process, and runs in turns with the program as it is
-   (``--rounds``), compiled three times.
+   (``--rounds``), compiled three times, and three times through a hook that changes nothing, as in
+   tune_judge.py.
 
 All variants of a step run in turns; the time of each is the lower decile. Writes the best edit, the
 ratio of times, and the ratio of the time to compile.
@@ -19,17 +20,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tune_judge import LARGEST_DIFFERENCE, distance, load, take_times
+from tune_judge import (
+    COPIES,
+    LARGEST_DIFFERENCE,
+    compile_unchanged,
+    distance,
+    load,
+    means,
+    take_times,
+)
 
 FACTORS = (2, 4, 8, 16, 32)
 RULES = 4
@@ -184,7 +191,8 @@ def race(variants, inputs, rounds: int) -> dict[str, float]:
 
 def confirm(file: Path, name: str, rounds: int, found: dict) -> dict:
     plain, planned, seconds = [], [], ([], [])
-    for _ in range(3):
+    passed = compile_unchanged(lambda: compile_unrolled(file, name, 1)[0])
+    for _ in range(COPIES):
         made, inputs, took = compile_unrolled(file, name, 1)
         plain.append(made)
         seconds[0].append(took)
@@ -194,10 +202,9 @@ def confirm(file: Path, name: str, rounds: int, found: dict) -> dict:
             made, _, took = compile_unrolled(file, name, found["factor"])
         planned.append(made)
         seconds[1].append(took)
-    low = take_times([*plain, *planned], inputs, rounds)
-    means = [math.exp(statistics.mean(map(math.log, part))) for part in (low[:3], low[3:])]
+    times = means(take_times([*plain, *passed, *planned], inputs, rounds))
     compiled = [min(each) for each in seconds]
-    return {"ratio": means[1] / means[0], "compile_s": compiled}
+    return {"ratio": times[2] / min(times[:2]), "compile_s": compiled}
 
 
 def main() -> int:
