@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +31,14 @@ from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
 from fusionscope.tune.journal import CONFIRMATION, Attempt, Journal
 from fusionscope.tune.modelled import search_by_model
 from fusionscope.tune.moves import MOVES, find_rewritings, start_from
-from fusionscope.tune.results import Ablation, Best, Design, Tuning, may_join
+from fusionscope.tune.results import (
+    Ablation,
+    Best,
+    Design,
+    Tuning,
+    beside_faster,
+    may_join,
+)
 
 _AT_ONCE = 6  # variants that are timed beside each other
 _SECONDS = 0.05  # of the budget, for timing these
@@ -118,7 +125,7 @@ def tune(
                 python=python,
                 limit_s=limit_s,
             )
-            found = [_beside_faster(plain, each) for each in found]
+            found = [beside_faster(plain, each) for each in found]
             for design, each in zip(designs, found, strict=True):
                 search.confirm(design, each)
             return found
@@ -151,24 +158,6 @@ def tune(
                     best = with_kernels(_best(design, again, ratios, search), design)
                     break
         return Tuning(module.name, tuple(search.attempts), search.left, best, find_rules(module))
-
-
-def _beside_faster(plain: Measurement, found: Measurement) -> Measurement:
-    """Return ``found`` relative to ``plain`` if that is faster than the baseline. Both have the
-    compiler's own kernels, but the baseline came through the compiler's hook, which lists its
-    instructions in another order: the code of a loop may take 0.8 to 1.1 of the time of the other.
-    """
-    timing, own = found.timing, plain.timing
-    if timing is None or own is None or own.ratio.value >= 1:
-        return found
-    ratio = Ratio(*(each / own.ratio.value for each in astuple(timing.ratio)))
-    beside = replace(
-        timing,
-        baseline_ns=own.variant_ns,
-        baseline_quartiles=own.variant_quartiles,
-        ratio=ratio,
-    )
-    return replace(found, timing=beside)
 
 
 def _is_faster(found: Measurement) -> bool:

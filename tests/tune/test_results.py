@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fusionscope.dump import open_dump
+from fusionscope.rerun.measuring import Ratio, Speed
+from fusionscope.rerun.running import Measurement, Timing
 from fusionscope.rules.changes import Changes
 from fusionscope.tune.moves import Candidate
-from fusionscope.tune.results import Design, may_join
+from fusionscope.tune.results import Design, beside_faster, may_join
 
 CPU = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
 
@@ -40,3 +44,29 @@ def test_without_each_change() -> None:
         (parts[0],),
     ]
     assert not Design(module, parts=parts[:1]).without_each()
+
+
+def test_a_plan_is_compared_with_the_faster_of_two_baselines() -> None:
+    plan = measured(90.0)
+    beside_slower = beside_faster(measured(120.0), plan).timing
+    assert beside_slower == plan.timing
+    assert beside_slower is not None and beside_slower.verdict is Speed.FASTER
+    beside = beside_faster(measured(80.0), plan).timing
+    assert beside is not None and beside.verdict is Speed.SLOWER
+    assert beside.baseline_ns == 80.0
+    assert beside.ratio.value == pytest.approx(90.0 / 80.0)
+
+
+def measured(ns: float) -> Measurement:
+    """A program beside one of 100 ns."""
+    ratio = Ratio(ns / 100.0, ns / 101.0, ns / 99.0)
+    timing = Timing(
+        baseline_ns=100.0,
+        variant_ns=ns,
+        baseline_quartiles=(100.0, 100.0),
+        variant_quartiles=(ns, ns),
+        ratio=ratio,
+        noise=Ratio(1.0, 1.0, 1.0),
+        runs=9,
+    )
+    return Measurement("", (), timing)
