@@ -167,8 +167,18 @@ def timing_words(timing: Timing) -> str:
     return (
         f"time {_microseconds(timing.baseline_ns)} → {_microseconds(timing.variant_ns)} µs, "
         f"{_ratio(timing.ratio)} of it ({timing.runs} runs, noise {_ratio(timing.noise)}): "
-        f"{timing.verdict}{' (the same kernels)' if timing.is_same_program else ''}"
+        f"{_verdict(timing)}"
     )
+
+
+def _verdict(timing: Timing) -> str:
+    from fusionscope.rerun.measuring import Speed, judge
+
+    if not timing.is_same_program:
+        return timing.verdict
+    if judge(timing.ratio, timing.noise) is Speed.SAME:
+        return f"{timing.verdict} (the same kernels)"
+    return "not due to fusion: the same kernels, whose instructions may be in another order"
 
 
 def farthest(measurement: Measurement) -> str:

@@ -182,6 +182,8 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="an interpreter with jax")
     options = parser.parse_args()
     paths = [dump for root in options.dumps for dump in dumps(root)]
+    if not paths:
+        parser.error(f"no dumps in {', '.join(map(str, options.dumps))}")
     source = Source(paths, options.backend, [version_of(options.python)], options.seed)
     counts: Counter[str] = Counter()
     for number in range(options.count):
