@@ -12,14 +12,15 @@ from fusionscope.explain.copies import Copied, insert_copies
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
 from fusionscope.graph.cleanup import clean_up, remove_copies
-from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
 
 
 class Predicted(NamedTuple):
     """``is_certain`` is false if the compiler would insert other copies than into the module of the
-    dump, and those of the dump are not as predicted either: the figures are wrong then.
+    dump, or other kernels read the results of conditionals, whose copies are not predicted, and the
+    copies of the dump are not as predicted either: the figures may be wrong then.
     """
 
     figures: Figures
@@ -28,9 +29,12 @@ class Predicted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _WithCopies:
-    """What is copied after fusion, and the figures of the module with these copies."""
+    """What is copied after fusion, which results of conditionals each kernel reads, and the figures
+    of the module with these copies.
+    """
 
     copies: Counter[Copied]
+    branched: Counter[frozenset[int]]
     figures: Figures
 
 
@@ -62,7 +66,8 @@ class FinalFigures:
             self.before.bytes_moved + now.figures.bytes_moved - was.figures.bytes_moved,
             _shifted(self.before.time_us, was.figures.time_us, now.figures.time_us),
         )
-        return Predicted(figures, is_known or now.copies == was.copies)
+        is_same = (now.copies, now.branched) == (was.copies, was.branched)
+        return Predicted(figures, is_known or is_same)
 
     @cached_property
     def before(self) -> Figures:
@@ -80,9 +85,26 @@ class FinalFigures:
             is_cleaned = remove_copies(graph)
         is_cleaned |= clean_up(graph, self.backend)
         copies = Counter[Copied]() if self.is_copied else insert_copies(graph, self.backend)
+        branched = _readers_of_branches(graph)
         changed = to_module(graph) if is_cleaned or copies else module
         graph.dissolve()
-        return _WithCopies(copies, count_figures(changed, self.backend, self.gpu))
+        return _WithCopies(copies, branched, count_figures(changed, self.backend, self.gpu))
+
+
+def _readers_of_branches(graph: MutableModule) -> Counter[frozenset[int]]:
+    """Return which results of a conditional an instruction reads, and how many do so: a result that
+    is read after the next one took its place has to be copied.
+    """
+    found: Counter[frozenset[int]] = Counter()
+    for conditional in graph.walk():
+        if conditional.opcode == "conditional":
+            read: dict[MutableInstruction, set[int]] = {}
+            for part in conditional.users:
+                if part.opcode == "get-tuple-element":
+                    for reader in part.users:
+                        read.setdefault(reader, set()).add(int(part.attributes["index"]))
+            found.update(map(frozenset, read.values()))
+    return found
 
 
 def _shifted(final: float | None, was: float | None, now: float | None) -> float | None:

@@ -1,6 +1,7 @@
 """Surveys: the same rows however they come about, and those of `explain`."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,8 @@ from fusionscope.survey.store import Store
 from fusionscope.survey.survey import Options, survey
 from fusionscope.system.memory import limited_memory
 
+UNDATED = 1_763_000_000  # the time of the files that no path dates: 2025-11-13
+
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -42,6 +45,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(DUMPS / "cpu" / "dense", fleet / "cut")
     (final,) = (fleet / "cut").glob("*cpu_after_optimizations.txt")
     final.write_bytes(final.read_bytes()[:1000])
+    for file in (fleet / "cut").iterdir():
+        os.utime(file, (UNDATED, UNDATED))
+    os.utime(fleet / "cut", (UNDATED, UNDATED))
     (fleet / "noise.tar.gz").write_bytes(b"no archive")
     return fleet
 
@@ -116,6 +122,7 @@ def test_days_versions_and_devices_are_those_of_the_dumps(tables: Path) -> None:
         ("2026-11-24", "0.10.2 or 0.11.0", "NVIDIA H100 80GB HBM3"),
         ("2026-11-24", "libtpu build 1003875606", "tpu"),
         ("2026-11-25", "0.12", "cpu"),
+        ("2025-11-13", "0.12", "cpu"),
     } == set(found)
 
 
