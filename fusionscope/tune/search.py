@@ -425,7 +425,7 @@ class _Search:
             )
             is_same = has_equal_kernels(plan.after, self._own_plan(design.module).after)
         except UnusableInput as refusal:
-            self._add(Attempt(kind=kind, changes=str(design), problem=refusal.problem))
+            self._add(Attempt(kind=kind, changes=str(design), problem=_reason(design, refusal)))
             return None
         if is_same:
             self._add(Attempt(kind=kind, changes=str(design), is_same=True))
@@ -542,6 +542,12 @@ class _Search:
         self._timed.append(_Found(design, made, timed.ratio))
         if timed.ratio.value < _PROMISING:
             self._faster.append(self._timed[-1])
+
+
+def _reason(design: Design, refusal: UnusableInput) -> str:
+    """Return why a change cannot be made, without the names of module and change."""
+    problem = refusal.problem.removeprefix(f"{design.module.name}: ")
+    return problem.removeprefix(f"cannot {design.parts[-1]}: ") if design.parts else problem
 
 
 def _is_longer(design: Design, failed: Sequence[Design]) -> bool:
