@@ -34,12 +34,12 @@ class Judge:
     """Asks the rules of a book, in their order. ``question`` returns how a rule is asked, None if
     it is not asked about pairs.
 
-    ``lasting`` are the rules whose refusals last while a fusion grows: no rule before them depends
-    on what it contains either.
+    ``lasting`` are the rules whose refusals last while a fusion grows: those of all rules before
+    them do, too.
     """
 
     def __init__(self, book: RuleBook[Rule], question: Callable[[Rule], Question | None]) -> None:
-        first = takewhile(lambda rule: isinstance(rule, PairRule) and rule.is_of_producer, book)
+        first = takewhile(lambda rule: isinstance(rule, PairRule) and rule.lasts, book)
         self.lasting = frozenset(rule.id for rule in first)
         self._first: list[Question] = []
         self._steps: list[Question] = []

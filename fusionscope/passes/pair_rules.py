@@ -26,13 +26,13 @@ class PairRule(Rule):
     """A rule about a producer and one of its consumers.
 
     ``is_asked_first`` marks rules outside of ShouldFuse. The search for producers that must not be
-    duplicated does not ask them. ``is_of_producer`` marks those of them that refuse a producer to
-    every fusion, or to none.
+    duplicated does not ask them. ``lasts`` marks rules that fuse nothing into a fusion, and whose
+    refusals of a producer last while a fusion grows.
     """
 
     __slots__ = ()
     is_asked_first: ClassVar[bool] = False
-    is_of_producer: ClassVar[bool] = False
+    lasts: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -43,7 +43,7 @@ class Eligible(PairRule):
     __slots__ = ()
     id: ClassVar = "base-eligible"
     is_asked_first: ClassVar = True
-    is_of_producer: ClassVar = True
+    lasts: ClassVar = True
     title: ClassVar = "one of the two can never be fused"
     what: ClassVar = (
         "The producer, or a consumer that is not a fusion, is a parameter, call, while, "
@@ -65,7 +65,7 @@ class GloballyUnfusible(PairRule):
     __slots__ = ()
     id: ClassVar = "base-globally-unfusible"
     is_asked_first: ClassVar = True
-    is_of_producer: ClassVar = True
+    lasts: ClassVar = True
     title: ClassVar = "recomputing it in each consumer costs more"
     what: ClassVar = (
         "The producer reads more than one large operand, reads more elements than it "

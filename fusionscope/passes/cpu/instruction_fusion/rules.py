@@ -59,6 +59,7 @@ def can_be_output_fused(producer: MutableInstruction, consumer: MutableInstructi
 class SkipCustom(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-skip-custom"
+    lasts: ClassVar = True
     title: ClassVar = "inside a library fusion or custom call"
     what: ClassVar = (
         "The consumer is a custom fusion (a library's), or is in a computation that a custom "
@@ -83,7 +84,7 @@ class SoftmaxCoupling(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-softmax-coupling"
     is_asked_first: ClassVar = True
-    is_of_producer: ClassVar = True
+    lasts: ClassVar = True
     title: ClassVar = "softmax: the value under the maximum, computed once"
     what: ClassVar = (
         "The producer is elementwise, is reduced to its maximum, and that maximum, broadcast, is "
@@ -133,6 +134,7 @@ def _subtracts_maximum(user: MutableInstruction, maximum: MutableInstruction) ->
 class NonscalarConstant(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-nonscalar-constant"
+    lasts: ClassVar = True
     title: ClassVar = "a constant with several elements stays outside"
     what: ClassVar = "The producer is a constant with more than one element."
     why: ClassVar = "It would be duplicated into the code of every fusion that reads it."
@@ -149,6 +151,7 @@ class NonscalarConstant(PairRule):
 class OutputFuseDot(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-output-fuse-dot"
+    lasts: ClassVar = True
     only_allows: ClassVar = True
     title: ClassVar = "a matrix-vector product and its add"
     what: ClassVar = (
@@ -165,6 +168,7 @@ class OutputFuseDot(PairRule):
 class DotAddBail(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-dot-add-bail"
+    lasts: ClassVar = True
     title: ClassVar = "the add can go into its dot instead"
     what: ClassVar = "The producer is an add that cpu-output-fuse-dot would fuse with its dot."
     why: ClassVar = "Once fused into its consumer, it could no longer be fused with the dot."
@@ -183,6 +187,7 @@ class DotAddBail(PairRule):
 class LoopFusibleProducer(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-loop-fusible-producer"
+    lasts: ClassVar = True
     title: ClassVar = "the producer cannot be part of a loop"
     what: ClassVar = (
         "The producer is neither elementwise nor one of bitcast, broadcast, concatenate, "
@@ -206,6 +211,7 @@ class LoopFusibleProducer(PairRule):
 @dataclass(frozen=True, slots=True)
 class Concatenate(PairRule):
     id: ClassVar = "cpu-concat"
+    lasts: ClassVar = True
     title: ClassVar = "concatenate of many operands or along last dimension"
     what: ClassVar = (
         "The producer or the consumer is a concatenate with more than max_operands operands, or "
@@ -268,6 +274,7 @@ def _minor_extent(concatenate: MutableInstruction) -> int | None:
 class ExpensiveReuse(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-expensive-reuse"
+    lasts: ClassVar = True
     title: ClassVar = "the consumer would compute an expensive value repeatedly"
     what: ClassVar = (
         "The producer is expensive and not a fusion, and the consumer reads its elements more "
