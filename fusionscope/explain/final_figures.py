@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fusionscope.explain.copies import Copied, insert_copies
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
+from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.hlo import Module
@@ -96,8 +97,10 @@ def _readers_of_branches(graph: MutableModule) -> Counter[frozenset[int]]:
     is read after the next one took its place has to be copied.
     """
     found: Counter[frozenset[int]] = Counter()
-    for conditional in graph.walk():
-        if conditional.opcode == "conditional":
+    for computation in walk_control_flow(graph):
+        for conditional in computation.instructions:
+            if conditional.opcode != "conditional":
+                continue
             read: dict[MutableInstruction, set[int]] = {}
             for part in conditional.users:
                 if part.opcode == "get-tuple-element":

@@ -86,10 +86,7 @@ def race(
     plain = [compiled() for _ in range(COPIES)]
     passed = compile_unchanged(compiled)
     with fusionscope.apply(plan) as applied:
-        planned = []
-        for _ in range(COPIES):
-            jax.clear_caches()
-            planned.append(compiled())
+        planned = compile_copies(compiled)
     if applied.programs != COPIES:
         raise SystemExit(f"{name}: the plan was applied {applied.programs} times, not {COPIES}")
     leaves = [jax.tree.leaves(each(*inputs)) for each in (plain[0], planned[0])]
@@ -116,11 +113,19 @@ def compile_unchanged(compiled) -> list:
     from fusionscope.capture.hook import hooked
 
     with hooked(lambda module: module, "cpu"):
-        found = []
-        for _ in range(COPIES):
-            jax.clear_caches()
-            found.append(compiled())
+        found = compile_copies(compiled)
     jax.clear_caches()
+    return found
+
+
+def compile_copies(compiled) -> list:
+    """Compile anew, ``COPIES`` times."""
+    import jax
+
+    found = []
+    for _ in range(COPIES):
+        jax.clear_caches()
+        found.append(compiled())
     return found
 
 
