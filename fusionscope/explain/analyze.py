@@ -94,8 +94,6 @@ _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes a
 
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 
-_MOST_PRICED = 100  # values that several kernels compute
-
 # The passes whose decisions the records hold, and the later passes that may still fuse a producer
 # and its consumer.
 _RECORDED = (Record.INSTRUCTION_FUSION, Record.PRIORITY_FUSION)
@@ -137,9 +135,9 @@ def analyze(
     counted = Counter(fact.outcome for fact in facts)
     recomputed = None
     if counted[Outcome.DUPLICATED]:
-        most = None if prices_all else _MOST_PRICED
         recomputed = _read(
-            lambda: _find_recomputed(followed, launched, module.backend, known.gpu, most), notes
+            lambda: _find_recomputed(followed, launched, module.backend, known.gpu, prices_all),
+            notes,
         )
     origins = Origins()
     details = kernel_details(kernels, followed.pairs, origins)
@@ -209,11 +207,12 @@ def _find_recomputed(
     kernels: Sequence[tuple[Kernel, KernelFacts]],
     backend: str | None,
     gpu: GpuTarget | None,
-    most: int | None,
+    prices_all: bool,
 ) -> Recomputation:
     from fusionscope.explain.recomputed import find_recomputed  # only some modules need it
 
-    return find_recomputed(followed.first, followed.last, kernels, backend, gpu, most=most)
+    first, last = followed.first, followed.last
+    return find_recomputed(first, last, kernels, backend, gpu, prices_all=prices_all)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,10 @@ def _given_to(fusion: Instruction) -> Hashable:
 
 @dataclass(slots=True, eq=False)
 class Drafts:
-    """A module of drafts; their operands are its parameters."""
+    """A module of drafts; their operands are its parameters. ``operations`` counts what is written
+    into them, parameters included."""
 
+    operations: int = 0
     _shapes: ShapeTable = field(default_factory=ShapeTable)
     _called: dict[str, Body] = field(default_factory=dict)
     _bodies: list[Body] = field(default_factory=list)
@@ -133,6 +135,7 @@ class Drafts:
             statements.append(Statement("ROOT", name, shape, "tuple", inside, ""))
         else:
             shape = single.statement.shape
+        self.operations += len(statements)
         number = len(self._bodies)
         body = Body(f"draft.{number}", "", tuple(statements), self._shapes)
         self._bodies.append(body)

@@ -39,6 +39,10 @@ _NO_VALUE = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
 _REDUCTIONS = frozenset({"reduce", "reduce-window"})
 _ATTRIBUTES = ("kind", "backend_config")  # attributes of a fusion that affect its emitter
 
+# Limits of what is priced unless all is.
+_MOST_VALUES = 100
+_MOST_OPERATIONS = 500_000  # in drafts: kernels of a thousand operations may read one value
+
 _Holders = dict[
     Instruction, list[Instruction]
 ]  # kernels, and the instructions that compute a value in each
@@ -52,13 +56,13 @@ def find_recomputed(
     backend: str | None,
     gpu: GpuTarget | None,
     *,
-    most: int | None,
+    prices_all: bool,
 ) -> Recomputation:
     """Return the values that several of ``kernels``, those of the final stage ``last``, compute.
 
-    ``first`` is the stage before fusion, ``gpu`` the device if it is known. Only the ``most``
-    values that take most work are priced (None: all). Raises ``UnusableInput`` if ``last``
-    contradicts itself.
+    ``first`` is the stage before fusion, ``gpu`` the device if it is known. Unless ``prices_all``,
+    only the values that take most work are priced. Raises ``UnusableInput`` if ``last`` contradicts
+    itself.
     """
     facts = {(kernel.path, kernel.instruction): facts for kernel, facts in kernels}
     before = {execution.path: _holders(execution) for execution in first.executions}
@@ -68,7 +72,8 @@ def find_recomputed(
     drafts = Drafts()
     candidates: list[_Candidate] = []
     for duplicates, number in last_values:
-        if most is not None and len(candidates) >= most:
+        is_enough = len(candidates) >= _MOST_VALUES or drafts.operations >= _MOST_OPERATIONS
+        if is_enough and not prices_all:
             break
         own = before.get(duplicates.execution.path, {}).get(number, {})
         sources = tuple(each for computing in own.values() for each in computing)

@@ -88,26 +88,33 @@ def sizes(shape: Shape) -> tuple[int, ...]:
     """Return the elements per dimension: upper bounds if dynamic, 1 if unbounded. For a tuple,
     return those of its first array: all results of one operation are alike.
     """
-    while shape.elements:
-        shape = shape.elements[0]
-    return tuple(1 if size is None else size for size in shape.dimensions)
+    return tuple(1 if size is None else size for size in _array(shape).dimensions)
 
 
 def whole(shape: Shape) -> Region:
-    return _whole(sizes(shape))
+    return _whole(_array(shape).dimensions)
+
+
+def _array(shape: Shape) -> Shape:
+    while shape.elements:
+        shape = shape.elements[0]
+    return shape
 
 
 @lru_cache(maxsize=4096)
-def _whole(dimensions: tuple[int, ...]) -> Region:
-    return _boxed(Interval(0, size) for size in dimensions)
+def _whole(dimensions: tuple[int | None, ...]) -> Region:
+    return _boxed(Interval(0, 1 if size is None else size) for size in dimensions)
 
 
-def union(regions: Iterable[Region], shape: Shape, names: Names) -> tuple[Region, ...]:
+def union(regions: Sequence[Region], shape: Shape, names: Names) -> tuple[Region, ...]:
     """Return the same elements in few regions, none of them contained in another."""
-    found = list(dict.fromkeys(region for region in regions if region.elements))
+    if not regions:
+        return ()
     everything = whole(shape)
-    if any(region.elements >= everything.elements for region in found):
-        return (everything,)
+    for region in regions:
+        if region.elements and region.elements >= everything.elements:
+            return (everything,)
+    found = list(dict.fromkeys(region for region in regions if region.elements))
     hull, total = _hull(found), sum(region.elements for region in found)
     if len(found) > _MOST_REGIONS:
         loose = Region(min(total, everything.elements), None, names.of(*found))
@@ -121,6 +128,8 @@ def union(regions: Iterable[Region], shape: Shape, names: Names) -> tuple[Region
 
 def count_elements(regions: Sequence[Region], shape: Shape) -> int:
     """Return an upper bound for the number of elements in a union of regions."""
+    if len(regions) == 1:
+        return min(regions[0].elements, whole(shape).elements)
     hull = _hull(regions)
     bounds = [whole(shape).elements, sum(region.elements for region in regions)]
     return min(bounds if hull is None else [*bounds, hull.elements])
@@ -135,6 +144,13 @@ def read_for(
     """Yield, for each operand, the parts of it that an operation reads for regions of
     its result.
     """
+    everything = whole(instruction.shape)
+    if instruction.opcode not in _PARTS and all(
+        region.elements >= everything.elements for region in regions
+    ):
+        for operand in instruction.operands:
+            yield [whole(operand.shape)] * len(regions)
+        return
     begin = 0
     for slot, operand in enumerate(instruction.operands):
         step = ReadStep(instruction, slot, operand.shape, begin, place, names)

@@ -126,12 +126,14 @@ class _Code:
     def _value(
         self, instruction: Instruction, operands: tuple[Value, ...], arguments: tuple[Value, ...]
     ) -> Value:
-        number = instruction.parameter_number
-        if number is not None and number < len(arguments):
-            return arguments[number]
-        if instruction.opcode == "tuple":
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            number = instruction.parameter_number or 0
+            if number < len(arguments):
+                return arguments[number]
+        elif opcode == "tuple":
             return operands
-        if instruction.opcode == "get-tuple-element" and isinstance(operands[0], tuple):
+        elif opcode == "get-tuple-element" and isinstance(operands[0], tuple):
             return operands[0][int(instruction.attributes["index"])]
         return self._add(instruction, operands)
 
@@ -224,19 +226,23 @@ def _count(code: _Code) -> _Counted:
     read, operands_read = 0, [0] * code.outside
     for place in reversed(range(len(code.nodes))):
         instruction, operands = code.nodes[place]
-        regions = union(wanted[place], instruction.shape, names)
+        shape = instruction.shape
+        regions = union(wanted[place], shape, names)
+        size = 0
         if place < code.outside:
-            operands_read[place] = _size(instruction.shape, regions)
+            size = operands_read[place] = _size(shape, regions)
         if not operands:
-            is_array = instruction.opcode == "constant" and instruction.shape.element_count > 1
-            if place < code.outside or is_array:
-                read += _size(instruction.shape, regions)
+            if instruction.opcode == "constant" and shape.element_count > 1:
+                size = _size(shape, regions)
+            read += size
         elif regions:
             parts = read_for(regions, instruction, partial(code.start, place), names)
             for operand, part in zip(operands, parts, strict=True):
+                if isinstance(operand, int):
+                    wanted[operand] += part
+                    continue
                 for each in flatten(operand):
-                    is_one = isinstance(operand, int)
-                    wanted[each] += part if is_one else [whole(code.nodes[each].instruction.shape)]
+                    wanted[each].append(whole(code.nodes[each].instruction.shape))
     return _Counted(
         read,
         _sent(launch) if launch.opcode in _SENDING else written,
@@ -247,9 +253,11 @@ def _count(code: _Code) -> _Counted:
 
 def _size(shape: Shape, regions: Sequence[Region]) -> int:
     """Return the bytes of regions of an array; of a tuple, those of all its arrays."""
+    if not regions:
+        return 0
     elements = whole(shape).elements
     if shape.is_tuple or not elements:
-        return shape.byte_size if regions else 0
+        return shape.byte_size
     return -(-shape.byte_size * count_elements(regions, shape) // elements)
 
 

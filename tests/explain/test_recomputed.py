@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import open_dump
-from fusionscope.explain import Selection, explain
+from fusionscope.explain import Selection, explain, recomputed
 from fusionscope.explain.result import ModuleFacts, RecomputedValue
 from fusionscope.rules.changes import read_changes
 
@@ -52,6 +52,16 @@ def test_the_values_of_a_chain_are_one():
     assert "add.48" in names
     producers = {p.producer.name for p in module.pairs if p.consumer.name == "add.48"}
     assert producers and not producers & names
+
+
+def test_large_kernels_limit_how_many_values_are_priced(monkeypatch: pytest.MonkeyPatch):
+    everything = module_of("cpu/cartpole").recomputed
+    assert everything is not None and len(everything.values) > 1
+    monkeypatch.setattr(recomputed, "_MOST_OPERATIONS", 1)
+    limited = module_of("cpu/cartpole").recomputed
+    assert limited is not None and len(limited.values) == 1 <= limited.unpriced
+    assert limited.values[0] in everything.values
+    assert module_of("cpu/cartpole", in_full=True).recomputed == everything
 
 
 def test_nothing_is_computed_again_without_fusion():
