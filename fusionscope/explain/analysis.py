@@ -62,8 +62,9 @@ class Analysis:
     """Everything about one module that no filter, format or grouping changes.
 
     ``facts`` are those about all kernels and pairs, both in the order of the module, without what
-    depends on the request. ``kernels`` and ``pairs`` are in the same order. A stack lists the
-    numbers of its ``frames``, innermost first. ``seconds`` are the processor time that it took.
+    depends on the request, and without the members of neighbours that are kernels
+    (``neighbours``). ``kernels`` and ``pairs`` are in the same order. A stack lists the numbers of
+    its ``frames``, innermost first. ``seconds`` are the processor time that it took.
     """
 
     facts: ModuleFacts

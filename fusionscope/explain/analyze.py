@@ -28,6 +28,7 @@ from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
 from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.memory_savings import RefusedPairs
+from fusionscope.explain.neighbours import without_members
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
@@ -164,7 +165,7 @@ def analyze(
             refusals=group_refusals(facts, lambda fact: fact.reason),
             fused_by_later_pass=group_refusals(facts, _reason_before),
             notes=tuple(notes),
-            boundaries=boundaries,
+            boundaries=without_members(boundaries, all_kernels),
             graphs=graphs,
             recomputed=recomputed,
             arguments=tuple(_arguments(program)),

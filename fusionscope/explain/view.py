@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from fusionscope.explain.analysis import Analysis, Resources
 from fusionscope.explain.breakdown import break_down
 from fusionscope.explain.near import near_matches
+from fusionscope.explain.neighbours import with_members
 from fusionscope.explain.result import Breakdown, KernelFacts, KernelPage, ModuleFacts, PairFacts
 from fusionscope.explain.selection import Selection, has_op_name, select_pairs
 
@@ -32,6 +33,7 @@ def view(analysis: Analysis, selection: Selection) -> ModuleFacts:
         whole,
         kernels=tuple(sorted(whole.kernels, key=_weight)),
         pairs=_costliest_first(pairs),
+        boundaries=with_members(whole.boundaries, whole.kernels),
         breakdown=_break_down(analysis, selection),
         near=near,
         kernel_pages=pages,
