@@ -7,7 +7,7 @@ module, whose bytes and times are then estimated like those of any other.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -21,18 +21,17 @@ from fusionscope.hlo.shape import ShapeTable
 class Draft:
     """The part of ``fusion`` that computes ``results``, instructions inside it.
 
-    ``given`` are instructions inside it that are not computed but read from memory. The value
-    there is ``kept``, an instruction inside some fusion.
+    ``given`` are instructions inside it that are not computed but read from memory, each with the
+    instruction, inside some fusion, whose value is there.
     """
 
     fusion: Instruction
     results: Sequence[Instruction]
-    given: frozenset[Instruction] = frozenset()
-    kept: Instruction | None = None
+    given: Mapping[Instruction, Instruction] = field(default_factory=dict)
 
 
 def needed_for(
-    results: Sequence[Instruction], given: frozenset[Instruction] = frozenset()
+    results: Sequence[Instruction], given: Collection[Instruction] = ()
 ) -> list[Instruction]:
     """Return ``results`` and all of their computation that they need, without what only ``given``
     need, in the order of the text."""
@@ -102,8 +101,7 @@ class Drafts:
             fused.module.contents[fused.name],
             given,
             tuple([each.index for each in draft.results]),
-            frozenset([each.index for each in draft.given]),
-            draft.kept,
+            tuple(sorted([(each.index, kept) for each, kept in draft.given.items()])),
         )
 
     def _add(self, draft: Draft, attributes: Mapping[str, str]) -> str:
@@ -116,9 +114,7 @@ class Drafts:
             statement = each.statement
             root = "ROOT" if each is single else ""
             if each in draft.given or statement.opcode == "parameter":
-                source = draft.kept
-                if each not in draft.given or source is None:
-                    source = outside[each.parameter_number or 0]
+                source = draft.given.get(each) or outside[each.parameter_number or 0]
                 inside = str(len(operands))
                 operands.append(self.operand(source))
                 statement = Statement(root, each.name, statement.shape, "parameter", inside, "")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from fusionscope.explain.materialized import Draft, Drafts, needed_for
 from fusionscope.explain.result import (
+    KeptValues,
     KernelFacts,
     Recomputation,
     RecomputedValue,
@@ -84,8 +85,14 @@ def find_recomputed(
     measured.release()
     worse = [value for value in values if value is not None]
     known = [each for each in worse if each.time_again_ns is not None or each.bytes_again > 0]
+    saving = {
+        candidate: value
+        for candidate, value in zip(candidates, values, strict=True)
+        if value is not None and value.saved_ns
+    }
     return Recomputation(
         values=tuple(sorted(known, key=_rank)),
+        kept=_keep(saving, backend, gpu),
         free=sum(each.free for each in found) + len(values) - len(worse),
         unpriced=len(last_values) - len(candidates) + len(worse) - len(known),
     )
@@ -199,12 +206,13 @@ class _Option:
 class _Candidate:
     """A value, the way to keep it, and the draft ``computing`` that computes it alone.
 
-    ``readers`` are the kernels that would read it, each with its draft, None if it would compute
-    nothing more. ``operand`` is the name of the value there.
+    ``holders`` are the kernels that compute it, each with the instructions that do. ``readers`` are
+    the kernels that would read it, each with its draft, None if it would compute nothing more.
+    ``operand`` is the name of the value there.
     """
 
-    number: int
     instruction: Instruction
+    holders: _Holders
     kernels: dict[Instruction, KernelFacts]
     is_written: bool
     computing: str
@@ -240,8 +248,8 @@ def _candidate(
         if not results or kernel.opcode != "fusion":
             readers[kernel] = None
         elif kernel in fusions:
-            given = frozenset(holders[kernel])
-            readers[kernel] = drafts.add(Draft(kernel, results, given, kept), _attributes(kernel))
+            given = dict.fromkeys(holders[kernel], kept)
+            readers[kernel] = drafts.add(Draft(kernel, results, given), _attributes(kernel))
     if len(readers) + (writer is not None) < 2:
         return None
     options = [_Option(writer) if writer is not None else _Option(None, (computing,))]
@@ -249,8 +257,8 @@ def _candidate(
         written = drafts.add(Draft(first, [*_results(first), kept]), _attributes(first))
         options.append(_Option(first, (written,), (first,)))
     return _Candidate(
-        number=number,
         instruction=kept,
+        holders=holders,
         kernels={kernel: duplicates.facts[execution.path, kernel] for kernel in kernels},
         is_written=writer is not None,
         computing=computing,
@@ -429,6 +437,58 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
         before=before,
         after=after,
     )
+
+
+def _keep(
+    saving: Mapping[_Candidate, RecomputedValue], backend: str | None, gpu: GpuTarget | None
+) -> KeptValues | None:
+    if len(saving) > 1:
+        return _keep_all(tuple(saving), backend, gpu)
+    for value in saving.values():
+        return KeptValues(1, len(value.kernels), value.before, value.after)
+    return None
+
+
+def _keep_all(
+    candidates: Sequence[_Candidate], backend: str | None, gpu: GpuTarget | None
+) -> KeptValues:
+    """Return what keeping all of these values saves. One may be computed from another, so what each
+    saves alone does not add up.
+
+    A kernel that writes one of them already, and computes no other, stays as it is. For any other
+    value there is a launch of its own, which reads the others.
+    """
+    drafts = Drafts()
+    given: dict[Instruction, dict[Instruction, Instruction]] = defaultdict(dict)
+    facts: dict[Instruction, KernelFacts] = {}
+    for candidate in candidates:
+        facts |= candidate.kernels
+        for kernel, computing in candidate.holders.items():
+            if _is_flat(kernel, computing) and _has_type(computing[0], candidate.instruction):
+                given[kernel].update(dict.fromkeys(computing, candidate.instruction))
+    launches: list[tuple[str, int]] = []
+    for candidate in candidates:
+        writer, kept = candidate.options[0].written_by, candidate.instruction
+        if writer is not None and set(given[writer].values()) <= {kept}:
+            del given[writer]
+            continue
+        first = next((each for each in candidate.holders if kept in given[each].values()), None)
+        if first is not None:
+            value = candidate.holders[first][0]
+            others = {each: other for each, other in given[first].items() if other is not kept}
+            launch = drafts.add(Draft(first, [value], others), _emission(value, backend))
+            launches.append((launch, max(each.runs for each in candidate.kernels.values())))
+    instead: dict[Instruction, str | None] = {}
+    for kernel, read in given.items():
+        results = [each for each in _results(kernel) if each not in read]
+        draft = Draft(kernel, results, read)
+        instead[kernel] = drafts.add(draft, _attributes(kernel)) if results else None
+    measured = _Measured(drafts, backend, gpu)
+    before = [_cost(facts[kernel]) for kernel in instead]
+    after = [measured.cost_instead(draft, each, facts[each]) for each, draft in instead.items()]
+    after += [measured.cost(launch, runs) for launch, runs in launches]
+    measured.release()
+    return KeptValues(len(candidates), len(facts), _sum(before), _sum(after))
 
 
 def _change(before: RunCosts, after: RunCosts) -> tuple[float, int]:

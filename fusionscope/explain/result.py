@@ -701,9 +701,25 @@ class RecomputedValue:
         return saved if saved >= _NOTICEABLE * self.before.time_ns else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class KeptValues:
+    """What keeping several values at once saves: ``values`` of them, which ``kernels`` compute.
+
+    ``before`` are the costs of these kernels, as far as they can be split, and ``after`` of those
+    in their place, with a launch that writes each value. Values may be computed one from the other,
+    so what each saves alone does not add up to this.
+    """
+
+    values: int
+    kernels: int
+    before: RunCosts
+    after: RunCosts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputation:
-    """Values that several kernels compute; those that are best kept come first.
+    """Values that several kernels compute; those that are best kept come first. ``kept`` are those
+    that save time, all kept at once; None if there is none.
 
     Each is the last of a chain that the same kernels compute. ``free`` counts further values that
     take no longer to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts
@@ -712,6 +728,7 @@ class Recomputation:
     """
 
     values: tuple[RecomputedValue, ...]
+    kept: KeptValues | None
     free: int
     unpriced: int
 

@@ -11,7 +11,7 @@ from fusionscope.report.text import cell, code, duration, plural, print_hidden, 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.result import ModuleFacts, RecomputedValue
+    from fusionscope.explain.result import KeptValues, ModuleFacts, RecomputedValue
 
 _TITLE = "Computed more than once"
 _LEAST_SHARE = 0.01  # the smallest share of a module's bytes or time that is listed
@@ -77,7 +77,7 @@ def print_summary(module: ModuleFacts, console: Console) -> None:
     words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}. Keeping ")
     where = f"in {len(value.kernels):,} kernels{_alike(groups[0])}"
     words.append(f"{safe(value.value.name)} ({where}) ")
-    words.append(f"saves most: {_change(value)}", style="green")
+    words.append(f"alone saves most: {_change(value)}", style="green")
     console.print(Padding(words, (1, 0, 0, 2)))
 
 
@@ -85,7 +85,7 @@ def _groups(module: ModuleFacts, top: int | None) -> list[list[RecomputedValue]]
     """Return groups of values that look alike (the layers of a model); none if ``top`` limits lists
     and all of them cost too little.
     """
-    if module.recomputed is None or (top is not None and max(_shares(module)) < _LEAST_SHARE):
+    if module.recomputed is None or (top is not None and _largest_share(module) < _LEAST_SHARE):
         return []
     alike: dict[tuple[object, ...], list[RecomputedValue]] = defaultdict(list)
     for each in module.recomputed.values:
@@ -99,33 +99,55 @@ def _alike(group: list[RecomputedValue]) -> str:
     return f", x{len(group):,} alike" if len(group) > 1 else ""
 
 
-def _shares(module: ModuleFacts) -> tuple[float, float]:
-    """Return the shares of a module's bytes and time."""
+def _largest_share(module: ModuleFacts) -> float:
+    """Return the largest share of a module's bytes or time that one value costs."""
     if module.recomputed is None:
-        return 0.0, 0.0
-    values, totals = module.recomputed.values, module.totals
+        return 0.0
+    totals = module.totals
     time = 1_000 * totals.time.microseconds if totals.time is not None else 0.0
-    return (
-        sum(each.bytes_again for each in values) / (totals.bytes_moved or 1),
-        sum(each.time_again_ns or 0.0 for each in values) / (time or 1.0),
+    return max(
+        (
+            max(
+                each.bytes_again / (totals.bytes_moved or 1),
+                (each.time_again_ns or 0) / (time or 1),
+            )
+            for each in module.recomputed.values
+        ),
+        default=0.0,
     )
 
 
 def _summary(module: ModuleFacts) -> str:
-    assert module.recomputed is not None
-    values = module.recomputed.values
-    of_bytes, of_time = _shares(module)
-    moved = sum(each.bytes_again for each in values)
-    text = f"{plural(len(values), 'value')}, {size(moved)} read again ({of_bytes:.0%})"
-    time = sum(each.time_again_ns or 0.0 for each in values)
-    if module.totals.time is not None:
-        text += f", {duration(time / 1_000)} longer ({of_time:.0%})"
-    saving = [each for each in values if each.saved_ns]
-    saved = sum(each.saved_ns or 0.0 for each in saving)
-    if saving:
-        text += f"; keeping {len(saving):,} of them would save {duration(saved / 1_000)}"
-    free = module.recomputed.free
-    return f"{text}; {free:,} more cost nothing" if free else text
+    found = module.recomputed
+    assert found is not None
+    kernels = {kernel for each in found.values for kernel in each.kernels}
+    parts = [f"{plural(len(found.values), 'value')} in {plural(len(kernels), 'kernel')}"]
+    if found.kept is None:
+        parts.append("keeping one would not save time")
+    elif found.kept.values > 1:
+        which = "all" if found.kept.values == len(found.values) else f"{found.kept.values:,}"
+        if _change_in_time(found.kept) < _change_in_time(found.values[0]):
+            saved = f"{_change(found.kept, _share(found.kept, module))}"
+            parts.append(f"keeping {which} of them: {saved}")
+        else:
+            parts.append(f"keeping {which} of them saves no more than keeping the best one")
+    if found.free:
+        parts.append(f"{found.free:,} more cost nothing")
+    return "; ".join(parts)
+
+
+def _share(kept: KeptValues, module: ModuleFacts) -> str:
+    """Return which share of a module's time keeping values saves, in words."""
+    time = module.totals.time
+    if time is None or not time.microseconds:
+        return ""
+    return f" ({-_change_in_time(kept) / (1_000 * time.microseconds):.0%} of the time)"
+
+
+def _change_in_time(kept: RecomputedValue | KeptValues) -> float:
+    """Return nanoseconds, 0 if they are unknown."""
+    before, after = kept.before.time_ns, kept.after.time_ns
+    return after - before if before is not None and after is not None else 0.0
 
 
 def _again(value: RecomputedValue) -> str:
@@ -136,12 +158,12 @@ def _again(value: RecomputedValue) -> str:
     return f"{text}{program if value.instructions > 1 else ''}"
 
 
-def _change(value: RecomputedValue) -> str:
-    before, after = value.before, value.after
+def _change(kept: RecomputedValue | KeptValues, share: str = "") -> str:
+    before, after = kept.before, kept.after
     changes: list[str] = []
     if before.time_ns is not None and after.time_ns is not None:
         time = after.time_ns - before.time_ns
-        changes.append(f"{_sign(time)}{duration(abs(time) / 1_000)}")
+        changes.append(f"{_sign(time)}{duration(abs(time) / 1_000)}{share}")
     moved = after.bytes_moved - before.bytes_moved
     changes.append(f"{_sign(moved)}{size(abs(moved))}")
     launches = after.launches - before.launches

@@ -3,16 +3,21 @@ compared with a replay of the passes that keeps the value."""
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain, recomputed
+from fusionscope.explain.clock import NOMINAL_CPU
 from fusionscope.explain.result import ModuleFacts, RecomputedValue
 from fusionscope.rules.changes import read_changes
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+DATA = Path(__file__).parent / "data"
 SAMPLES = sorted(DUMPS.glob("*/*"))
 
 
@@ -52,6 +57,28 @@ def test_the_values_of_a_chain_are_one():
     assert "add.48" in names
     producers = {p.producer.name for p in module.pairs if p.consumer.name == "add.48"}
     assert producers and not producers & names
+
+
+def test_keeping_several_values_is_priced_at_once():
+    # Kernel i of four reads the inputs and i changes, and writes one half. The sums of the first
+    # one, two and three changes are computed by more than one of them.
+    array = 4 * 64 * 128
+    (module,) = explain(open_dump(DATA / "residual"), Selection()).modules
+    assert module.recomputed is not None
+    found = {each.value.name: each for each in module.recomputed.values}
+    assert sorted(len(each.kernels) for each in found.values()) == [2, 3, 4]
+    assert all(each.saved_ns for each in found.values())
+    kept = module.recomputed.kept
+    assert kept is not None and (kept.values, kept.kernels) == (3, 4)
+    assert kept.before == replace(kept.before, launches=4, bytes_moved=(3 + 4 + 5 + 6) * array)
+    # Three launches read two arrays and write a sum. Three kernels read a sum and write its half,
+    # the last reads the third sum and a change.
+    assert kept.after == replace(kept.after, launches=7, bytes_moved=(3 * 3 + 3 * 2 + 3) * array)
+    # What each saves alone does not add up: keeping all costs three launches and saves no byte.
+    assert kept.before.time_ns is not None and kept.after.time_ns is not None
+    assert kept.after.time_ns - kept.before.time_ns == pytest.approx(3 * NOMINAL_CPU.launch)
+    text = CliRunner().invoke(cli, ["explain", str(DATA / "residual"), "--no-try"]).output
+    assert "keeping all of them saves no more than keeping the best one" in " ".join(text.split())
 
 
 def test_large_kernels_limit_how_many_values_are_priced(monkeypatch: pytest.MonkeyPatch):

@@ -243,6 +243,7 @@ class RecomputedValue(Form):
 
 class Recomputation(Form):
     values: list[RecomputedValue]
+    kept: result.KeptValues | None
     free: int
     unpriced: int
 

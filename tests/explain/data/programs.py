@@ -35,6 +35,14 @@ def gated(inputs, weights, bias, out):
     return (wide * gate * (1 - gate)).reshape(1024, 512) @ out, gate.astype(jnp.float32).sum(0)
 
 
+def residual(inputs, first, second, third, fourth):
+    halves = []
+    for change in (first, second, third, fourth):
+        inputs = inputs + change
+        halves.append(inputs * 0.5)
+    return halves
+
+
 programs = {
     "gathered": (
         gathered,
@@ -46,5 +54,6 @@ programs = {
         gated,
         tuple(("bf16", shape) for shape in ((1024, 256), (256, 512), (512,), (512, 256))),
     ),
+    "residual": (residual, 5 * (("f32", (64, 128)),)),
     "reshaped": (reshaped, (("f32", (64, 256)), ("f32", (256,)))),
 }
