@@ -81,6 +81,20 @@ def test_keeping_several_values_is_priced_at_once():
     assert "keeping all of them saves no more than keeping the best one" in " ".join(text.split())
 
 
+def test_a_replay_that_keeps_several_values_moves_as_many_bytes():
+    names = ("add.4", "add.5", "add.6")
+    changes = read_changes((), (), (), tuple(f"{name} -> *" for name in names))
+    (module,) = explain(open_dump(DATA / "residual"), Selection(changes=changes)).modules
+    assert module.recomputed is not None and module.what_if is not None
+    assert {each.value.name for each in module.recomputed.values} == set(names)
+    kept, tried = module.recomputed.kept, module.what_if
+    assert kept is not None
+    launches = kept.after.launches - kept.before.launches
+    assert launches == tried.after.launches - tried.before.launches == 3
+    moved = kept.after.bytes_moved - kept.before.bytes_moved
+    assert moved == tried.after.bytes_moved - tried.before.bytes_moved
+
+
 def test_large_kernels_limit_how_many_values_are_priced(monkeypatch: pytest.MonkeyPatch):
     everything = module_of("cpu/cartpole").recomputed
     assert everything is not None and len(everything.values) > 1
