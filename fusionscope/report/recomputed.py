@@ -78,6 +78,7 @@ def print_summary(module: ModuleFacts, console: Console) -> None:
     where = f"in {len(value.kernels):,} kernels{_alike(groups[0])}"
     words.append(f"{safe(value.value.name)} ({where}) ")
     words.append(f"alone saves most: {_change(value)}", style="green")
+    words.append(f" (try --forbid '{safe(value.value.name)} -> *')")
     console.print(Padding(words, (1, 0, 0, 2)))
 
 
