@@ -442,53 +442,97 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
 def _keep(
     saving: Mapping[_Candidate, RecomputedValue], backend: str | None, gpu: GpuTarget | None
 ) -> KeptValues | None:
-    if len(saving) > 1:
-        return _keep_all(tuple(saving), backend, gpu)
-    for value in saving.values():
-        return KeptValues(1, len(value.kernels), value.before, value.after)
-    return None
+    """Return the values that are best kept at once.
+
+    What values save alone adds up if no kernel computes two of them. Of others, either all are
+    kept or the best one.
+    """
+    if not saving:
+        return None
+    drafts = Drafts()
+    groups = [
+        (group, _Together(group, drafts, backend) if len(group) > 1 else None)
+        for group in _groups(saving)
+    ]
+    measured = _Measured(drafts, backend, gpu)
+    chosen: list[KeptValues] = []
+    for group, together in groups:
+        best = max((saving[each] for each in group), key=lambda value: value.saved_ns or 0.0)
+        choices = [KeptValues(1, len(best.kernels), best.before, best.after)]
+        choices += [] if together is None else [together.price(measured)]
+        known = (each for each in choices if each.after.time_ns is not None)
+        chosen.append(min(known, key=lambda each: _change(each.before, each.after)))
+    measured.release()
+    return KeptValues(
+        sum(each.values for each in chosen),
+        sum(each.kernels for each in chosen),
+        _sum(each.before for each in chosen),
+        _sum(each.after for each in chosen),
+    )
 
 
-def _keep_all(
-    candidates: Sequence[_Candidate], backend: str | None, gpu: GpuTarget | None
-) -> KeptValues:
-    """Return what keeping all of these values saves. One may be computed from another, so what each
-    saves alone does not add up.
+def _groups(candidates: Iterable[_Candidate]) -> list[list[_Candidate]]:
+    """Return values in groups, of which no two have a kernel in common."""
+    groups: list[tuple[set[Instruction], list[_Candidate]]] = []
+    for candidate in candidates:
+        kernels, members = set(candidate.holders), [candidate]
+        apart = []
+        for group in groups:
+            if kernels.isdisjoint(group[0]):
+                apart.append(group)
+            else:
+                kernels |= group[0]
+                members = group[1] + members
+        groups = [*apart, (kernels, members)]
+    return [members for _, members in groups]
+
+
+class _Together:
+    """Drafts that keep several values at once.
 
     A kernel that writes one of them already, and computes no other, stays as it is. For any other
     value there is a launch of its own, which reads the others.
     """
-    drafts = Drafts()
-    given: dict[Instruction, dict[Instruction, Instruction]] = defaultdict(dict)
-    facts: dict[Instruction, KernelFacts] = {}
-    for candidate in candidates:
-        facts |= candidate.kernels
-        for kernel, computing in candidate.holders.items():
-            if _is_flat(kernel, computing) and _has_type(computing[0], candidate.instruction):
-                given[kernel].update(dict.fromkeys(computing, candidate.instruction))
-    launches: list[tuple[str, int]] = []
-    for candidate in candidates:
-        writer, kept = candidate.options[0].written_by, candidate.instruction
-        if writer is not None and set(given[writer].values()) <= {kept}:
-            del given[writer]
-            continue
-        first = next((each for each in candidate.holders if kept in given[each].values()), None)
-        if first is not None:
-            value = candidate.holders[first][0]
-            others = {each: other for each, other in given[first].items() if other is not kept}
-            launch = drafts.add(Draft(first, [value], others), _emission(value, backend))
-            launches.append((launch, max(each.runs for each in candidate.kernels.values())))
-    instead: dict[Instruction, str | None] = {}
-    for kernel, read in given.items():
-        results = [each for each in _results(kernel) if each not in read]
-        draft = Draft(kernel, results, read)
-        instead[kernel] = drafts.add(draft, _attributes(kernel)) if results else None
-    measured = _Measured(drafts, backend, gpu)
-    before = [_cost(facts[kernel]) for kernel in instead]
-    after = [measured.cost_instead(draft, each, facts[each]) for each, draft in instead.items()]
-    after += [measured.cost(launch, runs) for launch, runs in launches]
-    measured.release()
-    return KeptValues(len(candidates), len(facts), _sum(before), _sum(after))
+
+    def __init__(
+        self, candidates: Sequence[_Candidate], drafts: Drafts, backend: str | None
+    ) -> None:
+        self._values = len(candidates)
+        self._facts: dict[Instruction, KernelFacts] = {}
+        self._launches: list[tuple[str, int]] = []
+        self._instead: dict[Instruction, str | None] = {}
+        given: dict[Instruction, dict[Instruction, Instruction]] = defaultdict(dict)
+        for candidate in candidates:
+            self._facts |= candidate.kernels
+            for kernel, computing in candidate.holders.items():
+                if _is_flat(kernel, computing) and _has_type(computing[0], candidate.instruction):
+                    given[kernel].update(dict.fromkeys(computing, candidate.instruction))
+        for candidate in candidates:
+            writer, kept = candidate.options[0].written_by, candidate.instruction
+            if writer is not None and set(given[writer].values()) <= {kept}:
+                del given[writer]
+                continue
+            first = next((each for each in candidate.holders if kept in given[each].values()), None)
+            if first is not None:
+                value = candidate.holders[first][0]
+                others = {each: other for each, other in given[first].items() if other is not kept}
+                launch = drafts.add(Draft(first, [value], others), _emission(value, backend))
+                runs = max(each.runs for each in candidate.kernels.values())
+                self._launches.append((launch, runs))
+        for kernel, read in given.items():
+            results = [each for each in _results(kernel) if each not in read]
+            draft = Draft(kernel, results, read)
+            self._instead[kernel] = drafts.add(draft, _attributes(kernel)) if results else None
+
+    def price(self, measured: _Measured) -> KeptValues:
+        facts = self._facts
+        before = [_cost(facts[kernel]) for kernel in self._instead]
+        after = [
+            measured.cost_instead(draft, kernel, facts[kernel])
+            for kernel, draft in self._instead.items()
+        ]
+        after += [measured.cost(launch, runs) for launch, runs in self._launches]
+        return KeptValues(self._values, len(facts), _sum(before), _sum(after))
 
 
 def _change(before: RunCosts, after: RunCosts) -> tuple[float, int]:

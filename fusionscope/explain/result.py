@@ -703,11 +703,11 @@ class RecomputedValue:
 
 @dataclass(frozen=True, slots=True)
 class KeptValues:
-    """What keeping several values at once saves: ``values`` of them, which ``kernels`` compute.
+    """The values that are best kept at once: ``values`` of them, which ``kernels`` compute.
 
-    ``before`` are the costs of these kernels, as far as they can be split, and ``after`` of those
-    in their place, with a launch that writes each value. Values may be computed one from the other,
-    so what each saves alone does not add up to this.
+    ``before`` are the costs of the kernels that change, and ``after`` of those in their place, with
+    those that write the values. Values may be computed one from the other, so what each saves alone
+    does not add up to this.
     """
 
     values: int
@@ -719,7 +719,7 @@ class KeptValues:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputation:
     """Values that several kernels compute; those that are best kept come first. ``kept`` are those
-    that save time, all kept at once; None if there is none.
+    that are best kept at once; None if none saves time.
 
     Each is the last of a chain that the same kernels compute. ``free`` counts further values that
     take no longer to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts

@@ -127,11 +127,8 @@ def _summary(module: ModuleFacts) -> str:
         parts.append("keeping one would not save time")
     elif found.kept.values > 1:
         which = "all" if found.kept.values == len(found.values) else f"{found.kept.values:,}"
-        if _change_in_time(found.kept) < _change_in_time(found.values[0]):
-            saved = f"{_change(found.kept, _share(found.kept, module))}"
-            parts.append(f"keeping {which} of them: {saved}")
-        else:
-            parts.append(f"keeping {which} of them saves no more than keeping the best one")
+        saved = _change(found.kept, _share(found.kept, module))
+        parts.append(f"keeping {which} of them: {saved}")
     if found.free:
         parts.append(f"{found.free:,} more cost nothing")
     return "; ".join(parts)
@@ -139,16 +136,10 @@ def _summary(module: ModuleFacts) -> str:
 
 def _share(kept: KeptValues, module: ModuleFacts) -> str:
     """Return which share of a module's time keeping values saves, in words."""
-    time = module.totals.time
-    if time is None or not time.microseconds:
+    time, before, after = module.totals.time, kept.before.time_ns, kept.after.time_ns
+    if time is None or not time.microseconds or before is None or after is None:
         return ""
-    return f" ({-_change_in_time(kept) / (1_000 * time.microseconds):.0%} of the time)"
-
-
-def _change_in_time(kept: RecomputedValue | KeptValues) -> float:
-    """Return nanoseconds, 0 if they are unknown."""
-    before, after = kept.before.time_ns, kept.after.time_ns
-    return after - before if before is not None and after is not None else 0.0
+    return f" ({(before - after) / (1_000 * time.microseconds):.0%} of the time)"
 
 
 def _again(value: RecomputedValue) -> str:
