@@ -123,9 +123,10 @@ def _summary(module: ModuleFacts) -> str:
     assert found is not None
     kernels = {kernel for each in found.values for kernel in each.kernels}
     parts = [f"{plural(len(found.values), 'value')} in {plural(len(kernels), 'kernel')}"]
-    if found.kept is None:
-        parts.append("keeping one would not save time")
-    elif found.kept.values > 1:
+    if found.kept is None and all(each.saved_ns is not None for each in found.values):
+        which = "it" if len(found.values) == 1 else "any of them"
+        parts.append(f"keeping {which} would not save time")
+    elif found.kept is not None and found.kept.values > 1:
         which = "all" if found.kept.values == len(found.values) else f"{found.kept.values:,}"
         saved = _change(found.kept, _share(found.kept, module))
         parts.append(f"keeping {which} of them: {saved}")
