@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput
 
@@ -29,11 +30,20 @@ _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5  # wire types
 @dataclass(slots=True)
 class KnownParts:
     """What was read last, of which the next stage has most again: computations by their bytes, and
-    the bytes of each instruction up to its id, by its name. Passes often give all new ids.
+    instructions by the bytes of their names.
     """
 
     computations: dict[bytes, tuple[str, dict[str, int]]] = field(default_factory=dict)
-    instructions: dict[bytes, tuple[str, bytes]] = field(default_factory=dict)
+    instructions: dict[bytes, KnownInstruction] = field(default_factory=dict)
+
+
+class KnownInstruction(NamedTuple):
+    """An instruction, its bytes up to the id, and with it. Passes often give all new ids."""
+
+    name: str
+    unique_id: int
+    before_id: bytes
+    with_id: bytes
 
 
 def read_instruction_ids(
@@ -89,8 +99,8 @@ def _computation(
     data: bytes,
     start: int,
     end: int,
-    known: dict[bytes, tuple[str, bytes]],
-    read: dict[bytes, tuple[str, bytes]],
+    known: dict[bytes, KnownInstruction],
+    read: dict[bytes, KnownInstruction],
 ) -> tuple[str, dict[str, int]]:
     computation = ""
     instructions = {}
@@ -100,29 +110,39 @@ def _computation(
         elif number == _INSTRUCTION and wire_type == _BYTES:
             # The name comes first, and mostly takes less than 128 bytes.
             key = data[value : value + 2 + data[value + 1]]
-            name, head = known.get(key, ("", b""))
-            if head and data.startswith(head, value, stop):
-                unique_id, _ = _varint(data, value + len(head))
+            found = known.get(key)
+            if found is not None and data.startswith(found[3], value, stop):  # with_id
+                instructions[found[0]] = found[1]
+                continue
+            if found is not None and data.startswith(found[2], value, stop):  # before_id
+                name, place = found[0], value + len(found[2])
+                unique_id, id_end = _varint(data, place)
             else:
-                name, unique_id, place = _instruction(data, value, stop)
-                read[key] = name, data[value:place]
+                name, unique_id, place, id_end = _instruction(data, value, stop)
+            if id_end > place:
+                before_id, with_id = data[value:place], data[value:id_end]
+                read[key] = KnownInstruction(name, unique_id, before_id, with_id)
             instructions[name] = unique_id
     if not computation or not instructions:
         raise ValueError(f"byte {start}: a computation without name or instructions")
     return computation, instructions
 
 
-def _instruction(data: bytes, start: int, end: int) -> tuple[str, int, int]:
-    """Return the name and id of an instruction, and where the id is; ``start`` if it has none."""
-    name, unique_id, place = "", 0, start
+def _instruction(data: bytes, start: int, end: int) -> tuple[str, int, int, int]:
+    """Return the name and id of an instruction, and where the id starts and ends: the same place
+    if it has none.
+    """
+    name, unique_id, place, id_end = "", 0, start, start
     for number, wire_type, value, stop in _fields(data, start, end):
         if number == _INSTRUCTION_NAME and wire_type == _BYTES:
             name = data[value:stop].decode()
         elif number == _INSTRUCTION_ID and wire_type == _VARINT:
-            unique_id, place = value, stop - max(1, (value.bit_length() + 6) // 7)
+            unique_id, place, id_end = value, stop - 1, stop
+            while data[place - 1] >= 0x80:  # the last byte of the key before it is smaller
+                place -= 1
     if not name:
         raise ValueError(f"byte {start}: an instruction without a name")
-    return name, unique_id, place
+    return name, unique_id, place, id_end
 
 
 def _parts(data: bytes, wanted: int) -> Iterator[tuple[int, int]]:
@@ -151,7 +171,12 @@ def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, 
             length = data[position]
             position += 1
             if length >= 0x80:
-                length, position = _varint(data, position - 1)
+                second = data[position]
+                if second < 0x80:  # a length of two bytes, as of most messages
+                    length += (second - 1) << 7  # -1: the flag in the first byte
+                    position += 1
+                else:
+                    length, position = _varint(data, position - 1)
             stop = position + length
             if stop > end:
                 raise ValueError(f"byte {position}: {length} bytes announced, too few left")

@@ -375,8 +375,10 @@ class MutableComputation:
                         order.append(current)
                     continue
                 open_.add(current)
-                pending.extend([each for each in reversed(current.operands) if each not in done])
-                pending.extend([each for each in current.predecessors if each not in done])
+                if current.operands:
+                    pending += [each for each in reversed(current.operands) if each not in done]
+                if current.predecessors:
+                    pending += [each for each in current.predecessors if each not in done]
         return order
 
 
@@ -401,35 +403,35 @@ class MutableModule:
     ) -> MutableComputation:
         made = MutableComputation(computation.name, self, footer=computation.body.footer)
         self._computation_names.take(computation.name)
+        graph, shapes = computation.graph, computation.body.shapes
         copies: list[MutableInstruction] = []
-        for instruction, operands in zip(
-            computation.instructions, computation.graph.operands, strict=True
-        ):
-            statement = instruction.statement
+        for statement, operands in zip(graph.statements, graph.operands, strict=True):
+            _, name, shape, opcode, inside, attributes = statement
             copy = MutableInstruction(
-                statement.name,
-                statement.opcode,
-                instruction.shape,
+                name,
+                opcode,
+                shapes[shape],
                 [copies[index] for index in operands],
-                statement.attributes,
-                statement.inside if statement.opcode in ("constant", "parameter") else "",
+                attributes,
+                inside if opcode in ("constant", "parameter") else "",
             )
-            copy.origin = statement.name
-            if called := instruction.called:
-                copy.called = [by_name[each.name] for each in called]
-            problem = _find_problem(copy)
-            if problem is not None:
-                raise UnusableInput(
-                    f"{copy.opcode} {copy.name} {problem}",
-                    file=self.source.file,
-                    line=instruction.line,
-                    column=instruction.column,
-                )
-            if statement.opcode == "fusion":
+            copy.origin = name
+            if calls := statement.calls:
+                copy.called = [by_name[each] for each in calls if each in by_name]
+            if opcode == "fusion":
+                problem = _find_problem(copy)
+                if problem is not None:
+                    instruction = computation.instructions[len(copies)]
+                    raise UnusableInput(
+                        f"{opcode} {name} {problem}",
+                        file=self.source.file,
+                        line=instruction.line,
+                        column=instruction.column,
+                    )
                 copy.fusion_kind = copy.attributes.get("kind")
                 copy.backend_kind = backend_kind(copy)
                 made.nesting = max(made.nesting, copy.fused.nesting + 1)
-            self._names.take(copy.name)
+            self._names.take(name)
             copies.append(made.add(copy))
         made.parameters.sort(key=lambda each: each.parameter_number)
         made.root = copies[computation.graph.root]
@@ -461,7 +463,8 @@ class MutableModule:
                 done.add(computation)
                 pending.append((computation, True))
                 for instruction in reversed(computation.instructions):
-                    pending.extend((each, False) for each in reversed(instruction.called))
+                    if instruction.called:
+                        pending += [(each, False) for each in reversed(instruction.called)]
         return order
 
     def instruction_name(self, wanted: str) -> str:
@@ -482,19 +485,15 @@ class MutableModule:
         del self.entry
 
 
-def _find_problem(instruction: MutableInstruction) -> str | None:
-    """Return what an instruction lacks that the rules rely on and reading a module does not check,
-    or None.
+def _find_problem(fusion: MutableInstruction) -> str | None:
+    """Return what a fusion lacks that the rules rely on and reading a module does not check, or
+    None.
     """
-    if instruction.opcode == "fusion":
-        count = len(instruction.fused.parameters)
-        if count != len(instruction.operands):
-            return (
-                f"has {len(instruction.operands)} operands, but {instruction.fused.name} {count} "
-                "parameters"
-            )
-        if instruction.fused.nesting >= _DEEPEST:
-            return f"holds fusions nested more than {_DEEPEST} deep"
+    count = len(fusion.fused.parameters)
+    if count != len(fusion.operands):
+        return f"has {len(fusion.operands)} operands, but {fusion.fused.name} {count} parameters"
+    if fusion.fused.nesting >= _DEEPEST:
+        return f"holds fusions nested more than {_DEEPEST} deep"
     return None
 
 

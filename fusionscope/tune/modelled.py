@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -59,6 +61,14 @@ def search_by_model(
         find_rules(module),
         is_measured=False,
     )
+
+
+class _Compiled(NamedTuple):
+    """A design with the estimates of the compiler's final module and of its own, in us."""
+
+    scored: Scored
+    before_us: float
+    after_us: float
 
 
 class ModelSearch:
@@ -176,36 +186,52 @@ class ModelSearch:
         return [Scored(design, plan, ratio)]
 
     def compile_best(self, ranked: Sequence[Scored], *, python: str, limit_s: float) -> Best | None:
-        """Compile the plans with the lowest estimates, and return the best of them."""
-        found: list[tuple[tuple[float, float], Scored]] = []
-        for each in ranked[:_COMPILED]:
-            self._progress(f"compiling {each.design}")
-            with TemporaryDirectory() as scratch:
-                plan = make_plan(self._module, each.design.changes, orders=self._orders)
-                again = rerun(
-                    self._module, plan, Path(scratch) / "dump", python=python, limit_s=limit_s
-                )
-            if again.estimates is None or not again.is_as_planned:
-                problem = again.problem or "its final module does not match the plan"
-                self.attempts.append(
-                    Attempt(kind="compilation", changes=str(each.design), problem=problem)
-                )
-                continue
-            before, after = (known.microseconds for known in again.estimates)
-            if after < before * _FASTER:
-                found.append(((before, after), each))
+        """Compile the plans with the lowest estimates, and return the best of them, without changes
+        that do not lower its estimate.
+        """
+        compiler = partial(self._compile, python=python, limit_s=limit_s)
+        found = list(filter(None, map(compiler, ranked[:_COMPILED])))
         if not found:
             return None
-        estimates, best = min(found, key=lambda pair: pair[0][1])
+        best = min(found, key=lambda each: each.after_us)
+        while True:
+            without = list(self._without_each(best.scored))
+            idle = [each for _, each in without if each.ratio * _FASTER < best.scored.ratio]
+            simpler = next(filter(None, map(compiler, idle)), None)
+            if simpler is None or simpler.after_us * _FASTER > best.after_us:
+                break
+            best = simpler
         return Best(
-            words=str(best.design),
-            changes=best.design.changes,
-            estimates_us=estimates,
-            ablations=tuple(self._ablations(best)),
+            words=str(best.scored.design),
+            changes=best.scored.design.changes,
+            estimates_us=(best.before_us, best.after_us),
+            ablations=tuple(
+                Ablation(change, each.ratio / best.scored.ratio) for change, each in without
+            ),
         )
 
-    def _ablations(self, best: Scored) -> Iterator[Ablation]:
+    def _compile(self, scored: Scored, *, python: str, limit_s: float) -> _Compiled | None:
+        """Return a plan with the estimates of the final modules, if it has the planned kernels and
+        a lower estimate.
+        """
+        self._progress(f"compiling {scored.design}")
+        with TemporaryDirectory() as scratch:
+            plan = make_plan(self._module, scored.design.changes, orders=self._orders)
+            again = rerun(
+                self._module, plan, Path(scratch) / "dump", python=python, limit_s=limit_s
+            )
+        if again.estimates is None or not again.is_as_planned:
+            problem = again.problem or "its final module does not match the plan"
+            self.attempts.append(
+                Attempt(kind="compilation", changes=str(scored.design), problem=problem)
+            )
+            return None
+        before, after = (known.microseconds for known in again.estimates)
+        return _Compiled(scored, before, after) if after < before * _FASTER else None
+
+    def _without_each(self, best: Scored) -> Iterator[tuple[str, Scored]]:
+        """Yield the changes of a plan, each with the plan without it."""
         for less in best.design.without_each():
             part = next(each for each in best.design.parts if each not in less.parts)
             for scored in self._score(less, is_final=True):
-                yield Ablation(str(part), scored.ratio / best.ratio)
+                yield str(part), scored

@@ -84,7 +84,7 @@ def infer_user_order(
     retracing.run(removes_last)
     for computation in unshared:
         for name, own in after.bodies[computation.body].users.items():
-            if len(own) > 1:
+            if len(own) > 1 and own is not before.users.get(name):  # the stages share what is equal
                 found[name] = retracing.order(name)
     found.update((name, retracing.order(name)) for name in retracing.changed)
     return found

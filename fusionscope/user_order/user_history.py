@@ -212,32 +212,70 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
         graph.roots[computation.name] = body.names[computation.graph.root]
         graph.operands.update(body.operands)
         graph.users.update(body.users)
-        known = ids.get(computation.name) if ids is not None else None
+        known = ids.get(computation.name, {}) if ids is not None else {}
         graph.ages.update(dict.fromkeys(body.names, 0))
-        if known is not None:
-            graph.ages.update((name, known.get(name, 0)) for name in body.names)
+        if known.keys() <= body.operands.keys():
+            graph.ages.update(known)
+        else:
+            graph.ages.update((name, known[name]) for name in body.names if name in known)
     if ids is None:
         _number(graph, before)
     return graph
 
 
 def _read_body(computation: Computation, before: StageGraph | None) -> BodyGraph:
+    earlier = before.computations.get(computation.name) if before is not None else None
+    if before is not None and earlier is not None:
+        return _read_changed(computation, earlier, before.bodies[earlier.body])
     statements, edges = computation.graph.statements, computation.graph.operands
-    known: dict[int, list[str]] = {}
-    if before is not None and computation.name in before.computations:
-        earlier = before.computations[computation.name]
-        read_before = before.bodies[earlier.body].operands.values()
-        known = dict(zip(map(id, earlier.graph.statements), read_before, strict=True))
     names = [statement.name for statement in statements]
-    # A line that stages share reads the same in all of them.
     operands = {
-        name: known.get(id(statement)) or [names[place] for place in places]
-        for name, statement, places in zip(names, statements, edges, strict=True)
+        name: [names[place] for place in places] for name, places in zip(names, edges, strict=True)
     }
-    users: dict[str, list[str]] = {name: [] for name in names}
+    return BodyGraph(names, operands, _find_users(operands))
+
+
+def _find_users(operands: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    users: dict[str, list[str]] = {name: [] for name in operands}
     for name, read in operands.items():
         for operand in read if len(read) < 2 else dict.fromkeys(read):
             users[operand].append(name)
+    return users
+
+
+def _read_changed(computation: Computation, earlier: Computation, known: BodyGraph) -> BodyGraph:
+    """Read what a computation was changed to. A line that stages share reads the same in both, so
+    only the users of what other lines read are searched again.
+    """
+    statements, edges = computation.graph.statements, computation.graph.operands
+    names = [statement.name for statement in statements]
+    old = dict(zip(map(id, earlier.graph.statements), known.operands.items(), strict=True))
+    shared = [id(statement) for statement in statements if id(statement) in old]
+    operands: dict[str, list[str]] = {}
+    made: list[str] = []
+    for name, statement, edge in zip(names, statements, edges, strict=True):
+        line = old.get(id(statement))
+        if line is None:
+            made.append(name)
+            operands[name] = [names[place] for place in edge]
+        else:
+            operands[name] = line[1]
+    kept = set(shared)
+    if shared != [line for line in old if line in kept]:  # in another order
+        return BodyGraph(names, operands, _find_users(operands))
+    gone = dict(line for number, line in old.items() if number not in kept)
+    reading: dict[str, list[str]] = {name: [] for name in made}
+    for name in made:
+        for operand in dict.fromkeys(operands[name]):
+            reading.setdefault(operand, []).append(name)
+    for read in gone.values():
+        reading |= {operand: [] for operand in read if operand not in reading}
+    users = {name: known.users.get(name, []) for name in names}
+    places = {name: place for place, name in enumerate(names)}
+    for name, new in reading.items():
+        if name in users:
+            still = [user for user in users[name] if user not in gone]
+            users[name] = sorted([*still, *new], key=places.__getitem__)
     return BodyGraph(names, operands, users)
 
 
@@ -389,9 +427,12 @@ def _skip(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
     """Return how many instructions to skip on both sides: as few as possible, up to two equal ones
     in a row.
     """
-    for both in range(1, _NEAR):
-        for first in range(both + 1):
-            here, there = one[first : first + 2], other[both - first : both - first + 2]
-            if here and here == there:
-                return first, both - first
-    return 1, 1
+    places: dict[tuple[object, ...], int] = {}
+    for place in range(min(len(other), _NEAR)):
+        places.setdefault(tuple(other[place : place + 2]), place)
+    skips = (
+        (first + second, first, second)
+        for first in range(min(len(one), _NEAR))
+        if (second := places.get(tuple(one[first : first + 2]), _NEAR)) + first < _NEAR
+    )
+    return min(skips, default=(2, 1, 1))[1:]
