@@ -15,8 +15,9 @@ import json
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,13 @@ def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
     told["not_profiled"] = _record_profiles([copies[0] for copies in programs], asked)
 
 
-def _compare_alike(expected: list[Any], found: list[Any]) -> list[Any]:
+def _compare_alike(
+    expected: list[Any], found: list[Any], reference: list[Any] | None = None
+) -> list[Any]:
     """Return the same as ``_compare``, or nothing if the programs have different results."""
     if [(each.shape, each.dtype) for each in expected] != [(e.shape, e.dtype) for e in found]:
         return []
-    return _compare(expected, found, None)
+    return _compare(expected, found, lambda: reference)
 
 
 def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
@@ -123,21 +126,23 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
     inputs = _find_inputs(text, request["inputs"], request["seed"])
     baseline = _make(text, place, inputs, first, device["platform"])
     expected = baseline.run()
-    reference = None
-    if request["reference"]:
-        step("running the program in 64 bits")
-        try:
-            wide = [_widened(each) for each in inputs]
-            options = request["reference_options"]
-            reference = Executable(request["reference"], place, wide, options).run()
-        except Exception:
-            reference = None  # not every program can be computed in 64 bits
+
+    @cache
+    def find_reference() -> list[Any] | None:
+        """Only if results differ: to compile it, without fusion, may take longer than all else."""
+        return _run_in_64_bits(request["reference"], place, inputs, request["reference_options"])
+
     programs = [_copies(baseline, text, place, inputs, first, device["platform"])]
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
             made = _make(text, place, inputs, variant, device["platform"])
-            told["numbers"].append(_compare(expected, made.run(), reference))
+            found = made.run()
+            if not all(map(_is_same, expected, found)):
+                step("running the program in 64 bits")
+                find_reference()
+                step(f"running variant {number}")
+            told["numbers"].append(_compare(expected, found, find_reference))
             told["problems"].append("")
             programs.append(_copies(made, text, place, inputs, variant, device["platform"]))
         except Exception as error:
@@ -148,6 +153,18 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
     step("recording profiles")
     asked = [first, *(v for v, why in zip(variants, told["problems"], strict=True) if not why)]
     told["not_profiled"] = _record_profiles([copies[0] for copies in programs], asked)
+
+
+def _run_in_64_bits(
+    text: str | None, place: Any, inputs: Sequence[Any], options: dict[str, str]
+) -> list[Any] | None:
+    """Return the results of a program in 64 bits, None if it cannot be computed so."""
+    if not text:
+        return None
+    try:
+        return Executable(text, place, [_widened(each) for each in inputs], options).run()
+    except Exception:
+        return None
 
 
 def _copies(
@@ -382,22 +399,25 @@ def _widened(array: Any) -> Any:
     return array.astype("complex128" if array.dtype.kind == "c" else "float64")
 
 
-def _compare(expected: list[Any], found: list[Any], reference: list[Any] | None) -> list[Any]:
+def _compare(
+    expected: list[Any], found: list[Any], find_reference: Callable[[], list[Any] | None]
+) -> list[Any]:
     """Return for each result whether it is bitwise equal. For floating point numbers, also return
-    the distance from the expected result, and of both from the reference, as shares of the largest
-    magnitude.
+    the distance from the expected result and, if they differ, of both from the reference, as shares
+    of the largest magnitude.
     """
     import numpy
     from jax import numpy as jnp
 
     told = []
     for index, (one, other) in enumerate(zip(expected, found, strict=True)):
-        facts: dict[str, Any] = {"is_equal": one.tobytes() == other.tobytes(), "dtype": ""}
-        facts["dtype"] = str(one.dtype)
+        is_equal = _is_same(one, other)
+        facts: dict[str, Any] = {"is_equal": is_equal, "dtype": str(one.dtype)}
         facts["elements"] = int(one.size)
         if one.size and _is_float(one.dtype):
             facts["epsilon"] = float(jnp.finfo(one.dtype).eps)
             facts["difference"] = _distance(one, other)
+            reference = None if is_equal else find_reference()
             if reference is not None and reference[index].shape == one.shape:
                 facts["baseline_error"] = _distance(reference[index], one)
                 facts["variant_error"] = _distance(reference[index], other)
@@ -405,6 +425,11 @@ def _compare(expected: list[Any], found: list[Any], reference: list[Any] | None)
             facts["difference"] = float(numpy.mean(one != other))
         told.append(facts)
     return told
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two arrays are bitwise equal."""
+    return bool(one.tobytes() == other.tobytes())
 
 
 def _distance(true: Any, found: Any) -> float | None:

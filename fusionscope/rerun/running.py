@@ -67,8 +67,8 @@ class ResultDifference:
 
     ``difference`` is the largest one, as a share of the largest magnitude (for integers, the share
     of differing elements). It is None if only one of two elements is a number. The errors are the
-    same against a run in 64 bits, or None without one. ``epsilon`` is the smallest step of the
-    type, or None for integers.
+    same against a run in 64 bits, or None without one, or if both are equal. ``epsilon`` is the
+    smallest step of the type, or None for integers.
     """
 
     dtype: str

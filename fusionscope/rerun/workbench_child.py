@@ -66,21 +66,14 @@ class Bench:
         self._inputs = runner._find_inputs(self._text, request["inputs"], request["seed"])
         baseline = self._compile(request["baseline"])
         self._expected = baseline.run()
-        self._reference = self._in_64_bits(request["reference"], request["reference_options"])
+        self._reference = runner._run_in_64_bits(
+            request["reference"], self._place, self._inputs, request["reference_options"]
+        )
         self._programs = {0: baseline}
         self._predicate = _load_predicate(request["predicate"])
         if request["expected"]:
             self.expect(request["expected"])
         self._judge(self._expected)
-
-    def _in_64_bits(self, text: str | None, options: dict[str, str]) -> Any:
-        try:
-            wide = [runner._widened(each) for each in self._inputs]
-            if not text:
-                return None
-            return runner.Executable(text, self._place, wide, options).run()
-        except Exception:
-            return None  # not every program can be computed in 64 bits
 
     def _compile(self, asked: dict[str, Any]) -> Any:
         text = asked.get("text") or self._text
@@ -114,9 +107,7 @@ class Bench:
         """Run a program once more, and compare its results with those that are expected."""
         made = self._programs[number]
         found = made.run()
-        results = runner._compare_alike(self._expected, found)
-        if results and self._reference is not None:
-            results = runner._compare(self._expected, found, self._reference)
+        results = runner._compare_alike(self._expected, found, self._reference)
         is_wrong = self._judge(found)
         return {"results": results, "compile_s": made.compile_s, "is_wrong": is_wrong}
 

@@ -196,6 +196,10 @@ def test_what_is_wrong_is_told_and_spoils_nothing_else(concatenate: DumpedModule
     assert [each.numbers for each in measured] == [Numbers.DIFFERENT, None, Numbers.EQUAL]
     assert measured[1].problem
     assert "\n" not in measured[1].problem
+    # Only what differs is compared with a run in 64 bits.
+    errors = [[each.variant_error for each in one.results] for one in measured]
+    assert any(each is not None and each > 0.1 for each in errors[0])
+    assert not any(errors[2])
 
 
 def _doubled(module: object) -> str:
