@@ -1,0 +1,35 @@
+"""The search for plans by the compiler's cost model."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.tune.modelled import ModelSearch
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+with_cuda = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
+)
+
+
+@with_cuda
+def test_a_change_that_the_estimate_does_without_is_left_out() -> None:
+    (module,) = open_dump(DUMPS / "h100/reductions").modules
+    search = ModelSearch(module, 30)
+    singles = {str(each.design): each for each in search.try_singles()}
+    # The rule refuses only this pair, so either change does what both do.
+    one = singles["without pf-negative"]
+    other = singles["allow add.3.0 -> reduce_sum.23.0"]
+    both = replace(one.design, parts=(*one.design.parts, *other.design.parts))
+    ranked = [replace(one, design=both)]
+    best = search.compile_best(ranked, python=sys.executable, limit_s=300)
+    assert best is not None
+    assert best.words in (str(one.design), str(other.design))
+    assert best.estimates_us[1] / best.estimates_us[0] == pytest.approx(one.ratio, rel=1e-6)
+    assert best.ablations == ()
