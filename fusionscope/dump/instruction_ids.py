@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput
 
@@ -27,6 +26,10 @@ _INSTRUCTION_ID = 35
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5  # wire types
 
 
+# The name and the id of an instruction, its bytes before the id, and those of the id.
+KnownInstruction = tuple[str, int, bytes, bytes]
+
+
 @dataclass(slots=True)
 class KnownParts:
     """What was read last, of which the next stage has most again: computations by their bytes, and
@@ -35,15 +38,6 @@ class KnownParts:
 
     computations: dict[bytes, tuple[str, dict[str, int]]] = field(default_factory=dict)
     instructions: dict[bytes, KnownInstruction] = field(default_factory=dict)
-
-
-class KnownInstruction(NamedTuple):
-    """An instruction, its bytes up to the id, and with it. Passes often give all new ids."""
-
-    name: str
-    unique_id: int
-    before_id: bytes
-    with_id: bytes
 
 
 def read_instruction_ids(
@@ -111,17 +105,16 @@ def _computation(
             # The name comes first, and mostly takes less than 128 bytes.
             key = data[value : value + 2 + data[value + 1]]
             found = known.get(key)
-            if found is not None and data.startswith(found[3], value, stop):  # with_id
-                instructions[found[0]] = found[1]
-                continue
-            if found is not None and data.startswith(found[2], value, stop):  # before_id
-                name, place = found[0], value + len(found[2])
-                unique_id, id_end = _varint(data, place)
+            if found is not None and data.startswith(found[2], value, stop):
+                name, unique_id, before_id, id_bytes = found
+                place = value + len(before_id)
+                if not data.startswith(id_bytes, place):  # passes often give all new ids
+                    unique_id, id_end = _varint(data, place)
+                    read[key] = name, unique_id, before_id, data[place:id_end]
             else:
                 name, unique_id, place, id_end = _instruction(data, value, stop)
-            if id_end > place:
-                before_id, with_id = data[value:place], data[value:id_end]
-                read[key] = KnownInstruction(name, unique_id, before_id, with_id)
+                if id_end > place:
+                    read[key] = name, unique_id, data[value:place], data[place:id_end]
             instructions[name] = unique_id
     if not computation or not instructions:
         raise ValueError(f"byte {start}: a computation without name or instructions")

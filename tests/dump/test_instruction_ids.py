@@ -119,7 +119,7 @@ def test_what_is_known_changes_no_id(stage, monkeypatch):
     ids = read_instruction_ids(content, "f")
     known = KnownParts()
     assert read_instruction_ids(content, "f", known) == ids
-    assert sorted(each.name for each in known.instructions.values()) == sorted(
+    assert sorted(name for name, *_ in known.instructions.values()) == sorted(
         name for computation in ids.values() for name in computation
     )
     # The second time no instruction is read, and the ids are those of the first time.
@@ -147,8 +147,8 @@ def test_what_is_known_with_other_ids(stage, monkeypatch):
     known = KnownParts()
     read_instruction_ids(content, "f", known)
     # Another id of an instruction: the last of its bytes counts for most, and stays below 0x80.
-    first = next(iter(known.instructions.values()))
-    place = content.index(first.with_id) + len(first.with_id) - 1
+    _, _, before_id, id_bytes = next(iter(known.instructions.values()))
+    place = content.index(before_id + id_bytes) + len(before_id + id_bytes) - 1
     changed = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
     expected = read_instruction_ids(changed, "f")
     assert expected != ids
