@@ -18,7 +18,7 @@ from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
 from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name, tpu_build
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.stage import AFTER_OPTIMIZATIONS, BEFORE_OPTIMIZATIONS, Stage, backend_of
-from fusionscope.dump.uses import FileReader
+from fusionscope.dump.uses import FileReader, digest_of
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.system.files import is_directory, is_there
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fusionscope.hlo import Module, ParseTable
 
 NamedFile: TypeAlias = "tuple[FileName, DumpFile]"
+# What files say, by what kind of file it is and the digest of its bytes.
+Contents: TypeAlias = "dict[tuple[Role, bytes], Any]"
 
 HOW_TO_DUMP = (
     'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
@@ -62,6 +64,8 @@ class DumpedModule:
     reader: FileReader = field(repr=False)
     unknown_opcodes: set[str] = field(repr=False)  # of the whole dump
     _problems: dict[str, None] = field(repr=False)  # of the whole dump, each once, in order
+    contents: Contents = field(repr=False)  # what was read of the whole dump
+    like: Contents = field(repr=False)  # what was read of another dump of the same program
     _lazy: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -149,6 +153,9 @@ class DumpedModule:
         file, table = stage.file, self.table()
         data = self.reader.read(file)
         if stage.text is not None:
+            known: Module | None = self.like.get((Role.STAGE, self.reader.digest(file)))
+            if known is not None and _is_sound(known) and not table.unknown_opcodes:
+                return known
             text = as_text(data)
         else:
             text = self.protos().print(data, str(file))
@@ -163,18 +170,41 @@ class DumpedModule:
             unknown = {each.opcode for each in module.walk()} & table.unknown_opcodes
             self.unknown_opcodes.update(unknown)
             self.reader.unknown_opcodes[file] = unknown
+        if stage.text is not None:
+            self.contents[Role.STAGE, self.reader.digest(file)] = module
         return module
 
-    def _side(self, role: Role, reader: Callable[[bytes, str], Content]) -> tuple[Content, ...]:
+    def _side(
+        self,
+        role: Role,
+        reader: Callable[[bytes, str], Content],
+        digest: Callable[[bytes], bytes] = digest_of,
+    ) -> tuple[Content, ...]:
+        """Return what files say. Those with the same ``digest`` say the same."""
         contents: tuple[Content, ...] | None = self._lazy.get(role)
         files = self.files.get(role, ())
         if contents is None:
             with self._noting():
-                contents = tuple(reader(self.reader.read(file), str(file)) for file in files)
+                contents = tuple(self._content(role, file, reader, digest) for file in files)
             self._lazy[role] = contents
         for file in files:
             self.reader.use(file)
         return contents
+
+    def _content(
+        self,
+        role: Role,
+        file: DumpFile,
+        reader: Callable[[bytes, str], Content],
+        digest: Callable[[bytes], bytes],
+    ) -> Content:
+        data = self.reader.read(file)
+        key = role, digest(data)
+        if key not in self.contents:
+            known = key in self.like
+            self.contents[key] = self.like[key] if known else reader(data, str(file))
+        content: Content = self.contents[key]
+        return content
 
     @property
     def device(self) -> Device | None:
@@ -231,9 +261,10 @@ class DumpedModule:
     def priority_fusion(self) -> PriorityFusionRecord | None:
         if Role.PRIORITY_FUSION not in self.files:
             return None
-        from fusionscope.dump.priority_fusion import read_priority_fusion
+        from fusionscope.dump.priority_fusion import digest_of_record, read_priority_fusion
 
-        return next(iter(self._side(Role.PRIORITY_FUSION, read_priority_fusion)), None)
+        found = self._side(Role.PRIORITY_FUSION, read_priority_fusion, digest_of_record)
+        return next(iter(found), None)
 
     @property
     def fusion_explorer(self) -> tuple[FusionExplorerRecord, ...]:
@@ -396,7 +427,8 @@ def _make_printer() -> ProtoPrinter:
 
 def open_dump(path: Path | str, *, like: Dump | None = None) -> Dump:
     """Find the modules in a directory (recursively), captured output or one HLO file. What it has
-    in common with ``like``, another dump of the same program, is read once for both.
+    in common with ``like``, another dump of the same program, is read once for both: equal stages
+    are one ``Module``.
 
     Raises ``UnusableInput`` if there is no HLO; the error says what was found and how to dump.
     """
@@ -408,6 +440,7 @@ def open_dump(path: Path | str, *, like: Dump | None = None) -> Dump:
     problems = dict.fromkeys(found.problems)
     # What its modules share: the cache for reading, and what is reported in the end.
     unknown_opcodes: set[str] = set()
+    contents: Contents = {}
     make_module = partial(
         DumpedModule,
         table=cache(_make_table) if like is None else like.modules[0].table,
@@ -415,6 +448,8 @@ def open_dump(path: Path | str, *, like: Dump | None = None) -> Dump:
         reader=FileReader(),
         unknown_opcodes=unknown_opcodes,
         _problems=problems,
+        contents=contents,
+        like={} if like is None else like.modules[0].contents,
     )
     groups: dict[tuple[Path, int], list[NamedFile]] = defaultdict(list)
     of_all: list[tuple[FileName, DumpFile]] = []
@@ -522,6 +557,15 @@ def _modules(
                 stages=tuple(stages),
                 files={role: tuple(files) for role, files in sides.items()},
             )
+
+
+def _is_sound(module: Module) -> bool:
+    """Return whether no error will name the file of ``module``."""
+    try:
+        module.check()
+    except UnusableInput:
+        return False
+    return True
 
 
 def _single(file: DumpFile, make_module: Callable[..., DumpedModule]) -> DumpedModule:

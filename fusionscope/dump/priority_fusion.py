@@ -9,6 +9,7 @@ Fused constants and fused bitcasts leave no step.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -66,6 +67,30 @@ class PriorityFusionRecord:
     def module_before_fusion(self) -> str:
         """Return the HLO text that the pass worked on, unescaped at each call."""
         return unquote(self.escaped_module)
+
+
+def digest_of_record(data: bytes) -> bytes:
+    """Return the digest of a record with the steps between two fusions sorted: the same for
+    equal runs.
+    """
+    end = min((place for mark in _BEHIND if (place := data.find(mark)) >= 0), default=len(data))
+    ordered: list[bytes] = []
+    unordered: list[bytes] = []
+    for step in (b"\n" + data[:end]).split(_STEP):
+        if step.startswith(_FUSION):
+            ordered += *sorted(unordered), step
+            unordered.clear()
+        else:
+            unordered.append(step)
+    digest = hashlib.sha256(_STEP.join((*ordered, *sorted(unordered))))
+    digest.update(memoryview(data)[end:])
+    return digest.digest()
+
+
+_STEP = b"\nfusion_steps {"
+_FUSION = b"\n  fusion {"
+# What follows the steps.
+_BEHIND = (b"\ngpu_device_info", b"\nhlo_module_before_fusion")
 
 
 def read_priority_fusion(data: bytes, file: str) -> PriorityFusionRecord:

@@ -72,6 +72,10 @@ class FileReader:
         self._read[file] = ReadFile(stamp, digest_of(content))
         return content
 
+    def digest(self, file: DumpFile) -> bytes:
+        """Return the digest of the content of a file that was read."""
+        return self._read[file].digest
+
     def use(self, file: DumpFile) -> None:
         """Record the use of a file that was read, now or for another result."""
         self._uses.files[file] = self._read[file]

@@ -32,7 +32,7 @@ from fusionscope.explain.neighbours import without_members
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
-from fusionscope.explain.replayed import ReplayedReasons, replay_passes
+from fusionscope.explain.replayed import ReplayedReasons, SharedReplays, replay_passes
 from fusionscope.explain.result import (
     KernelFacts,
     ModuleFacts,
@@ -51,7 +51,7 @@ from fusionscope.explain.summary import (
     kernel_facts,
 )
 from fusionscope.explain.times import clock_for, sum_up
-from fusionscope.history.following import follow
+from fusionscope.history.following import FollowedStages, Route, follow, follow_both
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
@@ -264,6 +264,7 @@ def _gather(
     asked: Device | None,
     notes: list[str],
     progress: Progress,
+    shared: SharedReplays | None = None,
 ) -> _Known:
     progress("reading the compiler's records")
     evidence = _read(lambda: read_evidence(module), notes)
@@ -271,7 +272,9 @@ def _gather(
     own = _read(lambda: module.device, notes)
     device = own or (asked if module.backend == "gpu" else None)
     notes += _device_notes(module, asked, own)
-    replayed = _read(lambda: replay_passes(module, compiler, device, progress=progress), notes)
+    replayed = _read(
+        lambda: replay_passes(module, compiler, device, shared=shared, progress=progress), notes
+    )
     if compiler is not None and replayed is None:
         notes.append(_NO_REPLAY)
     gpu = _read(lambda: read_gpu(module, device), notes)
@@ -325,12 +328,25 @@ class _Followed:
 def _follow_pairs(
     module: DumpedModule, ends: _Ends, notes: list[str], progress: Progress
 ) -> _Followed:
+    route = _route(module, ends, notes, progress)
+    return _alone(module, ends) if route is None else _with_pairs(follow(route))
+
+
+def _route(module: DumpedModule, ends: _Ends, notes: list[str], progress: Progress) -> Route | None:
+    """Return which stages to follow values through, None if there is only one."""
     if ends.before is None:
-        only = Numbering().number(module.read(ends.final))
-        return _Followed(only, only, None, ())
+        return None
     following = module.stages[module.stages.index(ends.before) + 1 :]
     base = _recorded_on(module, ends.before, following)
-    followed = follow(module, ends.before, ends.final, base, notes, progress)
+    return Route(module, ends.before, ends.final, base, notes, progress)
+
+
+def _alone(module: DumpedModule, ends: _Ends) -> _Followed:
+    only = Numbering().number(module.read(ends.final))
+    return _Followed(only, only, None, ())
+
+
+def _with_pairs(followed: FollowedStages) -> _Followed:
     pairs = find_pairs(followed.first, followed.after_passes)
     return _Followed(followed.first, followed.last, followed.base, pairs)
 
@@ -374,21 +390,29 @@ def _explainer(
 class PairOutcomes:
     """The pairs of a module with their outcomes. Only those that are asked for are explained.
 
-    ``before`` is the stage right before fusion, None if there is only one stage. Raises
-    ``UnusableInput`` if the final stage cannot be read.
+    ``before`` is the stage right before fusion, None if there is only one stage. ``replays`` are
+    shared with the other module of a comparison.
     """
 
-    def __init__(self, module: DumpedModule, *, progress: Progress = silent) -> None:
+    def __init__(
+        self,
+        module: DumpedModule,
+        before: Stage | None,
+        followed: _Followed,
+        replays: SharedReplays,
+        notes: tuple[Sequence[str], Sequence[str]],
+        progress: Progress,
+    ) -> None:
+        """``notes`` are those about the two ends, and about the stages."""
         self._module = module
         self._progress = progress
-        self._notes_on_ends: list[str] = []
-        self._notes_on_stages: list[str] = []
+        self._replays = replays
+        self._notes_on_ends, self._notes_on_stages = notes
         self._notes_on_reasons: list[str] = []
         self._notes_on_memory: list[str] = []
-        ends = _find_ends(module, self._notes_on_ends)
-        self._followed = _follow_pairs(module, ends, self._notes_on_stages, progress)
-        self._runs = count_runs(self._followed.first)
-        self.before = ends.before
+        self._followed = followed
+        self._runs = count_runs(followed.first)
+        self.before = before
 
     @cached_property
     def costliest_first(self) -> tuple[Pair, ...]:
@@ -400,7 +424,8 @@ class PairOutcomes:
 
     @cached_property
     def _known(self) -> _Known:
-        return _gather(self._module, None, None, self._notes_on_reasons, self._progress)
+        notes = self._notes_on_reasons
+        return _gather(self._module, None, None, notes, self._progress, self._replays)
 
     @cached_property
     def explain(self) -> Callable[[Pair], PairFacts]:
@@ -432,6 +457,35 @@ class PairOutcomes:
         _read(lambda: self._module.read(self._module.stages[0]), doubts)
         notes = *self._notes_on_ends, *self._notes_on_reasons, *self._notes_on_stages, *doubts
         return tuple(dict.fromkeys((*notes, *self._notes_on_memory)))
+
+
+def compare_outcomes(
+    modules: tuple[DumpedModule, DumpedModule], progress: tuple[Progress, Progress]
+) -> tuple[PairOutcomes, PairOutcomes]:
+    """Return the outcomes of two modules, of which equal stages are one ``Module``. What equal
+    stages say is found out once. Raises ``UnusableInput`` if a final stage cannot be read.
+    """
+    notes: list[tuple[list[str], list[str]]] = [([], []), ([], [])]
+    ends = [_find_ends(module, own[0]) for module, own in zip(modules, notes, strict=True)]
+    one, other = (
+        _route(module, stages, own[1], tell)
+        for module, stages, own, tell in zip(modules, ends, notes, progress, strict=True)
+    )
+    if one is not None and other is not None:
+        followed = [_with_pairs(each) for each in follow_both(one, other)]
+    else:
+        followed = [
+            _alone(module, stages) if route is None else _with_pairs(follow(route))
+            for module, stages, route in zip(modules, ends, (one, other), strict=True)
+        ]
+    replays = SharedReplays()
+    first, second = (
+        PairOutcomes(module, stages.before, own, replays, said, tell)
+        for module, stages, own, said, tell in zip(
+            modules, ends, followed, notes, progress, strict=True
+        )
+    )
+    return first, second
 
 
 def _times(

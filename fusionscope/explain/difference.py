@@ -11,7 +11,7 @@ from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analyze import NO_FINAL, PairOutcomes, flag_texts
+from fusionscope.explain.analyze import NO_FINAL, PairOutcomes, compare_outcomes, flag_texts
 from fusionscope.explain.first_divergence import (
     DecisionChange,
     FirstDivergence,
@@ -384,7 +384,7 @@ def _compare_dumps(
     """
     backend = one.backend or other.backend
     before, after = about("before", progress), about("after", progress)
-    found = PairOutcomes(one, progress=before), PairOutcomes(other, progress=after)
+    found = compare_outcomes((one, other), (before, after))
     stages = found[0].before, found[1].before
     outcomes: tuple[OutcomeChange, ...] = ()
     memory = None

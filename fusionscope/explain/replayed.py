@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
@@ -32,33 +33,50 @@ if TYPE_CHECKING:
 _AROUND_DOTS = "triton-gemm-rewriter"
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decisions of one pass, or of several that count as one."""
+
+    evidence: Evidence
+    passes: tuple[str, ...]
+
+    @classmethod
+    def by(cls, plans: Sequence[FusionPlan]) -> Decided:
+        evidence = Evidence()
+        for plan in plans:
+            evidence.add_plan(plan)
+        return cls(evidence, tuple(plan.pass_name for plan in plans))
+
+
 class ReplayedReasons:
     """The reasons of replayed passes, by the names that instructions had before each.
 
-    ``main_pass`` is the one that decides about most pairs. A plan of a pass that continues with the
-    graph of the pass before is a part of the same plan. ``rules`` are those that were replayed,
+    ``main_pass`` is the one that decides about most pairs. The decisions of a pass that continues
+    with the graph of the pass before are added to its own. ``rules`` are those that were replayed,
     None if no pass ran.
     """
 
     def __init__(
-        self,
-        plans: Mapping[str, Sequence[FusionPlan]],
-        main_pass: str,
-        rules: RulesUsed | None = None,
+        self, decided: Mapping[str, Decided], main_pass: str, rules: RulesUsed | None = None
     ) -> None:
         self.main_pass = main_pass
         self.rules = rules
-        self._evidence: dict[str, Evidence] = {}
-        for name, chain in plans.items():
-            evidence = self._evidence[name] = Evidence()
-            for plan in chain:
-                evidence.add_plan(plan)
-        # If several plans count as one, one guess makes all of them guesses.
+        self._evidence = {name: each.evidence for name, each in decided.items()}
+        # If several passes count as one, one guess makes all of them guesses.
+        guessed = rules.guessed if rules is not None else ()
         self._guessed = {
-            name
-            for name, chain in plans.items()
-            if rules is not None and any(plan.pass_name in rules.guessed for plan in chain)
+            name for name, each in decided.items() if not set(each.passes).isdisjoint(guessed)
         }
+
+    @classmethod
+    def of_plans(
+        cls,
+        plans: Mapping[str, Sequence[FusionPlan]],
+        main_pass: str,
+        rules: RulesUsed | None = None,
+    ) -> ReplayedReasons:
+        """Return the reasons of ``plans``, by the pass that each is a part of."""
+        return cls({name: Decided.by(chain) for name, chain in plans.items()}, main_pass, rules)
 
     def reason(self, pass_name: str, producer: str, consumer: str) -> Reason | None:
         evidence = self._evidence.get(pass_name)
@@ -155,17 +173,70 @@ def _replay_by_record(
     return plan if is_same(plan.graph, module.read(run.after)) else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What the result of runs depends on. ``texts`` are the identities of the modules before and
+    after each run, ``record`` that of the compiler's record.
+    """
+
+    passes: tuple[str, ...]
+    texts: tuple[tuple[int, int | None], ...]
+    record: int | None
+    context: PassContext
+    chosen: ChosenCompiler
+
+
+class SharedReplays:
+    """What was replayed of dumps of one program, which have to be kept as long as this: the runs
+    that they have in common are replayed once.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[_Input, Decided]] = []
+
+    def find(
+        self,
+        module: DumpedModule,
+        runs: Sequence[PassRun],
+        context: PassContext,
+        chosen: ChosenCompiler,
+        replay: Callable[[], tuple[Decided, list[bool]]],
+    ) -> tuple[Decided, list[bool]]:
+        """Return the decisions of ``runs``, and whether each run agrees with the dump: what
+        ``replay`` returns, unless another dump has the same runs.
+        """
+        given = _Input(
+            tuple(run.pass_name for run in runs),
+            tuple(
+                (id(module.read(run.before)), id(module.read(run.after)) if run.after else None)
+                for run in runs
+            ),
+            id(module.priority_fusion) if context.gpu is not None else None,
+            context,
+            chosen,
+        )
+        for known, decided in self._known:
+            if known == given:
+                return decided, [True] * len(runs)
+        decided, agrees = replay()
+        if all(agrees):  # otherwise no text shows what else the decisions depend on
+            self._known.append((given, decided))
+        return decided, agrees
+
+
 @working_memory()
 def replay_passes(
     module: DumpedModule,
     compiler: Compiler | None = None,
     device: Device | None = None,
     *,
+    shared: SharedReplays | None = None,
     progress: Progress = silent,
 ) -> ReplayedReasons | None:
     """Replay the passes that decide about pairs; None if they cannot be replayed.
 
-    ``device`` is the GPU to assume, None for the dump's own. Raises ``UnusableInput``.
+    ``device`` is the GPU to assume, None for the dump's own. ``shared`` are runs of other dumps of
+    the same program. Raises ``UnusableInput``.
     """
     if module.backend not in ("cpu", "gpu"):
         return None
@@ -178,28 +249,55 @@ def replay_passes(
     in_chain = [name for name in own.deciding if name in chain]
     if len(in_chain) == 1 and not module.lets_run(main):
         return SwitchedOff(main)
-    plans: dict[str, list[FusionPlan]] = {}
-    agreements: list[tuple[str, bool]] = []
-    graph: MutableModule | None = None
     runs = [run for run in find_runs(module) if run.pass_name in own.deciding]
-    for number, run in enumerate(runs, 1):
-        context = replace(context, progress=about(f"pass {number} of {len(runs)}", progress))
-        is_chained = len(in_chain) > 1 and run.pass_name in in_chain
-        if is_chained:
-            graph = graph or MutableModule(module.read(run.before))
-        on = graph if is_chained else None
+    chained = in_chain if len(in_chain) > 1 else ()
+    shared = shared or SharedReplays()
+    decided: dict[str, Decided] = {}
+    agreements: dict[int, tuple[str, bool]] = {}
+    for numbers in _grouped(runs, chained):
+        group = [runs[number] for number in numbers]
+        told = [about(f"pass {number + 1} of {len(runs)}", progress) for number in numbers]
+        contexts = [replace(context, progress=each) for each in told]
+        is_chained = group[0].pass_name in chained
+        replay_all = partial(_replay_group, module, group, contexts, chosen, is_chained=is_chained)
+        found, agrees = shared.find(module, group, context, chosen, replay_all)
+        decided[main if is_chained else group[0].pass_name] = found
+        for number, run, each in zip(numbers, group, agrees, strict=True):
+            agreements[number] = run.pass_name, each
+    if not decided:
+        return None
+    in_order = [agreements[number] for number in sorted(agreements)]
+    return ReplayedReasons(decided, main, sum_up(chosen, in_order))
+
+
+def _grouped(runs: Sequence[PassRun], chained: Collection[str]) -> list[list[int]]:
+    """Return the positions of ``runs``, those of passes in ``chained`` together."""
+    groups: dict[int | None, list[int]] = {}
+    for number, run in enumerate(runs):
+        groups.setdefault(None if run.pass_name in chained else number, []).append(number)
+    return list(groups.values())
+
+
+def _replay_group(
+    module: DumpedModule,
+    group: Sequence[PassRun],
+    contexts: Sequence[PassContext],
+    chosen: ChosenCompiler,
+    *,
+    is_chained: bool,
+) -> tuple[Decided, list[bool]]:
+    """Replay runs. If they are chained, each continues with the graph of the one before."""
+    plans: list[FusionPlan] = []
+    agreements: list[bool] = []
+    graph = MutableModule(module.read(group[0].before)) if is_chained else None
+    for run, context in zip(group, contexts, strict=True):
         plan = _replay_by_record(module, run, context, chosen)
         agrees = plan is not None
         if plan is None:
-            plan, agrees = replay_one(module, run, context, chosen.compiler, on)
-        agreements.append((run.pass_name, agrees))
-        if is_chained:
-            plans.setdefault(main, []).append(plan)
-        else:
-            plans[run.pass_name] = [plan]
-    if not plans:
-        return None
-    replayed = ReplayedReasons(plans, main, sum_up(chosen, agreements))
-    for graph in {plan.graph for chain in plans.values() for plan in chain}:
+            plan, agrees = replay_one(module, run, context, chosen.compiler, graph)
+        plans.append(plan)
+        agreements.append(agrees)
+    decided = Decided.by(plans)
+    for graph in {plan.graph for plan in plans}:
         graph.dissolve()
-    return replayed
+    return decided, agreements

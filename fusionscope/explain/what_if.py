@@ -91,7 +91,7 @@ def what_if(
     peak = _peak(module, passes, changed.module) if other is None else None
     pairs = [passes.pairs_in(("after", each.module)) for each in (as_is, changed)]
     refused = [
-        ReplayedReasons(
+        ReplayedReasons.of_plans(
             {each.pass_name: (each,) for each in plans.steps}, passes.runs[-1].pass_name
         )
         for plans in (as_is, changed)

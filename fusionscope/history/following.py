@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.history.values import NumberedModule, Numbering
+from fusionscope.hlo import Module
 from fusionscope.progress import Progress, counted, silent
 
 
@@ -25,28 +29,67 @@ class FollowedStages:
         return self.after_passes[-1][1]
 
 
-def follow(
-    module: DumpedModule,
-    before: Stage,
-    final: Stage,
-    base: Stage,
-    notes: list[str],
-    progress: Progress = silent,
-) -> FollowedStages:
-    """Number the stages from ``before`` to ``final``; ``base`` is one of them, whose contents are
-    needed too.
-
-    Except for the final stage, a stage that cannot be read is omitted and noted. Raises
-    ``UnusableInput`` if the first or the final stage cannot be read.
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The stages of ``module`` to number: from ``before`` to ``final``. ``base`` is one of them,
+    whose contents are needed too. ``notes`` gets a line for each stage that cannot be read.
     """
+
+    module: DumpedModule
+    before: Stage
+    final: Stage
+    base: Stage
+    notes: list[str]
+    progress: Progress = silent
+
+
+def follow(route: Route) -> FollowedStages:
+    """Number the stages. Except for the final one, a stage that cannot be read is omitted.
+
+    Raises ``UnusableInput`` if the first or the final stage cannot be read.
+    """
+    return _Followed(route).go_on(_steps(route), Numbering())
+
+
+def follow_both(one: Route, other: Route) -> tuple[FollowedStages, FollowedStages]:
+    """Do as ``follow`` for two dumps. The stages that both have in the beginning are numbered once.
+
+    Raises ``UnusableInput`` like ``follow``.
+    """
+    first, second = _Followed(one), _Followed(other)
+    ours, theirs = _steps(one), _steps(other)
     numbering = Numbering()
-    first = numbering.number(module.read(before))
-    passes = set(module.fusion_stages) | {final}
-    following = module.stages[module.stages.index(before) + 1 :]
-    stages: list[tuple[str, NumberedModule]] = []
-    latest, latest_read = first, module.read(before)
-    numbered_base = first
-    for stage in counted(following, "following values through stage", progress):
+    apart: list[list[_Step]] = [[], []]
+    for pair in zip_longest(ours, theirs):
+        step, its = pair
+        if step is None or its is None or not step.is_like(its):
+            apart = [[each] if each is not None else [] for each in pair]
+            break
+        second.add(its, first.number(step, numbering))
+    forked = numbering.fork()
+    return (
+        first.go_on(chain(apart[0], ours), numbering),
+        second.go_on(chain(apart[1], theirs), forked),
+    )
+
+
+class _Step(NamedTuple):
+    """``has_contents`` is whether the contents of its kernels are needed."""
+
+    stage: Stage
+    module: Module
+    has_contents: bool
+
+    def is_like(self, other: _Step) -> bool:
+        return self.module is other.module and self.has_contents == other.has_contents
+
+
+def _steps(route: Route) -> Iterator[_Step]:
+    module, final = route.module, route.final
+    yield _Step(route.before, module.read(route.before), has_contents=True)
+    needed = {*module.fusion_stages, final, route.base}
+    following = module.stages[module.stages.index(route.before) + 1 :]
+    for stage in counted(following, "following values through stage", route.progress):
         if stage.is_final and stage is not final:
             continue
         try:
@@ -54,15 +97,46 @@ def follow(
         except UnusableInput as error:
             if stage is final:
                 raise
-            notes.append(str(error))
+            route.notes.append(str(error))
             continue
-        contents = stage in passes or stage is base
-        if contents or current.bodies != latest_read.bodies:
-            latest, latest_read = numbering.number(current, contents=contents), current
-        if stage is base:
-            numbered_base = latest
-        if stage in passes:
-            stages.append((stage.label, latest))
+        yield _Step(stage, current, stage in needed)
         if stage is final:
             break
-    return FollowedStages(first, numbered_base, tuple(stages))
+
+
+class _Followed:
+    """The stages of a route that are numbered so far."""
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._steps: list[tuple[_Step, NumberedModule]] = []
+
+    def add(self, step: _Step, numbered: NumberedModule) -> None:
+        self._steps.append((step, numbered))
+
+    def number(self, step: _Step, numbering: Numbering) -> NumberedModule:
+        """Add a stage. Returns its values: those of the stage before if nothing has changed."""
+        numbered = self._steps[-1][1] if self._steps else None
+        if (
+            numbered is None
+            or step.has_contents
+            or step.module.bodies != self._steps[-1][0].module.bodies
+        ):
+            numbered = numbering.number(step.module, contents=step.has_contents)
+        self.add(step, numbered)
+        return numbered
+
+    def go_on(self, steps: Iterable[_Step], numbering: Numbering) -> FollowedStages:
+        """Add the rest."""
+        self._steps = [(step, numbering.adopt(numbered)) for step, numbered in self._steps]
+        for step in steps:
+            self.number(step, numbering)
+        route = self._route
+        passes = {*route.module.fusion_stages, route.final} - {route.before}
+        found = {step.stage: numbered for step, numbered in self._steps}
+        first = self._steps[0][1]
+        return FollowedStages(
+            first,
+            found.get(route.base, first),
+            tuple((stage.label, each) for stage, each in found.items() if stage in passes),
+        )

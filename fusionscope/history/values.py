@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -234,6 +234,10 @@ class Numbering:
         forked._renamed = dict(self._renamed)
         forked._previous = self._previous
         return forked
+
+    def adopt(self, numbered: NumberedModule) -> NumberedModule:
+        """Return a stage that was numbered before the fork, as if it had been numbered here."""
+        return replace(numbered, parts=self._parts, controls=self._controls)
 
     def number(self, module: Module, *, contents: bool = True) -> NumberedModule:
         """Number the values of the next stage. Raises ``UnusableInput`` like

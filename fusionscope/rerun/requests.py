@@ -137,7 +137,7 @@ def _look_up_rules(plan: Plan, pairs: Sequence[Pair]) -> Iterator[Request]:
 def _refused(plan: Plan, pairs: Sequence[Pair], module: DumpedModule) -> str:
     if not pairs:
         return ""
-    steps = [ReplayedReasons({s.pass_name: (s,)}, s.pass_name) for s in plan.steps]
+    steps = [ReplayedReasons.of_plans({s.pass_name: (s,)}, s.pass_name) for s in plan.steps]
     reasons = _reasons(module) if any(_rule(plan, steps, pair) is None for pair in pairs) else {}
 
     def why(pair: Pair) -> str:

@@ -96,7 +96,7 @@ def start_from(module: DumpedModule, own: Plan) -> Start:
         current = plan.module
     optional = [known[id] for id, _ in refusals.most_common() if id in known]
     optional = [rule for rule in optional if not rule.is_legality]
-    reasons = ReplayedReasons(plans, compiler.main_pass)
+    reasons = ReplayedReasons.of_plans(plans, compiler.main_pass)
     refused = [
         pair
         for pair in pairs

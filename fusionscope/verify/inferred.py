@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.history.following import follow
+from fusionscope.history.following import Route, follow
 from fusionscope.history.outcomes import Outcome, find_pairs
 from fusionscope.passes.tpu.pair import TpuPairs
 from fusionscope.passes.tpu.rules import refusing
@@ -52,7 +52,7 @@ def verify_inferred(
     pairs = agreeing = refused = 0
     wrong: str | None = None
     before, final = module.pre_fusion, module.final
-    followed = follow(module, before, final, before, problems, progress)
+    followed = follow(Route(module, before, final, before, problems, progress))
     for pair in find_pairs(followed.first, followed.after_passes):
         if pair.outcome is Outcome.GONE:
             continue
