@@ -12,7 +12,10 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
 from fusionscope.explain.replayed import replay_passes
+from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND
+from fusionscope.gpu.cost.numbers import f32
 from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.gpu.priority_fusion import record
 from fusionscope.passes.gpu.priority_fusion.record import recorded_scores
 from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordDiffers
 from fusionscope.passes.plan import FusionPlan
@@ -30,11 +33,11 @@ def replayed(
     """Return the replay with the scores of the changed record; by the rules if ``change`` is
     None.
     """
-    context, record = read_context(module), module.priority_fusion
+    context, recorded = read_context(module), module.priority_fusion
     assert context.gpu is not None
-    assert record is not None
+    assert recorded is not None
     if change is not None:
-        scores = recorded_scores(change(record.steps))
+        scores = recorded_scores(change(recorded.steps))
         context = replace(context, gpu=replace(context.gpu, scores=scores))
     run = next(each for each in find_runs(module) if each.pass_name == PRIORITY_FUSION)
     graph = MutableModule(module.read(run.before))
@@ -47,6 +50,22 @@ def test_a_record_leads_to_the_decisions_of_the_rules(name: str) -> None:
     by_rules, by_record = replayed(module, None), replayed(module, list)
     assert by_record.decisions == by_rules.decisions
     assert str(by_record.module) == str(by_rules.module)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_times_that_a_record_rounds_too_far_are_estimated(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_MOST_EXACT", 0)
+    (module,) = open_dump(DUMPS / name).modules
+    assert replayed(module, list).decisions == replayed(module, None).decisions
+
+
+def test_a_record_shows_each_tick_of_two_milliseconds() -> None:
+    ticks = 2047 * TICKS_PER_MICROSECOND + 1
+    printed = float(f"{f32(ticks / TICKS_PER_MICROSECOND):.9g}")
+    (score,) = recorded_scores([Priority("a", ("b",), printed, printed)]).values()
+    assert score.estimate == (ticks, ticks)
 
 
 def refused(steps: Sequence[PriorityStep]) -> list[PriorityStep]:

@@ -49,7 +49,8 @@ class PriorityComparison:
     first: tuple[str, str] | None
 
 
-_MOST_EXACT = 2**22  # ticks, of which 32-bit floats of microseconds still have each
+# Below, 32-bit floats of microseconds are 2**-13 us apart, which is less than a tick.
+_MOST_EXACT = 2**11 * TICKS_PER_MICROSECOND
 
 
 class _Kind(Enum):
@@ -174,7 +175,7 @@ def recorded_scores(steps: Iterable[PriorityStep]) -> RecordedScores:
 def _score(step: Ineligible | Priority) -> RecordedScore:
     if isinstance(step, Ineligible):
         return RecordedScore(True, None)
-    times = step.unfused_us * TICKS_PER_MICROSECOND, step.fused_us * TICKS_PER_MICROSECOND
+    times = [f32(each) * TICKS_PER_MICROSECOND for each in (step.unfused_us, step.fused_us)]
     is_exact = all(abs(each) < _MOST_EXACT for each in times)  # false for NaN
     return RecordedScore(False, Estimate(*map(round, times)) if is_exact else None)
 

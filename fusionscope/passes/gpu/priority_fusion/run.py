@@ -355,6 +355,7 @@ class _Run:
         score = scores.get(self._ids.scoring(producer))
         if score is None:
             raise RecordDiffers
+        self._ask_triton(producer)
         if score.is_refused:
             return None
         self._scored.add(producer)
@@ -364,6 +365,14 @@ class _Run:
         unfused, fused = score.estimate
         before = self._queue.priority(producer) if producer in self._gone else 0
         return before + unfused - fused
+
+    def _ask_triton(self, producer: MutableInstruction) -> None:
+        """Ask what the compiler asks where it learns a tiling, which comes with times."""
+        consumers = [user for user in producer.users if not is_fusible_bitcast(user)]
+        if is_generic_triton(producer) or any(map(is_generic_triton, consumers)):
+            for consumer in consumers:
+                if not self._decide(producer, consumer).allow:
+                    break
 
     def _tell(self, event: Event) -> None:
         if self._tells_events:
