@@ -390,8 +390,7 @@ def _explainer(
 class PairOutcomes:
     """The pairs of a module with their outcomes. Only those that are asked for are explained.
 
-    ``before`` is the stage right before fusion, None if there is only one stage. ``replays`` are
-    shared with the other module of a comparison.
+    ``before`` is the stage right before fusion, None if there is only one stage.
     """
 
     def __init__(
@@ -399,16 +398,13 @@ class PairOutcomes:
         module: DumpedModule,
         before: Stage | None,
         followed: _Followed,
-        replays: SharedReplays,
-        notes: tuple[Sequence[str], Sequence[str]],
-        progress: Progress,
+        sources: _Sources,
+        notes: Sequence[str],
     ) -> None:
-        """``notes`` are those about the two ends, and about the stages."""
+        """``notes`` are those about the stages."""
         self._module = module
-        self._progress = progress
-        self._replays = replays
-        self._notes_on_ends, self._notes_on_stages = notes
-        self._notes_on_reasons: list[str] = []
+        self._sources = sources
+        self._notes_on_stages = notes
         self._notes_on_memory: list[str] = []
         self._followed = followed
         self._runs = count_runs(followed.first)
@@ -423,14 +419,9 @@ class PairOutcomes:
         )
 
     @cached_property
-    def _known(self) -> _Known:
-        notes = self._notes_on_reasons
-        return _gather(self._module, None, None, notes, self._progress, self._replays)
-
-    @cached_property
     def explain(self) -> Callable[[Pair], PairFacts]:
         """What explains one of the pairs."""
-        return _explainer(self._module, self._followed, self._known)
+        return _explainer(self._module, self._followed, self._sources.known)
 
     @property
     def ends(self) -> tuple[NumberedModule, NumberedModule]:
@@ -441,32 +432,64 @@ class PairOutcomes:
     def memory(self) -> MemoryFacts | None:
         """The memory of the module; None if no file shows it."""
         final, nothing = self._followed.last.module, RefusedPairs((), (), ())
-        gpu = self._known.gpu
+        gpu = _read(lambda: read_gpu(self._module), [])  # a problem is noted with the reasons
         return _read(lambda: find_memory(self._module, final, nothing, gpu), self._notes_on_memory)
 
     @property
     def rules(self) -> RulesUsed | None:
         """The rules that were replayed."""
-        return self._known.replayed.rules if self._known.replayed is not None else None
+        replayed = self._sources.known.replayed
+        return replayed.rules if replayed is not None else None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """One line for each problem, about reasons too."""
-        doubts = list(_doubts(self._followed, self._known, self._module))
+        doubts = list(_doubts(self._followed, self._sources.known, self._module))
         _read(lambda: self._module.flags, doubts)
         _read(lambda: self._module.read(self._module.stages[0]), doubts)
-        notes = *self._notes_on_ends, *self._notes_on_reasons, *self._notes_on_stages, *doubts
-        return tuple(dict.fromkeys((*notes, *self._notes_on_memory)))
+        notes = *self._sources.notes, *self._notes_on_stages, *doubts, *self._notes_on_memory
+        return tuple(dict.fromkeys(notes))
+
+
+class _Sources:
+    """The sources of a module's reasons, found when they are asked for. ``replays`` are shared with
+    the other module of a comparison.
+    """
+
+    def __init__(
+        self, module: DumpedModule, notes: list[str], replays: SharedReplays, progress: Progress
+    ) -> None:
+        self.notes = notes
+        self._module = module
+        self._replays = replays
+        self._progress = progress
+
+    @cached_property
+    def known(self) -> _Known:
+        return _gather(self._module, None, None, self.notes, self._progress, self._replays)
 
 
 def compare_outcomes(
-    modules: tuple[DumpedModule, DumpedModule], progress: tuple[Progress, Progress]
+    modules: tuple[DumpedModule, DumpedModule],
+    progress: tuple[Progress, Progress],
+    *,
+    differ: bool,
 ) -> tuple[PairOutcomes, PairOutcomes]:
     """Return the outcomes of two modules, of which equal stages are one ``Module``. What equal
-    stages say is found out once. Raises ``UnusableInput`` if a final stage cannot be read.
+    stages say is found out once. If the modules are known to ``differ``, reasons are found first:
+    that takes memory, which is free again when values are followed.
+
+    Raises ``UnusableInput`` if a final stage cannot be read.
     """
     notes: list[tuple[list[str], list[str]]] = [([], []), ([], [])]
     ends = [_find_ends(module, own[0]) for module, own in zip(modules, notes, strict=True)]
+    replays = SharedReplays()
+    sources = [
+        _Sources(module, own[0], replays, tell)
+        for module, own, tell in zip(modules, notes, progress, strict=True)
+    ]
+    for each in sources if differ else ():
+        _ = each.known
     one, other = (
         _route(module, stages, own[1], tell)
         for module, stages, own, tell in zip(modules, ends, notes, progress, strict=True)
@@ -478,11 +501,10 @@ def compare_outcomes(
             _alone(module, stages) if route is None else _with_pairs(follow(route))
             for module, stages, route in zip(modules, ends, (one, other), strict=True)
         ]
-    replays = SharedReplays()
     first, second = (
-        PairOutcomes(module, stages.before, own, replays, said, tell)
-        for module, stages, own, said, tell in zip(
-            modules, ends, followed, notes, progress, strict=True
+        PairOutcomes(module, stages.before, own, source, said[1])
+        for module, stages, own, source, said in zip(
+            modules, ends, followed, sources, notes, strict=True
         )
     )
     return first, second

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
@@ -49,6 +49,7 @@ from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.progress import Progress, about, silent
 from fusionscope.system.files import is_there
+from fusionscope.system.memory import working_memory
 from fusionscope.verify.agreement import RulesUsed
 
 
@@ -314,47 +315,94 @@ def _compare(
     stages = sides[0].chosen(one), sides[1].chosen(other)
     modules = one.read(stages[0]), other.read(stages[1])
     backend = one.backend or other.backend
-    found = find_changes(*modules, backend)
-    shown = [edit for edit in found.edits if not is_incidental(edit)]
     header, flags = compare_headers(*modules), tuple(_flags(one, other))
-    swapped = tuple(edit.instruction.name for edit in found.swapped)
-    told = sorted(
-        (change for change in found.fusions if change.kind is not ChangeKind.RENAMED),
-        key=lambda change: _WORST_FIRST.index(change.kind),
-    )
+    final = _compare_final(modules, backend)
+    told = final.fusions
     if all(
         side.stage is None and len(module.stages) > 1
         for side, module in zip(sides, (one, other), strict=True)
     ):
-        reasons = _compare_dumps(one, other, told, bool(shown), bool(header), progress)
+        reasons = _compare_dumps(one, other, told, bool(final.edits), bool(header), progress)
     else:
         reasons = _Reasons(_without_passes(told, backend))
-    if not (header or reasons.outcomes or reasons.memory or told or shown):
-        return Unchanged(one.name, (one.number, other.number), flags, swapped)
-    matching = found.matching or match(*modules)
-    counts = Counter(step.value for step in matching.steps.values())
-    certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
-    total = sum(module.instruction_count for module in modules)
+    if not (header or reasons.outcomes or reasons.memory or told or final.edits):
+        return Unchanged(one.name, (one.number, other.number), flags, final.swapped)
+    matched = final.matched or _sum_up(match(*modules), told)
     return ModuleDifference(
         before=_side_facts(sides[0].path, one, stages[0], modules[0], backend, reasons.rules[0]),
         after=_side_facts(sides[1].path, other, stages[1], modules[1], backend, reasons.rules[1]),
         header=header,
         flags=flags,
-        swapped=swapped,
+        swapped=final.swapped,
         outcomes=reasons.outcomes,
         fusions=reasons.fusions,
-        lost=tuple(_alone(matching, 0)),
-        gained=tuple(_alone(matching, 1)),
-        changed=len({each for change in told for each in change.after if each in matching.before}),
-        renamed=len(found.fusions) - len(told),
-        edits=_edit_facts(shown),
-        incidental=len(found.edits) - len(shown),
+        lost=matched.lost,
+        gained=matched.gained,
+        changed=matched.changed,
+        renamed=final.renamed,
+        edits=final.edits,
+        incidental=final.incidental,
         first_divergence=reasons.first_divergence,
         decision=reasons.decision,
         memory=reasons.memory,
-        steps=dict(counts),
-        certain=certain / max(total, 1),
+        steps=matched.steps,
+        certain=matched.certain,
         notes=tuple(dict.fromkeys(reasons.notes)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """What a matching says; the fields are those of ``ModuleDifference``."""
+
+    lost: tuple[str, ...]
+    gained: tuple[str, ...]
+    changed: int
+    steps: dict[str, int]
+    certain: float
+
+
+def _sum_up(matching: Matching, told: Iterable[FusionChange]) -> _Matched:
+    counts = Counter(step.value for step in matching.steps.values())
+    certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
+    total = sum(module.instruction_count for module in matching.modules)
+    return _Matched(
+        tuple(_alone(matching, 0)),
+        tuple(_alone(matching, 1)),
+        len({each for change in told for each in change.after if each in matching.before}),
+        dict(counts),
+        certain / max(total, 1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _FinalDifference:
+    """What differs between two final modules, without their matching, which is large. ``matched``
+    is None if they are equal; other fields are those of ``ModuleDifference``.
+    """
+
+    matched: _Matched | None
+    fusions: list[FusionChange]
+    renamed: int
+    edits: tuple[EditFacts, ...]
+    incidental: int
+    swapped: tuple[str, ...]
+
+
+def _compare_final(modules: tuple[Module, Module], backend: str | None) -> _FinalDifference:
+    found = find_changes(*modules, backend)
+    shown = [edit for edit in found.edits if not is_incidental(edit)]
+    told = sorted(
+        (change for change in found.fusions if change.kind is not ChangeKind.RENAMED),
+        key=lambda change: _WORST_FIRST.index(change.kind),
+    )
+    return _FinalDifference(
+        matched=_sum_up(found.matching, told) if found.matching is not None else None,
+        fusions=told,
+        renamed=len(found.fusions) - len(told),
+        edits=_edit_facts(shown),
+        incidental=len(found.edits) - len(shown),
+        swapped=tuple(edit.instruction.name for edit in found.swapped),
     )
 
 
@@ -383,31 +431,49 @@ def _compare_dumps(
     instructions, ``has_other_header`` whether the headers differ.
     """
     backend = one.backend or other.backend
-    before, after = about("before", progress), about("after", progress)
-    found = compare_outcomes((one, other), (before, after))
-    stages = found[0].before, found[1].before
-    outcomes: tuple[OutcomeChange, ...] = ()
-    memory = None
-    if stages[0] is not None and stages[1] is not None:
-        matching = match(one.read(stages[0]), other.read(stages[1]))
-        changed = list(_changed_pairs(matching, found))
-        outcomes = _outcome_changes(changed)
-        memory = _compare_memory(found, matching, changed)
-    if not (is_edited or told or outcomes or memory or has_other_header):
-        return _Reasons(())
-    rules = found[0].rules, found[1].rules
-    notes = [*found[0].notes, *found[1].notes]
-    if not (is_edited or told or outcomes):
-        return _Reasons((), outcomes, rules, memory=memory, notes=tuple(notes))
-    lineages = (
-        read_lineage(one, progress=before),
-        read_lineage(other, progress=after),
-    )
-    notes += (*lineages[0].notes, *lineages[1].notes)
+    tell = about("before", progress), about("after", progress)
+    differs = bool(is_edited or told or has_other_header)
+    reasons = _compare_outcomes((one, other), tell, differs=differs)
+    if reasons is None or not (is_edited or told or reasons.outcomes):
+        return reasons or _Reasons(())
+    lineages = read_lineage(one, progress=tell[0]), read_lineage(other, progress=tell[1])
+    notes = [*reasons.notes, *lineages[0].notes, *lineages[1].notes]
     first_divergence = find_first_divergence(lineages, progress)
     fusions = _with_passes(told, lineages, backend, progress)
     decision = first_decision(one, other, notes)
-    return _Reasons(fusions, outcomes, rules, first_divergence, decision, memory, tuple(notes))
+    return replace(
+        reasons,
+        fusions=fusions,
+        first_divergence=first_divergence,
+        decision=decision,
+        notes=tuple(notes),
+    )
+
+
+@working_memory()
+def _compare_outcomes(
+    modules: tuple[DumpedModule, DumpedModule],
+    progress: tuple[Progress, Progress],
+    *,
+    differs: bool,
+) -> _Reasons | None:
+    """Return how outcomes and memory differ, and which rules say so; None if nothing
+    ``differs``.
+    """
+    found = compare_outcomes(modules, progress, differ=differs)
+    stages = [each.before for each in found]
+    outcomes: tuple[OutcomeChange, ...] = ()
+    memory = None
+    if stages[0] is not None and stages[1] is not None:
+        matching = match(modules[0].read(stages[0]), modules[1].read(stages[1]))
+        changed = list(_changed_pairs(matching, found))
+        outcomes = _outcome_changes(changed)
+        memory = _compare_memory(found, matching, changed)
+    if not (differs or outcomes or memory):
+        return None
+    rules = found[0].rules, found[1].rules
+    notes = *found[0].notes, *found[1].notes
+    return _Reasons((), outcomes, rules, memory=memory, notes=notes)
 
 
 def _without_passes(

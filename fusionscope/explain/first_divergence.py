@@ -226,6 +226,8 @@ def find_makers(
         if not later:
             break
         origins.append(_origins(lineage, index, later))
+        if later is not found:
+            lineage.modules[index + 1].release()
         later = {part: None for origin in origins[-1].values() for part in origin.parts}
     made: dict[Instruction, tuple[str, ...]] = {}
     for step in reversed(origins):
