@@ -28,6 +28,7 @@ from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
 from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.memory_savings import RefusedPairs
+from fusionscope.explain.modules import NO_FINAL
 from fusionscope.explain.neighbours import without_members
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
@@ -70,8 +71,6 @@ if TYPE_CHECKING:
 
 Content = TypeVar("Content")
 Ranked = tuple[int, tuple[ModuleRow, DumpedModule]]
-
-NO_FINAL = "no after_optimizations stage (did the compiler crash?): using {stage} instead"
 
 _NO_STAGE_BEFORE = (
     "no stage right before fusion was dumped: using {stage} instead; dump with "

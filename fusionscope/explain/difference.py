@@ -11,7 +11,7 @@ from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analyze import NO_FINAL, PairOutcomes, compare_outcomes, flag_texts
+from fusionscope.explain.analyze import PairOutcomes, compare_outcomes, flag_texts
 from fusionscope.explain.first_divergence import (
     DecisionChange,
     FirstDivergence,
@@ -26,7 +26,7 @@ from fusionscope.explain.memory_difference import (
     MemorySide,
     compare_memory,
 )
-from fusionscope.explain.modules import pick_modules
+from fusionscope.explain.modules import NO_FINAL, pick_modules
 from fusionscope.explain.result import Operation, PairFacts
 from fusionscope.explain.source_lines import operation_of
 from fusionscope.history.changes import (

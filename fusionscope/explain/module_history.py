@@ -8,10 +8,9 @@ from difflib import get_close_matches
 
 from fusionscope.dump import Dump, DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analyze import NO_FINAL
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.instruction_trace import InstructionTrace, UnknownName, follow
-from fusionscope.explain.modules import rank_modules
+from fusionscope.explain.modules import NO_FINAL, rank_modules
 from fusionscope.explain.recorded_decisions import FusionStep, read_fusion_steps
 from fusionscope.history.changes import FusionChange
 from fusionscope.history.flow import ACTING

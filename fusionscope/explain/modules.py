@@ -13,6 +13,8 @@ from fusionscope.explain.analysis import Examined
 from fusionscope.explain.result import ModuleRow
 from fusionscope.progress import Progress, counted, silent
 
+NO_FINAL = "no after_optimizations stage (did the compiler crash?): using {stage} instead"
+
 
 def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
     """Return the modules that ``wanted`` names (a glob or a number; None: all). Raises
