@@ -45,7 +45,7 @@ from fusionscope.history.meaning import USUAL, entry_layout, normal_header
 from fusionscope.history.operations import plain_shape
 from fusionscope.history.outcomes import Pair
 from fusionscope.history.pairing import CERTAIN
-from fusionscope.history.values import Numbering
+from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.progress import Progress, about, silent
 from fusionscope.system.files import is_there
@@ -328,9 +328,18 @@ def _compare(
     if not (header or reasons.outcomes or reasons.memory or told or final.edits):
         return Unchanged(one.name, (one.number, other.number), flags, final.swapped)
     matched = final.matched or _sum_up(match(*modules), told)
+    kernels = reasons.kernels or [
+        _count_kernels(Numbering().number(module), backend) for module in modules
+    ]
+    before, after = (
+        _side_facts(side.path, dumped, stage, module, own, rules)
+        for side, dumped, stage, module, own, rules in zip(
+            sides, (one, other), stages, modules, kernels, reasons.rules, strict=True
+        )
+    )
     return ModuleDifference(
-        before=_side_facts(sides[0].path, one, stages[0], modules[0], backend, reasons.rules[0]),
-        after=_side_facts(sides[1].path, other, stages[1], modules[1], backend, reasons.rules[1]),
+        before=before,
+        after=after,
         header=header,
         flags=flags,
         swapped=final.swapped,
@@ -417,6 +426,7 @@ class _Reasons:
     decision: DecisionChange | None = None
     memory: MemoryDifference | None = None
     notes: tuple[str, ...] = ()
+    kernels: tuple[_Kernels, _Kernels] | None = None
 
 
 def _compare_dumps(
@@ -473,7 +483,9 @@ def _compare_outcomes(
         return None
     rules = found[0].rules, found[1].rules
     notes = *found[0].notes, *found[1].notes
-    return _Reasons((), outcomes, rules, memory=memory, notes=notes)
+    backend = modules[0].backend or modules[1].backend
+    one, other = (_count_kernels(each.ends[1], backend) for each in found)
+    return _Reasons((), outcomes, rules, memory=memory, notes=notes, kernels=(one, other))
 
 
 def _without_passes(
@@ -529,19 +541,35 @@ def _alone(matching: Matching, side: int) -> Iterator[str]:
                 yield instruction.name
 
 
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """What a whole run of a module launches; the fields are those of ``SideFacts``."""
+
+    kinds: Counter[str]
+    bytes_moved: int
+    exact: bool
+
+
+def _count_kernels(numbered: NumberedModule, backend: str | None) -> _Kernels:
+    kernels = find_kernels(numbered, backend)
+    kinds: Counter[str] = Counter()
+    for kernel in kernels:
+        kinds[kernel.kind.value] += kernel.runs
+    return _Kernels(
+        kinds,
+        sum(kernel.bytes_moved for kernel in kernels),
+        numbered.is_whole and all(kernel.runs_known for kernel in kernels),
+    )
+
+
 def _side_facts(
     path: str,
     dumped: DumpedModule,
     stage: Stage,
     module: Module,
-    backend: str | None,
+    kernels: _Kernels,
     rules: RulesUsed | None,
 ) -> SideFacts:
-    numbered = Numbering().number(module)
-    kernels = find_kernels(numbered, backend)
-    kinds: Counter[str] = Counter()
-    for kernel in kernels:
-        kinds[kernel.kind.value] += kernel.runs
     try:
         device, flags = dumped.device, dumped.flags
     except UnusableInput as problem:
@@ -555,10 +583,10 @@ def _side_facts(
         device=describe_device(device) if device else None,
         flags=flag_texts(flags),
         instructions=module.instruction_count,
-        launches=sum(kernel.runs for kernel in kernels),
-        bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
-        exact=numbered.is_whole and all(kernel.runs_known for kernel in kernels),
-        kinds=dict(kinds),
+        launches=sum(kernels.kinds.values()),
+        bytes_moved=kernels.bytes_moved,
+        exact=kernels.exact,
+        kinds=dict(kernels.kinds),
         rules=rules,
     )
 
