@@ -12,8 +12,8 @@ another question of a dump that has been explained just before: its ratio is tha
 question. All others find no trace of an earlier one. ``diff`` compares the dump with one by a flag
 that takes a pass away. Memory is the peak of what is resident. Prints Markdown tables.
 
-DIRECTORY keeps dumps, and in compile_times.json what the compiles took, for other runs; these
-compile only what is missing.
+DIRECTORY keeps the dumps. Each program is compiled right before the questions about its dump, since
+the speed of a machine that others use too changes by the minute.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -83,16 +83,6 @@ def make_changed(name: str, directory: Path, python: str) -> None:
         made.rename(changed)
 
 
-def make_all(names: list[str], directory: Path, python: str) -> dict[str, Compiled]:
-    kept = directory / "compile_times.json"
-    times = json.loads(kept.read_text()) if kept.exists() else {}
-    for name in names:
-        if name not in times:
-            times[name] = asdict(make(name, directory, python))
-            kept.write_text(json.dumps(times, indent=1))
-    return {name: Compiled(**times[name]) for name in names}
-
-
 def ask(question: str, dump: Path, work: Path) -> Iterator[tuple[str, Spent]]:
     """What a question takes, and for ``explain`` what a second one does."""
     cache = Path(tempfile.mkdtemp(dir=work))
@@ -145,8 +135,8 @@ def row(*cells: str) -> None:
     print("|", " | ".join(cells), "|", flush=True)
 
 
-def tell(names: list[str], directory: Path, times: dict[str, Compiled], rounds: int,
-         questions: list[str]) -> None:  # fmt: skip
+def tell(names: list[str], directory: Path, python: str, rounds: int, questions: list[str]) -> None:
+    """Compile each program right before the questions: a machine's speed changes by the minute."""
     columns = [
         column
         for question in questions
@@ -155,8 +145,10 @@ def tell(names: list[str], directory: Path, times: dict[str, Compiled], rounds: 
     print("\nRatios:\n")
     row("dump", "instructions", "MB", "compile", *(f"`{each}`" for each in columns), "memory")
     print("|---|" + "--:|" * (len(columns) + 4), flush=True)
+    times: dict[str, Compiled] = {}
     asked: dict[str, dict[str, Spent]] = {}
     for name in names:
+        times[name] = make(name, directory, python)
         spent = asked[name] = ask_all(directory / name, questions, rounds)
         row(
             name,
@@ -174,6 +166,10 @@ def tell(names: list[str], directory: Path, times: dict[str, Compiled], rounds: 
                        for each in columns)  # fmt: skip
             row(f"median, {target}", "", "", "", *map(told, medians), "")
     row("target", "", "", "", *(f"{TARGETS[each]}" for each in columns), "1,000 MB")
+    print(
+        f"\nPython {platform.python_version()}, dumps by jaxlib "
+        f"{times[names[0]].jaxlib}, {os.cpu_count()} cores, rounds: {rounds}."
+    )
     print("\nSeconds, and megabytes at most:\n")
     row("dump", "without a dump", "its compile", "and all else", *(f"`{each}`" for each in columns))
     print("|---|" + "--:|" * (len(columns) + 3))
@@ -190,7 +186,7 @@ def tell(names: list[str], directory: Path, times: dict[str, Compiled], rounds: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--directory", type=Path, help="keeps the dumps for another run")
+    parser.add_argument("--directory", type=Path, help="keeps the dumps")
     parser.add_argument("--python", default=sys.executable, help="one that has jax")
     parser.add_argument("--only", action="append", metavar="GLOB", help="such as 'h100/*'")
     parser.add_argument("--command", action="append", choices=QUESTIONS)
@@ -208,15 +204,10 @@ def main() -> None:
         directory = options.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
         questions = options.command or list(QUESTIONS)
-        times = make_all(names, directory.resolve(), options.python)
         if "diff" in questions:
             for name in names:
                 make_changed(name, directory.resolve(), options.python)
-        print(
-            f"Python {platform.python_version()}, dumps by jaxlib "
-            f"{times[names[0]].jaxlib}, {os.cpu_count()} cores, rounds: {options.rounds}."
-        )
-        tell(names, directory.resolve(), times, options.rounds, questions)
+        tell(names, directory.resolve(), options.python, options.rounds, questions)
 
 
 if __name__ == "__main__":
