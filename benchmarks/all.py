@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", action="append", metavar="GLOB", help="benchmarks by name")
     parser.add_argument("--python", default=sys.executable, help="one that has jax")
-    parser.add_argument("--directory", help="keeps the large dumps for another run")
+    parser.add_argument("--directory", help="keeps the large dumps")
     options = parser.parse_args()
     names = [found["name"] for found in TABLE.finditer(PAGE.read_text())]
     wanted = options.only or ["*"]

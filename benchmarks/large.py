@@ -135,6 +135,16 @@ def row(*cells: str) -> None:
     print("|", " | ".join(cells), "|", flush=True)
 
 
+def begin(columns: list[str], jaxlib: str, rounds: int) -> None:
+    print(
+        f"Python {platform.python_version()}, dumps by jaxlib "
+        f"{jaxlib}, {os.cpu_count()} cores, rounds: {rounds}."
+    )
+    print("\nRatios:\n")
+    row("dump", "instructions", "MB", "compile", *(f"`{each}`" for each in columns), "memory")
+    print("|---|" + "--:|" * (len(columns) + 4), flush=True)
+
+
 def tell(names: list[str], directory: Path, python: str, rounds: int, questions: list[str]) -> None:
     """Compile each program right before the questions: a machine's speed changes by the minute."""
     columns = [
@@ -142,13 +152,12 @@ def tell(names: list[str], directory: Path, python: str, rounds: int, questions:
         for question in questions
         for column in (("explain", "again") if question == "explain" else (question,))
     ]
-    print("\nRatios:\n")
-    row("dump", "instructions", "MB", "compile", *(f"`{each}`" for each in columns), "memory")
-    print("|---|" + "--:|" * (len(columns) + 4), flush=True)
     times: dict[str, Compiled] = {}
     asked: dict[str, dict[str, Spent]] = {}
     for name in names:
         times[name] = make(name, directory, python)
+        if len(times) == 1:
+            begin(columns, times[name].jaxlib, rounds)
         spent = asked[name] = ask_all(directory / name, questions, rounds)
         row(
             name,
@@ -166,10 +175,6 @@ def tell(names: list[str], directory: Path, python: str, rounds: int, questions:
                        for each in columns)  # fmt: skip
             row(f"median, {target}", "", "", "", *map(told, medians), "")
     row("target", "", "", "", *(f"{TARGETS[each]}" for each in columns), "1,000 MB")
-    print(
-        f"\nPython {platform.python_version()}, dumps by jaxlib "
-        f"{times[names[0]].jaxlib}, {os.cpu_count()} cores, rounds: {rounds}."
-    )
     print("\nSeconds, and megabytes at most:\n")
     row("dump", "without a dump", "its compile", "and all else", *(f"`{each}`" for each in columns))
     print("|---|" + "--:|" * (len(columns) + 3))
