@@ -18,7 +18,7 @@ from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
 from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name, tpu_build
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.stage import AFTER_OPTIMIZATIONS, BEFORE_OPTIMIZATIONS, Stage, backend_of
-from fusionscope.dump.uses import FileReader, digest_of
+from fusionscope.dump.uses import FileReader
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.system.files import is_directory, is_there
 
@@ -178,9 +178,11 @@ class DumpedModule:
         self,
         role: Role,
         reader: Callable[[bytes, str], Content],
-        digest: Callable[[bytes], bytes] = digest_of,
+        digest: Callable[[bytes], bytes] | None = None,
     ) -> tuple[Content, ...]:
-        """Return what files say. Those with the same ``digest`` say the same."""
+        """Return what files say. Those with the same ``digest`` say the same; None for that of all
+        bytes.
+        """
         contents: tuple[Content, ...] | None = self._lazy.get(role)
         files = self.files.get(role, ())
         if contents is None:
@@ -196,10 +198,10 @@ class DumpedModule:
         role: Role,
         file: DumpFile,
         reader: Callable[[bytes, str], Content],
-        digest: Callable[[bytes], bytes],
+        digest: Callable[[bytes], bytes] | None,
     ) -> Content:
         data = self.reader.read(file)
-        key = role, digest(data)
+        key = role, self.reader.digest(file) if digest is None else digest(data)
         if key not in self.contents:
             known = key in self.like
             self.contents[key] = self.like[key] if known else reader(data, str(file))
