@@ -78,6 +78,7 @@ def make_changed(name: str, directory: Path, python: str) -> None:
     """Make the other dump of a diff, unless it is there."""
     changed = directory / f"{name}-changed"
     if not changed.exists():
+        changed.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=directory))
         run_compile(name, python, str(made), f"--flag={CHANGED[name.partition('/')[0]]}")
         made.rename(changed)
@@ -207,7 +208,6 @@ def main() -> None:
     compileall.compile_dir(ROOT / "fusionscope", quiet=2)  # as after an installation
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary)
-        directory.mkdir(parents=True, exist_ok=True)
         questions = options.command or list(QUESTIONS)
         if "diff" in questions:
             for name in names:
