@@ -110,24 +110,33 @@ class Message:
         )
 
 
-def parse(data: bytes, file: str) -> Message:
-    """Return the outermost message of a text proto.
-
-    Raises ``UnusableInput``, with line and column, if ``data`` is not one: other bytes, junk
-    between the fields, nesting deeper than 100 messages, or an end inside a message.
-    """
+def as_proto_text(data: bytes, file: str) -> str:
+    """Decode the content of a file. Raises ``UnusableInput`` if it is not text."""
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         raise UnusableInput(
             f"byte {error.start} is not text, expected a protobuf in text form",
             file=file,
             hint="check that this is the file it is named as",
         ) from None
+
+
+def parse(data: bytes, file: str) -> Message:
+    """Return the outermost message of a text proto.
+
+    Raises ``UnusableInput``, with line and column, if ``data`` is not one: other bytes, junk
+    between the fields, nesting deeper than 100 messages, or an end inside a message.
+    """
+    return parse_text(as_proto_text(data, file), file)
+
+
+def parse_text(text: str, file: str, start: int = 0) -> Message:
+    """Return the outermost message like ``parse``, without the fields before ``start``."""
     outermost = Message([], file)
     fields = outermost.fields
     outer: list[tuple[str, list[tuple[str, str | Message]]]] = []
-    for match in _FIELD.finditer(text):
+    for match in _FIELD.finditer(text, start):
         name, opening, scalar, closing, junk = match.groups()
         if scalar is not None:
             fields.append((name, scalar))

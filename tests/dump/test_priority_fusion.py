@@ -156,6 +156,27 @@ def test_unknown_fields_and_kinds_of_steps_are_left_out():
 
 
 @pytest.mark.parametrize("name", RECORDS)
+def test_steps_printed_in_another_way_are_the_same(data, name):
+    whole = (data / name).read_bytes()
+    expected = read(data, name).steps
+    places = [match.end() for match in re.finditer(rb"\nfusion_steps \{", whole)]
+    for changed in (places, places[::7], places[len(places) // 2 :][:1]):
+        printed = whole
+        for place in reversed(changed):
+            printed = printed[:place] + b" # a comment" + printed[place:]
+        assert read_priority_fusion(printed, name).steps == expected
+
+
+def test_a_time_that_is_no_number_is_refused_by_its_line():
+    step = 'fusion_steps {\n  update_priority {\n    producer_name: "a"\n    us_fused: %s\n  }\n}\n'
+    with pytest.raises(UnusableInput, match=r"us_fused is 1\.2\.3, expected a number"):
+        record_of(step % "1.0" + step % "1.2.3")
+    with pytest.raises(UnusableInput) as caught:
+        record_of(step % "1.0" + step % "@")
+    assert (caught.value.line, caught.value.column) == (10, 5)
+
+
+@pytest.mark.parametrize("name", RECORDS)
 def test_a_record_that_is_cut_off_is_refused(data, name):
     whole = (data / name).read_bytes().rstrip()
     for length in [*range(0, len(whole), 97), len(whole) - 1]:
