@@ -14,27 +14,29 @@ from fusionscope.history.meaning import is_commutative
 from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_passed_on
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
+from fusionscope.hlo.model import Statement
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Region:
     """A computation that is executed instruction by instruction, with the fusions in it.
 
-    ``operations`` lists operands before users. ``sources[i]`` holds the positions of the operations
-    that operation ``i`` reads (for a tuple, of all its elements), and ``users[i]`` the positions of
-    those that read it, with the index of the operand. ``outputs`` maps an operation to its
-    positions in the results. ``carried`` maps every instruction, transparent ones too, to the
-    positions at which its value is computed. ``commutative`` operations allow swapped operands.
-    ``passed_on`` operations have the value of their first operand. ``idle`` operations are dead: no
-    result depends on them. ``computations`` are the region's own and those of its fusions.
-    ``callers`` are the instructions that call the latter, for computations with a single caller.
+    ``operations`` lists operands before users, with their ``statements``. ``sources[i]`` holds the
+    positions of the operations that operation ``i`` reads (for a tuple, of all its elements), and
+    ``users[i]`` the positions of those that read it, with the index of the operand. ``outputs``
+    maps an operation to its positions in the results. ``carried`` maps every instruction,
+    transparent ones too, to the positions at which its value is computed. ``commutative``
+    operations allow swapped operands. ``passed_on`` operations have the value of their first
+    operand. ``idle`` operations are dead: no result depends on them. ``computations`` are the
+    region's own and those of its fusions. ``callers`` are the instructions that call the latter,
+    for computations with a single caller.
     """
 
     computation: Computation
     operations: list[Instruction] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
     opcodes: list[str] = field(default_factory=list)
     sources: list[tuple[int, ...]] = field(default_factory=list)
-    users: list[list[tuple[int, int]]] = field(default_factory=list)
     outputs: dict[int, set[int]] = field(default_factory=dict)
     carried: dict[Instruction, Value] = field(default_factory=dict)
     commutative: list[bool] = field(default_factory=list)
@@ -42,21 +44,24 @@ class Region:
     idle: list[bool] = field(default_factory=list)
     computations: list[Computation] = field(default_factory=list)
     callers: dict[Computation, Instruction] = field(default_factory=dict)
+    _users: list[list[tuple[int, int]]] = field(default_factory=list)
 
-    def _add(self, instruction: Instruction, opcode: str, sources: tuple[Any, ...]) -> int:
-        index = len(self.operations)
-        self.operations.append(instruction)
-        self.opcodes.append(opcode)
-        self.sources.append(sources)
-        self.users.append([])
-        self.commutative.append(is_commutative(instruction.statement))
-        # The same elements in another order in memory.
-        self.passed_on.append(bool(sources) and (opcode == "copy" or is_passed_on(opcode)))
-        for slot, source in enumerate(sources):
-            self.users[source].append((index, slot))
-        return index
+    @property
+    def users(self) -> list[list[tuple[int, int]]]:
+        if not self._users:
+            self._users = [[] for _ in self.operations]
+            for index, sources in enumerate(self.sources):
+                for slot, source in enumerate(sources):
+                    self._users[source].append((index, slot))
+        return self._users
 
     def _finish(self) -> None:
+        self.opcodes = [statement[3] for statement in self.statements]
+        self.commutative = list(map(is_commutative, self.statements))
+        self.passed_on = [  # a copy: the same elements in another order in memory
+            bool(sources) and (opcode == "copy" or is_passed_on(opcode))
+            for opcode, sources in zip(self.opcodes, self.sources, strict=True)
+        ]
         for slot, output in enumerate(flatten(self.carried[self.computation.root])):
             self.outputs.setdefault(output, set()).add(slot)
         self.idle = idle = [True] * len(self.operations)
@@ -125,9 +130,9 @@ def _inlined_size(module: Module, inlined: set[str]) -> int:
 
 
 class _Frame:
-    """A computation whose instructions are being put into a region."""
+    """A computation whose instructions are being put into a region, with their ``values``."""
 
-    __slots__ = ("arguments", "caller", "computation", "index")
+    __slots__ = ("arguments", "caller", "computation", "values")
 
     def __init__(
         self,
@@ -138,52 +143,55 @@ class _Frame:
         self.computation = computation
         self.arguments = arguments
         self.caller = caller
-        self.index = 0
+        self.values: list[Value] = []
 
 
 def _flow(computation: Computation, inlined: set[str], shared: set[str]) -> Region:
     region = Region(computation=computation)
-    carried = region.carried
+    operations, added, sources = region.operations, region.statements, region.sources
     frames = [_Frame(computation, None, None)]
     while frames:
         frame = frames[-1]
-        instructions = frame.computation.instructions
+        instructions, values = frame.computation.instructions, frame.values
         statements, edges, *_ = frame.computation.graph
-        if frame.index == 0:
+        if not values:
             region.computations.append(frame.computation)
-        while frame.index < len(instructions):
-            instruction, opcode = instructions[frame.index], statements[frame.index][3]
-            operands = tuple([carried[instructions[o]] for o in edges[frame.index]])
-            frame.index += 1
+        for index in range(len(values), len(instructions)):
+            statement = statements[index]
+            opcode = statement[3]
+            operands: tuple[Any, ...] = tuple([values[edge] for edge in edges[index]])
             if opcode in TRANSPARENT:
-                called = instruction.called
+                called = instructions[index].called
                 if called and called[0].name in inlined:
                     if called[0].name not in shared:
-                        region.callers[called[0]] = instruction
-                    frames.append(_Frame(called[0], operands, instruction))
+                        region.callers[called[0]] = instructions[index]
+                    frames.append(_Frame(called[0], operands, instructions[index]))
                     break
             elif opcode == "tuple":
-                carried[instruction] = operands
+                values.append(operands)
                 continue
             elif opcode == "get-tuple-element":
-                index = int(split_attributes(instruction.statement.attributes).get("index", "0"))
                 whole = operands[0]
-                if isinstance(whole, tuple) and index < len(whole):
-                    carried[instruction] = whole[index]
-                    continue
+                if not isinstance(whole, int):
+                    element = int(split_attributes(statement[5]).get("index", "0"))
+                    if element < len(whole):
+                        values.append(whole[element])
+                        continue
             elif opcode == "parameter" and frame.arguments is not None:
-                number = int(instruction.statement.inside)
+                number = int(statement[4])
                 if number < len(frame.arguments):
-                    carried[instruction] = frame.arguments[number]
+                    values.append(frame.arguments[number])
                     continue
-            for operand in operands:
-                if not isinstance(operand, int):
-                    operands = tuple(flatten(operands))
-                    break
-            carried[instruction] = region._add(instruction, opcode, operands)
+            if tuple in map(type, operands):
+                operands = tuple(flatten(operands))
+            values.append(len(operations))
+            operations.append(instructions[index])
+            sources.append(operands)
+            added.append(statement)
         else:
             frames.pop()
-            if frame.caller is not None:
-                carried[frame.caller] = carried[frame.computation.root]
+            region.carried.update(zip(instructions, values, strict=True))
+            if frames:
+                frames[-1].values.append(values[frame.computation.graph.root])
     region._finish()
     return region

@@ -27,6 +27,7 @@ class _Known:
     launches: dict[int, list[Statement]] = field(default_factory=dict)
     contents: dict[int, int] = field(default_factory=dict)
     numbers: dict[Hashable, int] = field(default_factory=dict)
+    shapes: dict[str, str] = field(default_factory=dict)
 
     def launches_in(self, body: Body) -> list[Statement]:
         found = self.launches.get(id(body))
@@ -47,10 +48,24 @@ class _Known:
             if body is not None:
                 known = self.contents.get(id(body))
                 if known is None:
-                    known = self.numbers.setdefault(_content(body), len(self.numbers))
+                    known = self.numbers.setdefault(self._content(body), len(self.numbers))
                     self.contents[id(body)] = known
                 inside.append(known)
         return fusion_emitter(statement.attributes), tuple(inside)
+
+    def _content(self, body: Body) -> Hashable:
+        """Return a key of the operations and calls of a fused computation that does not depend on
+        names.
+        """
+        graph, shapes = body.graph, self.shapes
+        operations: list[Hashable] = []
+        for statement in graph.statements:
+            _, _, shape, opcode, _, _ = statement
+            plain = shapes.get(shape)
+            if plain is None:
+                plain = shapes[shape] = plain_shape(shape)
+            operations.append((opcode, plain, statement.calls if body.calls else ()))
+        return tuple(operations), graph.operands, graph.root
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -350,18 +365,6 @@ def _trace(module: Module, known: _Known) -> _Trace:
             else:
                 calls[launch] += 1
     return _Trace(frozenset(fusions), calls)
-
-
-def _content(body: Body) -> Hashable:
-    """Return a key of the operations and calls of a fused computation that does not depend on
-    names.
-    """
-    graph = body.graph
-    return (
-        tuple([(s.opcode, plain_shape(s.shape), s.calls) for s in graph.statements]),
-        graph.operands,
-        graph.root,
-    )
 
 
 def _same_line(instruction: Instruction, module: Module) -> Instruction | None:

@@ -35,6 +35,7 @@ _Pending: TypeAlias = "list[tuple[Computation, Computation, dict[int, int]]]"
 
 # Instructions that compute nothing.
 PLACES = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
+_UNEVALUATED = PLACES - {"parameter"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -110,10 +111,8 @@ class MatchTable:
         if known is None:
             statements = self._known
             kinds = [
-                found[1]
-                if (found := statements.get(id(operation.statement)))
-                else self._kind(operation)
-                for operation in region.operations
+                found[1] if (found := statements.get(id(statement))) else self._kind(operation)
+                for operation, statement in zip(region.operations, region.statements, strict=True)
             ]
             known = self._kinds[id(region)] = region, kinds, unprinted(region)
         return Side(*known, self.operations.laid_out)
@@ -285,9 +284,11 @@ class _Matcher:
             result.computations[ours] = theirs
             result.after.update(zip(ours.instructions, theirs.instructions, strict=True))
             result.before.update(zip(theirs.instructions, ours.instructions, strict=True))
-            for left, statement in zip(ours.instructions, ours.graph.statements, strict=True):
-                is_place = statement[3] in PLACES and statement[3] != "parameter"
-                result.steps[left] = MatchKind.PLACE if is_place else MatchKind.VALUE
+            steps = [
+                MatchKind.PLACE if statement[3] in _UNEVALUATED else MatchKind.VALUE
+                for statement in ours.graph.statements
+            ]
+            result.steps.update(zip(ours.instructions, steps, strict=True))
         return self._called(a, b, ((index, index) for index in range(len(a.operations))))
 
     def _match_region(
@@ -391,23 +392,24 @@ class _Matcher:
         values: list[int] = []
         signatures: list[int] = []
         numbers, known, elements = self._numbers, self._known, self._elements
-        for index, kind in enumerate(side.kinds):
+        opcodes, commutative, passed_on = side.opcodes, side.commutative, side.passed_on
+        unprinted = side.unprinted
+        for index, (kind, sources) in enumerate(zip(side.kinds, side.sources, strict=True)):
             number = given.get(index)
             if number is None:
-                sources = side.sources[index]
                 operands = tuple([values[source] for source in sources])
-                if side.commutative[index]:
+                if commutative[index]:
                     operands = tuple(sorted(operands))
                 number = anchored.get(index)
-                if is_second and side.opcodes[index] == "get-tuple-element":
+                if is_second and opcodes[index] == "get-tuple-element":
                     if operands[0] in self._packed:
                         number = operands[0]
                     elif elements:
                         kind = self._element(side, index, kind, operands[0])
                 key: Hashable = (kind, operands)
-                if index in side.unprinted:  # such constants differ only by name
-                    key = (kind, side.unprinted[index])
-                if apart is not None and side.opcodes[index] == "parameter":
+                if index in unprinted:  # such constants differ only by name
+                    key = (kind, unprinted[index])
+                if apart is not None and opcodes[index] == "parameter":
                     key = (kind, apart, index)
                 if number is not None:
                     if key not in numbers:
@@ -417,7 +419,7 @@ class _Matcher:
                     if number is None:
                         number = numbers.setdefault(key, len(numbers))
             signatures.append(number)
-            values.append(values[side.sources[index][0]] if side.passed_on[index] else number)
+            values.append(values[sources[0]] if passed_on[index] else number)
         side.values, side.signatures = values, signatures
 
     def _element(self, side: Side, index: int, kind: int, loop: int) -> int:
@@ -441,16 +443,17 @@ class _Matcher:
             made[output] += [(-1, slot, 0) for slot in slots]
         side.uses = [0] * len(made)
         side.unused = self._number(("use", ()))
+        numbers = self._numbers
         for index in range(len(made) - 1, -1, -1):
-            uses = made[index]
+            uses, sources = made[index], side.sources[index]
             uses.sort()
-            number = side.uses[index] = self._number(("use", tuple(uses)))
+            number = side.uses[index] = numbers.setdefault(("use", tuple(uses)), len(numbers))
             if side.passed_on[index]:
-                made[side.sources[index][0]].extend(uses)
+                made[sources[0]].extend(uses)
                 continue
-            kind = side.kinds[index]
-            for slot, source in enumerate(side.sources[index]):
-                made[source].append((kind, 0 if side.commutative[index] else slot, number))
+            kind, is_commutative = side.kinds[index], side.commutative[index]
+            for slot, source in enumerate(sources):
+                made[source].append((kind, 0 if is_commutative else slot, number))
 
     def _record(
         self, a: Side, b: Side, pairs: Pairs, computations: dict[Computation, Computation]
@@ -461,7 +464,12 @@ class _Matcher:
         self._keep_values(b)
         for index, (theirs, step) in sorted(pairs.mates.items()):
             self._add(a.operations[index], b.operations[theirs], step)
-            self._compare_reads(a, b, index, theirs)
+            read = [a.values[source] for source in a.sources[index]]
+            if (
+                read != [b.values[source] for source in b.sources[theirs]]
+                or a.kinds[index] != b.kinds[theirs]
+            ):
+                self._compare_reads(a, b, index, theirs)
         self._compare_results(a, b)
         for theirs, index in pairs.copies.items():
             if b.operations[theirs] not in result.before:

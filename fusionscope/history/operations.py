@@ -22,13 +22,13 @@ from fusionscope.hlo.model import Body, Statement
 
 RESHAPES = frozenset({"bitcast", "copy", "reshape"})
 _MEMORY_SPACE = re.compile(r"S\(\d+\)")
-# Their value is that of their first operand.
-_IDENTITIES = frozenset(
-    """add-dependency async-done async-update copy-done copy-start domain opt-barrier""".split()
-)
 # Each operand gives one element of the result, independent of the others: passes combine several
 # such operations, or split one into start and done.
 COLLECTIVES = frozenset({"all-gather", "all-reduce", "collective-permute", "reduce-scatter"})
+# Their value is that of their first operand.
+_IDENTITIES = frozenset(
+    """add-dependency async-done async-update copy-done copy-start domain opt-barrier""".split()
+) | {f"{opcode}-done" for opcode in COLLECTIVES}
 # Their value is that of the root of the called computation.
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
 # Their computations run instruction by instruction, each a kernel.
@@ -173,7 +173,7 @@ def plain_shape(text: str) -> str:
 
 def is_passed_on(opcode: str) -> bool:
     """Return whether the value of an instruction is that of its first operand, if it has one."""
-    return opcode in _IDENTITIES or (opcode.endswith("-done") and opcode[:-5] in COLLECTIVES)
+    return opcode in _IDENTITIES
 
 
 def is_free_reshape(instruction: Instruction) -> bool:

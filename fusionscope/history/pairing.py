@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from heapq import heappop, heappush
@@ -42,7 +42,7 @@ class Side:
 
     __slots__ = (
         "_laid_out", "commutative", "idle", "kinds", "opcodes", "operations", "outputs",
-        "passed_on", "region", "signatures", "sources", "unprinted", "unused", "users", "uses",
+        "passed_on", "region", "signatures", "sources", "unprinted", "unused", "uses",
         "values",
     )  # fmt: skip
 
@@ -57,7 +57,6 @@ class Side:
         self.operations = region.operations
         self.opcodes = region.opcodes
         self.sources = region.sources
-        self.users = region.users
         self.outputs = region.outputs
         self.commutative = region.commutative
         self.passed_on = region.passed_on
@@ -70,17 +69,21 @@ class Side:
         self.uses: list[int] = []
         self.unused = -1
 
+    @property
+    def users(self) -> list[list[tuple[int, int]]]:
+        return self.region.users
+
     def shape(self, index: int) -> str:
         """Return the shape of an operation, with layouts."""
-        return self._laid_out(self.operations[index].statement.shape)
+        return self._laid_out(self.region.statements[index].shape)
 
 
 def unprinted(region: Region) -> dict[int, str]:
     """Return the names of constants whose values the compiler omitted, by their positions."""
     return {
-        index: re.sub(r"[.\-]", "_", region.operations[index].name)
-        for index, opcode in enumerate(region.opcodes)
-        if opcode == "constant" and "..." in region.operations[index].statement.inside
+        index: re.sub(r"[.\-]", "_", statement.name)
+        for index, statement in enumerate(region.statements)
+        if statement[3] == "constant" and "..." in statement.inside
     }
 
 
@@ -109,6 +112,7 @@ class Pairs:
             set(range(len(b.operations))),
         )
         self._new: tuple[set[int], set[int]] = (set(), set())
+        self._is_complete = False
 
     def add(self, ours: int, theirs: int, step: MatchKind) -> None:
         self.mates[ours] = theirs, step
@@ -130,7 +134,8 @@ class Pairs:
         return self.a.signatures[ours] in self._new[0] or self.b.signatures[theirs] in self._new[1]
 
     def is_complete(self) -> bool:
-        return not (self._free[0] and self._free[1])
+        """Return whether all operations of a side are matched, or will be by their values alone."""
+        return self._is_complete or not (self._free[0] and self._free[1])
 
     def _groups(
         self, describe: Callable[[Side, int], Hashable]
@@ -152,26 +157,53 @@ class Pairs:
         Where there are several, those go together that have equal ``descriptions``, by one after
         the other, then those of the same uses, shape or name, and last any.
         """
-        free, sides = self._free, (self.a, self.b)
-        groups: dict[int, tuple[list[int], list[int]]] = {}
-        for index in sorted(free[0]):
-            groups.setdefault(self.a.signatures[index], ([], []))[0].append(index)
-        for index in sorted(free[1]):
-            group = groups.get(self.b.signatures[index])
-            if group is not None:
-                group[1].append(index)
-        several: tuple[list[int], list[int]] = ([], [])
-        for ours, theirs in groups.values():
-            if len(ours) == len(theirs) == 1:
-                self.add(ours[0], theirs[0], MatchKind.VALUE)
-            elif theirs:
-                several[0].extend(ours)
-                several[1].extend(theirs)
-        left = [sorted(own) for own in several]
-        for describe in (*descriptions, *_DESCRIPTIONS) if left[0] else ():
+        left = self._match_single_values()
+        values = self.a.signatures, self.b.signatures
+        counts = [
+            Counter([side[index] for index in own]) for side, own in zip(values, left, strict=True)
+        ]
+        alike = sum(min(count, counts[1][value]) for value, count in counts[0].items())
+        self._is_complete = alike in map(len, self._free)
+        if descriptions or not self._is_complete:  # ``settle`` decides between equal ones
+            self._match_alike(left, (*descriptions, *_DESCRIPTIONS))
+
+    def _match_single_values(self) -> list[list[int]]:
+        """Pair free operations if no other one computes the same. Return, for both sides, those of
+        which there are several.
+        """
+        free, values = self._free, (self.a.signatures, self.b.signatures)
+        single: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        several: set[int] = set()
+        for number, side in enumerate(values):
+            known = single[number]
+            for index in sorted(free[number]):
+                if known.setdefault(side[index], index) != index:
+                    several.add(side[index])
+        several &= single[0].keys() & single[1].keys()
+        for value, ours in single[0].items():
+            theirs = single[1].get(value)
+            if theirs is not None and value not in several:
+                self.add(ours, theirs, MatchKind.VALUE)
+        return [
+            [index for index in sorted(free[number]) if side[index] in several]
+            for number, side in enumerate(values)
+        ]
+
+    def _match_alike(
+        self,
+        left: Sequence[Sequence[int]],
+        descriptions: Iterable[Callable[[Side, int], Hashable]],
+    ) -> None:
+        """Pair operations that compute the same, by one description after the other."""
+        sides, free = (self.a, self.b), self._free
+        for describe in descriptions:
             alike: dict[Hashable, tuple[list[int], list[int]]] = {}
+            left = [
+                [index for index in own if index in free[number]] for number, own in enumerate(left)
+            ]
+            if not all(left):
+                return
             for number, side in enumerate(sides):
-                left[number] = [index for index in left[number] if index in free[number]]
                 for index in left[number]:
                     key = side.signatures[index], describe(side, index)
                     alike.setdefault(key, ([], []))[number].append(index)

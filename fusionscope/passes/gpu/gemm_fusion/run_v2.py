@@ -6,7 +6,8 @@ Source: xla/backends/gpu/transforms/gemm_fusion.cc, with xla_gpu_experimental_ge
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from fusionscope.graph.fusing import create_fusion, fuse_instruction, merge_fusion
 from fusionscope.graph.layouts import reshape_is_bitcast
@@ -40,11 +41,26 @@ from fusionscope.passes.gpu.gemm_fusion.shape_tracker import ShapeTracker
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 
+@dataclass(slots=True)
 class GemmFusionV2(GemmFusion):
+    _refusals: dict[MutableInstruction, Decision | None] = field(default_factory=dict)
+
     def _grow(self, dot: MutableInstruction, name: str) -> Grown | Decision:
-        space = _SearchSpace(self.book, self.state, dot)
+        space = _SearchSpace(self.book, self.state, dot, self._refusal_to_include)
         output = space.fuse()
         return Grown(space.bring_back(name), output, tuple(space.asked))
+
+    def _refusal_to_include(self, instruction: MutableInstruction) -> Decision | None:
+        """Return why no fusion may have an instruction, which many dots' spaces may reach.
+
+        Source: IncludeInSearchSpace.
+        """
+        known = self._refusals
+        if instruction not in known or instruction.opcode == "rng":  # that depends on its users
+            rules = (rule for rule in self.book if isinstance(rule, SpaceRule))
+            checked = (rule.check(instruction, self.state) for rule in rules)
+            known[instruction] = first_decision(checked)
+        return known[instruction]
 
 
 class _SearchSpace:
@@ -53,10 +69,16 @@ class _SearchSpace:
     Source: FusionSearchSpace, CreateTileableFusion.
     """
 
-    def __init__(self, book: RuleBook[Rule], state: GemmState, dot: MutableInstruction) -> None:
+    def __init__(
+        self,
+        book: RuleBook[Rule],
+        state: GemmState,
+        dot: MutableInstruction,
+        refusal_to_include: Callable[[MutableInstruction], Decision | None],
+    ) -> None:
         self._book = book
-        self._space_rules = [rule for rule in book if isinstance(rule, SpaceRule)]
         self._state = state
+        self._refusal_to_include = refusal_to_include
         self._dot = dot
         self._originals: dict[MutableInstruction, MutableInstruction] = {}
         self._left_out: dict[MutableInstruction, Decision] = {}
@@ -78,10 +100,6 @@ class _SearchSpace:
                 break
             last = user
         return last
-
-    def _refusal_to_include(self, instruction: MutableInstruction) -> Decision | None:
-        """Source: IncludeInSearchSpace."""
-        return first_decision(rule.check(instruction, self._state) for rule in self._space_rules)
 
     def _clone_all(self, last: MutableInstruction) -> MutableInstruction:
         """Source: FuseOperandsRecursively."""
