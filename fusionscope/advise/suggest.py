@@ -40,11 +40,10 @@ MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
-# Trying may take as long as the explanation, but at least one second. Of a long explanation it may
-# take only a share: a change to a large module takes about as long to try as the explanation.
+# Trying may take as long as the explanation, but at least one second. After a long explanation
+# nothing is tried: a change to a large module takes about as long to try as it took.
 _LEAST_SECONDS = 1.0
 _LONG_SECONDS = 3.0
-_SHARE = 1 / 3
 
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
 
@@ -66,7 +65,7 @@ def suggester(
 ) -> Suggest:
     """Return the function that ``explain`` calls for each module.
 
-    It spends no more time than the explanation took, and less if that took long, unless
+    It spends no more time than the explanation took, and replays nothing if that took long, unless
     ``is_limited`` is false or there is a ``compilation``: then changes are also compiled, and timed
     if the device is present. Raises ``UnusableInput`` if no rules have the name in ``selection``.
     """
@@ -248,6 +247,8 @@ class _Trial:
         """Replay with each of ``candidates``, as long as there is time."""
         for number, candidate in enumerate(counted(candidates, "trying change", self._progress)):
             try:
+                if deadline is not None:
+                    deadline.check()
                 self._replay(replays, candidate, deadline)
             except OutOfTime:
                 self._untried += candidates[number:]
@@ -420,8 +421,7 @@ def _suggestion(
 
 
 def _limit(seconds: float) -> float:
-    own = seconds if seconds <= _LONG_SECONDS else _SHARE * seconds
-    return max(_LEAST_SECONDS, own)
+    return max(_LEAST_SECONDS, seconds) if seconds <= _LONG_SECONDS else 0.0
 
 
 def _figures(totals: Totals) -> Figures:

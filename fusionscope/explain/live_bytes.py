@@ -37,12 +37,28 @@ def count_live(spans: Iterable[Span], length: int) -> list[int]:
     """Return the bytes alive at each of the places from 0 to ``length``. Memory that two values
     share counts once.
     """
+    return sum_up(changes_of(spans, length))
+
+
+def changes_of(spans: Iterable[Span], length: int) -> list[int]:
+    """Return by how many bytes more are alive at each place than at the one before."""
     changes = [0] * (length + 3)
     for span in spans:
-        changes[span.first] += span.size
-        changes[span.last] -= span.shared
-        changes[span.last + 1] -= span.size - span.shared
-    return list(accumulate(changes))[: length + 1]
+        count(span, changes)
+    return changes
+
+
+def count(span: Span, changes: list[int], times: int = 1) -> None:
+    """Add a value to ``changes``, or take it away if ``times`` is -1."""
+    shared = span.shared
+    changes[span.first] += times * span.size
+    changes[span.last] -= times * shared
+    changes[span.last + 1] -= times * (span.size - shared)
+
+
+def sum_up(changes: list[int]) -> list[int]:
+    """Return the bytes alive at each place."""
+    return list(accumulate(changes))[:-2]
 
 
 def spans_of(assignment: BufferAssignment, ranges: LiveRanges) -> dict[Position, Span]:

@@ -8,11 +8,12 @@ them anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fusionscope.dump.buffer_assignment import Position
 from fusionscope.explain.analysis import KernelDetails
-from fusionscope.explain.live_bytes import Span, Spans, count_live
+from fusionscope.explain.live_bytes import Span, Spans, changes_of, count, sum_up
 from fusionscope.explain.memory_facts import MemorySaving
 from fusionscope.explain.result import KernelFacts, PairFacts
 from fusionscope.history.outcomes import is_looked_through
@@ -37,6 +38,11 @@ def find_savings(
     peak = max(live, default=0)
     at = live.index(peak) if peak else 0
     places = {name: place for place, name in enumerate(sequence)}
+    changes = changes_of(spans.values(), len(sequence))
+    givers: dict[Position, list[Position]] = defaultdict(list)
+    for giver, span in spans.items():
+        for taker in span.handed:
+            givers[taker].append(giver)
     found: list[MemorySaving] = []
     for position, span in spans.items():
         if not (span.first <= at <= span.last) or span.size < _LEAST_SHARE * peak:
@@ -49,7 +55,12 @@ def find_savings(
         if pairs is None or any(each.name not in places for each in readers):
             continue
         last = max(places[each.name] for each in readers)
-        after = count_live(_without({position: last}, by_name, spans).values(), len(sequence))
+        own = changes.copy()
+        count(span, own, -1)
+        for each, changed in _changed(position, last, kernel, givers[position], spans):
+            count(spans[each], own, -1)
+            count(changed, own)
+        after = sum_up(own)
         highest = max(after)
         if peak - highest >= max(_LEAST_SHARE * peak, 1):
             found.append(
@@ -143,41 +154,34 @@ def _readers(kernel: Instruction, index: tuple[int, ...]) -> list[Instruction] |
     return list(found)
 
 
-def _without(
-    gone: Mapping[Position, int], by_name: Mapping[str, Instruction], spans: Spans
-) -> dict[Position, Span]:
-    """Return the values if those ``gone`` are computed where they are read, for the last time at
-    the place that is given for each.
+def _changed(
+    gone: Position,
+    last: int,
+    kernel: Instruction,
+    givers: Iterable[Position],
+    spans: Spans,
+) -> Iterator[tuple[Position, Span]]:
+    """Yield the values that change if all readers compute ``gone``, the last of them at ``last``:
+    what ``kernel`` reads for it lives until then, and ``givers`` can no longer hand it their
+    memory.
     """
-    lives: dict[Position, int] = {}
-    for position, last in gone.items():
-        for operand in map(position_of, by_name[position.name].operands):
-            if operand in spans and operand not in gone:
-                lives[operand] = max(last, lives.get(operand, spans[operand].last))
-    return {
-        position: _with_end(span, lives.get(position, span.last), gone, spans)
-        for position, span in spans.items()
-        if position not in gone
-    }
+    operands = [each for each in map(position_of, kernel.operands) if each in spans]
+    ends = {each: spans[each].last for each in givers}
+    ends |= {each: max(last, spans[each].last) for each in operands}
+    for position, end in ends.items():
+        if position != gone:
+            yield position, _with_end(spans[position], end, gone, spans)
 
 
-def _with_end(span: Span, last: int, gone: Mapping[Position, int], spans: Spans) -> Span:
+def _with_end(span: Span, last: int, gone: Position, spans: Spans) -> Span:
     """Return the value with another end. What works in place at that end takes over its memory, if
-    it had the memory of a value that is gone, and that one the memory of this one.
+    it had the memory of the value that is gone, and that one the memory of this one.
     """
-    if last == span.last and not any(each in gone for each in span.handed):
-        return span
     handed: dict[Position, int] = {}
-    pending = [each for each in span.handed if each in gone]
-    while pending:
-        taker = spans[pending.pop()]
-        for each, size in taker.handed.items():
-            if each in gone:
-                pending.append(each)
-            elif taker.last == last:
-                handed[each] = size
+    if gone in span.handed and spans[gone].last == last:
+        handed |= spans[gone].handed
     if last == span.last:
-        handed |= {each: size for each, size in span.handed.items() if each not in gone}
+        handed |= {each: size for each, size in span.handed.items() if each != gone}
     return Span(span.size, span.first, last, handed)
 
 

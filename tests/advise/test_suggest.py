@@ -298,6 +298,24 @@ def test_no_time_is_no_reason_to_try_nothing():
     assert found.unmeasured or found.untried
 
 
+def test_nothing_is_replayed_after_a_long_explanation():
+    dump = open_dump(DUMPS / "h100/concatenate")
+    (module,) = dump.modules
+    (facts,) = explain(dump).modules
+
+    def replayed(found):
+        told = (*found.helpful, *found.unmeasured, *found.rejected)
+        return [each for each in told if each.evidence is HowTried.REPLAYED]
+
+    all_tried = suggest(module, facts, seconds=None)
+    none_tried = suggest(module, facts, seconds=3.1)
+    assert replayed(all_tried)
+    assert all_tried.untried == 0
+    assert not replayed(none_tried)
+    assert none_tried.untried >= len(replayed(all_tried))
+    assert any(answer.untried for answer in none_tried.answers)
+
+
 @with_jax
 def test_the_compiler_makes_what_a_replay_predicts(tmp_path):
     """A change of rules for a program that is compiled here; what the compiler makes of it counts
