@@ -699,7 +699,7 @@ def _with_passes(
         {(each.computation.name, each.name) for change in changes for each in change.before},
         {(each.computation.name, each.name) for change in changes for each in change.after},
     )
-    makers = [find_makers(*own, progress) for own in zip(lineages, names, strict=True)]
+    makers = find_makers(lineages, names, progress)
 
     def passes(change: FusionChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
         one, other = (

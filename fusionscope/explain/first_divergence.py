@@ -9,7 +9,7 @@ from collections.abc import Collection, Container
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
@@ -205,38 +205,91 @@ _FORMING = frozenset(
 )  # fmt: skip
 
 
-def find_makers(
-    lineage: Lineage, names: Container[tuple[str, str]], progress: Progress
-) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the passes that made fusions and library calls of the last stage what they are, in
-    order. ``names`` are those of the computation and the instruction, as in the result.
+Makers: TypeAlias = dict[tuple[str, str], tuple[str, ...]]
 
-    Goes back from the last stage, and compares stages only if they differ in one of these.
+
+def find_makers(
+    lineages: tuple[Lineage, Lineage],
+    names: tuple[Container[tuple[str, str]], Container[tuple[str, str]]],
+    progress: Progress,
+) -> tuple[Makers, Makers]:
+    """Return, for both sides, the passes that made fusions and library calls of the last stage what
+    they are, in order. ``names`` are those of the computation and the instruction, as in the
+    result.
+
+    Goes back from the last stage, and compares stages only if they differ in one of these. Those
+    that both sides have at the beginning are compared once.
     """
-    found = {
-        instruction: name
-        for computation in lineage.modules[-1].computations
-        for instruction in computation.instructions
-        if instruction.opcode in _LAUNCHED
-        and (name := (computation.name, instruction.name)) in names
-    }
-    origins: list[dict[Instruction, _Origin]] = []
-    later: Collection[Instruction] = found
-    for index in counted(range(len(lineage.stages) - 2, -1, -1), "comparing stage", progress):
-        if not later:
+    one, other = (_Traced(*each) for each in zip(lineages, names, strict=True))
+    shared = _count_shared(lineages)
+    last = [lineage.modules[-1] for lineage in lineages]
+
+    def release(module: Module) -> None:
+        if all(module is not each for each in last):
+            module.release()
+
+    for side, lineage in zip((one, other), lineages, strict=True):
+        own = range(len(lineage.stages) - 2, max(shared, 1) - 2, -1)
+        for index in counted(own, "comparing stage", progress):
+            if not side.later:
+                break
+            side.go_back(lineage, index)
+            release(lineage.modules[index + 1])
+    for index in counted(range(shared - 2, -1, -1), "comparing stage", progress):
+        if not (one.later or other.later):
             break
-        origins.append(_origins(lineage, index, later))
-        if later is not found:
-            lineage.modules[index + 1].release()
-        later = {part: None for origin in origins[-1].values() for part in origin.parts}
-    made: dict[Instruction, tuple[str, ...]] = {}
-    for step in reversed(origins):
-        now: dict[Instruction, tuple[str, ...]] = {}
-        for instruction, origin in step.items():
-            passes = [name for part in origin.parts for name in made.get(part, ())]
-            now[instruction] = tuple(dict.fromkeys([*passes, *origin.made_by]))
-        made = now
-    return {name: made.get(instruction, ()) for instruction, name in found.items()}
+        for side in (one, other):
+            side.go_back(lineages[0], index)
+        release(lineages[0].modules[index + 1])
+    return one.makers(), other.makers()
+
+
+def _count_shared(lineages: tuple[Lineage, Lineage]) -> int:
+    """Return how many stages at the beginning are the same modules after the same passes."""
+    one, other = (
+        zip(lineage.modules, (stage.name.after for stage in lineage.stages), strict=True)
+        for lineage in lineages
+    )
+    count = 0
+    for (ours, our_pass), (theirs, their_pass) in zip(one, other, strict=False):
+        if ours is not theirs or our_pass != their_pass:
+            break
+        count += 1
+    return count
+
+
+class _Traced:
+    """The fusions and library calls of one side with these names, followed back through stages.
+
+    ``later`` are what they were in the stage that was reached.
+    """
+
+    def __init__(self, lineage: Lineage, names: Container[tuple[str, str]]) -> None:
+        self._found = {
+            instruction: name
+            for computation in lineage.modules[-1].computations
+            for instruction in computation.instructions
+            if instruction.opcode in _LAUNCHED
+            and (name := (computation.name, instruction.name)) in names
+        }
+        self._origins: list[dict[Instruction, _Origin]] = []
+        self.later: Collection[Instruction] = self._found
+
+    def go_back(self, lineage: Lineage, index: int) -> None:
+        """Go from stage ``index + 1`` to the one before."""
+        origins = _origins(lineage, index, self.later)
+        self._origins.append(origins)
+        self.later = {part: None for origin in origins.values() for part in origin.parts}
+
+    def makers(self) -> Makers:
+        made: dict[Instruction, tuple[str, ...]] = {}
+        for step in reversed(self._origins):
+            now: dict[Instruction, tuple[str, ...]] = {}
+            for instruction, origin in step.items():
+                passes = [name for part in origin.parts for name in made.get(part, ())]
+                now[instruction] = tuple(dict.fromkeys([*passes, *origin.made_by]))
+            made = now
+        return {name: made.get(instruction, ()) for instruction, name in self._found.items()}
 
 
 _LAUNCHED = frozenset({"custom-call", "fusion"})

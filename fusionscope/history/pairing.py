@@ -432,12 +432,12 @@ class Pairs:
             if a.signatures[ours] in wanted:
                 originals[a.signatures[ours]] = ours
                 originals[a.signatures[ours], home(a, ours)] = ours
-        for theirs in self._free[1]:
+        for theirs in sorted(self._free[1]):
             number = b.signatures[theirs]
             original = originals.get((number, home(b, theirs)), originals.get(number))
             if original is not None and _alike(a.opcodes[original], b.opcodes[theirs]):
                 self.copies[theirs] = original
-        for ours in self._free[0]:
+        for ours in sorted(self._free[0]):
             number = a.signatures[ours]
             original = originals.get((number, home(a, ours)), originals.get(number))
             if (
