@@ -155,7 +155,8 @@ class Pairs:
         """Pair operations that compute the same. If one side has more, the rest stays free.
 
         Where there are several, those go together that have equal ``descriptions``, by one after
-        the other, then those of the same uses, shape or name, and last any.
+        the other, then those of the same uses, shape or name, and last any. Without
+        ``descriptions``, they are left to ``settle`` if then nothing else is left on a side.
         """
         left = self._match_single_values()
         values = self.a.signatures, self.b.signatures
@@ -164,7 +165,7 @@ class Pairs:
         ]
         alike = sum(min(count, counts[1][value]) for value, count in counts[0].items())
         self._is_complete = alike in map(len, self._free)
-        if descriptions or not self._is_complete:  # ``settle`` decides between equal ones
+        if descriptions or not self._is_complete:
             self._match_alike(left, (*descriptions, *_DESCRIPTIONS))
 
     def _match_single_values(self) -> list[list[int]]:
