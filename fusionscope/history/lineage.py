@@ -12,7 +12,7 @@ from fusionscope.history.changes import FusionChange, find_fusion_changes
 from fusionscope.history.heirs import find_heirs, sends_alike
 from fusionscope.history.kernels import call_target, fusion_emitter, is_library
 from fusionscope.history.matching import Matching, MatchTable, match
-from fusionscope.history.operations import plain_shape
+from fusionscope.history.operations import Operations
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.progress import Progress, counted, silent
@@ -27,7 +27,7 @@ class _Known:
     launches: dict[int, list[Statement]] = field(default_factory=dict)
     contents: dict[int, int] = field(default_factory=dict)
     numbers: dict[Hashable, int] = field(default_factory=dict)
-    shapes: dict[str, str] = field(default_factory=dict)
+    operations: Operations = field(default_factory=Operations)
 
     def launches_in(self, body: Body) -> list[Statement]:
         found = self.launches.get(id(body))
@@ -57,14 +57,11 @@ class _Known:
         """Return a key of the operations and calls of a fused computation that does not depend on
         names.
         """
-        graph, shapes = body.graph, self.shapes
-        operations: list[Hashable] = []
-        for statement in graph.statements:
-            _, _, shape, opcode, _, _ = statement
-            plain = shapes.get(shape)
-            if plain is None:
-                plain = shapes[shape] = plain_shape(shape)
-            operations.append((opcode, plain, statement.calls if body.calls else ()))
+        graph, plain_shape = body.graph, self.operations.plain_shape
+        operations = [
+            (each.opcode, plain_shape(each.shape), each.calls if body.calls else ())
+            for each in graph.statements
+        ]
         return tuple(operations), graph.operands, graph.root
 
 
