@@ -136,7 +136,7 @@ def read_priority_fusion(data: bytes, file: str) -> PriorityFusionRecord:
 
 def _read_plain_steps(text: str) -> tuple[list[PriorityStep], int]:
     """Return the first steps and where they end: at the first one that the compiler would print in
-    another way. A record of a large module has hundreds of thousands, and reading them field by
+    another way. A record of a large module has tens of thousands, and reading them field by
     field takes five times as long.
     """
     steps: list[PriorityStep] = []
