@@ -66,7 +66,7 @@ def _arrange(values: Values, sequence: Sequence[str]) -> None:
             after = max((found[operand] for operand in each.operands), default=-1) + 0.5
             found[each] = places.get(each.name, after)
         for each in computation.instructions:
-            each.users.sort(found.__getitem__)
+            each.users.reorder(found.__getitem__)
         computation.instructions = dict.fromkeys(
             sorted(computation.instructions, key=found.__getitem__)
         )

@@ -172,10 +172,10 @@ class _Builder:
         """
         path = execution.path
         parts: dict[Instruction, list[int]] = defaultdict(list)
-        for instruction, value, _ in execution.steps:
+        for instruction, value in execution.steps:
             if instruction.opcode == "get-tuple-element":
                 parts[instruction.operands[0]] += flatten(value)
-        for instruction, value, _ in execution.steps:
+        for instruction, value in execution.steps:
             if instruction.opcode == "fusion" or is_looked_through(instruction):
                 continue
             numbers = [*flatten(value), *parts.get(instruction, ())]

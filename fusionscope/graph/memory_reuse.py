@@ -111,7 +111,7 @@ class _Reuse:
                 if (
                     old is not buffer
                     and old in ending[buffer.first]
-                    and user in made.maker.users
+                    and made.maker.users.slots(user)
                     and self.may_share(made.maker, user, index)
                 ):
                     self.taken[old][buffer.first] = min(old.size, buffer.size)

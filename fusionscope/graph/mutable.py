@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Computation, Module, parse
-from fusionscope.hlo.attributes import read_names, read_value, split_attributes
-from fusionscope.hlo.model import Body, Statement
+from fusionscope.hlo.attributes import called_names, read_names, read_value, split_attributes
+from fusionscope.hlo.model import NEVER_CALL, Body, Statement
 from fusionscope.hlo.shape import Shape, ShapeTable
 
-_NUMBERED = re.compile(r"(.*)\.(\d+)")
 _KIND = re.compile(r"(, kind=)\w+")
 _FEW = 8  # with so few operands or users a scan is faster than an index
 # The compiler nests two or three; rules that look into fusions do so level by level.
@@ -27,53 +26,43 @@ CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
 _User = TypeVar("_User", bound=Hashable)
 
 
-class Users(Generic[_User]):
+class Users(list[_User]):
     """The users of an instruction, each once, in the compiler's order: the last one takes the place
     of a removed one.
 
     Source: HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc.
     """
 
-    __slots__ = ("_order", "_places", "_slots")
+    __slots__ = ("_places", "_slots")
 
     def __init__(self) -> None:
-        self._order: list[_User] = []
         # Places in the order, if there are many users; slots of users with more than one slot.
         self._places: dict[_User, int] | None = None
         self._slots: dict[_User, int] | None = None
 
-    def __iter__(self) -> Iterator[_User]:
-        return iter(self._order)
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __contains__(self, user: object) -> bool:
-        return user in (self._order if self._places is None else self._places)
-
     def add(self, user: _User) -> None:
         """Record that ``user`` reads it in one more slot."""
-        order = self._order
-        if user in (order if self._places is None else self._places):
+        places = self._places
+        if user in (self if places is None else places):
             self._slots = self._slots or {}
             self._slots[user] = self._slots.get(user, 1) + 1
             return
-        if self._places is not None:
-            self._places[user] = len(order)
-        order.append(user)
-        if len(order) > _FEW and self._places is None:
-            self._places = {each: place for place, each in enumerate(order)}
+        if places is not None:
+            places[user] = len(self)
+        self.append(user)
+        if places is None and len(self) > _FEW:
+            self._places = {each: place for place, each in enumerate(self)}
 
     def slots(self, user: _User) -> int:
         """Return the number of slots in which ``user`` reads it."""
-        if user not in self:
+        if user not in (self if self._places is None else self._places):
             return 0
         return self._slots.get(user, 1) if self._slots else 1
 
-    def sort(self, key: Callable[[_User], float]) -> None:
-        self._order.sort(key=key)
+    def reorder(self, key: Callable[[_User], float]) -> None:
+        self.sort(key=key)
         if self._places is not None:
-            self._places = {user: place for place, user in enumerate(self._order)}
+            self._places = {user: place for place, user in enumerate(self)}
 
     def drop(self, user: _User) -> None:
         """Record that ``user`` reads it in one slot less."""
@@ -82,10 +71,10 @@ class Users(Generic[_User]):
             self._slots[user] = slots - 1
         if slots > 1:
             return
-        place = self._order.index(user) if self._places is None else self._places.pop(user)
-        last = self._order.pop()
+        place = self.index(user) if self._places is None else self._places.pop(user)
+        last = self.pop()
         if last != user:
-            self._order[place] = last
+            self[place] = last
             if self._places is not None:
                 self._places[last] = place
 
@@ -416,7 +405,7 @@ class MutableModule:
                 inside if opcode in ("constant", "parameter") else "",
             )
             copy.origin = name
-            if calls := statement.calls:
+            if opcode not in NEVER_CALL and (calls := called_names(attributes)):
                 copy.called = [by_name[each] for each in calls if each in by_name]
             if opcode == "fusion":
                 problem = _find_problem(copy)
@@ -510,8 +499,9 @@ class _Names:
         """Return ``wanted``, with another number if that is taken, and mark it as taken."""
         name = wanted
         if wanted in self._taken:
-            found = _NUMBERED.fullmatch(wanted)
-            stem = found[1] if found else wanted
+            stem, dot, number_text = wanted.rpartition(".")
+            if not dot or not number_text.isdecimal():
+                stem = wanted
             number = self._next.get(stem, 1)
             while (name := f"{stem}.{number}") in self._taken:
                 number += 1
@@ -536,7 +526,7 @@ def reorder_users(value: MutableInstruction, names: Iterable[str]) -> None:
     """Sort the users of ``value`` in the order of ``names``, if it has exactly these."""
     places = {name: place for place, name in enumerate(names)}
     if len(places) == len(value.users) and all(user.name in places for user in value.users):
-        value.users.sort(lambda user: places[user.name])
+        value.users.reorder(lambda user: places[user.name])
 
 
 def replace_operand(

@@ -135,17 +135,18 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
     runs = count_runs(numbered)
     return tuple(
         kernel_of(
-            step.instruction,
+            instruction,
             backend,
             runs=runs[execution.path],
             path=execution.path,
-            values=frozenset(execution.computed.get(step.instruction, ()))
-            | frozenset(flatten(execution.values.get(step.instruction, ()))),
+            values=frozenset(execution.computed.get(instruction, ()))
+            | frozenset(flatten(execution.values.get(instruction, ()))),
         )
         for execution in numbered.executions
-        for step in execution.steps
-        if (step.inside is None or step.inside is step.instruction)
-        and is_launched(step.instruction)
+        for block in execution.blocks
+        if block.inside is None
+        for instruction in block.computation.instructions
+        if is_launched(instruction)
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_reshape, is_view
@@ -81,36 +82,74 @@ class _Stage:
     """The kernels of one stage by the values that they compute."""
 
     def __init__(self, numbered: NumberedModule) -> None:
-        self.kernels: dict[int, list[Instruction]] = defaultdict(list)
-        self.joined: dict[tuple[int, int], dict[Instruction, None]] = defaultdict(dict)
-        self.reading: dict[tuple[int, int], set[Instruction]] = defaultdict(set)
-        self.by_name: dict[str, Instruction] = {}
-        self.results: dict[Instruction, set[int]] = defaultdict(set)
         self.parts = numbered.parts
-        self._executions: dict[Instruction, Execution] = {}
-        self._blocks: dict[Instruction, list[Block]] = defaultdict(list)
+        self._numbered = numbered
         self._following: dict[Instruction, dict[int, list[int]]] = {}
         self._readers: dict[Instruction, set[Instruction]] = {}
         self._sources: dict[Instruction, dict[int, set[str]]] = {}
         self._by_source: dict[int, dict[str, list[Instruction]]] = {}
         self._by_name: dict[int, dict[str, Instruction]] = {}
-        for execution in numbered.executions:
+
+    # Few questions need all of these.
+
+    @cached_property
+    def kernels(self) -> dict[int, list[Instruction]]:
+        """The kernels that compute each value."""
+        found: dict[int, list[Instruction]] = defaultdict(list)
+        for execution in self._numbered.executions:
             for kernel, numbers in execution.computed.items():
-                self._executions.setdefault(kernel, execution)
                 for number in numbers:
-                    self.kernels[number].append(kernel)
-                for edge in execution.edges.get(kernel, ()):
-                    self.reading[edge].add(kernel)
-                for edge in execution.joined.get(kernel, ()):
-                    self.joined[edge][kernel] = None
-            for block in execution.blocks:
-                if block.inside is not None:
-                    self._blocks[block.inside].append(block)
-            for step in execution.steps:
-                kernel = step.inside or step.instruction
-                self.by_name.setdefault(step.instruction.name, kernel)
-                if step.inside is None:
-                    self.results[step.instruction].update(flatten(step.value))
+                    found[number].append(kernel)
+        return found
+
+    @cached_property
+    def joined(self) -> dict[tuple[int, int], set[Instruction]]:
+        """The kernels that compute the second value from the first, which they compute too."""
+        return _by_edge(each.joined for each in self._numbered.executions)
+
+    @cached_property
+    def reading(self) -> dict[tuple[int, int], set[Instruction]]:
+        """The kernels that compute the second value from the first."""
+        return _by_edge(each.edges for each in self._numbered.executions)
+
+    @cached_property
+    def by_name(self) -> dict[str, Instruction]:
+        """The kernel of each instruction, by name."""
+        found: dict[str, Instruction] = {}
+        for computation, _, inside in self._walk_blocks():
+            for instruction in computation.instructions:
+                found.setdefault(instruction.name, inside or instruction)
+        return found
+
+    @cached_property
+    def results(self) -> dict[Instruction, set[int]]:
+        """The values that each unfused instruction returns."""
+        found: dict[Instruction, set[int]] = defaultdict(set)
+        for computation, values, inside in self._walk_blocks():
+            if inside is None:
+                for instruction, value in zip(computation.instructions, values, strict=True):
+                    found[instruction].update(flatten(value))
+        return found
+
+    @cached_property
+    def _executions(self) -> dict[Instruction, Execution]:
+        found: dict[Instruction, Execution] = {}
+        for execution in self._numbered.executions:
+            for kernel in execution.computed:
+                found.setdefault(kernel, execution)
+        return found
+
+    @cached_property
+    def _blocks(self) -> dict[Instruction, list[Block]]:
+        found: dict[Instruction, list[Block]] = defaultdict(list)
+        for block in self._walk_blocks():
+            if block.inside is not None:
+                found[block.inside].append(block)
+        return found
+
+    def _walk_blocks(self) -> Iterator[Block]:
+        for execution in self._numbered.executions:
+            yield from execution.blocks
 
     def find(self, instruction: Instruction, numbers: Sequence[int]) -> list[Instruction]:
         """Return the kernels that compute one of ``numbers``, or else hold an instruction of this
@@ -182,6 +221,17 @@ class _Stage:
                     pending += user.users if is_looked_through(user) else ()
             self._readers[kernel] = found
         return self._readers[kernel]
+
+
+def _by_edge(
+    known: Iterable[dict[Instruction, set[tuple[int, int]]]],
+) -> dict[tuple[int, int], set[Instruction]]:
+    found: dict[tuple[int, int], set[Instruction]] = defaultdict(set)
+    for execution in known:
+        for kernel, edges in execution.items():
+            for edge in edges:
+                found[edge].add(kernel)
+    return found
 
 
 class _Copies:

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from fusionscope.history.operations import (
@@ -43,21 +44,10 @@ _DEEPEST = 64
 _MOST_REPEATED = 20_000
 
 
-class ExecutedInstruction(NamedTuple):
-    """One executed instruction, with the value that it computes.
-
-    ``inside`` is the fusion (or asynchronous wrapper) that executes it, or None if it is unfused.
-    """
-
-    instruction: Instruction
-    value: Value
-    inside: Instruction | None
-
-
 class Block(NamedTuple):
     """An executed computation, with the values of its instructions in their order.
 
-    ``inside`` is as in ``ExecutedInstruction``.
+    ``inside`` is the fusion (or asynchronous wrapper) that executes it, or None if it is unfused.
     """
 
     computation: Computation
@@ -70,13 +60,12 @@ class Execution:
     """One computation that runs instruction by instruction: the entry, or the body of a
     loop.
 
-    ``path`` identifies it by its callers and is the same in every stage. ``blocks`` are itself and
-    the fusions that it runs; ``values`` the values of its own instructions.
+    ``path`` identifies it by its callers and is the same in every stage. ``blocks`` are the fusions
+    that it runs and itself, which is the last; ``values`` the values of its own instructions.
     """
 
     path: Hashable
     computation: Computation
-    values: dict[Instruction, Value] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
     # (read value, reading value) in each kernel, through views too
     edges: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
@@ -86,14 +75,20 @@ class Execution:
     views: dict[int, int] = field(default_factory=dict)
     # The values that each kernel computes itself.
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
+    _values: dict[Instruction, Value] = field(default_factory=dict)
 
     @property
-    def steps(self) -> Iterator[ExecutedInstruction]:
+    def values(self) -> dict[Instruction, Value]:
+        if not self._values:
+            own = self.blocks[-1]  # what it calls ends before it
+            self._values.update(zip(own.computation.instructions, own.values, strict=True))
+        return self._values
+
+    @property
+    def steps(self) -> Iterator[tuple[Instruction, Value]]:
+        """Every instruction that is executed, with the value that it computes."""
         for block in self.blocks:
-            for instruction, value in zip(
-                block.computation.instructions, block.values, strict=True
-            ):
-                yield ExecutedInstruction(instruction, value, block.inside)
+            yield from zip(block.computation.instructions, block.values, strict=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,17 +110,13 @@ class NumberedModule:
         """Return instructions with their values by path, name of the surrounding
         fusion, and name.
         """
-        named = {
-            (execution.path, step.inside.name if step.inside else None, step.instruction.name): (
-                step.instruction,
-                step.value,
-            )
-            for execution in self.executions
-            for step in execution.steps
-        }
+        named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]] = {}
         for execution in self.executions:
-            for instruction, value in execution.values.items():
-                named[execution.path, None, instruction.name] = (instruction, value)
+            path = execution.path
+            for computation, values, inside in execution.blocks:
+                fusion = None if inside is None else inside.name
+                for instruction, value in zip(computation.instructions, values, strict=True):
+                    named[path, fusion, instruction.name] = instruction, value
         return named
 
 
@@ -324,15 +315,19 @@ class Numbering:
         """
         frames = [_Frame(execution.computation, execution, None, None, None)]
         finished: _Frame | None = None
+        evaluated, renamed = self._evaluated, self._renamed
         while frames:
             frame = frames[-1]
-            graph = frame.computation.graph
-            statements, edges, values = graph.statements, graph.operands, frame.values
-            instructions = frame.computation.instructions
-            while len(values) < len(statements):
-                index = len(values)
-                statement, instruction = statements[index], instructions[index]
-                operands = tuple([values[operand] for operand in edges[index]])
+            computation, values = frame.computation, frame.values
+            graph = computation.graph
+            rest = islice(zip(graph.statements, graph.operands, strict=True), len(values), None)
+            for statement, edges in rest:
+                operands = tuple([values[operand] for operand in edges])
+                number = evaluated.get((statement, operands))
+                if number is not None:
+                    values.append(renamed.get(number, number))
+                    continue
+                instruction = computation.instructions[len(values)]
                 if finished is not None:
                     value = self._return(frame, instruction, operands, finished)
                     finished = None
@@ -363,14 +358,11 @@ class Numbering:
                 values.append(value)
                 if frame.fusion is None and statement.opcode in _LOOPS_AND_BRANCHES:
                     control = control_of(value, self._controls)
-                    for number, called_computation in enumerate(instruction.called):
-                        yield (execution.path, control, number), called_computation
+                    for branch, called_computation in enumerate(instruction.called):
+                        yield (execution.path, control, branch), called_computation
             else:
                 finished = frames.pop()
-                execution.blocks.append(Block(frame.computation, values, frame.fusion))
-        execution.values.update(
-            zip(execution.computation.instructions, execution.blocks[-1].values, strict=True)
-        )
+                execution.blocks.append(Block(computation, values, frame.fusion))
 
     def _return(
         self,
@@ -400,9 +392,6 @@ class Numbering:
         instruction: Instruction,
         operands: tuple[Value, ...],
     ) -> Value:
-        known = self._evaluated.get((statement, operands))
-        if known is not None:
-            return self._renamed.get(known, known)
         opcode = statement.opcode
         path = frame.execution.path
         if opcode == "parameter":
@@ -667,6 +656,7 @@ def _collect_computed(execution: Execution, first_count: int) -> None:
 
 def _collect_read(execution: Execution) -> None:
     views = execution.views
+    current: Instruction | None = None
     for block in execution.blocks:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
         outside = _from_outside(block)
@@ -674,23 +664,32 @@ def _collect_read(execution: Execution) -> None:
             if instruction.opcode in _NOTHING_COMPUTED:
                 continue
             kernel = block.inside or instruction
-            computed = execution.computed[kernel]
+            if kernel is not current:
+                current = kernel
+                computed = execution.computed[kernel]
+                read = execution.edges.setdefault(kernel, set())
+                joined = execution.joined.setdefault(kernel, set())
             readers = [value] if isinstance(value, int) else list(flatten(value))
             is_split = len(readers) == len(operands) > 1  # each result has its own operand
-            read = execution.edges.setdefault(kernel, set())
-            joined = execution.joined.setdefault(kernel, set())
             for position, operand in enumerate(operands):
-                own = readers[position : position + 1] if is_split else readers
+                is_own = not outside[operand]
                 given = block.values[operand]
+                if isinstance(value, int) and isinstance(given, int) and given not in views:
+                    # Most operands: the rest does the same for any others.
+                    read.add((given, value))
+                    if is_own and given in computed:
+                        joined.add((given, value))
+                    continue
+                own = readers[position : position + 1] if is_split else readers
                 if instruction.opcode == "get-tuple-element" and not isinstance(given, int):
                     given = value  # it reads only this element of the tuple
                 for number in (given,) if isinstance(given, int) else flatten(given):
-                    is_own = not outside[operand]
+                    is_joined = is_own
                     for viewed in _viewed(number, views):
-                        is_own = is_own and viewed in computed
+                        is_joined = is_joined and viewed in computed
                         for reader in own:
                             read.add((viewed, reader))
-                            if is_own:
+                            if is_joined:
                                 joined.add((viewed, reader))
 
 

@@ -39,7 +39,7 @@ _COMMAS = re.compile(r"(?:,\s*)+")
 _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*(?:, *%?{NAME}(?:#\d{{1,9}})*)*")
 _NUMBERS = [str(number) for number in range(1000)]
 _NO_OPERANDS = frozenset({"constant", "parameter"})
-_NEVER_CALL = frozenset(OPERAND_COUNT) - {"select-and-scatter", "while"}
+NEVER_CALL = frozenset(OPERAND_COUNT) - {"select-and-scatter", "while"}
 _WITHOUT_MEANING = re.compile(rf", (?:metadata=\{{[^{{}}]*\}}|(?:calls|to_apply)=%?{NAME})")
 
 
@@ -88,7 +88,7 @@ class Statement(NamedTuple):
     @property
     def calls(self) -> tuple[str, ...]:
         """The names of the computations that the instruction calls, in the printed order."""
-        return () if self.opcode in _NEVER_CALL else called_names(self.attributes)
+        return () if self.opcode in NEVER_CALL else called_names(self.attributes)
 
 
 class Graph(NamedTuple):
@@ -140,7 +140,7 @@ class Body:
         if self._calls is None:
             self._calls = {}
             for offset, statement in enumerate(self.written, 1):
-                if statement[3] not in _NEVER_CALL:
+                if statement[3] not in NEVER_CALL:
                     for name in called_names(statement[5]):
                         self._calls.setdefault(name, offset)
         return self._calls
@@ -348,21 +348,18 @@ def _check_parameters(body: Body) -> None:
         expected.remove(number)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Instruction:
     """One instruction of a computation of a module."""
 
-    statement: Statement
-    computation: Computation
-    index: int
+    # Not a frozen dataclass: there are thousands, and all questions ask for their opcodes.
+    __slots__ = ("computation", "index", "name", "opcode", "statement")
 
-    @property
-    def name(self) -> str:
-        return self.statement.name
-
-    @property
-    def opcode(self) -> str:
-        return self.statement.opcode
+    def __init__(self, statement: Statement, computation: Computation, index: int) -> None:
+        self.statement = statement
+        self.computation = computation
+        self.index = index
+        self.name = statement.name
+        self.opcode = statement.opcode
 
     @property
     def shape(self) -> Shape:
@@ -858,7 +855,7 @@ def _number_contents(computations: list[Computation]) -> dict[str, int]:
                 known = plain[attributes] = _WITHOUT_MEANING.sub("", attributes)
             own = inside if opcode in _NO_OPERANDS else edge
             called: tuple[Hashable, ...] = ()
-            if opcode not in _NEVER_CALL:
+            if opcode not in NEVER_CALL:
                 # Callees come above; what does not is like nothing else.
                 called = tuple([found.get(name, name) for name in called_names(attributes)])
             lines.append((shape, opcode, own, known, called))
