@@ -595,7 +595,11 @@ def backend_kind(instruction: MutableInstruction) -> str | None:
     """Return the backend-specific kind of a fusion, such as ``__ynn_fusion``; None for
     plain ones.
     """
-    config = instruction.attribute("backend_config")
+    return backend_kind_of(instruction.attribute("backend_config"))
+
+
+def backend_kind_of(config: object) -> str | None:
+    """Return the kind of a fusion by its ``backend_config``."""
     for key in ("fusion_config", "fusion_backend_config"):
         if isinstance(config, dict) and isinstance(config.get(key), dict):
             kind = config[key].get("kind")
