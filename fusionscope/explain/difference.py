@@ -39,7 +39,7 @@ from fusionscope.history.changes import (
     is_incidental,
 )
 from fusionscope.history.kernels import find_kernels
-from fusionscope.history.lineage import Lineage, read_lineage
+from fusionscope.history.lineage import Lineage, read_lineage, skim_lineage
 from fusionscope.history.matching import Matching, match
 from fusionscope.history.meaning import USUAL, entry_layout, normal_header
 from fusionscope.history.operations import plain_shape
@@ -446,10 +446,15 @@ def _compare_dumps(
     reasons = _compare_outcomes((one, other), tell, differs=differs)
     if reasons is None or not (is_edited or told or reasons.outcomes):
         return reasons or _Reasons(())
-    lineages = read_lineage(one, progress=tell[0]), read_lineage(other, progress=tell[1])
+    try:
+        lineages = skim_lineage(one, progress=tell[0]), skim_lineage(other, progress=tell[1])
+        first_divergence = find_first_divergence(lineages, progress)
+        fusions = _with_passes(told, lineages, backend, progress)
+    except UnusableInput:  # without the stages that contradict themselves
+        lineages = read_lineage(one, progress=tell[0]), read_lineage(other, progress=tell[1])
+        first_divergence = find_first_divergence(lineages, progress)
+        fusions = _with_passes(told, lineages, backend, progress)
     notes = [*reasons.notes, *lineages[0].notes, *lineages[1].notes]
-    first_divergence = find_first_divergence(lineages, progress)
-    fusions = _with_passes(told, lineages, backend, progress)
     decision = first_decision(one, other, notes)
     return replace(
         reasons,

@@ -67,6 +67,8 @@ def find_first_divergence(lineages: tuple[Lineage, Lineage], progress: Progress)
 
     Stages are aligned by pipeline and pass. A stage that only one side has between that stage and
     the next aligned ones is the divergence, if it made a relevant change.
+
+    Raises ``UnusableInput`` if a stage that has to be compared contradicts itself.
     """
     sides = [_changing(lineage) for lineage in lineages]
     keys = [
@@ -160,6 +162,8 @@ def _is_same(one: Module, other: Module) -> bool:
 
     The order of the text counts if both are scheduled: it is the scheduler's decision.
     """
+    if one is other:
+        return True
     written = [[(body.name, body.written) for body in module.bodies] for module in (one, other)]
     if written[0] == written[1]:
         return True
@@ -174,6 +178,8 @@ def _is_same(one: Module, other: Module) -> bool:
     ]
     if counts[0] != counts[1]:
         return False
+    one.check()
+    other.check()
     matching = match(one, other)
     return same_but_for_notes(matching) and (
         not (one.is_scheduled and other.is_scheduled) or _is_same_order(matching)
@@ -219,6 +225,8 @@ def find_makers(
 
     Goes back from the last stage, and compares stages only if they differ in one of these. Those
     that both sides have at the beginning are compared once.
+
+    Raises ``UnusableInput`` if a stage that has to be compared contradicts itself.
     """
     one, other = (_Traced(*each) for each in zip(lineages, names, strict=True))
     shared = _count_shared(lineages)

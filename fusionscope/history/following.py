@@ -94,6 +94,7 @@ def _steps(route: Route) -> Iterator[_Step]:
             continue
         try:
             current = module.read(stage)
+            current.check()
         except UnusableInput as error:
             if stage is final:
                 raise

@@ -105,8 +105,10 @@ class Lineage:
                     self._table.forget(self.modules[other])
                 if other != index - 1:
                     self._table.forget(self.modules[other + 1])
-            one, other_module = self.modules[index], self.modules[index + 1]
-            known = self._matchings[index] = match(one, other_module, self._table)
+            one, next_one = self.modules[index], self.modules[index + 1]
+            one.check()
+            next_one.check()
+            known = self._matchings[index] = match(one, next_one, self._table)
         return known
 
     def touches_fusions(self, index: int) -> bool:
@@ -277,6 +279,33 @@ def stages_in_order(dumped: DumpedModule) -> tuple[Stage, ...]:
     )
 
 
+def skim_lineage(dumped: DumpedModule, *, progress: Progress = silent) -> Lineage:
+    """Read the stages of a module, and check none before it is compared with the next. Most
+    questions that go back from the end compare few.
+
+    Raises ``UnusableInput`` if none can be read. So do the methods of the lineage where a stage
+    contradicts itself, which ``read_lineage`` leaves out.
+    """
+    notes: list[str] = []
+    kept: list[tuple[Stage, Module]] = []
+    for stage in counted(stages_in_order(dumped), "reading stage", progress):
+        try:
+            kept.append((stage, dumped.read(stage)))
+        except UnusableInput as error:
+            notes.append(str(error))
+    stages, modules = _readable(kept, notes)
+    return Lineage(dumped=dumped, stages=stages, modules=modules, notes=tuple(notes))
+
+
+def _readable(
+    kept: list[tuple[Stage, Module]], notes: list[str]
+) -> tuple[tuple[Stage, ...], tuple[Module, ...]]:
+    if not kept:
+        raise UnusableInput(notes[0] if len(notes) == 1 else f"no stage can be read: {notes[0]}")
+    stages, modules = zip(*kept, strict=True)
+    return stages, modules
+
+
 def read_lineage(
     dumped: DumpedModule, *, for_changes: bool = False, progress: Progress = silent
 ) -> Lineage:
@@ -314,16 +343,14 @@ def read_lineage(
         drop_contradictions(trace)
         kept.append((stage, module, trace))
     drop_contradictions(None)
-    if not kept:
-        raise UnusableInput(notes[0] if len(notes) == 1 else f"no stage can be read: {notes[0]}")
-    stages, modules, traces = zip(*kept, strict=True)
+    stages, modules = _readable([(stage, module) for stage, module, _ in kept], notes)
     return Lineage(
         dumped=dumped,
         stages=stages,
         modules=modules,
         notes=tuple(notes),
         _known=known,
-        _traces={number: trace for number, trace in enumerate(traces) if trace is not None},
+        _traces={n: trace for n, (_, _, trace) in enumerate(kept) if trace is not None},
     )
 
 

@@ -747,6 +747,9 @@ class Module:
 
         Reading a file finds errors within a line; this finds errors between lines.
         """
+        if self._lazy.get("is_sound"):
+            return
+        self._lazy["is_sound"] = False
         defined: set[str] = set()
         with collector_paused():
             for body, line in zip(self.bodies, self.lines, strict=True):
@@ -756,6 +759,12 @@ class Module:
                 except UnusableInput as error:
                     raise self.placed(error, line) from None
                 defined.add(body.name)
+        self._lazy["is_sound"] = True
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether ``check`` has found that the module contradicts itself."""
+        return self._lazy.get("is_sound") is False
 
     def placed(self, error: UnusableInput, line: int) -> UnusableInput:
         """Return an error of a body (line from the opening one) with its place in the
