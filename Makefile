@@ -120,9 +120,9 @@ dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
 		done
 	done
 capture: ## the tests that compile, and a program captured for TARGETS
-	python -m pytest tests/advise tests/capture tests/experiments tests/rerun tests/cli/test_capture.py \
-		tests/cli/test_doctor.py tests/cli/test_rerun.py tests/cli/test_tune.py \
-		tests/check/test_matrix.py tests/check/test_pytest_plugin.py
+	python -m pytest -n auto -m compiler tests/advise tests/capture tests/check tests/experiments \
+		tests/rerun tests/cli/test_capture.py tests/cli/test_doctor.py tests/cli/test_rerun.py \
+		tests/cli/test_tune.py
 	output=$$(mktemp -d)
 	trap 'rm -rf "$$output"' EXIT
 	fusionscope capture tests/capture/model.py:twice --arg 'f32[64,128]' \
@@ -187,13 +187,15 @@ changes: ## a change for the worse is found, and a pass that is off is named
 	python $(TOOLS)/regressions.py "$$work/harmless" --only "no metadata"
 benchmarks: ## each benchmark once, to see that it runs
 	python benchmarks/start_up.py --rounds 1
-	python benchmarks/large.py --only cpu/resnet
+	python benchmarks/large.py --only cpu/resnet --command explain
 	python benchmarks/diff.py --rounds 1
 	python benchmarks/replay.py --rounds 1
 
 # Longer than CI has time for.
 
-.PHONY: page images fuzz-long mutants-gpu probes probes-gpu proofs gate action ci clean
+.PHONY: compiled page images fuzz-long mutants-gpu probes probes-gpu proofs gate action ci clean
+compiled: ## all tests that need a compiler, after `make setup-jax`
+	python -m pytest -n auto -m compiler
 page: ## measure everything again, and rewrite the tables of benchmarks/README.md
 	python benchmarks/all.py
 images: ## pages of `report` in docs/images/, after `make setup-jax` and `pip install flax optax`

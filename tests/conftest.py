@@ -17,6 +17,14 @@ settings.register_profile("fusionscope", deadline=None)
 settings.load_profile("fusionscope")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are selected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        reasons = (mark.kwargs["reason"] for mark in item.iter_markers("skipif"))
+        if any("jax" in reason for reason in reasons):
+            item.add_marker("compiler")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The user's own cache is neither read nor written."""

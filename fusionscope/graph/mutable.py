@@ -6,6 +6,7 @@ parameters of a fusion, of instructions in a computation, and of the printed tex
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -609,9 +610,12 @@ def backend_kind_of(config: object) -> str | None:
 
 def empty_module() -> MutableModule:
     """Return a module that computes nothing, to which computations can be added."""
-    return MutableModule(
-        parse("HloModule empty\n\nENTRY empty {\n  ROOT nothing = () tuple()\n}\n")
-    )
+    return MutableModule(_parse_nothing())
+
+
+@functools.cache
+def _parse_nothing() -> Module:
+    return parse("HloModule empty\n\nENTRY empty {\n  ROOT nothing = () tuple()\n}\n")
 
 
 def to_module(graph: MutableModule) -> Module:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule, Stage
@@ -47,6 +48,7 @@ _REWRITERS: Mapping[str, Rewriter] = {
 _REMOVING_LAST = frozenset({"dot-merger"})
 # Suffixes of the names of cloned computations, once or repeatedly, and made unique.
 _ADDED = re.compile(r"(.+)\.(?:clone|sunk|\d+)|wide\.(.+)")
+_name_of = itemgetter(1)  # of a statement
 _NEAR = 64  # the range in the text in which the next clone of an instruction is searched
 
 
@@ -248,30 +250,26 @@ def _read_changed(computation: Computation, earlier: Computation, known: BodyGra
     only the users of what other lines read are searched again.
     """
     statements, edges = computation.graph.statements, computation.graph.operands
-    names = [statement.name for statement in statements]
+    names = list(map(_name_of, statements))
     old = dict(zip(map(id, earlier.graph.statements), known.operands.items(), strict=True))
-    shared = [id(statement) for statement in statements if id(statement) in old]
-    operands: dict[str, list[str]] = {}
-    made: list[str] = []
-    for name, statement, edge in zip(names, statements, edges, strict=True):
-        line = old.get(id(statement))
-        if line is None:
-            made.append(name)
-            operands[name] = [names[place] for place in edge]
-        else:
-            operands[name] = line[1]
-    kept = set(shared)
-    if shared != [line for line in old if line in kept]:  # in another order
-        return BodyGraph(names, operands, _find_users(operands))
-    gone = dict(line for number, line in old.items() if number not in kept)
-    reading: dict[str, list[str]] = {name: [] for name in made}
-    for name in made:
-        for operand in dict.fromkeys(operands[name]):
-            reading.setdefault(operand, []).append(name)
-    for read in gone.values():
-        reading |= {operand: [] for operand in read if operand not in reading}
+    lines = list(map(id, statements))
+    made = [place for place, line in enumerate(lines) if line not in old]
+    read = [old[line][1] if line in old else [] for line in lines]
+    for place in made:
+        read[place] = [names[operand] for operand in edges[place]]
+    operands = dict(zip(names, read, strict=True))
+    now = set(lines)
+    if [line for line in lines if line in old] != [line for line in old if line in now]:
+        return BodyGraph(names, operands, _find_users(operands))  # in another order
+    gone = dict(each for line, each in old.items() if line not in now)
+    reading: dict[str, list[str]] = {names[place]: [] for place in made}
+    for place in made:
+        for operand in dict.fromkeys(read[place]):
+            reading.setdefault(operand, []).append(names[place])
+    for each in gone.values():
+        reading |= {operand: [] for operand in each if operand not in reading}
     users = {name: known.users.get(name, []) for name in names}
-    places = {name: place for place, name in enumerate(names)}
+    places = dict(zip(names, range(len(names)), strict=True))
     for name, new in reading.items():
         if name in users:
             still = [user for user in users[name] if user not in gone]

@@ -37,7 +37,7 @@ PROFILE = SPILLS.parent / "profile"
 OVERRULED = DUMPS / "h100" / "reductions"
 
 # More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
-ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "300"))
+ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "100"))
 
 
 def test_what_a_later_pass_overruled_is_told(run):
