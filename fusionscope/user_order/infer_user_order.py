@@ -16,14 +16,17 @@ from typing import NamedTuple
 
 from fusionscope.graph.mutable import Users
 from fusionscope.hlo import Computation, Module
-from fusionscope.hlo.model import Body
+from fusionscope.hlo.model import Body, Statement
 
 UserOrder = Mapping[str, Sequence[str]]
 
 
 class BodyGraph(NamedTuple):
-    """The edges of one computation. The fields are as in ``StageGraph``."""
+    """The edges of one computation. The fields are as in ``StageGraph``; ``statements`` are those
+    of its instructions.
+    """
 
+    statements: tuple[Statement, ...]
     names: list[str]
     operands: dict[str, list[str]]
     users: dict[str, list[str]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ _REWRITERS: Mapping[str, Rewriter] = {
 _REMOVING_LAST = frozenset({"dot-merger"})
 # Suffixes of the names of cloned computations, once or repeatedly, and made unique.
 _ADDED = re.compile(r"(.+)\.(?:clone|sunk|\d+)|wide\.(.+)")
-_name_of = itemgetter(1)  # of a statement
+_name_of, _opcode_of = itemgetter(1), itemgetter(3)  # of a statement
 _NEAR = 64  # the range in the text in which the next clone of an instruction is searched
 
 
@@ -211,30 +211,68 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
         body = body or _read_body(computation, before)
         graph.bodies[computation.body] = body
         graph.computations[computation.name] = computation
-        graph.roots[computation.name] = body.names[computation.graph.root]
+        graph.roots[computation.name] = _root(body.statements)
         graph.operands.update(body.operands)
         graph.users.update(body.users)
         known = ids.get(computation.name, {}) if ids is not None else {}
         graph.ages.update(dict.fromkeys(body.names, 0))
-        if known.keys() <= body.operands.keys():
-            graph.ages.update(known)
-        else:
-            graph.ages.update((name, known[name]) for name in body.names if name in known)
+        if hidden := known.keys() - body.operands.keys():
+            known = {name: age for name, age in known.items() if name not in hidden}
+        graph.ages.update(known)
     if ids is None:
         _number(graph, before)
     return graph
 
 
 def _read_body(computation: Computation, before: StageGraph | None) -> BodyGraph:
+    """Read one computation. Raises ``UnusableInput`` if it reads what it does not define, but not
+    for other contradictions: comparing all with all takes longer than all the rest.
+    """
     earlier = before.computations.get(computation.name) if before is not None else None
-    if before is not None and earlier is not None:
-        return _read_changed(computation, earlier, before.bodies[earlier.body])
-    statements, edges = computation.graph.statements, computation.graph.operands
-    names = [statement.name for statement in statements]
-    operands = {
-        name: [names[place] for place in places] for name, places in zip(names, edges, strict=True)
-    }
-    return BodyGraph(names, operands, _find_users(operands))
+    try:
+        if before is not None and earlier is not None:
+            return _read_changed(computation, before.bodies[earlier.body])
+        statements = _with_elements(computation.body.written, ())
+        operands = {each.name: list(each.operands) for each in statements}
+        _check_names(computation, operands)
+    except UnusableInput:
+        _ = computation.graph  # raises it with its place
+        raise
+    return BodyGraph(statements, list(operands), operands, _find_users(operands))
+
+
+def _with_elements(
+    written: tuple[Statement, ...], known: Sequence[Statement]
+) -> tuple[Statement, ...]:
+    """Return the statements with those that a text omits: of the elements of tuples that are
+    written as ``op#1``, each before its first use. ``known`` may have some of these.
+    """
+    if not any("#" in each.inside for each in written):
+        return written
+    elements = {each.name: each for each in known if "#" in each.name}
+    found: dict[str, Statement] = {}
+    for each in written:
+        for operand in each.operands if "#" in each.inside else ():
+            outer, *indices = operand.split("#")
+            for index in indices:
+                name = f"{outer}#{index}"
+                if name not in found:
+                    element = Statement("", name, "", "get-tuple-element", outer, "")
+                    found[name] = elements.get(name, element)
+                outer = name
+        found[each.name] = each
+    return tuple(found.values())
+
+
+def _check_names(computation: Computation, operands: Mapping[str, list[str]]) -> None:
+    written = computation.body.written
+    is_twice = len(set(map(_name_of, written))) < len(written)
+    if is_twice or not operands.keys() >= set(chain.from_iterable(operands.values())):
+        _ = computation.graph  # raises it with its place
+
+
+def _root(statements: Sequence[Statement]) -> str:
+    return next((each.name for each in reversed(statements) if each.root), statements[-1].name)
 
 
 def _find_users(operands: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -245,22 +283,23 @@ def _find_users(operands: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return users
 
 
-def _read_changed(computation: Computation, earlier: Computation, known: BodyGraph) -> BodyGraph:
+def _read_changed(computation: Computation, known: BodyGraph) -> BodyGraph:
     """Read what a computation was changed to. A line that stages share reads the same in both, so
     only the users of what other lines read are searched again.
     """
-    statements, edges = computation.graph.statements, computation.graph.operands
+    statements = _with_elements(computation.body.written, known.statements)
     names = list(map(_name_of, statements))
-    old = dict(zip(map(id, earlier.graph.statements), known.operands.items(), strict=True))
+    old = dict(zip(map(id, known.statements), known.operands.items(), strict=True))
     lines = list(map(id, statements))
     made = [place for place, line in enumerate(lines) if line not in old]
     read = [old[line][1] if line in old else [] for line in lines]
     for place in made:
-        read[place] = [names[operand] for operand in edges[place]]
+        read[place] = list(statements[place].operands)
     operands = dict(zip(names, read, strict=True))
+    _check_names(computation, operands)
     now = set(lines)
     if [line for line in lines if line in old] != [line for line in old if line in now]:
-        return BodyGraph(names, operands, _find_users(operands))  # in another order
+        return BodyGraph(statements, names, operands, _find_users(operands))  # in another order
     gone = dict(each for line, each in old.items() if line not in now)
     reading: dict[str, list[str]] = {names[place]: [] for place in made}
     for place in made:
@@ -274,7 +313,7 @@ def _read_changed(computation: Computation, earlier: Computation, known: BodyGra
         if name in users:
             still = [user for user in users[name] if user not in gone]
             users[name] = sorted([*still, *new], key=places.__getitem__)
-    return BodyGraph(names, operands, users)
+    return BodyGraph(statements, names, operands, users)
 
 
 def _has_same_lines(before: StageGraph, after: StageGraph) -> bool:
@@ -283,15 +322,15 @@ def _has_same_lines(before: StageGraph, after: StageGraph) -> bool:
     return len(sides[0]) == len(sides[1]) and all(
         one.body is other.body
         or (
-            one.graph.operands == other.graph.operands
-            and all(map(_has_same_opcode, one.graph.statements, other.graph.statements))
+            _opcodes(before, one) == _opcodes(after, other)
+            and one.graph.operands == other.graph.operands
         )
         for one, other in zip(*sides, strict=True)
     )
 
 
-def _has_same_opcode(one: Statement, other: Statement) -> bool:
-    return one[3] == other[3]
+def _opcodes(graph: StageGraph, computation: Computation) -> list[str]:
+    return list(map(_opcode_of, graph.bodies[computation.body].statements))
 
 
 def _is_same(one: Module, other: Module) -> bool:
