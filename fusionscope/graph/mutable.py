@@ -257,7 +257,8 @@ class MutableComputation:
         """Add an instruction as the last one, and as a user of its operands."""
         instruction.parent = self
         self.instructions[instruction] = None
-        self.opcodes[instruction.opcode] += 1
+        opcodes, opcode = self.opcodes, instruction.opcode
+        opcodes[opcode] = opcodes.get(opcode, 0) + 1  # most are the first of their fusion
         if instruction.opcode == "parameter":
             self.parameters.append(instruction)
         for operand in instruction.operands:
@@ -365,10 +366,15 @@ class MutableComputation:
                         order.append(current)
                     continue
                 open_.add(current)
-                if current.operands:
-                    pending += [each for each in reversed(current.operands) if each not in done]
+                missing = [each for each in reversed(current.operands) if each not in done]
                 if current.predecessors:
-                    pending += [each for each in current.predecessors if each not in done]
+                    missing += [each for each in current.predecessors if each not in done]
+                if missing:
+                    pending += missing
+                else:
+                    pending.pop()
+                    done.add(current)
+                    order.append(current)
         return order
 
 

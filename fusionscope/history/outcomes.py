@@ -421,6 +421,8 @@ def _readers(
 
 def with_parts(readers: tuple[int, ...], parts: dict[int, set[int]]) -> set[int]:
     """Return ``readers`` and the first halves of those that a pass split."""
+    if not parts:
+        return set(readers)
     return set(readers).union(*(parts.get(reader, ()) for reader in readers))
 
 

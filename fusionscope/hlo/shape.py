@@ -229,10 +229,11 @@ class ShapeTable:
         self.sound: dict[tuple[Hashable, ...], tuple[Any, Any]] = {}
 
     def __getitem__(self, text: str) -> Shape:
-        shape = self.known.get(text)
-        if shape is None:
+        try:
+            return self.known[text]
+        except KeyError:
             shape = self.known[text] = self._read(text)
-        return shape
+            return shape
 
     def _read(self, text: str) -> Shape:
         """Raises ``UnusableInput`` with a column within ``text``."""
