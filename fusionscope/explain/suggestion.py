@@ -105,6 +105,14 @@ class Suggestions:
     notes: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
 
+    @property
+    def is_tried(self) -> bool:
+        """Whether any change to this module was tried, recipes on their own examples apart."""
+        found = (*self.helpful, *self.unmeasured, *self.rejected)
+        return any(each.evidence != HowTried.EXAMPLE for each in found) or any(
+            each.in_vain for each in self.answers
+        )
+
     def answer(self, producer: str, consumer: str) -> Answer | None:
         """Return the answer for a pair, or None if it is not among the costliest."""
         pair = producer, consumer

@@ -31,7 +31,8 @@ UNMEASURED = (
     "many such changes are slower: --compile compiles and times them"
 )
 NOTHING = "nothing known that helps"
-NOTHING_YET = "nothing so far that helps"
+_NOTHING_YET = "nothing so far that helps"
+_NOTHING_TRIED = "nothing tried so far"
 _LONGEST = 60  # characters of a change beside a refusal
 
 
@@ -64,7 +65,7 @@ def for_pair(
     answer = suggestions.answer(producer, consumer)
     if answer is None:
         return "" if is_open else NOTHING
-    head = NOTHING_YET if is_open else NOTHING
+    head = _nothing_yet(suggestions) if is_open else NOTHING
     words = list(_what_is_known(suggestions, answer, producer, consumer, in_full=in_full))
     return f"{head}: {'; '.join(words if in_full else words[:1])}" if words else head
 
@@ -233,14 +234,16 @@ def _times(each: Suggestion) -> str:
 def _none(suggestions: Suggestions) -> str:
     tried = len(suggestions.rejected)
     if suggestions.untried or not tried:
-        return NOTHING if not suggestions.untried else NOTHING_YET
+        return NOTHING if not suggestions.untried else _nothing_yet(suggestions)
     return f"{NOTHING}: {plural(tried, 'change')} tried (--all shows them)"
+
+
+def _nothing_yet(suggestions: Suggestions) -> str:
+    return _NOTHING_YET if suggestions.is_tried else _NOTHING_TRIED
 
 
 def _notes(suggestions: Suggestions) -> Iterator[str]:
     yield from suggestions.notes
     if suggestions.untried:
-        yield (
-            f"{plural(suggestions.untried, 'more candidate')} would take too long to try: "
-            "--all tries them"
-        )
+        what = "more candidate" if suggestions.is_tried else "candidate"
+        yield f"{plural(suggestions.untried, what)} would take too long to try: --all tries them"

@@ -40,6 +40,7 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.report import movements
+from fusionscope.report.suggestions import for_pair
 from fusionscope.rules.changes import Changes
 from fusionscope.versions.runs import find_runs
 
@@ -314,6 +315,9 @@ def test_nothing_is_replayed_after_a_long_explanation():
     assert not replayed(none_tried)
     assert none_tried.untried >= len(replayed(all_tried))
     assert any(answer.untried for answer in none_tried.answers)
+    assert all_tried.is_tried and not none_tried.is_tried
+    told = [for_pair(none_tried, *answer.pairs[0]) for answer in none_tried.answers]
+    assert told and all(text.startswith("nothing tried so far") for text in told)
 
 
 @with_jax
