@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -446,15 +446,22 @@ def _compare_dumps(
     reasons = _compare_outcomes((one, other), tell, differs=differs)
     if reasons is None or not (is_edited or told or reasons.outcomes):
         return reasons or _Reasons(())
+
+    def trace(
+        read: Callable[..., Lineage],
+    ) -> tuple[list[str], FirstDivergence, tuple[FusionDifference, ...]]:
+        lineages = read(one, progress=tell[0]), read(other, progress=tell[1])
+        return (
+            [*lineages[0].notes, *lineages[1].notes],
+            find_first_divergence(lineages, progress),
+            _with_passes(told, lineages, backend, progress),
+        )
+
     try:
-        lineages = skim_lineage(one, progress=tell[0]), skim_lineage(other, progress=tell[1])
-        first_divergence = find_first_divergence(lineages, progress)
-        fusions = _with_passes(told, lineages, backend, progress)
+        unread, first_divergence, fusions = trace(skim_lineage)
     except UnusableInput:  # without the stages that contradict themselves
-        lineages = read_lineage(one, progress=tell[0]), read_lineage(other, progress=tell[1])
-        first_divergence = find_first_divergence(lineages, progress)
-        fusions = _with_passes(told, lineages, backend, progress)
-    notes = [*reasons.notes, *lineages[0].notes, *lineages[1].notes]
+        unread, first_divergence, fusions = trace(read_lineage)
+    notes = [*reasons.notes, *unread]
     decision = first_decision(one, other, notes)
     return replace(
         reasons,

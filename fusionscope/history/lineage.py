@@ -106,8 +106,6 @@ class Lineage:
                 if other != index - 1:
                     self._table.forget(self.modules[other + 1])
             one, next_one = self.modules[index], self.modules[index + 1]
-            one.check()
-            next_one.check()
             known = self._matchings[index] = match(one, next_one, self._table)
         return known
 

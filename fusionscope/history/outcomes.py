@@ -224,11 +224,11 @@ class _Stage:
 
 
 def _by_edge(
-    known: Iterable[dict[Instruction, set[tuple[int, int]]]],
+    of_executions: Iterable[dict[Instruction, set[tuple[int, int]]]],
 ) -> dict[tuple[int, int], set[Instruction]]:
     found: dict[tuple[int, int], set[Instruction]] = defaultdict(set)
-    for execution in known:
-        for kernel, edges in execution.items():
+    for of_kernels in of_executions:
+        for kernel, edges in of_kernels.items():
             for edge in edges:
                 found[edge].add(kernel)
     return found

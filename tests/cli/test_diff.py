@@ -929,6 +929,8 @@ def test_damage_never_makes_it_fall_over(run, tmp_path):
             assert done.out == "", (seed, name)
             (line,) = done.errors.splitlines()
             assert name in line or stages[0], (seed, name, line)
+        else:  # a stage that is damaged is left out, and named
+            told += name in "".join(done.out.split())
         for end in ends:
             shutil.rmtree(end)
-    assert told  # few: a stage that is damaged is left out
+    assert told > ROUNDS / 20
