@@ -73,13 +73,13 @@ def clone_into(
     operands: list[MutableInstruction] | None = None,
 ) -> MutableInstruction:
     """Add a clone to ``target``. It reads the original's operands if ``operands`` is None."""
-    attributes = original.attributes_text
+    text = original.attributes_text
     clone = MutableInstruction(
         target.module.instruction_name(original.name),
         original.opcode,
         original.shape,
         list(original.operands) if operands is None else operands,
-        CONTROL.sub("", attributes) if "control-predecessors" in attributes else attributes,
+        CONTROL.sub("", text) if "control-predecessors" in text else text,
         original.inside,
     )
     clone.origin = original.origin

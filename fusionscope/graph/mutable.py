@@ -48,10 +48,10 @@ class Users(list[_User]):
             self._slots = self._slots or {}
             self._slots[user] = self._slots.get(user, 1) + 1
             return
-        if places is not None:
-            places[user] = len(self)
         self.append(user)
-        if places is None and len(self) > _FEW:
+        if places is not None:
+            places[user] = len(self) - 1
+        elif len(self) > _FEW:
             self._places = {each: place for place, each in enumerate(self)}
 
     def slots(self, user: _User) -> int:
@@ -67,10 +67,9 @@ class Users(list[_User]):
 
     def drop(self, user: _User) -> None:
         """Record that ``user`` reads it in one slot less."""
-        slots = self._slots.pop(user, 1) if self._slots else 1
-        if slots > 2 and self._slots is not None:
-            self._slots[user] = slots - 1
-        if slots > 1:
+        if self._slots and (slots := self._slots.pop(user, 1)) > 1:
+            if slots > 2:
+                self._slots[user] = slots - 1
             return
         place = self.index(user) if self._places is None else self._places.pop(user)
         last = self.pop()
@@ -257,8 +256,8 @@ class MutableComputation:
         """Add an instruction as the last one, and as a user of its operands."""
         instruction.parent = self
         self.instructions[instruction] = None
-        opcodes, opcode = self.opcodes, instruction.opcode
-        opcodes[opcode] = opcodes.get(opcode, 0) + 1  # most are the first of their fusion
+        # Most are the first of their opcode in a fusion, which a Counter counts slowly.
+        self.opcodes[instruction.opcode] = self.opcodes.get(instruction.opcode, 0) + 1
         if instruction.opcode == "parameter":
             self.parameters.append(instruction)
         for operand in instruction.operands:
@@ -295,14 +294,8 @@ class MutableComputation:
             operand.users.drop(instruction)
         for called in instruction.called:
             called.callers.pop(instruction, None)
-        for before in instruction.predecessors:
-            before.successors = _without(before.successors, instruction)
-            for after in instruction.successors:
-                if after not in before.successors:
-                    _run_before(before, after)
-        for after in instruction.successors:
-            after.predecessors = _without(after.predecessors, instruction)
-        instruction.predecessors, instruction.successors = (), ()
+        if instruction.predecessors or instruction.successors:
+            _bypass(instruction)
         instruction.operands = []
         del self.instructions[instruction]
         self.opcodes[instruction.opcode] -= 1
@@ -504,15 +497,15 @@ class _Names:
 
     def take(self, wanted: str) -> str:
         """Return ``wanted``, with another number if that is taken, and mark it as taken."""
-        name = wanted
-        if wanted in self._taken:
-            stem, dot, number_text = wanted.rpartition(".")
-            if not dot or not number_text.isdecimal():
-                stem = wanted
-            number = self._next.get(stem, 1)
-            while (name := f"{stem}.{number}") in self._taken:
-                number += 1
-            self._next[stem] = number + 1
+        if wanted not in self._taken:
+            self._taken.add(wanted)
+            return wanted
+        before, dot, end = wanted.rpartition(".")
+        stem = before if dot and end.isdecimal() else wanted
+        number = self._next.get(stem, 1)
+        while (name := f"{stem}.{number}") in self._taken:
+            number += 1
+        self._next[stem] = number + 1
         self._taken.add(name)
         return name
 
@@ -521,6 +514,18 @@ def _run_before(before: MutableInstruction, after: MutableInstruction) -> None:
     """Add a control dependency of ``after`` on ``before``."""
     before.successors = [*before.successors, after]
     after.predecessors = [*after.predecessors, before]
+
+
+def _bypass(instruction: MutableInstruction) -> None:
+    """Let its control successors wait for its control predecessors instead."""
+    for before in instruction.predecessors:
+        before.successors = _without(before.successors, instruction)
+        for after in instruction.successors:
+            if after not in before.successors:
+                _run_before(before, after)
+    for after in instruction.successors:
+        after.predecessors = _without(after.predecessors, instruction)
+    instruction.predecessors, instruction.successors = (), ()
 
 
 def _without(
