@@ -312,23 +312,28 @@ def _origins(
     lineage: Lineage, index: int, later: Collection[Instruction]
 ) -> dict[Instruction, _Origin]:
     """Return where instructions of stage ``index + 1`` come from."""
-    same = {each: lineage.unchanged(index, each) for each in later}
-    kept = {each: _Origin([earlier]) for each, earlier in same.items() if earlier is not None}
-    if len(kept) == len(same):
-        return kept
+    stage = lineage.stages[index + 1]
+    by = stage.name.after or stage.label
+    told: dict[Instruction, _Origin] = {}
+    for each in later:
+        earlier = lineage.unchanged(index, each)
+        if earlier is not None:
+            told[each] = _Origin([earlier])
+        elif lineage.is_new(index, each):
+            told[each] = _Origin([], (by,))
+    if len(told) == len(later):
+        return told
     by_after: dict[Instruction, list[FusionChange]] = defaultdict(list)
     for change in lineage.changes(index):
         if change.kind in _FORMING:
             for each in change.after:
                 by_after[each].append(change)
-    stage = lineage.stages[index + 1]
     found: dict[Instruction, _Origin] = {}
     for each in later:
         earlier = lineage.earlier(index, each)
         parts = [] if earlier is None else [earlier]
         parts += (part for change in by_after.get(each, ()) for part in change.before)
         launched = [part for part in dict.fromkeys(parts) if part.opcode in _LAUNCHED]
-        by = stage.name.after or stage.label
         found[each] = _Origin(launched, (by,) if each in by_after else ())
     return found
 

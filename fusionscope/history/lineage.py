@@ -82,6 +82,7 @@ class Lineage:
     _fusions: dict[int, dict[str, Instruction]] = field(default_factory=dict, repr=False)
     _launched: dict[int, dict[str, tuple[int, Hashable]]] = field(default_factory=dict, repr=False)
     _gone: dict[int, frozenset[Hashable]] = field(default_factory=dict, repr=False)
+    _kept: dict[int, set[Hashable] | None] = field(default_factory=dict, repr=False)
     _traces: dict[int, _Trace] = field(default_factory=dict, repr=False)
     _known: _Known = field(default_factory=_Known, repr=False)
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
@@ -169,6 +170,23 @@ class Lineage:
         if launch in self._gone[index]:  # it may have been merged into this one
             return None
         return self.modules[index].computations[number].instruction(instruction.name)
+
+    def is_new(self, index: int, instruction: Instruction) -> bool:
+        """Return whether a fusion of stage ``index + 1`` cannot stem from a fusion or library call
+        of stage ``index``: the texts show that all of those are still there, and that none has its
+        contents. Stages are not matched for that.
+        """
+        inside = (self._known.launches_in(called.body) for called in instruction.called)
+        if instruction.opcode != "fusion" or any(inside):
+            return False
+        before, after = self._launches(index), self._launches(index + 1)
+        if index not in self._kept:
+            is_kept = all(
+                name in after and after[name][1] == launch for name, (_, launch) in before.items()
+            )
+            self._kept[index] = {launch for _, launch in before.values()} if is_kept else None
+        kept = self._kept[index]
+        return kept is not None and after[instruction.name][1] not in kept
 
     def _launches(self, index: int) -> dict[str, tuple[int, Hashable]]:
         """Return keys of the fusions and library calls of a stage, with the position of the

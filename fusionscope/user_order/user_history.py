@@ -346,8 +346,7 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
         ages = dict(zip(graph.ages, before.ages.values(), strict=True))
     elif before is not None:
         ages = {name: age for name, age in before.ages.items() if name in graph.ages}
-        changed = before.unshared(graph), graph.unshared(before)
-        for name in find_made_again(changed, (before.ages, graph.ages)):
+        for name in find_made_again(before, graph):
             ages.pop(name, None)
     newest = max(ages.values(), default=0)
     known = {*made}
@@ -356,13 +355,13 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
         if before is None:
             rest += first_creation_order(computation)
         elif computation.body not in before.bodies:
-            statements = enumerate(computation.graph.statements)
-            new = [
-                index
-                for index, (_, name, *_) in statements
+            operands = graph.bodies[computation.body].operands
+            new = {
+                name: read
+                for name, read in operands.items()
                 if name not in ages and name not in known
-            ]
-            rest += later_creation_order([computation.instructions[index] for index in new])
+            }
+            rest += later_creation_order(new)
     for name in [*made, *rest]:
         if name not in ages:
             newest += 1
