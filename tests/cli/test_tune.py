@@ -31,14 +31,15 @@ def test_what_cannot_be_tuned_is_told_in_one_line(run, arguments, problem):
 
 
 @with_jax
-def test_what_was_tried_and_the_best_plan(run, tmp_path):
+def test_what_was_tried_and_the_best_plan(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("fusionscope.tune.search._CONFIRMING_S", 1.0)
     best = tmp_path / "best.toml"
-    done = run(CPU, "--budget", "1", "--output", best, "--format", "json")
+    done = run(CPU, "--budget", "3", "--output", best, "--format", "json")
     document = json.loads(done.out)
     assert {each for each in keys(document) if not each.startswith(("rules.", "best."))} | {
         "rules"
     } == {each for each in documented("tune") if not each.startswith("best.")}
-    assert document["left"] > 0  # of more changes than a second lasts for
+    assert document["left"] > 0  # of more changes than three seconds last for
     assert any(each["ratio"] for each in document["attempts"])
     assert {each["kind"] for each in document["attempts"]} >= {"pass", "one kernel"}
     assert done.code == (0 if document["best"] else 1)
