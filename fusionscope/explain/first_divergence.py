@@ -178,10 +178,41 @@ def _is_same(one: Module, other: Module) -> bool:
     ]
     if counts[0] != counts[1]:
         return False
+    fusions = [
+        sum(statement.opcode == "fusion" for body in module.bodies for statement in body.written)
+        for module in (one, other)
+    ]
+    more = one if fusions[0] > fusions[1] else other
+    if fusions[0] != fusions[1] and _count_read_fusions(more) > min(fusions):
+        return False  # one is in no fusion of the other
     matching = match(one, other)
     return same_but_for_notes(matching) and (
         not (one.is_scheduled and other.is_scheduled) or _is_same_order(matching)
     )
+
+
+def _count_read_fusions(module: Module) -> int:
+    """Return how many fused computations, at least, a result of their caller depends on."""
+    called: set[str] = set()
+    fused = module.outermost_fusions
+    for computation in module.reachable():
+        if computation in fused:
+            continue
+        graph = computation.graph
+        read = bytearray(len(graph.statements))
+        pending = [graph.root]
+        while pending:
+            index = pending.pop()
+            if read[index]:
+                continue
+            read[index] = True
+            statement, operands = graph.statements[index], graph.operands[index]
+            if statement.opcode == "fusion":
+                called.update(statement.calls[:1])
+            is_element = statement.opcode == "get-tuple-element"
+            if not (is_element and graph.statements[operands[0]].opcode == "tuple"):
+                pending += operands  # of a tuple, only one is read: that one is not searched
+    return len(called)
 
 
 def _is_same_order(matching: Matching) -> bool:
