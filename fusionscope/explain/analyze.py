@@ -494,7 +494,7 @@ def compare_outcomes(
         for module, stages, own, tell in zip(modules, ends, notes, progress, strict=True)
     )
     if one is not None and other is not None:
-        followed = [_with_pairs(each) for each in follow_both(one, other)]
+        followed = list(map(_with_pairs, follow_both(one, other)))
     else:
         followed = [
             _alone(module, stages) if route is None else _with_pairs(follow(route))

@@ -51,8 +51,10 @@ def follow(route: Route) -> FollowedStages:
     return _Followed(route).go_on(_steps(route), Numbering())
 
 
-def follow_both(one: Route, other: Route) -> tuple[FollowedStages, FollowedStages]:
-    """Do as ``follow`` for two dumps. The stages that both have in the beginning are numbered once.
+def follow_both(one: Route, other: Route) -> Iterator[FollowedStages]:
+    """Do as ``follow`` for two dumps, one after the other: what only the first needs is free before
+    the second is followed, if the caller keeps none of it. The stages that both have in the
+    beginning are numbered once.
 
     Raises ``UnusableInput`` like ``follow``.
     """
@@ -67,10 +69,9 @@ def follow_both(one: Route, other: Route) -> tuple[FollowedStages, FollowedStage
             break
         second.add(its, first.number(step, numbering))
     forked = numbering.fork()
-    return (
-        first.go_on(chain(apart[0], ours), numbering),
-        second.go_on(chain(apart[1], theirs), forked),
-    )
+    yield first.go_on(chain(apart[0], ours), numbering)
+    del first, numbering
+    yield second.go_on(chain(apart[1], theirs), forked)
 
 
 class _Step(NamedTuple):

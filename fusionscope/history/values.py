@@ -668,7 +668,10 @@ def _collect_read(execution: Execution) -> None:
                 current = kernel
                 computed = execution.computed[kernel]
                 read = execution.edges.setdefault(kernel, set())
-                joined = execution.joined.setdefault(kernel, set())
+                # It stays empty outside of fusions, where all operands are results of others.
+                joined: set[tuple[int, int]] = set()
+                if block.inside is not None:
+                    joined = execution.joined.setdefault(kernel, joined)
             readers = [value] if isinstance(value, int) else list(flatten(value))
             is_split = len(readers) == len(operands) > 1  # each result has its own operand
             for position, operand in enumerate(operands):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache, partial
+from hashlib import blake2b
 from itertools import chain, filterfalse, pairwise
 from operator import itemgetter
 from typing import NamedTuple
@@ -62,6 +63,7 @@ _ARRAYS = re.compile(rf"(?<!\w){ARRAY}")
 _HLO = "HLO text: 'HloModule name', then computations such as '%name (x: f32[2]) -> f32[2] {'"
 # Error messages read no more of a line than this.
 _DIAGNOSED = 4000
+_LONG = 65_536  # characters of a computation
 
 
 class _Piece(NamedTuple):
@@ -84,6 +86,9 @@ class ParseTable:
         self.shapes = ShapeTable()
         self.pieces: dict[str, _Piece] = {}
         self.following: dict[str, str] = {}  # the piece that last followed each
+        # Long pieces, each after the one before it, by the name of their computation.
+        self.long: dict[str, tuple[str, str]] = {}
+        self.digests: dict[bytes, _Piece] = {}  # of long pieces
         self.statements: dict[str, Statement] = {}
         self.with_footers: dict[tuple[Body, str], Body] = {}
         self.frames: list[StackFrames] = []
@@ -94,6 +99,32 @@ class ParseTable:
         self.outlines: set[str] = set()
         # Opcodes of a newer compiler, which ``opcodes`` does not list.
         self.unknown_opcodes: set[str] = set()
+
+    def add(self, content: str, piece: _Piece, before: str) -> None:
+        """Add a piece that follows ``before``. Of a long computation, which most stages change,
+        only the last text is kept: all of them take a third of the memory.
+        """
+        if len(content) > _LONG:
+            name = piece.body.name
+            earlier, its_before = self.long.get(name, ("", ""))
+            self.long[name] = content, before
+            self.pieces.pop(earlier, None)
+            self.following.pop(earlier, None)
+            if self.following.get(its_before) is earlier:
+                del self.following[its_before]
+            self.digests[_digest(content)] = piece
+        self.pieces[content] = piece
+
+    def recall(self, content: str, before: str) -> _Piece | None:
+        """Return a long piece of which only the digest is kept, which now follows ``before``."""
+        piece = self.digests.get(_digest(content)) if len(content) > _LONG else None
+        if piece is not None:
+            self.add(content, piece, before)
+        return piece
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass")).digest()
 
 
 def parse(text: str, *, file: str | None = None) -> Module:
@@ -353,19 +384,24 @@ class _Reader:
     def _learn(self, pieces: list[str], known: list[_Piece | None]) -> None:
         """Read the unknown pieces, with all their new lines at once."""
         table, start = self.table, self.line
-        new = {
-            content: content.split("\n")
-            for content, piece in zip(pieces, known, strict=True)
-            if piece is None
-        }
+        before = ["", *pieces]
+        new: dict[str, list[str]] = {}
+        for index, content in enumerate(pieces):
+            if known[index] is None:
+                known[index] = table.recall(content, before[index])
+                if known[index] is None:
+                    new[content] = content.split("\n")
         lines = chain.from_iterable(new.values())
         unread = dict.fromkeys(filterfalse(table.statements.__contains__, lines))
         self._read_many([line for line in unread if line[:1] in _INDENTATION])
         for index, content in enumerate(pieces):
             piece = known[index]
             if piece is None:
-                piece = table.pieces.get(content) or self._piece(new[content])
-                known[index] = table.pieces[content] = piece
+                piece = table.pieces.get(content)  # it may be here twice
+                if piece is None:
+                    piece = self._piece(new[content])
+                    table.add(content, piece, before[index])
+                known[index] = piece
             self.line += piece.height
         self.line = start
 
