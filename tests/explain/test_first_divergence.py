@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import Dump, open_dump
+from fusionscope.explain import first_divergence
 from fusionscope.explain.first_divergence import (
     FirstDivergence,
     certain_matches,
     find_first_divergence,
+    find_makers,
     first_decision,
 )
-from fusionscope.history.lineage import read_lineage
+from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.history.matching import match
 from fusionscope.history.pairing import MatchKind
 from fusionscope.hlo import parse
@@ -179,3 +181,82 @@ def test_passes_that_left_no_stage_may_be_the_ones(tmp_path):
     assert divergence_of(open_dump(H100), open_dump(tmp_path / "dump")).is_exact
     flags.write_text(text.replace('pass_re: ".*"', 'pass_re: ".*fusion.*"'))
     assert not divergence_of(open_dump(H100), open_dump(tmp_path / "dump")).is_exact
+
+
+PROGRAMS = ("cpu/cartpole", "cpu/softmax", "cpu-elementwise-library/attention",
+            "h100/attention", "h100/libraries", "a100-xla-2023/library_random")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_makers_of_new_fusions_are_those_that_matched_stages_show(name, monkeypatch):
+    def makers():
+        (module,) = open_dump(DUMPS / name).modules
+        lineage = read_lineage(module)
+        last = lineage.modules[-1]
+        names = {(i.computation.name, i.name) for i in last.walk()}
+        return find_makers((lineage, lineage), (names, names), iter)[0]
+
+    told = []
+    is_new = Lineage.is_new
+
+    def watched(*arguments):
+        told.append(is_new(*arguments))
+        return told[-1]
+
+    monkeypatch.setattr(Lineage, "is_new", watched)
+    found = makers()
+    assert any(found.values())
+    monkeypatch.setattr(Lineage, "is_new", lambda *_: False)
+    assert found == makers()
+    assert any(told) or name.startswith(("a100", "h100/lib"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("cpu/attention", "cpu-elementwise-library/attention"),
+        ("h100/reductions", "h100-without-multi-output-fusion/reductions"),
+        ("h100/softmax", "h100-without-triton-softmax/softmax"),
+    ],
+)
+def test_stages_with_other_numbers_of_fusions_need_no_matching(one, other, monkeypatch):
+    matched = []
+
+    def watched(*modules):
+        matched.append(modules)
+        return match(*modules)
+
+    monkeypatch.setattr(first_divergence, "match", watched)
+    dumps = open_dump(DUMPS / one), open_dump(DUMPS / other)
+    found, count = divergence_of(*dumps), len(matched)
+    monkeypatch.setattr(first_divergence, "_count_read_fusions", lambda _: 0)
+    assert found == divergence_of(*dumps)
+    assert count < len(matched) - count
+
+
+def test_fusions_count_if_a_result_depends_on_them():
+    text = """HloModule m
+%f (p: f32[2]) -> f32[2] {
+  %p = f32[2] parameter(0)
+  ROOT %n = f32[2] negate(%p)
+}
+%g (p.1: f32[2]) -> f32[2] {
+  %p.1 = f32[2] parameter(0)
+  ROOT %n.1 = f32[2] negate(%p.1)
+}
+ENTRY %e (x: f32[2]) -> f32[2] {
+  %x = f32[2] parameter(0)
+  %one = f32[2] fusion(%x), kind=kLoop, calls=%f
+  %other = f32[2] fusion(%x), kind=kLoop, calls=%g
+  %t = (f32[2], f32[2]) tuple(%one, %other)
+  ROOT %r = f32[2] get-tuple-element(%t), index=0
+}
+"""
+    count = first_divergence._count_read_fusions
+    assert count(parse(text)) == 0  # at least: elements of a tuple are not told apart
+    both = text.replace("get-tuple-element(%t), index=0", "add(%one, %other)")
+    assert count(parse(both)) == 2
+    dead = text.replace("get-tuple-element(%t), index=0", "negate(%one)")
+    assert count(parse(dead)) == 1
+    shared = both.replace("calls=%g", "calls=%f")
+    assert count(parse(shared)) == 1
