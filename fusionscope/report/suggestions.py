@@ -86,8 +86,9 @@ def _what_is_known(
         first = rejected[0]
         more = f", as do {plural(len(rejected) - 1, 'other')}" if len(rejected) > 1 else ""
         what = f"{shorten(first.change, _LONGEST)} fuses it{more}" if in_full else "if it is fused"
-        noise = ", within the noise" if first.evidence == "measured" and first.saved_us > 0 else ""
-        yield f"{what}: {_differences(first)} ({first.evidence}{noise})"
+        is_noise = first.evidence == "measured" and first.saved_us > 0
+        doubt = ", within the noise" if is_noise else _doubt(first)
+        yield f"{what}: {_differences(first)} ({first.evidence}{doubt})"
     if answer.untried:
         yield f"{plural(answer.untried, 'change')} not tried yet (--all)"
     if in_full and answer.why:
@@ -142,7 +143,8 @@ def _table(suggestions: tuple[Suggestion, ...]) -> Iterator[str]:
         yield (
             f"| {each.number} | {code(each.change)}{cell(_places(each))} "
             f"| {each.before.launches:,} → {each.after.launches:,} "
-            f"| {_sizes(each)} | {cell(_times(each))} | {len(each.pairs):,} | {each.evidence} |"
+            f"| {_sizes(each)} | {cell(_times(each))} | {len(each.pairs):,} "
+            f"| {each.evidence}{_doubt(each)} |"
         )
     yield ""
 
@@ -215,7 +217,16 @@ def _what_came_of_it(each: Suggestion) -> str:
         f"bytes {_sizes(each)}",
         f"fuses {plural(len(each.pairs), 'refused pair')}" if each.pairs else "",
     ]
-    return f"{', '.join(filter(None, words))} ({each.evidence})"
+    return f"{', '.join(filter(None, words))} ({each.evidence}{_doubt(each)})"
+
+
+def _doubt(each: Suggestion) -> str:
+    """Return why a change is not worth it whose time is estimated to be less."""
+    saved = {"launches": each.saved_launches, "bytes": each.saved_bytes}
+    more = [name for name, count in saved.items() if count < 0]
+    if each.evidence == "measured" or each.saved_us <= 0 or not more or max(saved.values()) > 0:
+        return ""
+    return f"; more {' and '.join(more)}, so the estimated time is not trusted"
 
 
 def _sizes(each: Suggestion) -> str:
