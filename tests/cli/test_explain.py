@@ -70,11 +70,11 @@ def test_text(run):
     [GPU, CPU, TPU, DUMPS / "h100/cartpole", LIBRARIES],
     ids=lambda d: f"{d.parent.name}-{d.name}",
 )
-@pytest.mark.parametrize("width", [60, 100, 137])
-def test_text_fits_its_width(run, dump, width):
-    lines = run(dump, "--all", COLUMNS=str(width)).out.splitlines()
-    assert max(map(len, lines)) <= width
-    assert [line for line in lines if line.endswith(" ")] == []
+def test_text_fits_its_width(run, dump):
+    for width in (60, 100, 137):  # the analysis is kept for the next one
+        lines = run(dump, "--all", COLUMNS=str(width)).out.splitlines()
+        assert max(map(len, lines)) <= width
+        assert [line for line in lines if line.endswith(" ")] == []
 
 
 def test_text_in_a_pipe_is_a_hundred_wide(run):
