@@ -1,6 +1,6 @@
 """How long a replay of the fusion passes takes beside the compile, as ratios within one run.
 
-    python benchmarks/replay.py [--rounds N] [--target h100] [--python PATH]
+    python benchmarks/replay.py [--rounds N] [--target h100] [--python PATH] [--only GLOB]...
 
 Needs a Python with jax (``--python``, where it is not this one). Compiles a transformer's gradient
 step of 12 to 96 layers and the samples for the CPU, or for a GPU that is described, each in a
@@ -10,6 +10,7 @@ of all rounds. Prints a Markdown table.
 """
 
 import argparse
+import fnmatch
 import gc
 import os
 import platform
@@ -89,14 +90,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--target", default="cpu", help="cpu, or a GPU such as h100")
     parser.add_argument("--python", default=sys.executable, help="one that has jax")
+    parser.add_argument("--only", action="append", metavar="GLOB", help="such as '*layers.py:12'")
     options = parser.parse_args()
+    programs = [
+        each
+        for each in PROGRAMS
+        if any(fnmatch.fnmatchcase(each, glob) for glob in options.only or ["*"])
+    ]
+    if not programs:
+        parser.error(f"--only: there are {', '.join(PROGRAMS)}")
     rounds, target, python = options.rounds, options.target, options.python
     gc.disable()  # as the commands do
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {rounds} rounds\n")
     print("| program | instructions | replay | the compiler | ratio | µs an instruction |")
     print("|---|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
-        for number, program in enumerate(PROGRAMS):
+        for number, program in enumerate(programs):
             directory = Path(folder) / str(number)
             dump(program, directory, target, python)
             count = replay_all(directory)

@@ -7,14 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from fusionscope.explain.suggestion import (
-    Answer,
-    Figures,
-    HowTried,
-    Suggestion,
-    SuggestionKind,
-    Suggestions,
-)
+from fusionscope.explain import suggestion
+from fusionscope.explain.suggestion import Figures, HowTried, Suggestions
 from fusionscope.report.suggestions import for_pair, print_suggestions, to_markdown
 
 PAIR = ("a", "b")
@@ -22,11 +16,11 @@ PAIR = ("a", "b")
 
 def rejected(after: Figures, how: HowTried = HowTried.REPLAYED) -> Suggestions:
     return Suggestions(
-        answers=(Answer(pairs=(PAIR,)),),
+        answers=(suggestion.Answer(pairs=(PAIR,)),),
         rejected=(
-            Suggestion(
+            suggestion.Suggestion(
                 number=1,
-                kind=SuggestionKind.FLAG,
+                kind=suggestion.SuggestionKind.FLAG,
                 change="--xla_disable_hlo_passes=multi_output_fusion",
                 evidence=how,
                 pairs=(PAIR,),
