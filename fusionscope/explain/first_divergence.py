@@ -184,7 +184,7 @@ def _is_same(one: Module, other: Module) -> bool:
     ]
     more = one if fusions[0] > fusions[1] else other
     if fusions[0] != fusions[1] and _count_read_fusions(more) > min(fusions):
-        return False  # one is in no fusion of the other
+        return False  # one of them has no counterpart
     matching = match(one, other)
     return same_but_for_notes(matching) and (
         not (one.is_scheduled and other.is_scheduled) or _is_same_order(matching)

@@ -224,7 +224,8 @@ def _doubt(each: Suggestion) -> str:
     """Return why a change is not worth it whose time is estimated to be less."""
     saved = {"launches": each.saved_launches, "bytes": each.saved_bytes}
     more = [name for name, count in saved.items() if count < 0]
-    if each.evidence == "measured" or each.saved_us <= 0 or not more or max(saved.values()) > 0:
+    is_estimate = each.evidence in ("replayed", "compiled")
+    if not is_estimate or each.saved_us <= 0 or not more or max(saved.values()) > 0:
         return ""
     return f"; more {' and '.join(more)}, so the estimated time is not trusted"
 

@@ -54,7 +54,8 @@ def test_a_time_that_is_estimated_to_be_less_and_not_trusted(
         assert more is None or f"replayed; more {more}, so the estimated time" in text
 
 
-def test_a_measured_time_is_a_fact() -> None:
-    tried = rejected(Figures(85, 1200, 98.4), HowTried.MEASURED)
+@pytest.mark.parametrize("how", [HowTried.MEASURED, HowTried.EXAMPLE])
+def test_a_measured_time_is_a_fact(how: HowTried) -> None:
+    tried = rejected(Figures(85, 1200, 98.4), how)
     assert not any("not trusted" in line for line in to_markdown(tried, None))
     assert "not trusted" not in for_pair(tried, *PAIR)
