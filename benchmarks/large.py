@@ -18,7 +18,6 @@ the speed of a machine that others use too changes by the minute.
 
 import argparse
 import compileall
-import fnmatch
 import json
 import os
 import platform
@@ -32,6 +31,7 @@ from pathlib import Path
 from statistics import median
 
 from children import ROOT, Spent, fusionscope
+from choosing import chosen
 
 PROGRAMS = "benchmarks/programs/large.py"
 NAMES = ("resnet", "transformer", "mixture", "diffusion", "recurrent")
@@ -198,13 +198,7 @@ def main() -> None:
     parser.add_argument("--command", action="append", choices=QUESTIONS)
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    names = [
-        name
-        for name in DUMPS
-        if any(fnmatch.fnmatchcase(name, glob) for glob in options.only or ["*"])
-    ]
-    if not names:
-        parser.error(f"--only: there are {', '.join(DUMPS)}")
+    names = chosen(parser, DUMPS, options.only)
     compileall.compile_dir(ROOT / "fusionscope", quiet=2)  # as after an installation
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary)

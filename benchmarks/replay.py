@@ -10,7 +10,6 @@ of all rounds. Prints a Markdown table.
 """
 
 import argparse
-import fnmatch
 import gc
 import os
 import platform
@@ -23,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+from choosing import chosen  # noqa: E402
 from timing import least  # noqa: E402
 
 from fusionscope.dump import open_dump  # noqa: E402
@@ -92,13 +92,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="one that has jax")
     parser.add_argument("--only", action="append", metavar="GLOB", help="such as '*layers.py:12'")
     options = parser.parse_args()
-    programs = [
-        each
-        for each in PROGRAMS
-        if any(fnmatch.fnmatchcase(each, glob) for glob in options.only or ["*"])
-    ]
-    if not programs:
-        parser.error(f"--only: there are {', '.join(PROGRAMS)}")
+    programs = chosen(parser, PROGRAMS, options.only)
     rounds, target, python = options.rounds, options.target, options.python
     gc.disable()  # as the commands do
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {rounds} rounds\n")
