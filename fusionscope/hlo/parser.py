@@ -102,7 +102,7 @@ class ParseTable:
 
     def add(self, content: str, piece: _Piece, before: str) -> None:
         """Add a piece that follows ``before``. Of a long computation, which most stages change,
-        only the last text is kept: all of them take a third of the memory.
+        only the last text is kept: all of them would be most of the text of a dump.
         """
         if len(content) > _LONG:
             name = piece.body.name

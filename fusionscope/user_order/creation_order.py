@@ -35,27 +35,24 @@ def first_creation_order(computation: Computation) -> list[str]:
     the user's code of other operations are numbered as they appear; operations of a gradient come
     after those that they differentiate, in reverse order.
     """
-    keys: dict[str, Key] = {}
-    for instruction in computation.instructions:
+
+    def key(instruction: Instruction) -> Key:
         number = instruction.parameter_number
-        constant = _constant(instruction)
         if number is not None:
-            key: Key = _PARAMETER, number
-        elif constant is not None:
-            key = _CONSTANT, _number(constant.name)[1], instruction.index
-        else:
-            metadata = instruction.metadata
-            frame = int(metadata.get("stack_frame_id", "0"))
-            scope = metadata.get("op_name", "")
-            if "transpose(" in scope and "rematted_computation" not in scope:
-                key = _BACKWARD, -frame, instruction.index
-            else:
-                key = _FORWARD, frame, instruction.index
-        keys[instruction.name] = key
-    operands = {
-        each.name: [operand.name for operand in each.operands] for each in computation.instructions
-    }
-    return _sorted(operands, keys)
+            return _PARAMETER, number
+        constant = _constant(instruction)
+        if constant is not None:
+            return _CONSTANT, _number(constant.name)[1], instruction.index
+        metadata = instruction.metadata
+        frame = int(metadata.get("stack_frame_id", "0"))
+        scope = metadata.get("op_name", "")
+        if "transpose(" in scope and "rematted_computation" not in scope:
+            return _BACKWARD, -frame, instruction.index
+        return _FORWARD, frame, instruction.index
+
+    instructions = computation.instructions
+    operands = {each.name: [operand.name for operand in each.operands] for each in instructions}
+    return _sorted(operands, {each.name: key(each) for each in instructions})
 
 
 def later_creation_order(made: Mapping[str, Sequence[str]]) -> list[str]:

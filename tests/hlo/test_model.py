@@ -199,18 +199,23 @@ def test_stages_share_what_did_not_change(module: Module) -> None:
 def test_stages_share_a_long_computation_of_which_only_the_last_text_is_kept() -> None:
     def text(operand: str, count: int = 3000) -> str:
         lines = [f"  %a{i} = f32[2] negate(%{operand if i else 'x'})" for i in range(count)]
-        return "\n".join(["HloModule m", "ENTRY %e {", "  %x = f32[2] parameter(0)", *lines, "}"])
+        short = ["%short {", f"  %s = f32[2] parameter(0) /*{operand}*/"]
+        long = ["%long {", "  %x = f32[2] parameter(0)", *lines]
+        entry = ["ENTRY %e {", "  %y = f32[2] parameter(0)"]
+        entry.append("  %c = f32[2] call(%y), to_apply=%long")
+        return "\n".join(["HloModule m", *short, "}", *long, "}", *entry, "}"])
 
     table = ParseTable()
     one, other, again = (read(text(each), table) for each in ("x", "a0", "x"))
     assert len(text("x")) > 65_536
-    assert one.bodies[0] is again.bodies[0] is not other.bodies[0]
-    assert sum(len(each) > 65_536 for each in table.pieces) == 1
+    assert one.bodies[1] is again.bodies[1] is not other.bodies[1]
+    for kept in (table.pieces, table.following, table.following.values()):
+        assert sum(len(each) > 65_536 for each in kept) == 1
     assert to_text(again) == to_text(read(text("x"), ParseTable()))
-    assert not any(text("a0", 3000)[20:-3] in each for each in table.following)
-    short = [read(text(each, 30), table) for each in ("x", "a0", "x")]
-    assert short[0].bodies[0] is short[2].bodies[0]
-    assert len(table.pieces) == 3
+    table = ParseTable()
+    one, other, again = (read(text(each, 30), table) for each in ("x", "a0", "x"))
+    assert one.bodies[1] is again.bodies[1] is not other.bodies[1]
+    assert len(table.pieces) == 5
 
 
 def test_every_stage_is_read_as_if_it_were_the_first() -> None:
