@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.materialized import needed_for
 from fusionscope.explain.recorded_decisions import ProducerDecision, read_recorded_decisions
 from fusionscope.history.changes import CARRIERS, ChangeKind, FusionChange, same_but_for_notes
 from fusionscope.history.lineage import Lineage
@@ -193,25 +194,18 @@ def _is_same(one: Module, other: Module) -> bool:
 
 def _count_read_fusions(module: Module) -> int:
     """Return how many fused computations, at least, a result of their caller depends on."""
-    called: set[str] = set()
-    fused = module.outermost_fusions
+    called: set[Computation] = set()
     for computation in module.reachable():
-        if computation in fused:
+        if computation in module.outermost_fusions:
             continue
-        graph = computation.graph
-        read = bytearray(len(graph.statements))
-        pending = [graph.root]
-        while pending:
-            index = pending.pop()
-            if read[index]:
-                continue
-            read[index] = True
-            statement, operands = graph.statements[index], graph.operands[index]
-            if statement.opcode == "fusion":
-                called.update(statement.calls[:1])
-            is_element = statement.opcode == "get-tuple-element"
-            if not (is_element and graph.statements[operands[0]].opcode == "tuple"):
-                pending += operands  # of a tuple, only one is read: that one is not searched
+        elements = [  # of a tuple, each reads only one operand: that one is not searched
+            each
+            for each in computation.instructions
+            if each.opcode == "get-tuple-element" and each.operands[0].opcode == "tuple"
+        ]
+        for each in needed_for([computation.root], elements):
+            if each.opcode == "fusion":
+                called.update(each.called[:1])
     return len(called)
 
 
