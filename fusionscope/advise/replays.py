@@ -18,7 +18,7 @@ from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
 from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module
-from fusionscope.passes.context import Deadline, PassContext
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.system.memory import working_memory
 from fusionscope.user_order.infer_user_order import UserOrder
@@ -94,25 +94,29 @@ class Replays:
             names |= {run.pass_name for run in chained_runs(changed)}
         return bool(self._runs) and candidate.passes <= names
 
-    def try_out(
-        self, candidate: Candidate, deadline: Deadline | None = None
-    ) -> ReplayedChange | None:
+    def count_operations(self, candidate: Candidate) -> int:
+        """Return how many operations the passes go over when the change is tried."""
+        module = self._changed(candidate)
+        return sum(
+            module.read(run.before).instruction_count for run in self._runs_from(candidate, module)
+        )
+
+    def _changed(self, candidate: Candidate) -> DumpedModule:
+        return self._module.with_flags(candidate.flags) if candidate.flags else self._module
+
+    def try_out(self, candidate: Candidate) -> ReplayedChange | None:
         """Return the result of the passes with a change; None if it equals that without the change.
 
-        Raises ``UnusableInput``, and ``OutOfTime`` at the ``deadline``.
+        Raises ``UnusableInput``.
         """
-        module, context = self._module, self._context
+        module, context = self._changed(candidate), self._context
         if candidate.flags:
-            module = module.with_flags(candidate.flags)
             context = _without_events(read_context(module, self._device))
-        context = replace(context, deadline=deadline)
         compiler = candidate.changes.apply(choose_compiler(module, self._asked).compiler)
         runs = self._runs_from(candidate, module)
         current = self._replay(runs, module, compiler, context, candidate.passes)
         if current is None:
             return None
-        if deadline is not None:
-            deadline.check()
         return ReplayedChange(current, *self._figures.predict(current))
 
     def _runs_from(self, candidate: Candidate, changed: DumpedModule) -> list[PassRun]:
@@ -145,8 +149,6 @@ class Replays:
         left = len([run for run in runs if run.pass_name in concerned])
         for run in runs:
             if module.lets_run(compiler.find(run.pass_name).known.in_files):
-                if context.deadline is not None:
-                    context.deadline.check()
                 if run in self._aged:
                     context = with_ages(context, self._module, run)
                 plan = replay(run.pass_name, module.read(run.before), context, compiler, graph)
@@ -162,31 +164,29 @@ class Replays:
         graph.dissolve()
         return made
 
-    def agrees(self, candidate: Candidate, deadline: Deadline | None = None) -> bool | None:
+    def agrees(self, candidate: Candidate) -> bool | None:
         """Return whether the replay of these passes without the change agrees with the dump.
 
         None if it agrees only with an order of users and instructions that no text shows and that
-        was not used so far: the change has to be tried again. Raises ``UnusableInput``, and
-        ``OutOfTime`` at the ``deadline``.
+        was not used so far: the change has to be tried again. Raises ``UnusableInput``.
         """
         known = len(self._aged)
         runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self._runs)
         if runs not in self._agreeing:
-            self._agreeing[runs] = self._lead_to_dump(runs, deadline)
+            self._agreeing[runs] = self._lead_to_dump(runs)
             first = runs[0]
             if not self._agreeing[runs] and first not in self._aged:
                 rewriters = find_rewriters(self._module)
                 self._orders[first.before] = find_user_order(self._module, first.before, rewriters)
                 self._aged.update(runs)
-                self._agreeing[runs] = self._lead_to_dump(runs, deadline)
+                self._agreeing[runs] = self._lead_to_dump(runs)
         return None if self._agreeing[runs] and len(self._aged) > known else self._agreeing[runs]
 
-    def _lead_to_dump(self, runs: Sequence[PassRun], deadline: Deadline | None) -> bool:
+    def _lead_to_dump(self, runs: Sequence[PassRun]) -> bool:
         """Return whether the result has as many launches and bytes as the compiler's. Passes
         between them, which only tidy up, are not replayed.
         """
-        context = replace(self._context, deadline=deadline)
-        made = self._replay(runs, self._module, self.compiler, context)
+        made = self._replay(runs, self._module, self.compiler, self._context)
         assert made is not None, "no pass is concerned"
         backend = self._module.backend
         return total_kernels(made, backend) == total_kernels(self._after_fusion(), backend)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, zip_longest
+from math import inf
 
 from fusionscope.advise.candidates import Candidate, flag_candidates, rule_candidates
 from fusionscope.advise.recipes.trying import Compilation, by_compiler, by_example, find_offers
@@ -29,7 +30,6 @@ from fusionscope.explain.suggestion import (
 from fusionscope.explain.summary import group_alike
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
-from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.progress import Progress, counted, silent
 from fusionscope.rerun.measuring import Speed
 from fusionscope.rerun.running import why_not_run
@@ -40,10 +40,9 @@ MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
-# Trying may take as long as the explanation, but at least one second. After a long explanation
-# nothing is tried: a change to a large module takes about as long to try as it took.
-_LEAST_SECONDS = 1.0
-_LONG_SECONDS = 3.0
+# Operations that may be replayed for one module, about two seconds' worth on a GPU's model. It is a
+# count rather than a time, so that a busy machine prints the same.
+_MOST_OPERATIONS = 8_000
 
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
 
@@ -65,21 +64,18 @@ def suggester(
 ) -> Suggest:
     """Return the function that ``explain`` calls for each module.
 
-    It spends no more time than the explanation took, and replays nothing if that took long, unless
-    ``is_limited`` is false or there is a ``compilation``: then changes are also compiled, and timed
-    if the device is present. Raises ``UnusableInput`` if no rules have the name in ``selection``.
+    It replays a limited number of operations, unless ``is_limited`` is false or there is a
+    ``compilation``: then changes are also compiled, and timed if the device is present. Raises
+    ``UnusableInput`` if no rules have the name in ``selection``.
     """
     compiler = compiler_named(selection.rules)
 
-    def ask(
-        module: DumpedModule, facts: ModuleFacts, seconds: float, progress: Progress
-    ) -> Suggestions:
+    def ask(module: DumpedModule, facts: ModuleFacts, progress: Progress) -> Suggestions:
         device = selection.device if _lacks_device(module) else None
-        limit = seconds if is_limited and compilation is None else None
         return suggest(
             module,
             facts,
-            seconds=limit,
+            most_operations=_MOST_OPERATIONS if is_limited and compilation is None else None,
             compiler=compiler,
             device=device,
             compilation=compilation,
@@ -100,7 +96,7 @@ def suggest(
     module: DumpedModule,
     facts: ModuleFacts,
     *,
-    seconds: float | None,
+    most_operations: int | None,
     compiler: Compiler | None = None,
     device: Device | None = None,
     compilation: Compilation | None = None,
@@ -108,17 +104,14 @@ def suggest(
 ) -> Suggestions:
     """Try changes that could help ``module``, which ``facts`` explain with all of its pairs.
 
-    ``seconds`` are what the explanation took, and limit the processor time of replays; None means
-    no limit. ``compiler`` and ``device`` are those to replay, by default those of the dump. With a
-    ``compilation``, changes are also tried by the compiler.
+    ``most_operations`` limits the operations that are replayed; None means no limit. ``compiler``
+    and ``device`` are those to replay, by default those of the dump. With a ``compilation``,
+    changes are also tried by the compiler.
     """
-    deadline = None
-    if seconds is not None:
-        deadline = Deadline(time.process_time() + _limit(seconds))
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
     refused.sort(key=lambda pair: -pair.bytes_saved)
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
-    trial = _Trial(module, refused, compilation, progress)
+    trial = _Trial(module, refused, compilation, progress, most_operations)
     answers: tuple[Answer, ...] = ()
     if refused:
         try:
@@ -129,8 +122,8 @@ def suggest(
             trial.note(_NOT_REPLAYED.format(error))
         else:
             replayable = list(filter(replays.can_try, candidates))
-            trial.replay(replays, replayable, deadline)
-            trial.combine(replays, deadline)
+            trial.replay(replays, replayable)
+            trial.combine(replays)
             trial.compile([each for each in candidates if each not in replayable])
             answers = tuple(
                 trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
@@ -169,8 +162,10 @@ class _Trial:
         refused: Sequence[PairFacts],
         compilation: Compilation | None,
         progress: Progress,
+        most_operations: int | None,
     ) -> None:
         self._module = module
+        self._operations_left = inf if most_operations is None else most_operations
         self._progress = progress
         self._refused = refused
         self._wanted = frozenset((pair.producer.name, pair.consumer.name) for pair in refused)
@@ -241,49 +236,46 @@ class _Trial:
             words.append("--compile tries them")
         return "; ".join(words)
 
-    def replay(
-        self, replays: Replays, candidates: Sequence[Candidate], deadline: Deadline | None
-    ) -> None:
-        """Replay with each of ``candidates``, as long as there is time."""
-        for number, candidate in enumerate(counted(candidates, "trying change", self._progress)):
+    def replay(self, replays: Replays, candidates: Sequence[Candidate]) -> None:
+        """Replay with each of ``candidates`` that is within the limit of operations."""
+        for candidate in counted(candidates, "trying change", self._progress):
+            if not self._is_affordable(replays, candidate):
+                self._untried.append(candidate)
+                continue
             try:
-                if deadline is not None:
-                    deadline.check()
-                self._replay(replays, candidate, deadline)
-            except OutOfTime:
-                self._untried += candidates[number:]
-                return
+                self._replay(replays, candidate)
             except UnusableInput as error:
                 self.note(str(error))
 
-    def combine(self, replays: Replays, deadline: Deadline | None) -> None:
-        """Replay with the best change and each of the next ones, as long as there is time. Both
-        together have to be better than each of them.
+    def _is_affordable(self, replays: Replays, candidate: Candidate) -> bool:
+        """Return whether a replay is within the limit, and if so, count it."""
+        operations = replays.count_operations(candidate)
+        if operations > self._operations_left:
+            return False
+        self._operations_left -= operations
+        return True
+
+    def combine(self, replays: Replays) -> None:
+        """Replay with the best change and each of the next ones, within the limit of operations.
+        Both together have to be better than each of them.
         """
         ranked = sorted(self._promising, key=lambda each: -each[1].saved_us)
         for other in ranked[1:_MOST_COMBINED]:
             both = ranked[0][0].joined(other[0])
-            if both is not None and ranked[0][1].after != other[1].after:
-                try:
-                    self._replay(replays, both, deadline, ranked[0][1].after)
-                except OutOfTime:
-                    return
-                except UnusableInput:
-                    continue  # the two contradict each other
+            if both is None or ranked[0][1].after == other[1].after:
+                continue
+            # The two may contradict each other.
+            with suppress(UnusableInput):
+                if self._is_affordable(replays, both):
+                    self._replay(replays, both, ranked[0][1].after)
 
-    def _replay(
-        self,
-        replays: Replays,
-        candidate: Candidate,
-        deadline: Deadline | None,
-        best: Figures | None = None,
-    ) -> None:
+    def _replay(self, replays: Replays, candidate: Candidate, best: Figures | None = None) -> None:
         """Replay with a change, which is ignored if it is not better than ``best``."""
-        tried = replays.try_out(candidate, deadline)
+        tried = replays.try_out(candidate)
         if tried is not None and _is_better(replays.final, tried.figures):
-            agrees = replays.agrees(candidate, deadline)
+            agrees = replays.agrees(candidate)
             if agrees is None:
-                tried = replays.try_out(candidate, deadline)
+                tried = replays.try_out(candidate)
             elif not agrees:
                 self._disagreeing.append(candidate)
                 self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
@@ -418,10 +410,6 @@ def _suggestion(
         before=before,
         after=after,
     )
-
-
-def _limit(seconds: float) -> float:
-    return max(_LEAST_SECONDS, seconds) if seconds <= _LONG_SECONDS else 0.0
 
 
 def _figures(totals: Totals) -> Figures:

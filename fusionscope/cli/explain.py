@@ -397,7 +397,6 @@ def _suggest(
     python: str | None,
     module: DumpedModule,
     facts: ModuleFacts,
-    seconds: float,
     progress: Progress,
 ) -> Suggestions:
     from fusionscope.advise.recipes.trying import Compilation  # not if this was tried before
@@ -405,7 +404,7 @@ def _suggest(
 
     compilation = Compilation(python) if python is not None else None
     ask = suggester(selection, is_limited=not selection.in_full, compilation=compilation)
-    return ask(module, facts, seconds, progress)
+    return ask(module, facts, progress)
 
 
 def _is_unmatched(explanation: Explanation, selection: Selection) -> bool:

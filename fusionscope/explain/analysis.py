@@ -64,7 +64,7 @@ class Analysis:
     ``facts`` are those about all kernels and pairs, both in the order of the module, without what
     depends on the request, and without the members of neighbours that are kernels
     (``neighbours``). ``kernels`` and ``pairs`` are in the same order. A stack lists the numbers of
-    its ``frames``, innermost first. ``seconds`` are the processor time that it took.
+    its ``frames``, innermost first.
     """
 
     facts: ModuleFacts
@@ -73,7 +73,6 @@ class Analysis:
     origins: tuple[Origin, ...]
     stacks: tuple[tuple[int, ...], ...]
     frames: tuple[SourceLocation, ...]
-    seconds: float
 
     def stack(self, number: int) -> tuple[SourceLocation, ...]:
         """Return the call stack with this number, innermost frame first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -114,7 +113,6 @@ def analyze(
     the GPU to assume if the dump does not describe its own. ``prices_all`` is whether every value
     that several kernels compute is priced, however many there are.
     """
-    begin = time.process_time()
     notes: list[str] = []
     ends = _find_ends(module, notes)
     known = _gather(module, rules, device, notes, progress)
@@ -178,7 +176,6 @@ def analyze(
         origins=tuple(origins.origins),
         stacks=tuple(origins.stacks),
         frames=tuple(origins.frames),
-        seconds=time.process_time() - begin,
     )
 
 

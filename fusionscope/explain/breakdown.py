@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import takewhile
+from math import fsum
 
 from fusionscope.explain.analysis import Analysis
 from fusionscope.explain.result import Branch, Breakdown, Grouping, KernelFacts, SortedBy
@@ -80,7 +81,7 @@ def _has_scopes(tree: Branch, sorted_by: SortedBy) -> bool:
     """Return whether half of all is in a scope that somebody named. Loops, the parts of an einsum
     and private functions of JAX do not count.
     """
-    named = sum(
+    named = fsum(
         child.figure(sorted_by)
         for child in tree.children
         if (child.children or "/" in child.name) and not _UNNAMED.match(child.name)
@@ -176,7 +177,7 @@ def _tree(rows: Sequence[_Row], sorted_by: SortedBy, by: Grouping) -> Branch:
             count=node.count,
             launches=sum(row.launches for row in node.rows),
             bytes_moved=sum(row.bytes_moved for row in node.rows),
-            time_us=sum(row.time_us for row in node.rows),
+            time_us=fsum(row.time_us for row in node.rows),
             refused_bytes=sum(row.refused_bytes for row in node.rows),
             spill_bytes=_sum_of_known(row.spill_bytes for row in node.rows),
             children=tuple(children),
@@ -271,7 +272,7 @@ def _joined(name: str, branches: Sequence[Branch]) -> Branch:
         count=1,
         launches=sum(each.launches for each in branches),
         bytes_moved=sum(each.bytes_moved for each in branches),
-        time_us=sum(each.time_us for each in branches),
+        time_us=fsum(each.time_us for each in branches),
         refused_bytes=sum(each.refused_bytes for each in branches),
         spill_bytes=_sum_of_known(each.spill_bytes for each in branches),
         children=(),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
+from math import fsum
 from typing import TYPE_CHECKING
 
 from fusionscope.dump import Dump, DumpedModule, Learned
@@ -23,7 +24,7 @@ from fusionscope.system.workers import in_order
 if TYPE_CHECKING:
     from fusionscope.dump.profile import Profile
 
-Suggest = Callable[[DumpedModule, ModuleFacts, float, Progress], Suggestions]
+Suggest = Callable[[DumpedModule, ModuleFacts, Progress], Suggestions]
 CompileResources = Callable[[DumpedModule, ModuleFacts, Resources, Progress], Resources]
 
 # Of many modules, those are explained that make up this share of the total.
@@ -42,9 +43,9 @@ def explain(
 ) -> Explanation:
     """Explain the costliest modules of ``dump``, or those that ``selection`` names.
 
-    ``suggest`` is called with an analyzed module to find what could help, and with the processor
-    time of the analysis in seconds. ``compile_resources`` is called with what the kernels take of a
-    GPU, if ``selection`` requests that, to find out more by compiling. What ``cache`` has is not
+    ``suggest`` is called with an analyzed module to find what could help. ``compile_resources`` is
+    called with what the kernels take of a GPU, if ``selection`` requests that, to find out more by
+    compiling. What ``cache`` has is not
     computed again; what ``suggest`` returns then has to depend only on the rules and the device of
     ``selection``, and on whether it is ``in_full``. Up to ``jobs`` processes work at once, each on
     one module, for which both functions are pickled. Raises ``UnusableInput`` if nothing can be
@@ -197,7 +198,7 @@ def _explain_module(
             module,
             Suggestions,
             options,
-            lambda: suggest(module, analysis.facts, analysis.seconds, progress),
+            lambda: suggest(module, analysis.facts, progress),
         )
         if selection.picks_pairs:
             found = found.about(frozenset((p.producer.name, p.consumer.name) for p in facts.pairs))
@@ -297,7 +298,7 @@ def _count_costliest(rows: Sequence[ModuleRow], most: int) -> int:
     own = [row for row in rows if not row.is_helper] or rows
     by_time = all(row.time_us is not None for row in own)
     costs = [weight(row, by_time=by_time) for row in own]
-    total, moved, count = sum(costs), 0.0, 0
+    total, moved, count = fsum(costs), 0.0, 0
     while count < min(len(costs), most) and (count == 0 or moved < _SHARE * total):
         moved += costs[count]
         count += 1

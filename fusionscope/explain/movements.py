@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from fusionscope.explain.result import KernelFacts, Movement, MovementCause
 from fusionscope.explain.source_lines import operation_of, user_line
@@ -93,7 +94,7 @@ def _launch(launch: Instruction, facts: Sequence[KernelFacts]) -> _Launch:
         size=sum(map(_size, moves)) if is_alone else 0,
         runs=sum(fact.runs for fact in facts),
         bytes_moved=sum(fact.bytes_moved for fact in facts),
-        time_ns=sum(times) if len(times) == len(facts) else None,
+        time_ns=fsum(times) if len(times) == len(facts) else None,
     )
 
 

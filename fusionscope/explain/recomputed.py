@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 
 from fusionscope.explain.materialized import Draft, Drafts, needed_for
 from fusionscope.explain.result import (
@@ -353,7 +354,7 @@ class _Measured:
         return self._kernels[draft]
 
     def flops(self, draft: str) -> int:
-        return round(sum(count_work(self._kernels[draft].instruction)))
+        return round(fsum(count_work(self._kernels[draft].instruction)))
 
     def read(self, draft: str, operand: str) -> int:
         """Return the bytes that a draft reads of one operand."""
@@ -552,5 +553,5 @@ def _sum(costs: Iterable[RunCosts]) -> RunCosts:
     return RunCosts(
         sum(each.launches for each in found),
         sum(each.bytes_moved for each in found),
-        sum(times) if len(times) == len(found) else None,
+        fsum(times) if len(times) == len(found) else None,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from math import fsum
 from typing import Any, NamedTuple, TypeAlias
 
 from fusionscope.graph.layouts import sizes
@@ -64,7 +65,7 @@ def _work_inside(called: Sequence[Computation | MutableComputation]) -> Work:
         known = called[0].found_alike("work")
     if "all" not in known:
         found = [count_work(each) for computation in called for each in computation.instructions]
-        known["all"] = Work(sum(flops for flops, _ in found), sum(others for _, others in found))
+        known["all"] = Work(fsum(flops for flops, _ in found), fsum(others for _, others in found))
     return known["all"]
 
 

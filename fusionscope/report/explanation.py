@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report import (
@@ -490,7 +491,7 @@ def _kernels(kernels: Sequence[ChangedKernel]) -> str:
         return f"{count}, {size(sum(each.bytes_moved for each in kernels))}"
     named = [f"{each.name} {duration(each.time_us or 0)}" for each in kernels[:_NAMED]]
     more = ", …" if len(kernels) > _NAMED else ""
-    total = duration(sum(each.time_us or 0 for each in kernels))
+    total = duration(fsum(each.time_us or 0 for each in kernels))
     return f"{count}, {total}: {', '.join(named)}{more}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import fsum
 from typing import TYPE_CHECKING
 
 from fusionscope.report import compile_time, measured, memory, recomputed, suggestions
@@ -63,7 +64,7 @@ def _print_modules(table: tuple[ModuleRow, ...], console: Console) -> None:
         rows.append(
             (
                 words,
-                or_dash(sum(row.time_us or 0 for row in rest), duration),
+                or_dash(fsum(row.time_us or 0 for row in rest), duration),
                 f"{sum(row.launches for row in rest):,}",
                 or_dash(sum(row.bytes_moved for row in rest), size),
                 "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING
 
 from fusionscope.report.text import cell, code, duration, plural, print_hidden, safe, size
@@ -96,7 +97,7 @@ def _summary(movements: Sequence[Movement]) -> str:
     launches = sum({each.kernel: each.runs for each in alone}.values())
     moved = size(sum(each.bytes_moved for each in alone))
     times = [each.time_ns for each in alone if each.time_ns is not None]
-    time = f", {duration(sum(times) / 1_000)}" if len(times) == len(alone) else ""
+    time = f", {duration(fsum(times) / 1_000)}" if len(times) == len(alone) else ""
     return f"{plural(launches, 'launch', 'launches')} that compute nothing, {moved}{time}"
 
 
@@ -112,7 +113,7 @@ def _group(movements: Sequence[Movement]) -> list[_Alike]:
     groups: list[_Alike] = []
     for own in alike.values():
         times = [each.time_ns for each in own if each.time_ns is not None]
-        time = sum(times) if len(times) == len(own) else None
+        time = fsum(times) if len(times) == len(own) else None
         kernels = tuple(each.kernel for each in own)
         groups.append(_Alike(own[0], kernels, sum(each.bytes_moved for each in own), time))
     return sorted(groups, key=lambda group: -group.bytes_moved)

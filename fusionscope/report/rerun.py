@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from math import fsum
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
@@ -154,7 +155,7 @@ def print_kernels(
     for title, kernels in (("no longer", found.gone), ("instead", found.made)):
         if kernels:
             known = [each.time_us for each in kernels if each.time_us is not None]
-            total = duration(sum(known)) if known else "which the trace does not tell apart"
+            total = duration(fsum(known)) if known else "which the trace does not tell apart"
             console.print(Text(f"  {title} {plural(len(kernels), 'kernel')}, {total}"))
         for each in kernels[:top]:
             time = "?" if each.time_us is None else duration(each.time_us)

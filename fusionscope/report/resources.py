@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 from typing import TYPE_CHECKING
 
 from fusionscope.report.text import cell, code, duration, plural, print_hidden, safe, size
@@ -148,7 +149,7 @@ def _assembly(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
         return ""
     longest, name = max(timed)
     most = f", {duration(1000 * longest)} of it on {name}" if len(timed) > 1 else ""
-    return f"; ptxas spent {duration(1000 * sum(each for each, _ in timed))}{most}"
+    return f"; ptxas spent {duration(1000 * fsum(each for each, _ in timed))}{most}"
 
 
 def _spills(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:

@@ -38,7 +38,6 @@ from fusionscope.explain.suggestion import (
 from fusionscope.explain.summary import group_alike
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import Outcome
-from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.report import movements
 from fusionscope.report.suggestions import for_pair
 from fusionscope.rules.changes import Changes
@@ -240,13 +239,19 @@ def test_a_suggestion_can_be_tried_again(name):
         assert (each.flags, each.changes) == (known[each.change].flags, known[each.change].changes)
 
 
-def test_a_replay_ends_at_its_deadline():
+def test_operations_that_the_passes_go_over_are_counted():
+    """Those of each stage before a pass, from the first one on that the change concerns."""
     (module,) = open_dump(DUMPS / "h100/cartpole").modules
     replays = Replays(module, module.read(module.final))
-    candidate = next(filter(replays.can_try, flag_candidates(module)))
-    with pytest.raises(OutOfTime):
-        replays.try_out(candidate, Deadline(0.0))
-    assert replays.try_out(candidate, Deadline(float("inf"))) == replays.try_out(candidate)
+    candidate = next(
+        each
+        for each in flag_candidates(module)
+        if each.passes == {"priority-fusion"} and replays.can_try(each)
+    )
+    chain = ["priority-fusion", "multi_output_fusion"]
+    runs = [run for run in find_runs(module) if run.pass_name in chain]
+    counts = [module.read(run.before).instruction_count for run in runs]
+    assert replays.count_operations(candidate) == sum(counts)
 
 
 @with_a_flag
@@ -290,34 +295,36 @@ def test_a_change_removes_the_copies_that_the_compiler_then_does_not_make():
     assert not any("gone" in line for line in movements.to_markdown(facts.movements, None, None))
 
 
-def test_no_time_is_no_reason_to_try_nothing():
-    dump = open_dump(DUMPS / "cpu/cartpole")
-    (module,) = dump.modules
-    (facts,) = explain(dump).modules
-    assert facts.suggestions is None
-    found = suggest(module, facts, seconds=0.0)
-    assert found.unmeasured or found.untried
+def replayed(suggestions):
+    tried = (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected)
+    return [suggestion for suggestion in tried if suggestion.evidence is HowTried.REPLAYED]
 
 
-def test_nothing_is_replayed_after_a_long_explanation():
+def test_nothing_is_replayed_beyond_the_limit_of_operations():
     dump = open_dump(DUMPS / "h100/concatenate")
     (module,) = dump.modules
     (facts,) = explain(dump).modules
-
-    def replayed(found):
-        told = (*found.helpful, *found.unmeasured, *found.rejected)
-        return [each for each in told if each.evidence is HowTried.REPLAYED]
-
-    all_tried = suggest(module, facts, seconds=None)
-    none_tried = suggest(module, facts, seconds=3.1)
+    all_tried = suggest(module, facts, most_operations=None)
+    none_tried = suggest(module, facts, most_operations=1)
     assert replayed(all_tried)
     assert all_tried.untried == 0
     assert not replayed(none_tried)
     assert none_tried.untried >= len(replayed(all_tried))
     assert any(answer.untried for answer in none_tried.answers)
     assert all_tried.is_tried and not none_tried.is_tried
-    told = [for_pair(none_tried, *answer.pairs[0]) for answer in none_tried.answers]
-    assert told and all(text.startswith("nothing tried so far") for text in told)
+    texts = [for_pair(none_tried, *answer.pairs[0]) for answer in none_tried.answers]
+    assert texts and all(text.startswith("nothing tried so far") for text in texts)
+
+
+def test_the_limit_of_operations_is_that_of_all_replays_together():
+    dump = open_dump(DUMPS / "h100/concatenate")
+    (module,) = dump.modules
+    (facts,) = explain(dump).modules
+    untried = [
+        suggest(module, facts, most_operations=most).untried for most in (1, 100, 200, 10_000)
+    ]
+    assert untried == sorted(untried, reverse=True)
+    assert untried[0] > untried[1] > untried[2] > untried[3] == 0
 
 
 @with_jax

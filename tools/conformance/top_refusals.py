@@ -1,13 +1,13 @@
 """Counts the costliest refusals for which something was found that helps.
 
     python tools/conformance/top_refusals.py DUMPS... [--compile] [--python PATH] [--flag FLAG]...
-        [--seconds N] [--markdown FILE]
+        [--markdown FILE]
 
 Each of DUMPS is a dump of a program, or a directory with dumps in it. Of the costliest module of
 each, the ten costliest kinds of refusals are looked up in what `explain` tried: as much as a user
 sees without options, with `--unlimited` everything that a replay can try, with `--compile` also
 what the compiler makes of it. ``--flag`` (as in XLA_FLAGS) compiles with these flags only, instead
-of every one, and ``--seconds`` limits the processor time for replays: either may miss what helps.
+of every one, which may miss what helps.
 
 A refusal counts as helped if a suggestion fuses its costliest pair, or no longer writes its value.
 A recipe that was tried only on its own example does not count, and is listed apart. The table has
@@ -30,10 +30,8 @@ from fusionscope.advise.suggest import suggester
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
-from fusionscope.explain.explain import Suggest
 from fusionscope.explain.result import PairFacts
 from fusionscope.explain.suggestion import Answer, HowTried, Suggestions
-from fusionscope.progress import Progress
 from fusionscope.report.suggestions import for_pair
 from fusionscope.report.text import cell, code, size
 
@@ -93,15 +91,6 @@ def rows_of(module: ModuleFacts) -> Iterator[Row]:
         )
 
 
-def limited(seconds: float, compilation: Compilation | None) -> Suggest:
-    def ask(module: DumpedModule, facts: ModuleFacts, _: float, progress: Progress) -> Suggestions:
-        return advise.suggest(
-            module, facts, seconds=seconds, compilation=compilation, progress=progress
-        )
-
-    return ask
-
-
 def only(flags: Sequence[str]) -> Callable[[DumpedModule], Iterator[Candidate]]:
     """Return what yields the candidates among ``flags``."""
 
@@ -118,14 +107,10 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--flag", action="append", metavar="FLAG")
-    parser.add_argument("--seconds", type=float)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     compilation = Compilation(options.python) if options.compile else None
-    if options.seconds is None:
-        suggest = suggester(Selection(), is_limited=not options.unlimited, compilation=compilation)
-    else:
-        suggest = limited(options.seconds, compilation)
+    suggest = suggester(Selection(), is_limited=not options.unlimited, compilation=compilation)
     if options.flag is not None:
         advise.flag_candidates = only(options.flag)
     totals: Counter[str] = Counter()
