@@ -18,6 +18,7 @@ from fusionscope import __version__
 from fusionscope.capture.targets import Program, ProgramKind, Target
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.shape import ShapeTable
+from fusionscope.progress import Progress, silent
 from fusionscope.system.files import make_directory, read_text, write_file
 from fusionscope.system.processes import run_child
 
@@ -167,9 +168,11 @@ def run_process(
     environment: dict[str, str],
     limit_s: float,
     folder: Path | None = None,
+    progress: Progress = silent,
 ) -> tuple[dict[str, Any], int, str]:
     """Run a ``script`` of fusionscope under ``python``, in ``folder``, and import from that
-    first. Return what it reported, its exit code, and its error stream.
+    first. Return what it reported, its exit code, and its error stream. ``progress`` receives each
+    step that it reports.
 
     Raises ``UnusableInput`` if there is no such Python.
     """
@@ -180,15 +183,23 @@ def run_process(
             paths = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH", "")]
             environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         command = [python, str(script), str(asked), str(result)]
-        ended = run_child(command, environment, limit_s, folder)
+        ended = run_child(
+            command, environment, limit_s, folder, watch=lambda: _report_step(result, progress)
+        )
         told = _answer(result)
     if ended.is_late:
-        return told, 1, f"stopped: it took longer than {limit_s:g} s"
+        step = f" ({told['step']})" if told.get("step") else ""
+        return told, 1, f"stopped: it took longer than {limit_s:g} s{step}"
     if not told and ended.code == 0:
         raise UnusableInput(
             f"{python} ran without an answer, expected a Python", hint="name one with --python"
         )
     return told, ended.code, ended.errors
+
+
+def _report_step(result: Path, progress: Progress) -> None:
+    if step := _answer(result).get("step"):
+        progress(step)
 
 
 def _require_runnable(program: Program, target: Target) -> None:

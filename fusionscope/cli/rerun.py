@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fusionscope.rerun.trial import Variant
     from fusionscope.rules.plan_files import PlanFile
 
+_SECONDS = 2.0
 _NOTHING = (
     "nothing to try, or several things at once: expected --replay, --no-fusion, changed rules "
     "(--set, --disable, --allow, --forbid, --plan), plan files (--variant), or flags (--flag)"
@@ -72,10 +73,8 @@ _NOTHING = (
 @click.option(
     "--seconds",
     metavar="SECONDS",
-    default=2.0,
-    show_default=True,
     type=click.FloatRange(min=0),
-    help="How long to time the runs.",
+    help="How long to time the runs at most.  [default: 2, or as long as a verdict needs]",
 )
 @compiling_options(
     "fusionscope-rerun", "Where to write the new dump; each variant gets a subdirectory."
@@ -98,7 +97,7 @@ def command(
     runs: bool,
     inputs: Path | None,
     seed: int,
-    seconds: float,
+    seconds: float | None,
     flags: list[str],
     output: Path,
     python: str,
@@ -143,7 +142,8 @@ def command(
             raise UnusableInput("expected a DUMP, or --self-test with --device")
         if dump is not None:
             raise UnusableInput("--self-test has its own programs, expected no DUMP")
-        return _self_test(device or "cpu", output, python, limit_s, seconds, format_name)
+        timed = _SECONDS if seconds is None else seconds
+        return _self_test(device or "cpu", output, python, limit_s, timed, format_name)
     asked = read_changes(set_, disable, allow, forbid)
     changed = read_plan(plan, takes_program=True) if plan is not None else PlanFile(asked)
     changes = changed.changes | asked if plan is not None else asked
@@ -185,7 +185,8 @@ def command(
             runs=runs,
             inputs=inputs,
             seed=seed,
-            seconds=seconds,
+            seconds=_SECONDS if seconds is None else seconds,
+            is_strict=seconds is not None,
             python=python,
             limit_s=limit_s,
             progress=progress,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from fusionscope.cli.output import (
 )
 from fusionscope.cli.progress import show_progress
 
+if TYPE_CHECKING:
+    from fusionscope.tune.results import Best, Design
+
 
 @click.command(name="tune")
 @click.argument("dump", type=click.Path(path_type=Path))
@@ -27,7 +31,7 @@ from fusionscope.cli.progress import show_progress
     default=120.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Time budget for the search; the best is then measured again.",
+    help="Time budget for the search, with what it takes to measure the best again.",
 )
 @running_options
 @click.option(
@@ -58,8 +62,9 @@ def command(
     fused, thresholds changed. It measures what replays find promising, combines what is faster and
     gives the right numbers, and measures the best again in another process. It writes the best
     plan for rerun, and for use in a program: with fusionscope.apply('fusionscope-plan.toml'). For a
-    GPU that is absent, the compiler's cost model decides instead of measurements. The exit code is
-    1 if nothing was faster.
+    GPU that is absent, the compiler's cost model decides instead of measurements. A search that is
+    killed leaves its fastest plan so far as OUTPUT.unconfirmed.toml. The exit code is 1 if nothing
+    was faster.
 
     \b
     Examples:
@@ -76,23 +81,31 @@ def command(
 
     opened = open_dump(dump)
     chosen = pick_module(opened, module)
+
+    unconfirmed = output.with_suffix(".unconfirmed.toml")  # what a search that is killed leaves
+
+    def write(design: Design | Best, file: Path) -> None:
+        program = None
+        if design.program is not None:
+            program = file.with_suffix(".hlo")
+            write_text(to_text(design.program), program)
+        write_text(write_plan(PlanFile(design.changes, chosen.name, dump, program), file), file)
+
     with show_progress() as progress:
         found = tune(
             chosen,
             budget_s=budget_s,
             journal=output,
+            keep=lambda design: write(design, unconfirmed),
             inputs=inputs,
             seed=seed,
             python=python,
             progress=progress,
         )
     if found.best is not None:
-        program = None
-        if found.best.program is not None:
-            program = output.with_suffix(".hlo")
-            write_text(to_text(found.best.program), program)
-        plan = PlanFile(found.best.changes, chosen.name, dump, program)
-        write_text(write_plan(plan, output), output)
+        write(found.best, output)
+    for file in (unconfirmed, unconfirmed.with_suffix(".hlo")):
+        file.unlink(missing_ok=True)
     write_report(
         "tune",
         found,

@@ -167,18 +167,19 @@ def print_kernels(
 def timing_words(timing: Timing) -> str:
     return (
         f"time {_microseconds(timing.baseline_ns)} → {_microseconds(timing.variant_ns)} µs, "
-        f"{_ratio(timing.ratio)} of it ({timing.runs} runs, noise {_ratio(timing.noise)}): "
+        f"{_ratio(timing.ratio)} of it ({plural(timing.runs, 'run')}, "
+        f"noise {_ratio(timing.noise)}): "
         f"{_verdict(timing)}"
     )
 
 
 def _verdict(timing: Timing) -> str:
-    from fusionscope.rerun.measuring import Speed, judge
+    from fusionscope.rerun.measuring import Speed
 
     if not timing.is_same_program:
         return timing.verdict
-    if judge(timing.ratio, timing.noise) is Speed.SAME:
-        return f"{timing.verdict} (the same kernels)"
+    if timing.speed in (Speed.SAME, Speed.UNCLEAR):
+        return f"{timing.speed} (the same kernels)"
     return "not due to fusion: the same kernels, whose instructions may be in another order"
 
 

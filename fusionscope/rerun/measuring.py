@@ -26,7 +26,7 @@ from typing import Protocol
 
 COPIES = 3  # compilations of each program
 _WARM_UP = 2  # runs
-_FEWEST = 8  # rounds; every look has twice as many as the one before
+FEWEST = 8  # rounds that a verdict needs; every look has twice as many as the one before
 _SHORTEST_NS = 1_000_000  # for several runs of one program that are timed together
 _SHARE = 0.99  # of an interval: several looks at 99 % make about 95 %
 _DECILE = 0.1
@@ -39,6 +39,7 @@ class Speed(StrEnum):
     FASTER = "faster"
     SLOWER = "slower"
     SAME = "no difference beyond noise"
+    UNCLEAR = "too few runs to compare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +91,28 @@ def time_in_turns(
     place_threads: Callable[[], object],
     *,
     drops_slower: bool = False,
+    is_strict: bool = False,
 ) -> list[Times]:
     """Time ``programs``, copies of each, for at most ``seconds``, or until all ratios are clear.
-    The first program is the baseline.
+    The first program is the baseline. There are at least ``FEWEST`` rounds, or one if the limit
+    ``is_strict``.
 
     Each round has a random order, so that other load and the preceding run affect all of them
     alike, and begins with ``place_threads``. If ``drops_slower`` is set, programs that are slower
     than the baseline or the fastest one are not timed further.
     """
-    repeats = _repeats(programs)
+    end = time.monotonic() + seconds
+    repeats = _repeats(programs, end if is_strict else None)
     taken: list[list[list[float]]] = [[[] for _ in copies] for copies in programs]
     left = list(range(len(programs)))
     chance = random.Random(0)
-    end, looks = time.monotonic() + seconds, _looks()
+    if not is_strict:
+        end = time.monotonic() + seconds
+    looks = _looks()
     look = next(looks)
     rounds = 0
-    while rounds < _FEWEST or time.monotonic() < end:
+    fewest = 1 if is_strict else FEWEST
+    while rounds < fewest or time.monotonic() < end:
         order = [(number, copy) for number in left for copy in range(len(programs[number]))]
         chance.shuffle(order)
         place_threads()
@@ -125,7 +132,7 @@ def time_in_turns(
 
 
 def _looks() -> Iterator[int]:
-    look = _FEWEST
+    look = FEWEST
     while True:
         yield look
         look *= 2
@@ -138,9 +145,14 @@ def _is_clear(found: Times) -> bool:
     return judge(ratio, found.noise) is not Speed.SAME and ratio.high < ratio.low * (1 + _NARROW)
 
 
-def _repeats(programs: Sequence[Sequence[Program]]) -> int:
-    """Warm up, and return how many runs are timed together."""
+def _repeats(programs: Sequence[Sequence[Program]], end: float | None) -> int:
+    """Warm up, once at least and until ``end`` at most, and return how many runs are timed
+    together.
+    """
+    took: list[int] = []
     for _ in range(_WARM_UP):
+        if took and end is not None and time.monotonic() > end:
+            break
         took = [copy.time(1) for copies in programs for copy in copies]
     if not all(copy.may_repeat for copies in programs for copy in copies):
         return 1

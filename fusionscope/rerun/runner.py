@@ -40,6 +40,7 @@ measuring = child.load(Path(__file__).with_name("measuring.py"))
 
 
 def main() -> None:
+    child.end_with_parent()
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     result = Path(sys.argv[2])
     told: dict[str, Any] = {"step": "", "problem": "", "times": []}
@@ -98,7 +99,7 @@ def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
             each.run()
     expected = programs[0][0].run()
     told["numbers"] = [_compare_alike(expected, copies[0].run()) for copies in programs]
-    _take_times(programs, request["seconds"], told)
+    _take_times(programs, request, told)
     asked = request["programs"]
     told["not_profiled"] = _record_profiles([copies[0] for copies in programs], asked)
 
@@ -132,7 +133,10 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
         """Only if results differ: to compile it, without fusion, may take longer than all else."""
         return _run_in_64_bits(request["reference"], place, inputs, request["reference_options"])
 
-    programs = [_copies(baseline, text, place, inputs, first, device["platform"])]
+    # With a strict limit, long runs are timed in one copy of each program.
+    runs_s = measuring.COPIES * len(request["executables"]) * baseline.run_s
+    most = 1 if request["is_strict"] and runs_s > request["seconds"] else measuring.COPIES
+    programs = [_copies(baseline, text, place, inputs, first, device["platform"], most)]
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
@@ -145,12 +149,12 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
                 step(f"running variant {number}")
             told["numbers"].append(_compare(expected, found, reference))
             told["problems"].append("")
-            programs.append(_copies(made, text, place, inputs, variant, device["platform"]))
+            programs.append(_copies(made, text, place, inputs, variant, device["platform"], most))
         except Exception as error:
             told["numbers"].append([])
             told["problems"].append(f"{type(error).__name__}: {error}")
     step("timing")
-    _take_times(programs, request["seconds"], told)
+    _take_times(programs, request, told)
     step("recording profiles")
     asked = [first, *(v for v, why in zip(variants, told["problems"], strict=True) if not why)]
     told["not_profiled"] = _record_profiles([copies[0] for copies in programs], asked)
@@ -175,19 +179,21 @@ def _copies(
     inputs: Sequence[Any],
     asked: dict[str, Any],
     platform: str,
+    most: int = measuring.COPIES,
 ) -> list[Executable]:
-    """Return ``first`` and further compilations of the same program."""
-    count = measuring.COPIES if first.compile_s < _LONG_S else 2
+    """Return ``first`` and further compilations of the same program, at most ``most`` in all."""
+    count = most if first.compile_s < _LONG_S else min(most, 2)
     more = (_make(text, place, inputs, asked, platform) for _ in range(count - 1))
     return [first, *more]
 
 
 def _take_times(
-    programs: Sequence[Sequence[Executable]], seconds: float, told: dict[str, Any]
+    programs: Sequence[Sequence[Executable]], request: dict[str, Any], told: dict[str, Any]
 ) -> None:
     """Compare the times of ``programs`` with those of the first."""
+    seconds, is_strict = request["seconds"], request["is_strict"]
     with child.threads.threads_apart() as place_threads:
-        times = measuring.time_in_turns(programs, seconds, place_threads)
+        times = measuring.time_in_turns(programs, seconds, place_threads, is_strict=is_strict)
     told["times"] = [asdict(each) for each in times]
     told["executed"] = [copies[0].executed for copies in programs]
 
@@ -257,6 +263,7 @@ class Executable:
         self._layouts = child.entry_layouts(text)[0] or [""] * len(inputs)
         self._keeps_inputs = "input_output_alias" not in text and "buffer_donor" not in text
         self._arrays: list[Any] = []
+        self.run_s = 0.0  # of the last run
 
     @property
     def executed(self) -> str:
@@ -289,7 +296,10 @@ class Executable:
         import numpy
 
         self.prepare()
-        return [numpy.asarray(each[0]) for each in self.start()]
+        begin = time.perf_counter()
+        results = [numpy.asarray(shards[0]) for shards in self.start()]
+        self.run_s = time.perf_counter() - begin
+        return results
 
     def time(self, repeats: int) -> int:
         """Return the ns of ``repeats`` runs, or of one if each needs new inputs."""

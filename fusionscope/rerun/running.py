@@ -17,9 +17,10 @@ from fusionscope.dump.profile import EXECUTED
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module, parse, to_text
+from fusionscope.progress import Progress, silent
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.inputs import find_domains
-from fusionscope.rerun.measuring import Ratio, Speed, judge
+from fusionscope.rerun.measuring import FEWEST, Ratio, Speed, judge
 from fusionscope.rerun.programs import (
     compile_options,
     disabling,
@@ -113,7 +114,12 @@ class Timing:
 
     @property
     def verdict(self) -> Speed:
-        return Speed.SAME if self.is_same_program else judge(self.ratio, self.noise)
+        return Speed.SAME if self.is_same_program else self.speed
+
+    @property
+    def speed(self) -> Speed:
+        """The verdict on the times alone, whatever the kernels are."""
+        return judge(self.ratio, self.noise) if self.runs >= FEWEST else Speed.UNCLEAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +177,15 @@ def measure(
     seconds: float,
     python: str,
     limit_s: float,
+    is_strict: bool = False,
     profiles: Sequence[Path | None] = (),
+    progress: Progress = silent,
 ) -> list[Measurement]:
     """Run the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
     inputs: those of ``inputs``, an .npz in the order of the parameters, else those that were
     recorded with the dump, or random ones. All are
-    timed in turns, for at most ``seconds``. A profile of further runs goes to each directory of
+    timed alternately, for at most ``seconds``; a verdict needs some runs, which may take longer
+    unless the limit ``is_strict``. A profile of further runs goes to each directory of
     ``profiles``, that of the baseline first. Raises ``CannotRun`` if the baseline fails, and
     ``UnusableInput`` if the inputs do not fit or there is no compiler.
 
@@ -190,8 +199,10 @@ def measure(
     while left:
         numbers = list(left)
         places = [profiles[number] for number in (0, *(n + 1 for n in numbers))] if profiles else []
-        told, code, errors = _run(
-            module, [baseline, *left.values()], inputs, seed, seconds, python, limit_s, places
+        request = _request(module, [baseline, *left.values()], inputs, seed, places)
+        request |= {"seconds": seconds, "is_strict": is_strict}
+        told, code, errors = run_process(
+            python, RUNNER, request, environment_for(module), limit_s, progress=progress
         )
         step = told.get("step", "")
         if "variant" in step and (code != 0 or told.get("problem")):
@@ -209,24 +220,20 @@ def measure(
     return [found[number] for number in sorted(found)]
 
 
-def _run(
+def _request(
     module: DumpedModule,
     injections: Sequence[Injection],
     inputs: Path | None,
     seed: int,
-    seconds: float,
-    python: str,
-    limit_s: float,
     profiles: Sequence[Path | None],
-) -> tuple[dict[str, Any], int, str]:
-    """Return what the process reported, its exit code, and its last words."""
+) -> dict[str, Any]:
+    """Return what ``runner.py`` needs to know, except for how long."""
     program = find_program(module)
-    request = {
+    return {
         "program": to_text(program),
         "device": device_here(module),
         "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
         "seed": seed,
-        "seconds": seconds,
         "reference": widen(program),
         "reference_options": wide_options(module),
         "executables": [
@@ -238,7 +245,6 @@ def _run(
             for each, place in zip(injections, profiles or repeat(None), strict=False)
         ],
     }
-    return run_process(python, RUNNER, request, environment_for(module), limit_s)
 
 
 def choose_inputs(program: Module, file: Path | None) -> dict[str, object]:

@@ -106,6 +106,7 @@ def try_variants(
     inputs: Path | None = None,
     seed: int = 0,
     seconds: float = 2.0,
+    is_strict: bool = False,
     python: str = sys.executable,
     limit_s: float = 600.0,
     progress: Progress = silent,
@@ -113,9 +114,9 @@ def try_variants(
     """Dump each of ``variants`` into ``directory``, or into a folder of it if there are several.
 
     If ``runs`` is set, they are run beside ``baseline`` on ``inputs`` (an .npz) or random ones, and
-    timed for ``seconds``. Without a baseline, they run beside the compiler's own choice, which may
-    differ from the kernels of the dump. Raises ``UnusableInput`` if the dump lacks the program or
-    its device, there is no compiler, or the inputs do not fit.
+    timed for ``seconds``, no longer if that ``is_strict``. Without a baseline, they run beside the
+    compiler's own choice, which may differ from the kernels of the dump. Raises ``UnusableInput``
+    if the dump lacks the program or its device, there is no compiler, or the inputs do not fit.
     """
     made = [
         _rerun(
@@ -147,6 +148,8 @@ def try_variants(
                     seconds=seconds,
                     python=python,
                     limit_s=limit_s,
+                    is_strict=is_strict,
+                    progress=progress,
                     profiles=[own, *map(_profile_of, made)],
                 )
                 tried = [

@@ -35,6 +35,7 @@ child, measuring = runner.child, runner.measuring
 
 
 def main() -> None:
+    child.end_with_parent()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     bench: Bench | None = None

@@ -152,7 +152,7 @@ def _tables_of(
     if tries:
         from fusionscope.advise.suggest import suggester
 
-        suggestions = suggester(EVERYTHING, is_limited=False)(module, facts, 0.0, silent)
+        suggestions = suggester(EVERYTHING, is_limited=False)(module, facts, silent)
     verification: Verification | None = None
     try:
         verification = verify(dump, [module])

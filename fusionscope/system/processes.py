@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -16,6 +17,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.system.signals import undisturbed
 
 _SHOWN_BYTES = 1 << 20  # the end of an error stream
+_BETWEEN_S = 1.0  # two looks at a process that works
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +37,15 @@ def run_child(
     limit_s: float,
     folder: Path | None = None,
     output: int | IO[bytes] = subprocess.DEVNULL,
+    watch: Callable[[], None] | None = None,
 ) -> Ended:
-    """Run ``command`` in ``folder`` for at most ``limit_s`` seconds, without input.
+    """Run ``command`` in ``folder`` for at most ``limit_s`` seconds, without input. ``watch`` is
+    called about once a second meanwhile.
 
     All processes that it started end with it. Raises ``UnusableInput`` if it cannot be started.
     """
     # A pipe would stay open as long as a grandchild holds its other end.
     with TemporaryFile() as errors:
-        is_late = False
         with start_child(
             command,
             environment,
@@ -51,12 +54,23 @@ def run_child(
             errors=errors,
             folder=folder,
         ) as child:
-            try:
-                child.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                is_late = True
+            is_late = not _wait(child, limit_s, watch)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SHOWN_BYTES))
         return Ended(child.returncode, errors.read().decode("utf-8", errors="replace"), is_late)
+
+
+def _wait(child: subprocess.Popen[bytes], limit_s: float, watch: Callable[[], None] | None) -> bool:
+    """Return whether ``child`` ended within ``limit_s`` seconds."""
+    end = time.monotonic() + limit_s
+    while True:
+        left = end - time.monotonic()
+        try:
+            child.wait(max(0.0, left if watch is None else min(left, _BETWEEN_S)))
+            return True
+        except subprocess.TimeoutExpired:
+            if left <= _BETWEEN_S or watch is None:
+                return False
+            watch()
 
 
 def run_for_output(

@@ -54,7 +54,8 @@ _WORSE = 1.5  # estimates that are not worth a measurement, relative to the comp
 # Each candidate is compiled once, which says nothing about chance. The best is confirmed later.
 _NO_NOISE = Ratio(1.0, 1.0, 1.0)
 _PROMISING = 0.97  # a ratio, however wide its interval
-_CONFIRMING, _CONFIRMING_S = 0.25, 20.0  # of the budget, beyond it
+_SEARCH = 0.6  # of the budget; the rest confirms what was found
+_CONFIRMING = 0.1  # of the budget, for the first confirmation; half of it for each further one
 _HALVED = 8  # variants that are timed again, for twice as long; then half of them, and so on
 _MATTERS = 0.98  # a change matters if it is faster by this
 _PROCESSES = 3  # in all of which the best plan has to be faster
@@ -65,18 +66,20 @@ def tune(
     *,
     budget_s: float,
     journal: Path | None = None,
+    keep: Callable[[Design], None] | None = None,
     inputs: Path | None = None,
     seed: int = 0,
     python: str = sys.executable,
     limit_s: float = 600.0,
     progress: Progress = silent,
 ) -> Tuning:
-    """Search for ``budget_s``: rewritten programs first, then changes of the plan for the fastest
-    of them, then combinations of what is faster. The best is measured again in processes of their
-    own, also without each of its changes, and is the result only if it is faster in all of them.
+    """Search for ``budget_s`` in all: rewritten programs first, then changes of the plan for the
+    fastest of them, then combinations of what is faster. The best is measured again in processes of
+    their own, also without each of its changes, and is the result only if it is faster in all.
 
-    What was tried is kept beside ``journal``, the file of the plan. A search for the same program
-    on the same inputs does not try again what was not faster then. For a GPU that is absent, the
+    ``keep`` receives each design that is faster than all before it, before that is confirmed. What
+    was tried is kept beside ``journal``, the file of the plan. A search for the same program on the
+    same inputs does not try again what was not faster then. For a GPU that is absent, the
     compiler's cost model decides instead of measurements. Raises ``UnusableInput`` if nothing can
     be run.
     """
@@ -97,7 +100,7 @@ def tune(
             Workbench(module, baseline, inputs=inputs, seed=seed, python=python, limit_s=limit_s)
         )
         kept = Journal(journal, module, inputs) if journal is not None else None
-        search = _Search(module, bench, budget_s, kept, progress)
+        search = _Search(module, bench, budget_s * _SEARCH, kept, keep, progress)
         bases = search.try_rewritings(
             lambda program: compile_program(
                 module,
@@ -121,7 +124,7 @@ def tune(
                 [Injection(), *(search.prepare(each) for each in designs)],
                 inputs=inputs,
                 seed=seed + number,
-                seconds=max(_CONFIRMING_S, budget_s * _CONFIRMING) / 2 ** min(number, 1),
+                seconds=budget_s * _CONFIRMING / 2 ** min(number, 1),
                 python=python,
                 limit_s=limit_s,
             )
@@ -235,6 +238,7 @@ class _Search:
         bench: Workbench,
         budget_s: float,
         journal: Journal | None,
+        keep: Callable[[Design], None] | None,
         progress: Progress,
     ) -> None:
         self.start = Design(module)
@@ -242,6 +246,7 @@ class _Search:
         self.left = 0
         self._bench = bench
         self._journal = journal
+        self._keep = keep
         self._begin = time.monotonic()
         self._budget_s = budget_s
         self._seconds = max(_LEAST_S, budget_s * _SECONDS)
@@ -542,6 +547,8 @@ class _Search:
         self._timed.append(_Found(design, made, timed.ratio))
         if timed.ratio.value < _PROMISING:
             self._faster.append(self._timed[-1])
+            if self._keep is not None and self._fastest is self._timed[-1]:
+                self._keep(design)
 
 
 def _reason(design: Design, refusal: UnusableInput) -> str:

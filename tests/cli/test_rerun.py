@@ -93,7 +93,7 @@ def test_text_and_json(run, tmp_path):
     options = ["--seconds", "0", "--output"]
     done = run(CPU, "--allow", "* -> concatenate*", *options, tmp_path / "text")
     assert done.code == 0
-    for words in ("matches the plan", "not-fused → fused", "numbers: ", "time ", "runs, noise"):
+    for words in ("matches the plan", "not-fused → fused", "numbers: ", "time ", "too few runs"):
         assert words in done.out
     done = run(CPU, "--no-fusion", *options, tmp_path / "json", "--format", "json")
     document = json.loads(done.out)

@@ -154,6 +154,42 @@ def is_running(number: int) -> bool:
     return state not in "ZX"
 
 
+WORKING = """
+import subprocess, sys, time
+from fusionscope.capture import child
+child.end_with_parent()
+helper = subprocess.Popen(["sleep", "1000"])
+open(sys.argv[1], "w").write(str(helper.pid))
+time.sleep(1000)
+"""
+STARTING = """
+import sys
+from fusionscope.system.processes import run_child
+run_child([sys.executable, "-c", sys.argv[1], sys.argv[2]], None, 1000)
+"""
+
+
+def wait_until(condition):
+    for _ in range(600):  # the system may take a moment
+        if condition():
+            return
+        time.sleep(0.05)
+    assert condition()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
+def test_a_compiling_process_ends_when_its_parent_is_killed(tmp_path):
+    told = tmp_path / "told"
+    command = [sys.executable, "-c", STARTING, WORKING, str(told)]
+    with subprocess.Popen(command) as parent:
+        wait_until(lambda: told.exists() and told.read_text())
+        helper = int(told.read_text())
+        worker = int(Path(f"/proc/{helper}/stat").read_text().rpartition(")")[2].split()[1])
+        assert is_running(helper) and is_running(worker)
+        parent.kill()
+    wait_until(lambda: not is_running(helper) and not is_running(worker))
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGHUP", "--limit"])
 def test_nothing_stays_behind(tmp_path, end):
@@ -182,9 +218,5 @@ def test_nothing_stays_behind(tmp_path, end):
     assert process.returncode == (2 if end == "--limit" else 128 + getattr(signal, end))
     assert errors.startswith("fusionscope: stopped: it took longer") == (end == "--limit")
     grandchild = int(told.read_text())
-    for _ in range(200):  # the system may take a moment
-        if not is_running(grandchild):
-            break
-        time.sleep(0.05)
-    assert not is_running(grandchild)
+    wait_until(lambda: not is_running(grandchild))
     assert list(scratch.iterdir()) == []

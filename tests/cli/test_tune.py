@@ -9,6 +9,9 @@ import tomllib
 import pytest
 from sample_dumps import DUMPS, documented, keys
 
+from fusionscope.dump import open_dump
+from fusionscope.tune.search import tune
+
 CPU = DUMPS / "cpu/concatenate"
 with_cuda = pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
@@ -31,19 +34,21 @@ def test_what_cannot_be_tuned_is_told_in_one_line(run, arguments, problem):
 
 
 @with_jax
-def test_what_was_tried_and_the_best_plan(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("fusionscope.tune.search._CONFIRMING_S", 1.0)
+def test_what_was_tried_and_the_best_plan(run, tmp_path):
     best = tmp_path / "best.toml"
-    done = run(CPU, "--budget", "3", "--output", best, "--format", "json")
+    done = run(CPU, "--budget", "10", "--output", best, "--format", "json")
     document = json.loads(done.out)
     assert {each for each in keys(document) if not each.startswith(("rules.", "best."))} | {
         "rules"
     } == {each for each in documented("tune") if not each.startswith("best.")}
-    assert document["left"] > 0  # of more changes than three seconds last for
+    assert (
+        document["left"] > 0
+    )  # of more changes than six seconds last for
     assert any(each["ratio"] for each in document["attempts"])
     assert {each["kind"] for each in document["attempts"]} >= {"pass", "one kernel"}
     assert done.code == (0 if document["best"] else 1)
     assert best.exists() == bool(document["best"])
+    assert not best.with_suffix(".unconfirmed.toml").exists()
     tried = json.loads(best.with_suffix(".tried.json").read_text())
     assert {each["changes"] for each in tried["attempts"]} <= {
         each["changes"] for each in document["attempts"]
@@ -55,6 +60,17 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path, monkeypatch):
         assert not document["best"]["not_profiled"]
         assert kernels["gone"] or kernels["made"]
         assert (best.parent / plan["dump"]).resolve() == CPU
+
+
+@with_jax
+def test_each_plan_that_is_faster_so_far_is_handed_on():
+    """A search that is killed leaves the last of them."""
+    (module,) = open_dump(CPU).modules
+    designs = []
+    tuning = tune(module, budget_s=5, keep=designs.append)
+    ratios = {attempt.changes: attempt.ratio.value for attempt in tuning.attempts if attempt.ratio}
+    assert all(str(design) in ratios for design in designs)
+    assert all(ratios[str(design)] < 1 for design in designs)
 
 
 @with_jax

@@ -129,6 +129,15 @@ def test_a_clear_difference_needs_few_rounds() -> None:
     assert {each.runs for each in found} == {8}
 
 
+def test_a_strict_limit_is_kept() -> None:
+    """One run to warm up and one to time are the least."""
+    strict, patient = [[Clockwork(10)], [Clockwork(7)]], [[Clockwork(10)], [Clockwork(7)]]
+    times = time_in_turns(strict, 0, nothing, is_strict=True)
+    assert [program.runs for (program,) in strict] == [2, 2]
+    assert [each.runs for each in times] == [1, 1]
+    assert {each.runs for each in time_in_turns(patient, 0, nothing)} == {8}
+
+
 def test_slower_ones_can_be_dropped() -> None:
     slow, fast, unclear = Clockwork(210), Clockwork(7), Clockwork(*range(6, 13))
     programs = [[Clockwork(10)], [slow], [fast], [unclear]]

@@ -13,13 +13,14 @@ from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.rerun.injection import Injection, inject
-from fusionscope.rerun.measuring import Speed
+from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
 from fusionscope.rerun.rerun import rerun
 from fusionscope.rerun.running import (
     Measurement,
     Numbers,
     ResultDifference,
+    Timing,
     measure,
     why_not_run,
     widen,
@@ -29,6 +30,20 @@ from fusionscope.rules.changes import Changes, read_changes
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
 EPSILON = 2.0**-23
+
+
+@pytest.mark.parametrize(("runs", "verdict"), [(1, Speed.UNCLEAR), (24, Speed.FASTER)])
+def test_few_runs_have_no_verdict(runs, verdict):
+    timing = Timing(
+        baseline_ns=2e9,
+        variant_ns=1e9,
+        baseline_quartiles=(2e9, 2e9),
+        variant_quartiles=(1e9, 1e9),
+        ratio=Ratio(0.5, 0.5, 0.5),
+        noise=Ratio(1.0, 1.0, 1.0),
+        runs=runs,
+    )
+    assert timing.verdict is verdict
 
 
 def one(**facts: object) -> ResultDifference:
