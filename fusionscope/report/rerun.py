@@ -70,6 +70,12 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         _print_measurement(tried.measurement, console)
     print_kernels(tried.kernels, tried.not_profiled, console, top)
     _print_verdict(found, console)
+    if found.drops_donations:
+        words = (
+            "  the hook of this jaxlib drops input_output_alias: donated arguments are not reused, "
+            "and take more memory; jaxlib 0.11 keeps it"
+        )
+        console.print(Text(words, style="yellow"))
     if found.divergence is not None:
         console.print(
             Text(f"  the compiler took a different module: {safe(found.divergence.theirs)}")
@@ -165,9 +171,13 @@ def print_kernels(
 
 
 def timing_words(timing: Timing) -> str:
+    from fusionscope.rerun.measuring import Speed
+
+    times = f"time {_microseconds(timing.baseline_ns)} → {_microseconds(timing.variant_ns)} µs"
+    if timing.speed is Speed.UNCLEAR:  # one run has no interval
+        return f"{times}, {plural(timing.runs, 'run')}: {_verdict(timing)}"
     return (
-        f"time {_microseconds(timing.baseline_ns)} → {_microseconds(timing.variant_ns)} µs, "
-        f"{_ratio(timing.ratio)} of it ({plural(timing.runs, 'run')}, "
+        f"{times}, {_ratio(timing.ratio)} of it ({plural(timing.runs, 'run')}, "
         f"noise {_ratio(timing.noise)}): "
         f"{_verdict(timing)}"
     )

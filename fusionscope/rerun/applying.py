@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import distributions
+from importlib.metadata import distributions, version
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -119,6 +119,11 @@ def _prepare(file: Path, dump: Path | None) -> _Prepared:
         raise UnusableInput(f"{module.name}: {problem}")
     if expected is None:
         raise UnusableInput(f"{module.name}: the dump does not show all passes")
+    if "input_output_alias" in expected.attributes and version("jaxlib").startswith("0.10."):
+        _warn(
+            f"fusionscope: the hook of jaxlib 0.10 drops the donated arguments of {module.name}, "
+            "which then takes more memory; jaxlib 0.11 keeps them"
+        )
     injected = to_text(_find_module(module, written, file))
     return _Prepared(place, expected, serialized(injected), next(_NUMBERS))
 

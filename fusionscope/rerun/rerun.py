@@ -56,9 +56,10 @@ class Rerun:
     together in only one of the two. ``unplanned`` are pairs with another outcome than planned.
     ``requests`` are the pairs to fuse or keep apart, with their outcomes. ``divergence`` is where
     the compiler's input differs from the plan. ``is_same`` is whether both final modules have the
-    same kernels. ``is_gpu`` is whether the device is a GPU. ``estimates`` are the times of both, or
-    None if they are unknown. ``predicted`` are the figures of the final module as ``explain``
-    predicts them, or None if it does not.
+    same kernels. ``drops_donations`` is whether results no longer share the buffers of donated
+    arguments, as by the hook of jaxlib 0.10. ``is_gpu`` is whether the device is a GPU.
+    ``estimates`` are the times of both, or None if they are unknown. ``predicted`` are the figures
+    of the final module as ``explain`` predicts them, or None if it does not.
     ``injection`` is the prepared plan.
     """
 
@@ -74,6 +75,7 @@ class Rerun:
     requests: tuple[Request, ...] = ()
     divergence: Divergence | None = None
     is_same: bool = False
+    drops_donations: bool = False
     is_gpu: bool = False
     estimates: tuple[TimeEstimate, TimeEstimate] | None = None
     predicted: Figures | None = None
@@ -163,11 +165,16 @@ def rerun(
         requests=_requests(plan, now, made, is_same) if plan is not None else (),
         divergence=divergence,
         is_same=is_same,
+        drops_donations=_shares_buffers(final) and not _shares_buffers(ends),
         is_gpu=module.backend == "gpu",
         estimates=_estimates(module, final, ends),
         predicted=plan.predicted if plan is not None and not flags else None,
         injection=injection,
     )
+
+
+def _shares_buffers(module: Module) -> bool:
+    return "input_output_alias" in module.attributes
 
 
 def _stages_after(start: Stage, module: DumpedModule) -> Iterator[tuple[str, Module]]:

@@ -41,9 +41,7 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
     assert {each for each in keys(document) if not each.startswith(("rules.", "best."))} | {
         "rules"
     } == {each for each in documented("tune") if not each.startswith("best.")}
-    assert (
-        document["left"] > 0
-    )  # of more changes than six seconds last for
+    assert document["left"] > 0  # of more changes than six seconds last for
     assert any(each["ratio"] for each in document["attempts"])
     assert {each["kind"] for each in document["attempts"]} >= {"pass", "one kernel"}
     assert done.code == (0 if document["best"] else 1)

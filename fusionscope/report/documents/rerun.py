@@ -81,6 +81,7 @@ class Variant(Form):
     plan: Annotated[str, At("rerun.plan")]
     holds: bool
     same_kernels: Annotated[bool, At("rerun.is_same")]
+    drops_donations: Annotated[bool, At("rerun.drops_donations")]
     problem: Annotated[str, At("rerun.problem")]
     baseline: Annotated[Totals, At("rerun.baseline")]
     variant: Annotated[Totals | None, At("rerun.variant")]
