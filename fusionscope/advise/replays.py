@@ -17,6 +17,7 @@ from fusionscope.explain.times import count_figures
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
 from fusionscope.history.kernels import total_kernels
+from fusionscope.history.loops import read_loop_facts
 from fusionscope.hlo import Module
 from fusionscope.passes.context import Deadline, PassContext
 from fusionscope.passes.plan import FusionPlan, PassRun
@@ -72,7 +73,8 @@ class Replays:
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
         self.compiler = choose_compiler(module, compiler).compiler
         self._final = final
-        self.final = figures or count_figures(final, module.backend, self._context.gpu)
+        self._loops = read_loop_facts(module)
+        self.final = figures or count_figures(final, module.backend, self._context.gpu, self._loops)
 
     def replays_all(self, passes: Iterable[str]) -> bool:
         """Return whether all of these passes are among those that are replayed."""
@@ -212,7 +214,9 @@ class Replays:
     def _figures(self) -> FinalFigures:
         gpu = self._context.gpu
         after = self._after_fusion()
-        return FinalFigures(self._final, after, self._module.backend, gpu, figures=self.final)
+        return FinalFigures(
+            self._final, after, self._module.backend, gpu, figures=self.final, loops=self._loops
+        )
 
     def _after_fusion(self) -> Module:
         last = self._runs[-1]

@@ -66,6 +66,7 @@ class DumpedModule:
     _problems: dict[str, None] = field(repr=False)  # of the whole dump, each once, in order
     contents: Contents = field(repr=False)  # what was read of the whole dump
     like: Contents = field(repr=False)  # what was read of another dump of the same program
+    steps: Mapping[str, int] = field(default_factory=dict)  # of loops by name, given by the user
     _lazy: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -377,9 +378,16 @@ class Dump:
     _unknown_opcodes: set[str] = field(repr=False)
     _problems: dict[str, None] = field(repr=False)
 
-    def __reduce__(self) -> tuple[Callable[[Path], Dump], tuple[Path]]:
-        """Pickle the path alone: another process opens the dump itself."""
-        return open_dump, (self.path,)
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Callable[..., Dump], tuple[Path, Mapping[str, int]]]:
+        """Pickle the path and the steps: another process opens the dump itself."""
+        return _open_with_steps, (self.path, self.steps)
+
+    def with_steps(self, steps: Mapping[str, int]) -> Dump:
+        """Return the same dump, in which loops with these names have so many steps."""
+        modules = tuple(replace(module, steps=steps) for module in self.modules)
+        return replace(self, modules=modules, steps=steps)
 
     def learned(self) -> Learned:
         """Return what has been found out so far."""
@@ -414,6 +422,10 @@ class Dump:
     def untold(self, told: Iterable[str] = ()) -> list[str]:
         """Return all problems and notes so far that are not among ``told``, a line each."""
         return [*self.unread(told), *self.notes]
+
+
+def _open_with_steps(path: Path, steps: Mapping[str, int]) -> Dump:
+    return open_dump(path).with_steps(steps)
 
 
 def _make_table() -> ParseTable:

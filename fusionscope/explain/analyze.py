@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -36,6 +36,7 @@ from fusionscope.explain.reasons import Reasons
 from fusionscope.explain.replayed import ReplayedReasons, SharedReplays, replay_passes
 from fusionscope.explain.result import (
     KernelFacts,
+    LoopRow,
     ModuleFacts,
     ModuleRow,
     PairFacts,
@@ -43,7 +44,7 @@ from fusionscope.explain.result import (
     Totals,
 )
 from fusionscope.explain.selection import Selection
-from fusionscope.explain.source_lines import operation_of
+from fusionscope.explain.source_lines import operation_of, user_line
 from fusionscope.explain.summary import (
     group_kernels,
     group_kinds,
@@ -54,9 +55,16 @@ from fusionscope.explain.summary import (
 from fusionscope.explain.times import clock_for, sum_up
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
+from fusionscope.history.loops import (
+    NOTHING_MORE,
+    LoopFacts,
+    describe_loop,
+    functions_of,
+    read_loop_facts,
+)
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
-from fusionscope.hlo import Module
+from fusionscope.hlo import Instruction, Module
 from fusionscope.passes.context import GpuTarget
 from fusionscope.passes.tpu.accuracy import build, libtpu
 from fusionscope.progress import Progress, silent
@@ -121,9 +129,10 @@ def analyze(
     followed = _follow_pairs(module, ends, notes, progress)
     progress("explaining pairs and kernels")
     notes += _doubts(followed, known, module)
-    kernels = find_kernels(followed.last, module.backend)
-    kernels_before = find_kernels(followed.first, module.backend)
-    explain_pair = _explainer(module, followed, known)
+    loops = _read(lambda: read_loop_facts(module), notes) or NOTHING_MORE
+    kernels = find_kernels(followed.last, module.backend, loops)
+    kernels_before = find_kernels(followed.first, module.backend, loops)
+    explain_pair = _explainer(module, followed, known, loops)
     facts = [explain_pair(pair) for pair in followed.pairs]
     flags = _read(lambda: module.flags, notes)
     times = _times(followed.last.module, module, known, kernels)
@@ -165,6 +174,8 @@ def analyze(
             fused_by_later_pass=group_refusals(facts, _reason_before),
             notes=tuple(notes),
             boundaries=without_members(boundaries, all_kernels),
+            loops=tuple(_loops(followed.last, loops)),
+            branches=followed.last.module.opcode_histogram()["conditional"],
             graphs=graphs,
             recomputed=recomputed,
             arguments=tuple(_arguments(program)),
@@ -197,7 +208,8 @@ def movements_of(
     lineage = read_lineage(module, progress=progress)
     if final not in lineage.stages:
         return Movements((), tuple(lineage.notes))
-    launches = find_kernels(Numbering().number(module.read(final)), module.backend)
+    loops = read_loop_facts(module)
+    launches = find_kernels(Numbering().number(module.read(final)), module.backend, loops)
     found = find_movements(lineage, lineage.stages.index(final), launches, kernels)
     return Movements(found, tuple(lineage.notes))
 
@@ -364,7 +376,7 @@ def _doubts(followed: _Followed, known: _Known, module: DumpedModule) -> Iterato
 
 
 def _explainer(
-    module: DumpedModule, followed: _Followed, known: _Known
+    module: DumpedModule, followed: _Followed, known: _Known, loops: LoopFacts
 ) -> Callable[[Pair], PairFacts]:
     """Return what explains a pair."""
     reasons = None
@@ -377,7 +389,7 @@ def _explainer(
             followed.base,
             module.backend,
         )
-    runs = count_runs(followed.first)
+    runs = count_runs(followed.first, loops)
     names = {name for record in _LATER for name in names_of_record(record)}
     later_passes = {
         stage.label: stage.name.after for stage in module.fusion_stages if stage.name.after in names
@@ -406,7 +418,8 @@ class PairOutcomes:
         self._notes_on_stages = notes
         self._notes_on_memory: list[str] = []
         self._followed = followed
-        self._runs = count_runs(followed.first)
+        self._loops = _read(lambda: read_loop_facts(module), []) or NOTHING_MORE
+        self._runs = count_runs(followed.first, self._loops)
         self.before = before
 
     @cached_property
@@ -420,7 +433,7 @@ class PairOutcomes:
     @cached_property
     def explain(self) -> Callable[[Pair], PairFacts]:
         """What explains one of the pairs."""
-        return _explainer(self._module, self._followed, self._sources.known)
+        return _explainer(self._module, self._followed, self._sources.known, self._loops)
 
     @property
     def ends(self) -> tuple[NumberedModule, NumberedModule]:
@@ -526,14 +539,40 @@ def _totals(
     times: Sequence[KernelTime | None],
 ) -> Totals:
     return Totals(
-        sum(kernel.runs for kernel in before),
-        sum(kernel.runs for kernel in after),
+        sum(kernel.launches for kernel in before),
+        sum(kernel.launches for kernel in after),
         sum(kernel.bytes_moved for kernel in before),
         sum(kernel.bytes_moved for kernel in after),
         all(kernel.runs_known for kernel in after),
         sum_up(before, times_before),
         sum_up(after, times),
     )
+
+
+def _loops(numbered: NumberedModule, more: LoopFacts) -> Iterator[LoopRow]:
+    """Yield the loops of a module, each once, the outermost first."""
+    runs = count_runs(numbered, more)
+    counted: dict[Instruction, int] = defaultdict(int)
+    for execution in numbered.executions:
+        for block in execution.blocks:
+            if block.inside is None:
+                for each in block.computation.instructions:
+                    if each.opcode == "while":
+                        counted[each] += runs[execution.path].count
+    functions = functions_of(numbered.module)
+    for loop, count in counted.items():
+        found = describe_loop(loop, more)
+        callers = numbered.module.callers.get(loop.computation, ())
+        place = user_line(loop.stack)
+        yield LoopRow(
+            name=found.name,
+            steps=found.steps,
+            length=found.length,
+            tests=found.tests,
+            runs=count,
+            is_function=not functions.isdisjoint(callers),
+            source=str(place) if place else None,
+        )
 
 
 def _arguments(program: Module) -> Iterator[str]:

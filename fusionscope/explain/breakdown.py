@@ -99,7 +99,7 @@ def _rows(
         rows.append(
             _Row(
                 path,
-                launches=facts.runs,
+                launches=facts.launches,
                 bytes_moved=facts.bytes_moved,
                 time_us=facts.time_us,
                 spill_bytes=facts.spill_bytes,

@@ -566,7 +566,7 @@ def _count_kernels(numbered: NumberedModule, backend: str | None) -> _Kernels:
     kernels = find_kernels(numbered, backend)
     kinds: Counter[str] = Counter()
     for kernel in kernels:
-        kinds[kernel.kind.value] += kernel.runs
+        kinds[kernel.kind.value] += kernel.launches
     return _Kernels(
         kinds,
         sum(kernel.bytes_moved for kernel in kernels),

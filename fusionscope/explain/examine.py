@@ -11,6 +11,7 @@ from fusionscope.explain.analysis import Examined
 from fusionscope.explain.result import ModuleRow, TimeEstimate
 from fusionscope.explain.times import clock_for, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.loops import NOTHING_MORE, LoopFacts, read_loop_facts
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.versions.context import read_gpu
@@ -28,17 +29,24 @@ def examine(module: DumpedModule) -> Examined:
 
 
 def _row(module: DumpedModule, last: Module) -> ModuleRow:
-    kernels = find_kernels(Numbering().number(last), module.backend)
+    kernels = find_kernels(Numbering().number(last), module.backend, _loops(module))
     time = _time(module, last, kernels)
     return ModuleRow(
         name=module.name,
         number=module.number,
-        launches=sum(kernel.runs for kernel in kernels),
+        launches=sum(kernel.launches for kernel in kernels),
         bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
         time_us=time.microseconds if time is not None else None,
         refused_bytes=None,
         is_helper=_is_helper(module.name, last),
     )
+
+
+def _loops(module: DumpedModule) -> LoopFacts:
+    try:
+        return read_loop_facts(module)
+    except UnusableInput:  # reported where the module is explained
+        return NOTHING_MORE
 
 
 def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> TimeEstimate | None:

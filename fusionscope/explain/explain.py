@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -52,6 +52,8 @@ def explain(
     """
     _check_reason(selection.reason)
     cache = cache or DumpCache(dump, None)
+    if selection.steps:
+        dump = dump.with_steps(dict(selection.steps))
     ranked, problems = rank(dump, selection.module, cache, progress=progress)
     count_all = len(ranked) + len(problems)
     measured = len(ranked)
@@ -85,6 +87,7 @@ def explain(
             f"none of {count_all} modules can be read; the first: {problems[0]}",
             file=str(dump.path),
         )
+    _check_loops(selection.steps, explained.values())
     for place, facts in explained.items():
         rows[place] = _with_figures(rows[place], facts)
     return Explanation(
@@ -157,7 +160,7 @@ def _explain_module(
     """Raises ``UnusableInput`` if the final stage cannot be read, or if the requested changes
     cannot be tried.
     """
-    options = selection.rules, selection.device, selection.in_full
+    options = selection.rules, selection.device, selection.in_full, selection.steps
     analysis = cache.get(
         module,
         Analysis,
@@ -181,7 +184,7 @@ def _explain_module(
         tried = cache.get(
             module,
             TriedChanges,
-            (selection.rules, selection.device, selection.changes),
+            (selection.rules, selection.device, selection.changes, selection.steps),
             lambda: _try_changes(module, selection, analysis, progress),
         )
         notes.update(dict.fromkeys(tried.notes))
@@ -288,6 +291,17 @@ def _check_reason(reason: str | None) -> None:
             f"there is no reason {quoted(reason)}, expected a rule id such as "
             f"{', '.join(close or sorted(rule_ids())[:3])}"
         )
+
+
+def _check_loops(steps: Iterable[tuple[str, int]], modules: Iterable[ModuleFacts]) -> None:
+    """Raise ``UnusableInput`` if none of ``modules`` has a loop of one of these names."""
+    loops = dict.fromkeys(loop.name for module in modules for loop in module.loops)
+    for name, _ in steps:
+        if name not in loops:
+            names = ", ".join(get_close_matches(name, loops, 3, 0.4) or [*loops][:3])
+            raise UnusableInput(
+                f"no loop is called {quoted(name)}" + (f"; loops: {names}" if names else "")
+            )
 
 
 def _count_costliest(rows: Sequence[ModuleRow], most: int) -> int:

@@ -14,6 +14,7 @@ from fusionscope.explain.times import count_figures
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
+from fusionscope.history.loops import NOTHING_MORE, LoopFacts
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
 
@@ -45,7 +46,8 @@ class FinalFigures:
     what was fused.
 
     ``final`` is the final module of the dump, with its ``figures`` if they are known, and ``after``
-    its module after fusion. ``is_copied`` is whether ``after`` has the compiler's copies already.
+    its module after fusion. ``is_copied`` is whether ``after`` has the compiler's copies already,
+    and ``loops`` are the facts about the loops of the dump.
     """
 
     final: Module
@@ -54,6 +56,7 @@ class FinalFigures:
     gpu: GpuTarget | None
     is_copied: bool = False
     figures: Figures | None = None
+    loops: LoopFacts = NOTHING_MORE
 
     def predict(self, changed: Module) -> Predicted:
         """Return the figures of the final module if ``changed`` takes the place of ``after``."""
@@ -73,7 +76,7 @@ class FinalFigures:
     @cached_property
     def before(self) -> Figures:
         """The figures of the final module of the dump."""
-        return self.figures or count_figures(self.final, self.backend, self.gpu)
+        return self.figures or count_figures(self.final, self.backend, self.gpu, self.loops)
 
     @cached_property
     def _own(self) -> _WithCopies:
@@ -89,7 +92,8 @@ class FinalFigures:
         branched = _readers_of_branches(graph)
         changed = to_module(graph) if is_cleaned or copies else module
         graph.dissolve()
-        return _WithCopies(copies, branched, count_figures(changed, self.backend, self.gpu))
+        figures = count_figures(changed, self.backend, self.gpu, self.loops)
+        return _WithCopies(copies, branched, figures)
 
 
 def _readers_of_branches(graph: MutableModule) -> Counter[frozenset[int]]:

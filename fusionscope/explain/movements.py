@@ -91,7 +91,7 @@ def _launch(launch: Instruction, facts: Sequence[KernelFacts]) -> _Launch:
         moves=moves,
         is_alone=is_alone,
         size=sum(map(_size, moves)) if is_alone else 0,
-        runs=sum(fact.runs for fact in facts),
+        runs=sum(fact.launches for fact in facts),
         bytes_moved=sum(fact.bytes_moved for fact in facts),
         time_ns=sum(times) if len(times) == len(facts) else None,
     )

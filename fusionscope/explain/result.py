@@ -9,6 +9,7 @@ from fusionscope.explain.autotuned import Autotuned
 from fusionscope.explain.compile_time import CompileTime
 from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.suggestion import Figures, Suggestions
+from fusionscope.history.length import Length
 from fusionscope.verify.agreement import RulesUsed
 
 _NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate
@@ -213,9 +214,10 @@ class KernelMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
-    """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
+    """One kernel of the final module; bytes of one of its ``runs`` in a run of the program.
 
-    ``time_ns`` are nanoseconds of one launch, None if nothing is known of the device.
+    ``launches`` is 0 instead of ``runs`` if a function contains it, which is launched as a whole.
+    ``time_ns`` are nanoseconds of one run, None if nothing is known of the device.
     ``time_source`` is their source: ``model`` (the GPU compiler's own), ``floor`` (the least that a
     GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop whose
     trip count the compiler does not know, and inside a branch: these count once. ``members`` are
@@ -233,6 +235,7 @@ class KernelFacts:
     bytes_written: int
     runs: int
     runs_known: bool
+    launches: int
     op_name: str | None = None
     source: str | None
     time_ns: float | None = None
@@ -733,6 +736,24 @@ class Recomputation:
     unpriced: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopRow:
+    """A loop of the final module: the ``steps`` of its body and the ``tests`` of its condition in
+    one run of the loop, and ``runs`` of it in a run of the program.
+
+    ``length`` is what is known of the steps. A loop that ``is_function`` is one launch, whatever it
+    contains.
+    """
+
+    name: str
+    steps: int
+    length: Length
+    tests: int
+    runs: int
+    is_function: bool
+    source: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class GraphLaunches:
     """How often the host launches a CUDA graph in a run, and the launches that are in them."""
@@ -754,7 +775,8 @@ class ModuleFacts:
     changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
     replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
     names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
-    the requested kernels. ``suggestions`` is None unless changes were tried. ``memory`` is None if
+    the requested kernels. ``loops`` and ``branches``, the number of conditionals, are those of the
+    final module. ``suggestions`` is None unless changes were tried. ``memory`` is None if
     no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace, and
     ``compile_time`` if no times of passes were dumped. ``autotuned`` needs the autotuner's log.
     """
@@ -786,6 +808,8 @@ class ModuleFacts:
     breakdown: Breakdown | None = None
     near: tuple[str, ...] = ()
     kernel_pages: tuple[KernelPage, ...] = ()
+    loops: tuple[LoopRow, ...] = ()
+    branches: int = 0
     graphs: GraphLaunches | None = None
     over_fused: OverFused | None = None
     memory: MemoryFacts | None = None

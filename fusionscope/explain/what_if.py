@@ -18,6 +18,7 @@ from fusionscope.explain.result import ChangedKernel, ChangedPair, WhatIf
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import clock_for, figures_of, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels, form_of, without_equals
+from fusionscope.history.loops import read_loop_facts
 from fusionscope.history.outcomes import TOGETHER, Pair
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
@@ -133,6 +134,7 @@ def predict_final(
         module.backend,
         passes.context.gpu,
         is_copied=passes.is_late,
+        loops=read_loop_facts(module),
     )
     return final.before, final.predict(changed)
 
@@ -147,7 +149,7 @@ def _peak(module: DumpedModule, passes: ChangedPasses, changed: Module) -> tuple
 def _costs(stage: Module, module: DumpedModule, context: PassContext) -> list[_Cost]:
     """Return the kernels of one stage, with their times."""
     clock = clock_for(stage, module.backend, context.gpu)
-    kernels = find_kernels(Numbering().number(stage), module.backend)
+    kernels = find_kernels(Numbering().number(stage), module.backend, read_loop_facts(module))
     return [(kernel, clock.time(kernel) if clock is not None else None) for kernel in kernels]
 
 
@@ -161,7 +163,7 @@ def _difference(ours: Sequence[_Cost], theirs: Sequence[_Cost]) -> tuple[Changed
     found: list[ChangedKernel] = []
     for kernel, time in without_equals(ours, theirs, lambda cost: (form_of(cost[0]), cost[1])):
         took = time.nanoseconds * kernel.runs / 1_000 if time is not None else None
-        found.append(ChangedKernel(kernel.name, kernel.runs, kernel.bytes_moved, took))
+        found.append(ChangedKernel(kernel.name, kernel.launches, kernel.bytes_moved, took))
     return tuple(sorted(found, key=lambda each: (-(each.time_us or 0.0), -each.bytes_moved)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.history.length import Length
 from fusionscope.report import (
     autotuned,
     boundaries,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _SHOWN_SHARE = 0.01  # the smallest share of a loss that is shown
 
 
+_LOOPS = 3  # the most loops that a line names
 _NAMED = 3  # the most kernels of a list on one line
 
 
@@ -134,7 +136,7 @@ def _markdown(
             f"Launches {totals.launches_before:,} → **{totals.launches:,}**, bytes moved "
             f"{size(totals.bytes_before)} → **{size(totals.bytes_moved)}**"
             f"{_times(totals.time_before, totals.time, bold='**')}"
-            f"{'' if totals.exact else ' (branches and loops of unknown length count once)'}; "
+            f"{_assumed(module)}; "
             f"pairs: {_outcomes(module) or 'none'}.\n"
         )
         for note in module.notes:
@@ -312,6 +314,7 @@ def print_header(module: ModuleFacts, console: Console, *, in_full: bool = False
 
 def _print_totals(module: ModuleFacts, console: Console) -> None:
     """Print the figures of the final module, and those without any fusion."""
+    from rich.padding import Padding
     from rich.text import Text
 
     totals = module.totals
@@ -338,9 +341,26 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
         held = f"{module.graphs.launches:,} of {plural(totals.launches, 'launch', 'launches')}"
         words = f"{held} in CUDA graphs, which the host launches {times}"
         console.print(Text(f"  ({words})", style="dim"))
-    if not totals.exact:
-        words = "branches and loops of unknown length count once"
-        console.print(Text(f"  ({words})", style="dim"))
+    if assumed := _assumed(module):
+        console.print(Padding(Text(assumed.strip(), style="dim"), (0, 0, 0, 2)))
+
+
+def _assumed(module: ModuleFacts) -> str:
+    """Return what the totals assume, in parentheses after a space; empty if they are exact."""
+    bounds = [loop for loop in module.loops if loop.length is Length.BOUND]
+    unknown = [loop for loop in module.loops if loop.length is Length.UNKNOWN]
+    parts = [f"{safe(loop.name)}: at most {plural(loop.steps, 'step')}" for loop in bounds[:_LOOPS]]
+    if len(bounds) > _LOOPS:
+        parts.append(f"{len(bounds) - _LOOPS:,} more loops count the most steps that they can take")
+    if unknown:
+        names = ", ".join(safe(loop.name) for loop in unknown[:_LOOPS])
+        more = f" and {len(unknown) - _LOOPS:,} more" if len(unknown) > _LOOPS else ""
+        parts.append(f"of unknown length, counted as one step: {names}{more}")
+    if bounds or unknown:
+        parts[-1] += f"; --steps {safe((bounds or unknown)[0].name)}=N"
+    if module.branches:
+        parts.append("each branch counts once")
+    return f" ({'; '.join(parts)})" if parts and not module.totals.exact else ""
 
 
 def _time(time: TimeEstimate) -> str:

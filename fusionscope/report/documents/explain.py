@@ -17,6 +17,7 @@ from fusionscope.explain.result import (
     KernelFacts,
     KernelInput,
     KernelOutput,
+    LoopRow,
     Measured,
     ModuleFacts,
     Neighbour,
@@ -415,6 +416,7 @@ class Module(Form):
     notes: list[str]
     memory: Memory | None
     over_fused: OverFused | None
+    loops: list[LoopRow]
     graphs: GraphLaunches | None
     measured: Measured | None
     compile_time: CompileTime | None
