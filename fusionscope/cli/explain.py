@@ -252,7 +252,6 @@ def command(
         movements=movements,
         resources=resources,
         profile=_read_profile(profile),
-        steps=tuple(map(_steps, steps)),
         changes=_changes(set_, disable, allow, forbid, plan),
         rules=rules,
         device=device,
@@ -269,7 +268,7 @@ def command(
     compile_resources = (
         _resource_compiler(selection, python, kept, tries=tries) if resources and compiles else None
     )
-    opened = open_dump(dump)
+    opened = open_dump(dump).with_steps(dict(map(_steps, steps)))
     cache = DumpCache(opened, None if compiles else kept)
     with show_progress() as progress:
         explanation = explain(

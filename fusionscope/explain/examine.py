@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -44,7 +45,7 @@ def _row(module: DumpedModule, last: Module) -> ModuleRow:
 
 def _loops(module: DumpedModule) -> LoopFacts:
     try:
-        return read_loop_facts(module)
+        return replace(read_loop_facts(module), steps={})  # the row is kept for other steps
     except UnusableInput:  # reported where the module is explained
         return NOTHING_MORE
 

@@ -52,8 +52,6 @@ def explain(
     """
     _check_reason(selection.reason)
     cache = cache or DumpCache(dump, None)
-    if selection.steps:
-        dump = dump.with_steps(dict(selection.steps))
     ranked, problems = rank(dump, selection.module, cache, progress=progress)
     count_all = len(ranked) + len(problems)
     measured = len(ranked)
@@ -87,7 +85,7 @@ def explain(
             f"none of {count_all} modules can be read; the first: {problems[0]}",
             file=str(dump.path),
         )
-    _check_loops(selection.steps, explained.values())
+    _check_loops(dump.steps, explained.values())
     for place, facts in explained.items():
         rows[place] = _with_figures(rows[place], facts)
     return Explanation(
@@ -160,7 +158,8 @@ def _explain_module(
     """Raises ``UnusableInput`` if the final stage cannot be read, or if the requested changes
     cannot be tried.
     """
-    options = selection.rules, selection.device, selection.in_full, selection.steps
+    steps = tuple(sorted(module.steps.items()))
+    options = selection.rules, selection.device, selection.in_full, steps
     analysis = cache.get(
         module,
         Analysis,
@@ -184,7 +183,7 @@ def _explain_module(
         tried = cache.get(
             module,
             TriedChanges,
-            (selection.rules, selection.device, selection.changes, selection.steps),
+            (selection.rules, selection.device, selection.changes, steps),
             lambda: _try_changes(module, selection, analysis, progress),
         )
         notes.update(dict.fromkeys(tried.notes))
@@ -293,10 +292,10 @@ def _check_reason(reason: str | None) -> None:
         )
 
 
-def _check_loops(steps: Iterable[tuple[str, int]], modules: Iterable[ModuleFacts]) -> None:
+def _check_loops(steps: Iterable[str], modules: Iterable[ModuleFacts]) -> None:
     """Raise ``UnusableInput`` if none of ``modules`` has a loop of one of these names."""
     loops = dict.fromkeys(loop.name for module in modules for loop in module.loops)
-    for name, _ in steps:
+    for name in steps:
         if name not in loops:
             names = ", ".join(get_close_matches(name, loops, 3, 0.4) or [*loops][:3])
             raise UnusableInput(

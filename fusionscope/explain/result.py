@@ -263,7 +263,7 @@ class KernelFacts:
     @property
     def bandwidth(self) -> float | None:
         """Return the measured bytes per microsecond, None if nothing was measured."""
-        if not self.measured_us or self.measurement is None:
+        if not self.measured_us or self.measurement is None or not self.bytes_moved:
             return None
         launches = self.runs if self.runs_known else self.measurement.launches
         return (self.bytes_read + self.bytes_written) * launches / self.measured_us

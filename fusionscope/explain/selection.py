@@ -28,8 +28,7 @@ class Selection:
     ``device`` is the GPU to assume if the dump does not describe its own, and the GPU to try if it
     does. ``movements`` requests data movement too: all stages are read for it. ``resources``
     requests what kernels take of an NVIDIA GPU. ``profile`` are measured runs: modules that it has
-    come first. ``in_full`` requests what is otherwise limited, however long it takes. ``steps`` are numbers of
-    steps of loops by name, instead of those that the compiler knows.
+    come first. ``in_full`` requests what is otherwise limited, however long it takes.
     """
 
     module: str | None = None
@@ -53,7 +52,6 @@ class Selection:
     changes: Changes | None = None
     rules: str | None = None
     device: Device | None = None
-    steps: tuple[tuple[str, int], ...] = ()
 
     @property
     def picks_pairs(self) -> bool:

@@ -24,6 +24,12 @@ class ThunkKind(NamedTuple):
 
 _NOTHING = "nothing"
 _INSIDE = "what it contains"
+_COPIES = "one more for each operand that it may not overwrite"
+_LIBRARY = "one call of the library, which may run several kernels"
+_DONE = (
+    "all-gather-done all-reduce-done async-done collective-permute-done copy-done recv-done "
+    "send-done"
+)
 
 # What has no thunk, on both backends: it names, orders or views values, or only reserves memory.
 NO_THUNK = frozenset(
@@ -43,12 +49,12 @@ CPU_THUNKS = (
     ThunkKind("kCollective", "all-gather all-reduce all-to-all collective-permute reduce-scatter"),
     ThunkKind("kConditional", "conditional", f"{_INSIDE}: one branch"),
     ThunkKind("kConvolution", "convolution"),
-    ThunkKind("kCopy", "copy sort", "one; a sort has one more for each operand that it may not overwrite"),
+    ThunkKind("kCopy", "copy sort", f"one; a sort has {_COPIES}"),
     ThunkKind("kCustomCall", "custom-call"),
     ThunkKind("kDot", "dot"),
     ThunkKind("kFft", "fft"),
     ThunkKind("kInfeed", "infeed"),
-    ThunkKind("kKernel", "fusion, other operations, and a call with xla_cpu_small_call", "one, whatever loops it has inside"),
+    ThunkKind("kKernel", "fusion, other operations, a call with xla_cpu_small_call"),
     ThunkKind("kOneDnnFusion", "fusion"),
     ThunkKind("kOutfeed", "outfeed"),
     ThunkKind("kPartitionId", "partition-id", _NOTHING),
@@ -57,16 +63,15 @@ CPU_THUNKS = (
     ThunkKind("kRngSeed", ":GetRngSeed"),
     ThunkKind("kSort", "sort"),
     ThunkKind("kTopK", ":TopK"),
-    ThunkKind("kWhile", "while", f"{_INSIDE}: the body in each step; the condition as below"),
+    ThunkKind("kWhile", "while", f"{_INSIDE}: the body in each step, maybe the condition"),
     ThunkKind("kYnnFusion", "fusion"),
 )  # fmt: skip
 
-_LIBRARY = "one call of the library, which may run several kernels"
 GPU_THUNKS = (
     ThunkKind("kAllGather", "all-gather all-gather-start"),
     ThunkKind("kAllReduce", "all-reduce all-reduce-start"),
     ThunkKind("kAllToAll", "all-to-all"),
-    ThunkKind("kAsyncDone", "async-done async-update all-gather-done all-reduce-done collective-permute-done copy-done recv-done send-done", _NOTHING),
+    ThunkKind("kAsyncDone", f"async-update {_DONE}", _NOTHING),
     ThunkKind("kAsyncStart", "async-start", f"{_INSIDE}, on another stream"),
     ThunkKind("kBuffersDebugChecksum", "", "one (a check, which flags request)"),
     ThunkKind("kBuffersDebugFloatCheck", "", "one (a check, which flags request)"),
@@ -78,11 +83,11 @@ GPU_THUNKS = (
     ThunkKind("kConditional", "conditional", f"{_INSIDE}: one branch"),
     ThunkKind("kConvolution", "convolution", _LIBRARY),
     ThunkKind("kConvolutionReorder", ":__cudnn$convReorder", _LIBRARY),
-    ThunkKind("kCopy", "copy copy-start fusion sort", "one; a sort, a scatter and a collective of one device have one for each operand that they may not overwrite"),
+    ThunkKind("kCopy", "copy copy-start fusion sort", f"one; a sort or scatter has {_COPIES}"),
     ThunkKind("kCuDnn", "fusion", _LIBRARY),
     ThunkKind("kCublasLtMatmul", ":__cublas$lt$matmul", _LIBRARY),
     ThunkKind("kCustomCall", "custom-call", "one call, which may run several kernels"),
-    ThunkKind("kCustomKernel", "fusion sort", "one; a sort has one for each few stages of its network"),
+    ThunkKind("kCustomKernel", "fusion sort", "one; a sort has one for a few of its stages"),
     ThunkKind("kDynamicSliceFusion", "fusion", f"{_INSIDE}: one call of a library"),
     ThunkKind("kFft", "fft", _LIBRARY),
     ThunkKind("kGemm", ":__cublas$gemm", _LIBRARY),
@@ -109,7 +114,7 @@ GPU_THUNKS = (
     ThunkKind("kSend", "send"),
     ThunkKind("kSequential", "", _INSIDE),
     ThunkKind("kTriangularSolve", "triangular-solve", _LIBRARY),
-    ThunkKind("kWhile", "while", f"{_INSIDE}: the body in each step; the condition as below"),
+    ThunkKind("kWhile", "while", f"{_INSIDE}: the body in each step, maybe the condition"),
 )  # fmt: skip
 
 _CONTAINERS = frozenset({"call", "conditional", "while"})  # an async-start is the launch itself

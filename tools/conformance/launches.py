@@ -14,23 +14,28 @@ Each difference has a kind. Exits with 1 if one has none.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from outcomes import dumps
+
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.names import Role
 from fusionscope.dump.profile import read_profile
+from fusionscope.dump.text_proto import parse
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.analyze import analyze
 from fusionscope.explain.measured import find_runs
 from fusionscope.explain.result import ModuleFacts
-from fusionscope.history.kernels import is_launched
+from fusionscope.history.kernels import is_launched, launches_of
 from fusionscope.history.length import Length
+from fusionscope.history.thunks import GPU_THUNKS
 from fusionscope.hlo import Instruction, Module
 
 _HERE = Path(__file__).resolve().parent
@@ -38,6 +43,10 @@ _CONTAINERS = ("call", "conditional", "while")
 _CONFIGURATIONS = {
     "as it is": "",
     "loops kept apart": "--xla_disable_hlo_passes=small-while-loop-hoisting",
+}
+# Whether a thunk starts something itself.
+_STARTS = {
+    kind.name: not kind.launches.startswith(("nothing", "what it contains")) for kind in GPU_THUNKS
 }
 _MODULE = "launched"  # name of the function that is compiled
 
@@ -168,12 +177,47 @@ def _is_in_branch(instruction: Instruction) -> bool:
 
 
 def compare_thunks(module: DumpedModule) -> tuple[int, Counter[str], list[str]]:
-    """Return the launches of a dump for a GPU by its thunks, and how ``explain`` differs."""
-    raise NotImplementedError
+    """Return the same of a dump for a GPU, by the thunks of its final module, of which each loop
+    counts once.
+    """
+    final = module.read(module.final or module.stages[-1])
+    started: Counter[str] = Counter()
+    for file in module.files[Role.THUNK_METADATA]:
+        for entry in parse(file.read(), file.name).messages("thunk_metadata"):
+            info = entry.message("thunk_info")
+            kind = entry.string("thunk_kind") or ""
+            if info is not None and _STARTS.get(kind, True):
+                started[info.string("profile_annotation") or ""] += 1
+    expected = Counter({kernel.name: 1 for kernel in launches_of(final, "gpu")})
+    instructions = {each.name: each for each in final.walk()}
+    kinds: Counter[str] = Counter()
+    unknown = []
+    for name in expected.keys() | started.keys():
+        if expected[name] != started[name]:
+            kind = _kind_of_thunks(instructions.get(name), expected[name], started[name])
+            kinds[kind] += 1
+            if not kind:
+                unknown.append(f"{name}: {expected[name]} by explain, {started[name]} thunks")
+    return sum(started.values()), kinds, unknown
+
+
+def _kind_of_thunks(instruction: Instruction | None, expected: int, started: int) -> str:
+    if instruction is None:
+        return ""
+    inside = {each.opcode for each in _below(instruction)} | {instruction.opcode}
+    if "sort" in inside and started > expected:
+        return "copies of a sort's operands, and the stages of its network"
+    if "scatter" in inside and started > expected:
+        return "copies of a scatter's operands"
+    if instruction.opcode == "async-start" and started > expected:
+        return "the start beside what it starts"
+    return ""
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     options.add_argument("--python", default=sys.executable)
     options.add_argument("--only", action="append", default=[])
     options.add_argument("--keep", type=Path, help="keep dumps and profiles here")
@@ -184,6 +228,8 @@ def main() -> int:
         record(asked.only, asked.record)
         return 0
     unexplained = 0
+    if asked.thunks:
+        return bool(_print_thunks([dump for root in asked.thunks for dump in dumps(root)]))
     with TemporaryDirectory() as scratch:
         for words, flags in _CONFIGURATIONS.items():
             folder = (asked.keep or Path(scratch)) / words.replace(" ", "-")
@@ -193,7 +239,9 @@ def main() -> int:
                 command += ["--only", name]
             if not any(folder.iterdir()):
                 subprocess.run(
-                    command, check=True, env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+                    command,
+                    check=True,
+                    env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
                 )
             unexplained += _print(words, folder)
     return bool(unexplained)
@@ -201,12 +249,29 @@ def main() -> int:
 
 def _print(words: str, folder: Path) -> int:
     programs = sorted(each for each in folder.iterdir() if each.is_dir())
+    return _print_all(words, {each.name: partial(compare, each) for each in programs})
+
+
+def _print_thunks(paths: Sequence[Path]) -> int:
+    modules = {
+        f"{path} {module.name}": partial(compare_thunks, module)
+        for path in paths
+        for module in open_dump(path).modules
+        if module.files.get(Role.THUNK_METADATA)
+    }
+    return _print_all("dumps for GPUs", modules)
+
+
+def _print_all(
+    words: str, programs: Mapping[str, Callable[[], tuple[int, Counter[str], list[str]]]]
+) -> int:
+    """Print the comparisons, and return the number of differences without a kind."""
     equal, launches, kinds, unexplained = 0, 0, Counter[str](), 0
-    for program in programs:
+    for name, compared in programs.items():
         try:
-            own, found, unknown = compare(program)
+            own, found, unknown = compared()
         except UnusableInput as problem:
-            print(f"{program.name}: {problem}")
+            print(f"{name}: {problem}")
             unexplained += 1
             continue
         launches += own
@@ -214,8 +279,11 @@ def _print(words: str, folder: Path) -> int:
         equal += not found
         unexplained += len(unknown)
         for line in unknown:
-            print(f"{program.name}: {line}")
-    print(f"{words}: {equal} of {len(programs)} programs equal, {launches:,} launches")
+            print(f"{name}: {line}")
+        for kind, count in found.items():
+            if kind:
+                print(f"{name}: {count} x {kind}")
+    print(f"{words}: {equal} of {len(programs)} equal, {launches:,} launches")
     for kind, count in kinds.most_common():
         print(f"  {count} kernels: {kind or 'no kind'}")
     return unexplained
