@@ -129,7 +129,7 @@ def _rnn(x: Any) -> Any:
 
 def _decode(x: Any) -> Any:
     def step(state: Any) -> Any:
-        i, done, tokens = state
+        i, _, tokens = state
         scores = jnp.sort(x[i] + tokens.sum())
         tokens = tokens.at[i].set(jnp.argmax(scores).astype(tokens.dtype))
         return i + 1, tokens[i] == 3, tokens

@@ -17,6 +17,7 @@ import argparse
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -44,6 +45,7 @@ _CONFIGURATIONS = {
     "as it is": "",
     "loops kept apart": "--xla_disable_hlo_passes=small-while-loop-hoisting",
 }
+_LATE_S = 0.2  # a thread may record the end of a kernel after its result is there
 # Whether a thunk starts something itself.
 _STARTS = {
     kind.name: not kind.launches.startswith(("nothing", "what it contains")) for kind in GPU_THUNKS
@@ -80,6 +82,7 @@ def record(names: list[str], folder: Path) -> None:
         jax.block_until_ready(compiled(*arguments))
         with jax.profiler.trace(str(folder / name / "profile"), profiler_options=options):
             jax.block_until_ready(compiled(*arguments))
+            time.sleep(_LATE_S)
 
 
 def compare(folder: Path) -> tuple[int, Counter[str], list[str]]:
