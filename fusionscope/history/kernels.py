@@ -110,9 +110,7 @@ def call_target(attributes: str) -> str:
     return found[1] if found else ""
 
 
-def total_kernels(
-    module: Module, backend: str | None, loops: LoopFacts = NOTHING_MORE
-) -> Totals:
+def total_kernels(module: Module, backend: str | None, loops: LoopFacts = NOTHING_MORE) -> Totals:
     kernels = launches_of(module, backend, loops)
     return Totals(
         sum(kernel.launches for kernel in kernels), sum(kernel.bytes_moved for kernel in kernels)
