@@ -817,6 +817,18 @@ class ModuleFacts:
     compile_time: CompileTime | None = None
     autotuned: tuple[Autotuned, ...] = ()
 
+    @property
+    def relation(self) -> str:
+        """Return how a run compares with ``totals``: empty if they are exact, ``≤``, ``≥``, or
+        ``≈`` if some of it counts too often and some too rarely.
+        """
+        if self.totals.exact:
+            return ""
+        lengths = {loop.length for loop in self.loops}
+        if Length.UNKNOWN not in lengths:
+            return "≤"
+        return "≈" if self.branches or Length.BOUND in lengths else "≥"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRow:

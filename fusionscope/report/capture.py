@@ -66,15 +66,15 @@ def _figures(compiled: Compiled) -> list[str]:
     facts, estimate = compiled.facts, compiled.estimate
     if facts is None:
         return ["did not finish"]
-    least = "" if facts.totals.exact else "≥ "
+    relation = f"{facts.relation} " if facts.relation else ""
     pairs = [f"{facts.outcomes[each]:,}" for each in ("fused", "duplicated", "not-fused")]
     time = ""
     if estimate is not None:
         time = f"{estimate.microseconds:,.2f} µs"
     totals = facts.totals
     return [
-        f"{least}{totals.launches:,}",
-        f"{least}{size(totals.bytes_moved)}",
+        f"{relation}{totals.launches:,}",
+        f"{relation}{size(totals.bytes_moved)}",
         *pairs,
         time,
     ]

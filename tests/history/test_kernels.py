@@ -123,9 +123,9 @@ def test_dense_on_a_gpu():
 
 def test_a_loop_of_known_length():
     """The random bits of Cartpole come from a loop that runs five times (known_trip_count), and its
-    condition never. All of it is one function (xla_cpu_small_call). The two keys are u32[4,2048], 32,768 bytes each. Rounds read both and
-    write one, and besides one u32 and three u32 of a u32[4] that is sliced; the condition compares
-    two s32 and gives one pred."""
+    condition never. All of it is one function. The two keys are u32[4,2048], 32,768 bytes each.
+    Rounds read both and write one, and besides one u32 and three u32 of a u32[4] that is sliced;
+    the condition compares two s32 and gives one pred."""
     found = {kernel.name: kernel for kernel in kernels(DUMPS / "cpu" / "cartpole")}
     body, condition = found["broadcast_add_fusion.1"], found["wrapped_compare"]
     assert (*traffic(body), body.runs) == (2 * 32_768 + 4 + 3 * 4, 32_768, 5)
