@@ -70,8 +70,9 @@ class Row:
     Launches and bytes are those of one run; unless ``runs_known``, ``relation`` says how a run
     compares with them. ``compile_s`` is the time to compile it and dump its stages, in seconds.
     ``estimate`` is that of the GPU's cost model, or None for a CPU. ``race`` is the measurement,
-    and ``profiled`` what its kernels took; both are None if nothing ran. ``boundaries`` are library calls. ``refusal`` is None if rules
-    were changed. ``problem`` says why figures are missing, and is empty otherwise.
+    and ``profiled`` what its kernels took; both are None if nothing ran. ``boundaries`` are library
+    calls. ``refusal`` is None if rules were changed. ``problem`` says why figures are missing, and
+    is empty otherwise.
     """
 
     step: str
