@@ -46,10 +46,10 @@ _CONFIGURATIONS = {
     "loops kept apart": "--xla_disable_hlo_passes=small-while-loop-hoisting",
 }
 _LATE_S = 0.2  # a thread may record the end of a kernel after its result is there
-# Whether a thunk starts something itself.
+# Whether a thunk starts something itself. What an asynchronous one contains has no line of its own.
 _STARTS = {
     kind.name: not kind.launches.startswith(("nothing", "what it contains")) for kind in GPU_THUNKS
-}
+} | {"kAsyncStart": True}
 _MODULE = "launched"  # name of the function that is compiled
 
 
