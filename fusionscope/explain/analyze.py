@@ -558,7 +558,7 @@ def _loops(numbered: NumberedModule, more: LoopFacts) -> Iterator[LoopRow]:
             if block.inside is None:
                 for each in block.computation.instructions:
                     if each.opcode == "while":
-                        counted[each] += runs[execution.path].count
+                        counted[each] += runs[execution.path].times
     functions = functions_of(numbered.module)
     for loop, count in counted.items():
         found = describe_loop(loop, more)

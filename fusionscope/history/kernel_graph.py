@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.history.kernels import NOT_LAUNCHED, KernelKind, find_kernels, is_launched
+from fusionscope.history.kernels import KernelKind, find_kernels, is_launched
+from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.history.traffic import traffic
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Computation, Instruction, Module, Shape

@@ -200,7 +200,7 @@ def form_of(kernel: Kernel) -> Hashable:
 class Runs(NamedTuple):
     """How often a computation runs, whether that is known, and whether that is in a function."""
 
-    count: int
+    times: int
     is_known: bool
     is_inside: bool
 
@@ -223,7 +223,7 @@ def count_runs(numbered: NumberedModule, loops: LoopFacts = NOTHING_MORE) -> dic
                 control = control_of(block.values[index], numbered.controls)
                 for number, (inner, known) in enumerate(_inner_runs(instruction, loops)):
                     runs[execution.path, control, number] = Runs(
-                        around.count * inner,
+                        around.times * inner,
                         around.is_known and known,
                         is_inside or instruction in functions,
                     )
