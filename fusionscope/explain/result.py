@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fusionscope.dump.length import Length
 from fusionscope.explain.autotuned import Autotuned
 from fusionscope.explain.compile_time import CompileTime
 from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.suggestion import Figures, Suggestions
-from fusionscope.history.length import Length
 from fusionscope.verify.agreement import RulesUsed
 
 _NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate

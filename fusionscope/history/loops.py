@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from fusionscope.history.length import Length
+from fusionscope.dump.length import Length
 from fusionscope.hlo import Computation, Instruction, Module
 
 if TYPE_CHECKING:

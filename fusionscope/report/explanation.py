@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.history.length import Length
+from fusionscope.dump.length import Length
 from fusionscope.report import (
     autotuned,
     boundaries,

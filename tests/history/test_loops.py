@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import open_dump
+from fusionscope.dump.length import Length
 from fusionscope.history import find_kernels
 from fusionscope.history.kernels import KernelKind, launches_of
-from fusionscope.history.length import Length
 from fusionscope.history.loops import (
     NOTHING_MORE,
     LoopFacts,

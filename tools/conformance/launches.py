@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 from outcomes import dumps
 
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.length import Length
 from fusionscope.dump.names import Role
 from fusionscope.dump.profile import read_profile
 from fusionscope.dump.text_proto import parse
@@ -35,7 +36,6 @@ from fusionscope.explain.analyze import analyze
 from fusionscope.explain.measured import find_runs
 from fusionscope.explain.result import ModuleFacts
 from fusionscope.history.kernels import is_launched, launches_of
-from fusionscope.history.length import Length
 from fusionscope.history.thunks import GPU_THUNKS
 from fusionscope.hlo import Instruction, Module
 
