@@ -42,6 +42,10 @@ _DIFFERS = (
     "the allocations add up to {sum:,} bytes, the compiler's report says {told:,}: one of the two "
     "files is cut off or of another module"
 )
+_NO_INSTRUCTION = (
+    "memory of {name} {shape}, which the final stage does not have: the file is of another module "
+    "or run, and ignored"
+)
 _FOREIGN = "live ranges of {name}, which has no memory in the buffer assignment beside it"
 
 
@@ -54,8 +58,8 @@ def find_memory(
     assignment, ranges = module.buffer_assignment, module.live_ranges
     if assignment is None:
         return None
-    _check(module, assignment)
     by_name = launched_by_name(final)
+    _check(module, assignment, final)
     spans = spans_of(assignment, ranges) if ranges is not None else {}
     length = len(ranges.sequence) if ranges is not None else 0
     sequence = ranges.sequence if ranges is not None else ()
@@ -93,9 +97,17 @@ def find_memory(
 _TEMPORARY = frozenset({AllocationKind.TEMPORARY})
 
 
-def _check(module: DumpedModule, assignment: BufferAssignment) -> None:
-    """Raise ``UnusableInput`` if the files contradict each other."""
+def _check(module: DumpedModule, assignment: BufferAssignment, final: Module) -> None:
+    """Raise ``UnusableInput`` if the files contradict each other, or the final stage."""
     file, told = str(module.files[Role.BUFFER_ASSIGNMENT][0]), module.memory_usage
+    shapes = {s.name: s.shape for c in final.computations for s in c.graph.statements}
+    for value in (value for each in assignment.allocations for value in each.values):
+        name, shape = value.position.name, _without_layout(value.shape)
+        defined = shapes.get(name)
+        is_array = not value.position.index and defined is not None and defined[0] != "("
+        if defined is None or (is_array and _without_layout(defined) != shape):
+            problem = _NO_INSTRUCTION.format(name=shorten(name), shape=shorten(shape))
+            raise UnusableInput(problem, file=file)
     if told is not None and told != assignment.total_bytes:
         raise UnusableInput(_DIFFERS.format(sum=assignment.total_bytes, told=told), file=file)
     if module.live_ranges is not None:
@@ -104,6 +116,10 @@ def _check(module: DumpedModule, assignment: BufferAssignment) -> None:
         if foreign is not None:
             file = str(module.files[Role.LIVE_RANGES][0])
             raise UnusableInput(_FOREIGN.format(name=shorten(str(foreign))), file=file)
+
+
+def _without_layout(shape: str) -> str:
+    return shape.partition("{")[0]
 
 
 def _by_kind(assignment: BufferAssignment) -> Mapping[AllocationKind, int]:

@@ -17,13 +17,15 @@ NO_FINAL = "no after_optimizations stage (did the compiler crash?): using {stage
 
 
 def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
-    """Return the modules that ``wanted`` names (a glob or a number; None: all). Raises
-    ``UnusableInput`` if there is none.
+    """Return the modules that ``wanted`` names (a glob, a number or the timestamp of a run; None:
+    all). Raises ``UnusableInput`` if there is none.
     """
     modules = [
         module
         for module in dump.modules
-        if wanted is None or fnmatchcase(module.name, wanted) or wanted == str(module.number)
+        if wanted is None
+        or fnmatchcase(module.name, wanted)
+        or wanted in (str(module.number), module.run)
     ]
     if not modules:
         names = ", ".join(sorted({module.name for module in dump.modules})[:8])
@@ -38,7 +40,7 @@ def pick_module(dump: Dump, wanted: str | None) -> DumpedModule:
     """
     picked = pick_modules(dump, wanted)
     if len(picked) > 1:
-        names = ", ".join(f"{each.name} ({each.number})" for each in picked[:8])
+        names = ", ".join(f"{each.name} ({each.run or each.number})" for each in picked[:8])
         raise UnusableInput(f"several modules: {names}", hint="name one with --module")
     return picked[0]
 
