@@ -62,7 +62,7 @@ class DumpCache:
         self._listing: tuple[object, ...] = ()
         if entries is not None:
             files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
-            self._listing = (code_digest(), sys.version, str(dump.path), files)
+            self._listing = (code_digest(), sys.version, str(dump.path), files, dump.unread())
 
     @property
     def entries(self) -> Cache | None:

@@ -636,7 +636,7 @@ def _modules(
             for name, file in own:
                 if name.role not in (Role.STAGE, Role.STAGE_PROTO):
                     sides[name.role].append((name, file))
-            own_sides, foreign = find_own_files(sides, found.stages)
+            own_sides, foreign = find_own_files(sides, found)
             problems.update(dict.fromkeys([found.problem] * bool(found.problem) + foreign))
             yield make_module(
                 number=number,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fusionscope.dump.files import DumpFile, as_text
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, Kind
 from fusionscope.dump.names import FileName, Role, tpu_build
-from fusionscope.dump.stage import Stage, backend_of
+from fusionscope.dump.stage import BEFORE_OPTIMIZATIONS, Stage, backend_of
 from fusionscope.errors import UnusableInput, quoted, shorten
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LAYOUT = re.compile(r"entry_computation_layout=\{\((.*?)\)->(.*?)\}(?:, \w+=|\s
 _TYPE = re.compile(r"\b([a-z]\w*)\[([^\]]*)\]")
 _IS_PARTITIONED = re.compile(r"\bnum_partitions=(?!1\b)\d")
 _WIDE = re.compile(r"(?:[sufc]64|c128)\[")
-_TARGET = re.compile(r"(?:sm_(\d+)\.(\d+)|(gfx\w+))")
+_TARGET = re.compile(r"(?:sm_(\d+)\.(\d+)|(gfx[0-9a-z]+))")
 _FIRST_STEPS = 40  # of a record whose names are looked up
 
 _REMEDY = "dump each run into an empty folder"
@@ -93,39 +93,57 @@ def signature_of_stage(stage: Stage) -> Signature | None:
 
 @dataclass(frozen=True, slots=True)
 class OwnStages:
-    """The stages of one program. ``problem`` is a line on those of others, or ""."""
+    """The stages of one run, and the signature of its program. ``problem`` is a line on those of
+    others, or "". ``begin_ns`` is the time before which files were written by an earlier run, 0 if
+    none is known to be.
+    """
 
     stages: tuple[Stage, ...]
     signature: Signature | None
     problem: str = ""
+    begin_ns: int = 0
 
 
 def find_own_stages(module: str, directory: Path, stages: tuple[Stage, ...]) -> OwnStages:
-    """Return the stages without those of another program.
+    """Return the stages without those of another program or of an earlier run.
 
     Of most modules, this reads the first lines of three stages.
     """
     numbered = [stage for stage in stages if stage.name.counter is not None]
     ends = dict.fromkeys([stages[0], *numbered[-1:], *(s for s in stages if s.is_final)])
     signatures = {stage: signature_of_stage(stage) for stage in ends}
-    evidence = _evidence_of_two_runs(stages)
-    if len(set(signatures.values()) - {None}) < 2 and not evidence:
+    conflicts = _find_conflicts(stages)
+    if len(set(signatures.values()) - {None}) < 2 and not conflicts:
         return OwnStages(stages, next(iter(signatures.values()), None))
     signatures |= {s: signature_of_stage(s) for s in stages if s not in signatures}
     signature = _signature_of_last_run(stages, signatures)
-    foreign = [s for s in stages if signatures[s] not in (None, signature)]
-    own = tuple(stage for stage in stages if stage not in foreign)
-    if not evidence and len(foreign) == 1:
-        problem = f"{foreign[0].file}: {why_foreign(signatures[foreign[0]], signature)}, ignored"
-        return OwnStages(own, signature, f"{problem}; {_REMEDY}")
-    ignored = ""
-    if foreign:
-        evidence = evidence or why_foreign(signatures[foreign[0]], signature)
-        ignored = f"; {len(foreign)} of {len(stages)} stages are of another program, and ignored"
-    if evidence:
-        text = _TWO_RUNS.format(module=shorten(module), evidence=evidence, ignored=ignored)
-        return OwnStages(own, signature, f"{directory}: {text}")
-    return OwnStages(own, signature)
+    foreign = {s for s in stages if signatures[s] not in (None, signature)}
+    begin_ns = _begin_of_last_run(stages) if conflicts else 0
+    early = {s for s in stages if begin_ns and written_ns(s.file) < begin_ns} - foreign
+    own = tuple(stage for stage in stages if stage not in foreign | early)
+    if not conflicts and len(foreign) == 1:
+        (stage,) = foreign
+        problem = f"{stage.file}: {why_foreign(signatures[stage], signature)}: ignored; {_REMEDY}"
+        return OwnStages(own, signature, problem)
+    if conflicts:
+        (one, other), *_ = conflicts
+        number = f"step {one.name.counter:04d}" if one.name.counter is not None else "the end"
+        evidence = f"{number} is {_label(one)} and {_label(other)}"
+    else:
+        a_foreign = next(stage for stage in stages if stage in foreign)
+        evidence = why_foreign(signatures[a_foreign], signature)
+    counts = {"another program": len(foreign), "an earlier run": len(early)}
+    ignored = " and ".join(f"{count} of {of}" for of, count in counts.items() if count)
+    problem = _TWO_RUNS.format(
+        module=shorten(module),
+        evidence=evidence,
+        ignored=f"; of {len(stages)} stages, {ignored} are ignored" if ignored else "",
+    )
+    return OwnStages(own, signature, f"{directory}: {problem}", begin_ns)
+
+
+def _label(stage: Stage) -> str:
+    return shorten(stage.label, 120)
 
 
 def _signature_of_last_run(
@@ -144,19 +162,40 @@ def _signature_of_last_run(
     return max(counts, key=lambda signature: counts[signature], default=None)
 
 
-def _evidence_of_two_runs(stages: Iterable[Stage]) -> str:
-    """Return what no single run leaves: two stages of one number, or final stages for two
+def _find_conflicts(stages: Iterable[Stage]) -> list[tuple[Stage, Stage]]:
+    """Return pairs of stages that no single run leaves: two of one number, or final ones for two
     devices.
     """
-    labels: dict[int | str, str] = {}
+    conflicts = []
+    by_number: dict[int, Stage] = {}
     for stage in stages:
-        label = stage.label
-        key = "final" if label.endswith("pu_after_optimizations") else stage.name.counter
-        if key is None or labels.setdefault(key, label) == label:
-            continue
-        pair = f"{quoted(labels[key])} and {quoted(label)}"
-        return f"the final stages {pair}" if key == "final" else f"step {key:04d} is {pair}"
-    return ""
+        number = stage.name.counter
+        if stage.label.endswith("pu_after_optimizations"):
+            number = -1
+        if number is not None and by_number.setdefault(number, stage) is not stage:
+            conflicts.append((by_number[number], stage))
+    return conflicts
+
+
+def _begin_of_last_run(stages: Sequence[Stage]) -> int:
+    """Return when the last run wrote its first stage, which replaced that of the run before, if the
+    stages since then have all numbers, each once; or 0. They do not where files were copied.
+    """
+    begin = written_ns(stages[0].file) if stages[0].label == BEFORE_OPTIMIZATIONS else 0
+    numbers = [
+        stage.name.counter
+        for stage in stages
+        if stage.name.counter is not None and written_ns(stage.file) >= begin
+    ]
+    return begin if sorted(numbers) == list(range(len(numbers))) and numbers else 0
+
+
+def written_ns(file: DumpFile) -> int:
+    """Return when a file was written, in ns; 0 if that cannot be told."""
+    try:
+        return file.path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def why_foreign(signature: Signature | None, expected: Signature | None) -> str:
@@ -179,11 +218,12 @@ def _shown(signature: Signature | None) -> str:
 
 
 def find_own_files(
-    files: dict[Role, list[tuple[FileName, DumpFile]]], stages: tuple[Stage, ...]
+    files: dict[Role, list[tuple[FileName, DumpFile]]], own_stages: OwnStages
 ) -> tuple[dict[Role, tuple[DumpFile, ...]], list[str]]:
-    """Return the side files of a module without those that are named for another device than its
-    stages, and a line on each of these.
+    """Return the side files of a module without those that an earlier run left, and without those
+    that are named for another device than its stages, with a line on each of the latter.
     """
+    stages = own_stages.stages
     backend = backend_of(stages)
     finals = {stage.label for stage in stages if stage.is_final}
     own: dict[Role, tuple[DumpFile, ...]] = {}
@@ -191,6 +231,8 @@ def find_own_files(
     for role, members in files.items():
         kept = []
         for name, file in members:
+            if written_ns(file) < own_stages.begin_ns:
+                continue
             if backend is not None and _BACKENDS.get(role, backend) != backend:
                 of = f"a {role.value} of a {_BACKENDS[role].upper()}"
             elif role in _MEMORY and finals and name.label not in finals:
@@ -211,14 +253,11 @@ _MEMORY = (Role.BUFFER_ASSIGNMENT, Role.LIVE_RANGES, Role.MEMORY_USAGE)
 
 def why_foreign_device(device: Device, labels: Iterable[str]) -> str:
     """Return why a GPU is not the one that final stages are named for, or ""."""
-    if device.capability is None:
+    targets = {label: target for label in labels if (target := _TARGET.match(label))}
+    names = {f"sm_{t[1]}{t[2]}" if t[1] else t[3].rstrip("af") for t in targets.values()}
+    if not names or device.capability is None or str(device.capability).rstrip("af") in names:
         return ""
-    for label in labels:
-        if target := _TARGET.match(label):
-            named = f"sm_{target[1]}{target[2]}" if target[1] else target[3]
-            if str(device.capability).rstrip("af") != named.rstrip("af"):
-                return f"of a GPU with {device.capability}, the stages are of {quoted(label)}"
-    return ""
+    return f"of a GPU with {device.capability}, the stages are of {quoted(next(iter(targets)))}"
 
 
 def why_foreign_module(escaped: str, signature: Signature | None) -> str:
