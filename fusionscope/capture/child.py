@@ -11,6 +11,7 @@ like it.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -288,7 +289,10 @@ def _function(program: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, .
     found: Any = module
     for part in program["name"].split("."):
         if not hasattr(found, part):
-            raise Unusable(f"{program['module'] or program['file']} has no {program['name']}")
+            close = difflib.get_close_matches(part, list(vars(found)), 3)
+            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            place = program["module"] or program["file"]
+            raise Unusable(f"{place} has no {program['name']}{hint}")
         found = getattr(found, part)
     arguments = _arguments(program, found, module)
     if _is_torch(found):

@@ -17,8 +17,9 @@ import click
 
 from fusionscope.cli.completion import complete_compiler, complete_device, complete_rule
 from fusionscope.cli.streams import discard_output, show_problem
+from fusionscope.errors import UnusableInput
 from fusionscope.report.text import safe_lines
-from fusionscope.system.files import write_file
+from fusionscope.system.files import why_unreadable, write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,12 +130,25 @@ limit_option = click.option(
 )
 
 
+class InputFile(click.Path):
+    """A file that is read later, and has to be there before the command begins to work."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        if problem := why_unreadable(path):
+            raise UnusableInput(problem, file=str(path))
+        return path
+
+
 def running_options(command: Command) -> Command:
     """Add the inputs of a program run, as ``inputs`` and ``seed``."""
     inputs = click.option(
         "--inputs",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=InputFile(),
         help="Inputs to run on: an .npz with arrays in parameter order. If omitted, those that "
         "capture recorded, or random ones that suit the program.",
     )
@@ -185,7 +199,7 @@ def changes_options(command: Command) -> Command:
         click.option(
             "--plan",
             metavar="FILE",
-            type=click.Path(path_type=Path),
+            type=InputFile(),
             help="Read these changes from a TOML file.",
         ),
         click.option(

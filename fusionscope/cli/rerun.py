@@ -11,6 +11,7 @@ import click
 
 from fusionscope.cli.completion import complete_device
 from fusionscope.cli.output import (
+    InputFile,
     changes_options,
     compiling_options,
     running_options,
@@ -54,7 +55,7 @@ _NOTHING = (
     "files",
     metavar="FILE",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=InputFile(),
     help="Try this plan file, side by side with others; repeatable.",
 )
 @click.option(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TypeAlias
 
@@ -16,6 +15,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_passes import Purpose
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.near import hint_at_pair, names_end
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import compare, find_divergence, is_same
 from fusionscope.graph.mutable import MutableModule
@@ -354,21 +354,22 @@ class ChangedPasses:
         numbered = [(label, numbering.number(each)) for label, each in modules]
         return find_pairs(self._numbered_before, numbered)
 
-    def unmatched_patterns(self) -> list[PairPattern]:
-        """Return the user's patterns that name no pair."""
+    def unmatched_patterns(self) -> list[tuple[PairPattern, str | None]]:
+        """Return the user's patterns that name no pair, each with a hint at what may be meant."""
         patterns = (*self._changes.allowed, *self._changes.forbidden)
         if not patterns:
             return []
         pairs = self.pairs_in(("before fusion", self._module.read(self.start)))
-        return [each for each in patterns if not any(names_pair(each, pair) for pair in pairs)]
+        return [
+            (pattern, hint_at_pair(*pattern, pairs))
+            for pattern in patterns
+            if not any(names_pair(pattern, pair) for pair in pairs)
+        ]
 
 
 def names_pair(pattern: PairPattern, pair: Pair) -> bool:
     """Return whether a user's pattern names the pair, by names or opcodes."""
-    return all(
-        fnmatchcase(end.name, wanted) or fnmatchcase(end.opcode, wanted)
-        for end, wanted in zip((pair.producer, pair.consumer), pattern, strict=True)
-    )
+    return all(map(names_end, pattern, (pair.producer, pair.consumer)))
 
 
 def _fusing_runs(module: DumpedModule) -> tuple[PassRun, ...]:

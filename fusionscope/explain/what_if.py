@@ -206,8 +206,8 @@ def _notes(changes: Changes, passes: ChangedPasses) -> Iterator[str]:
         yield "the kernels that a plan lists are for `fusionscope rerun`, which are not tried here"
     if changes.allowed and any(run.pass_name == "fusion_merger" for run in passes.runs):
         yield _NO_OVERRIDES
-    for pattern in passes.unmatched_patterns():
-        yield f"no pair before the fusion pass matches {pattern}"
+    for pattern, hint in passes.unmatched_patterns():
+        yield "; ".join(filter(None, (f"no pair before the fusion pass matches {pattern}", hint)))
     asked = {rule.id: rule for each in passes.replayed_passes for rule in each.book}
     names = {each.name for each in passes.replayed_passes}
     for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):

@@ -42,6 +42,11 @@ from fusionscope.hlo.text import (
 from fusionscope.system.collector import collector_paused
 
 _INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
+# The first line of a module, of a computation or of an instruction, after blanks and comments.
+_BEGIN = re.compile(
+    r"(?>\s+|//[^\n]*|/\*(?s:.*?)\*/|\ufeff)*+"
+    r"(?:HloModule\b|ENTRY\b|(?:ROOT\s+)?%?[\w.-]+\s*[=({])"
+)
 _MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)")
 _BLANK = re.compile(r"[ \t\n]*")
 _MARGINS = re.compile(r"^[ \t]*(?=\S)", re.MULTILINE)
@@ -160,10 +165,15 @@ def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
                 file=file,
                 line=error.line,
                 column=error.column,
-                hint=error.hint,
+                hint=error.hint or _doubt(text, error.problem),
             ) from None
     table.last = text, module
     return module
+
+
+def _doubt(text: str, problem: str) -> str | None:
+    is_doubtful = _HLO not in problem and _BEGIN.match(text) is None
+    return "Is this HLO text?" if is_doubtful else None
 
 
 def _read(text: str, table: ParseTable, file: str | None) -> Module:

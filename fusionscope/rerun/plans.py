@@ -113,10 +113,10 @@ def make_plan(
         if rest is Rest.XLA:
             words = f"{changes or 'nothing'}, and the rest as the compiler decides"
     passes = ChangedPasses(module, changes, from_first=rest is not Rest.RULES or not changes)
-    for pattern in passes.unmatched_patterns():
+    for pattern, hint in passes.unmatched_patterns():
         raise UnusableInput(
             f"{module.name}: no pair before fusion matches {shorten(str(pattern))}",
-            hint="`fusionscope explain DUMP --all` lists all pairs",
+            hint=hint or "`fusionscope explain DUMP --all` lists all pairs",
         )
     _require_early(module, passes, changes)
     before = module.read(passes.start)
