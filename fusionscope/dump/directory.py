@@ -677,7 +677,7 @@ def _split_runs(files: list[NamedFile], problems: dict[str, None]) -> dict[str, 
     for name, file in (each for run in others if run for each in by_run[run]):
         if name.role is Role.FUSION_EXPLORER:
             by_run[runs[-1]].append((name, file))
-        else:
+        elif name.module is not None:  # otherwise of another module of that number
             problems.setdefault(f"{file}: by its timestamp of another run than the stages: ignored")
     return {run: by_run[run] for run in runs}
 

@@ -131,10 +131,12 @@ class Cache:
         """Yield everything below ``root`` but directories; nothing if others can write there."""
         with contextlib.suppress(UnusableInput, OSError, ValueError):
             self._check()
-            for folder, _, names in os.walk(self.root):
-                for file in (Path(folder, name) for name in names):
+            for folder, folders, names in os.walk(self.root):
+                for file in (Path(folder, name) for name in (*folders, *names)):
                     with contextlib.suppress(OSError):
-                        yield file, file.lstat()
+                        status = file.lstat()
+                        if not stat.S_ISDIR(status.st_mode):  # links to directories, too
+                            yield file, status
 
     def measure(self) -> tuple[int, int]:
         """Return the number of files below ``root``, and their bytes."""
