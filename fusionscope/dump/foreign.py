@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Types of the parameters and of the results of an entry, such as ``f32[64,128]``.
 Signature = tuple[tuple[str, ...], tuple[str, ...]]
+# When a file was written (ns), and its place (bytes) in a captured output.
+Written = tuple[int, int]
 
 _HEADER_BYTES = (1 << 14, 1 << 23)  # enough for most entries, and for the longest ones
 _LAYOUT = re.compile(r"entry_computation_layout=\{\((.*?)\)->(.*?)\}(?:, \w+=|\s|$)")
@@ -94,14 +96,13 @@ def signature_of_stage(stage: Stage) -> Signature | None:
 @dataclass(frozen=True, slots=True)
 class OwnStages:
     """The stages of one run, and the signature of its program. ``problem`` is a line on those of
-    others, or "". ``begin_ns`` is the time before which files were written by an earlier run, 0 if
-    none is known to be.
+    others, or "". Files that were written before ``begin`` are of an earlier run.
     """
 
     stages: tuple[Stage, ...]
     signature: Signature | None
     problem: str = ""
-    begin_ns: int = 0
+    begin: Written = (0, 0)
 
 
 def find_own_stages(module: str, directory: Path, stages: tuple[Stage, ...]) -> OwnStages:
@@ -118,8 +119,8 @@ def find_own_stages(module: str, directory: Path, stages: tuple[Stage, ...]) -> 
     signatures |= {s: signature_of_stage(s) for s in stages if s not in signatures}
     signature = _signature_of_last_run(stages, signatures)
     foreign = {s for s in stages if signatures[s] not in (None, signature)}
-    begin_ns = _begin_of_last_run(stages) if conflicts else 0
-    early = {s for s in stages if begin_ns and written_ns(s.file) < begin_ns} - foreign
+    begin = _begin_of_last_run(stages) if conflicts else (0, 0)
+    early = {s for s in stages if _written(s.file) < begin} - foreign
     own = tuple(stage for stage in stages if stage not in foreign | early)
     if not conflicts and len(foreign) == 1:
         (stage,) = foreign
@@ -139,7 +140,7 @@ def find_own_stages(module: str, directory: Path, stages: tuple[Stage, ...]) -> 
         evidence=evidence,
         ignored=f"; of {len(stages)} stages, {ignored} are ignored" if ignored else "",
     )
-    return OwnStages(own, signature, f"{directory}: {problem}", begin_ns)
+    return OwnStages(own, signature, f"{directory}: {problem}", begin)
 
 
 def _label(stage: Stage) -> str:
@@ -177,25 +178,24 @@ def _find_conflicts(stages: Iterable[Stage]) -> list[tuple[Stage, Stage]]:
     return conflicts
 
 
-def _begin_of_last_run(stages: Sequence[Stage]) -> int:
+def _begin_of_last_run(stages: Sequence[Stage]) -> Written:
     """Return when the last run wrote its first stage, which replaced that of the run before, if the
-    stages since then have all numbers, each once; or 0. They do not where files were copied.
+    stages since then have all numbers, each once. They do not where files were copied.
     """
-    begin = written_ns(stages[0].file) if stages[0].label == BEFORE_OPTIMIZATIONS else 0
+    begin = _written(stages[0].file) if stages[0].label == BEFORE_OPTIMIZATIONS else (0, 0)
     numbers = [
         stage.name.counter
         for stage in stages
-        if stage.name.counter is not None and written_ns(stage.file) >= begin
+        if stage.name.counter is not None and _written(stage.file) >= begin
     ]
-    return begin if sorted(numbers) == list(range(len(numbers))) and numbers else 0
+    return begin if sorted(numbers) == list(range(len(numbers))) and numbers else (0, 0)
 
 
-def written_ns(file: DumpFile) -> int:
-    """Return when a file was written, in ns; 0 if that cannot be told."""
+def _written(file: DumpFile) -> Written:
     try:
-        return file.path.stat().st_mtime_ns
+        return file.path.stat().st_mtime_ns, file.start
     except OSError:
-        return 0
+        return 0, 0
 
 
 def why_foreign(signature: Signature | None, expected: Signature | None) -> str:
@@ -231,7 +231,7 @@ def find_own_files(
     for role, members in files.items():
         kept = []
         for name, file in members:
-            if written_ns(file) < own_stages.begin_ns:
+            if _written(file) < own_stages.begin:
                 continue
             if backend is not None and _BACKENDS.get(role, backend) != backend:
                 of = f"a {role.value} of a {_BACKENDS[role].upper()}"

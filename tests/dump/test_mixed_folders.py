@@ -196,6 +196,20 @@ def test_runs_over_each_other_whose_files_were_copied(tmp_path, earlier, last):
         assert code in (0, 2) and "two runs" in said
 
 
+def test_two_runs_in_one_captured_output(tmp_path):
+    """As ``python train.py >> log`` leaves them with --xla_dump_to=-."""
+    with (tmp_path / "log").open("wb") as log:
+        for dump in ("h100-jaxlib-0.10/softmax", "h100/softmax"):
+            for name, content in contents(dump).items():
+                if name.endswith(".txt"):
+                    begin, end = (f"*** {word} {name} ***\n".encode() for word in ("Begin", "End"))
+                    log.write(begin + content.rstrip(b"\n") + b"\n" + end)
+    dump = open_dump(tmp_path / "log")
+    (module,) = dump.modules
+    assert [stage.label for stage in module.stages] == labels("h100/softmax")
+    assert "two runs" in dump.unread()[0]
+
+
 def test_three_runs_over_each_other(tmp_path):
     write(tmp_path, *map(contents, ("h100/concatenate", "h100/loop", "h100/softmax")))
     (module,) = open_dump(tmp_path).modules
