@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from fusionscope.errors import did_you_mean, quoted
 from fusionscope.explain.analysis import Analysis
 from fusionscope.explain.result import Operation, PairFacts
 from fusionscope.explain.selection import EVERYTHING, Selection, select_pairs
-from fusionscope.history.outcomes import Pair
-from fusionscope.hlo import Instruction
+
+if TYPE_CHECKING:
+    from fusionscope.history.outcomes import Pair
+    from fusionscope.hlo import Instruction
 
 _MOST = 4
 _LIKE = 0.4  # the least similarity of two names, from 0 to 1

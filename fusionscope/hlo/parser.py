@@ -42,11 +42,9 @@ from fusionscope.hlo.text import (
 from fusionscope.system.collector import collector_paused
 
 _INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
-# The first line of a module, of a computation or of an instruction, after blanks and comments.
-_BEGIN = re.compile(
-    r"(?>\s+|//[^\n]*|/\*(?s:.*?)\*/|\ufeff)*+"
-    r"(?:HloModule\b|ENTRY\b|(?:ROOT\s+)?%?[\w.-]+\s*[=({])"
-)
+_BLANK = re.compile(r"\s+|//[^\n]*|/\*(?s:.*?)\*/|\ufeff")
+# How a module, a computation or an instruction begins.
+_BEGIN = re.compile(r"HloModule\b|ENTRY\b|(?:ROOT\s+)?%?[\w.-]+\s*[=({]")
 _MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)")
 _BLANK = re.compile(r"[ \t\n]*")
 _MARGINS = re.compile(r"^[ \t]*(?=\S)", re.MULTILINE)
@@ -172,7 +170,11 @@ def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
 
 
 def _doubt(text: str, problem: str) -> str | None:
-    is_doubtful = _HLO not in problem and _BEGIN.match(text) is None
+    """Return a hint if a text does not begin as HLO and the problem does not say so."""
+    start = 0
+    while blank := _BLANK.match(text, start):
+        start = blank.end()
+    is_doubtful = _HLO not in problem and _BEGIN.match(text, start) is None
     return "Is this HLO text?" if is_doubtful else None
 
 
