@@ -42,7 +42,7 @@ from fusionscope.hlo.text import (
 from fusionscope.system.collector import collector_paused
 
 _INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
-_BLANK = re.compile(r"\s+|//[^\n]*|/\*(?s:.*?)\*/|\ufeff")
+_COMMENT = re.compile(r"\s+|//[^\n]*|/\*(?s:.*?)\*/|\ufeff")
 # How a module, a computation or an instruction begins.
 _BEGIN = re.compile(r"HloModule\b|ENTRY\b|(?:ROOT\s+)?%?[\w.-]+\s*[=({]")
 _MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)")
@@ -172,7 +172,7 @@ def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
 def _doubt(text: str, problem: str) -> str | None:
     """Return a hint if a text does not begin as HLO and the problem does not say so."""
     start = 0
-    while blank := _BLANK.match(text, start):
+    while blank := _COMMENT.match(text, start):
         start = blank.end()
     is_doubtful = _HLO not in problem and _BEGIN.match(text, start) is None
     return "Is this HLO text?" if is_doubtful else None
