@@ -61,13 +61,15 @@ def hint_at_pair(
     for wanted, operations in zip((producer, consumer), ends, strict=True):
         if not any(names_end(wanted, operation) for operation in operations):
             names = (name for each in operations for name in (each.name, each.opcode))
-            return did_you_mean(wanted.strip("%*"), names)
+            if hint := did_you_mean(wanted.strip("%*"), names):
+                return hint
     near = (
         quoted(f"{each.producer.name} -> {each.consumer.name}")
         for each in pairs
         if names_end(producer, each.producer)
     )
-    return f"did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?"
+    close = list(dict.fromkeys(near))[:3]
+    return f"did you mean {' or '.join(close)}?" if close else None
 
 
 def names_end(wanted: str, operation: Operation | Instruction) -> bool:
