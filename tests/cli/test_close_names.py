@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Any:
         (["rerun", CPU, "--forbid", "concatenate -> redduce"], "did you mean 'reduce'"),
         (
             ["rerun", CPU, "--forbid", "concatenate -> tanh"],
-            "did you mean 'concatenate -> ",
+            "did you mean 'concatenate.1 -> reduce_sum.7'",
         ),
         (["explain", CPU, "--experiment", "concatenatee -> add"], "did you mean 'concatenate'"),
         (["explain", CPU, "--device", "h1000"], "did you mean h100"),
