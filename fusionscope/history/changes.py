@@ -21,14 +21,14 @@ from fusionscope.history.meaning import (
     Says,
     is_commutative,
     normal_attributes,
+    normal_constant,
     normal_shape,
     says,
-    without_spaces,
 )
 from fusionscope.history.operations import TRANSPARENT, Operations, flatten, plain_shape
 from fusionscope.history.pairing import MatchKind
 from fusionscope.history.sameness import Sameness, check_sameness
-from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names, read_value
 
 
@@ -120,9 +120,11 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
         if matching.computations.get(before.computation) is not after.computation:
             edits.append(Edit(EditKind.MOVED, before, after, (), step))
     for after, before in matching.copies.items():
-        edits.append(Edit(EditKind.COPIED, before, after))
+        fields_of_copy = _fields_of_double(matching, before, after, after.computation)
+        edits.append(Edit(EditKind.COPIED, before, after, fields_of_copy))
     for before, after in matching.merged.items():
-        edits.append(Edit(EditKind.MERGED, before, after))
+        fields_of_copy = _fields_of_double(matching, before, after, before.computation)
+        edits.append(Edit(EditKind.MERGED, before, after, fields_of_copy))
     edits += [Edit(EditKind.REMOVED, each, None) for each in matching.removed]
     edits += [Edit(EditKind.INSERTED, None, each) for each in matching.inserted]
     for root, before, after in matching.results:
@@ -130,6 +132,23 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
             field = "root", before.name, after.name
             edits.append(Edit(EditKind.UPDATED, before, after, (field,)))
     return tuple(edits)
+
+
+def _fields_of_double(
+    matching: Matching, before: Instruction, after: Instruction, computation: Computation
+) -> tuple[tuple[str, str, str], ...]:
+    """Return what differs in an instruction of a ``computation`` that was copied or merged as a
+    whole.
+    """
+    if computation not in matching.shared:
+        return ()
+    return tuple(updates(matching, before, after))
+
+
+def _is_of_shared(matching: Matching, edit: Edit) -> bool:
+    """Return whether an edit only says that callers share a computation, or no longer do."""
+    end = {EditKind.COPIED: edit.after, EditKind.MERGED: edit.before}.get(edit.kind)
+    return end is not None and end.computation in matching.shared and not edit.fields
 
 
 # The differences by instruction of the first module: names of fields with both texts.
@@ -172,12 +191,12 @@ def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
     before.check()
     after.check()
     sameness: Sameness | None = None
-    if before.opcode_histogram() == after.opcode_histogram():  # otherwise they differ
+    if _opcodes(before) == _opcodes(after):  # otherwise they differ
         sameness = check_sameness(before, after)
         if sameness.is_same and not sameness.is_swapped:
             return Changes(None)
     matching = match(before, after)
-    edits = find_edits(matching)
+    edits = tuple(edit for edit in find_edits(matching) if not _is_of_shared(matching, edit))
     swapped = tuple(edit for edit in edits if edit.kind is EditKind.SWAPPED)
     if sameness is not None and sameness.is_same:
         return Changes(matching, swapped=swapped)
@@ -189,6 +208,11 @@ def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
         sameness = sameness or check_sameness(before, after)
         edits += _unexplained(matching, sameness.begins)
     return Changes(matching, fusions, edits, swapped)
+
+
+def _opcodes(module: Module) -> set[tuple[str, ...]]:
+    """Return the opcodes of each computation. Equal computations count once."""
+    return {tuple(sorted(s[3] for s in each.graph.statements)) for each in module.computations}
 
 
 def _unexplained(
@@ -284,7 +308,7 @@ def updates(
     if one.opcode == other.opcode:
         if one.opcode == "constant":
             literals = one.inside.strip(), other.inside.strip()
-            if literals[0] != literals[1] and len({*map(without_spaces, literals)}) > 1:
+            if literals[0] != literals[1] and normal_constant(one) != normal_constant(other):
                 yield "literal", *literals
         yield from _attributes(matching, before, after)
     if one.opcode not in _FOLLOWS and "fusion" not in (one.opcode, other.opcode):

@@ -45,9 +45,11 @@ class Matching:
     ``after`` maps an instruction of the first module to its counterpart in the second, and
     ``before`` the other way round. ``copies`` are instructions of the second module that compute a
     matched one's value again; ``merged`` are such instructions of the first module.
-    ``computations`` holds the matched computations. ``values`` numbers the value of each
-    instruction: values with equal numbers are the same, or differ by a change that is reported
-    where it happens. ``idle`` operations are dead: no result depends on them.
+    ``computations`` holds the matched computations, ``shared`` those of either module that are
+    copied or merged as a whole: callers that shared one now call equal ones, or the other way
+    round. ``values`` numbers the value of each instruction: values with equal numbers are the same,
+    or differ by a change that is reported where it happens. ``idle`` operations are dead: no result
+    depends on them.
 
     ``rewired`` are matched operations of the first module that read other values than before, with
     their operands in both modules. ``results`` are roots of the first module, each with an
@@ -70,6 +72,7 @@ class Matching:
     )
     results: list[tuple[Instruction, Instruction, Instruction]] = field(default_factory=list)
     recounted: set[Instruction] = field(default_factory=set)
+    shared: set[Computation] = field(default_factory=set)
     regions: tuple[dict[Computation, Region], dict[Computation, Region]] = ({}, {})
 
     @property
@@ -251,6 +254,7 @@ class _Matcher:
         ours, theirs = one.instructions, other.instructions
         if [i.opcode for i in ours] == [i.opcode for i in theirs]:
             result = self._result
+            result.shared.add(other if is_copy else one)
             for a, b in zip(ours, theirs, strict=True):
                 if is_copy and b not in result.before:
                     result.copies.setdefault(b, a)
@@ -485,8 +489,10 @@ class _Matcher:
         }
         callers_of = set(a.region.callers.values()), set(b.region.callers.values())
         shared = set(a.region.computations[1:]) - a.region.callers.keys()
-        for other, one in reverse.items():
+        pending = [(one, other) for other, one in reverse.items()]
+        for one, other in pending:  # grows on the way
             self._match_places(one, other, callers_of, shared)
+            pending += self._called_alike(one, shared)
         for one, other in computations.items():
             callers = a.region.callers.get(one), b.region.callers.get(other)
             if callers[0] is not None and callers[1] is not None:
@@ -558,6 +564,24 @@ class _Matcher:
                         self._note_double(counterpart, computation, is_copy=True)
                     else:
                         self._note_double(computation, counterpart, is_copy=False)
+
+    def _called_alike(
+        self, one: Computation, shared: set[Computation]
+    ) -> Iterator[tuple[Computation, Computation]]:
+        """Pair the shared computations that only matched instructions of ``one`` identify, as they
+        have no operations of their own.
+        """
+        result = self._result
+        taken = set(result.computations.values())
+        for caller in one.instructions:
+            counterpart = result.after.get(caller)
+            if caller.opcode not in TRANSPARENT or counterpart is None:
+                continue
+            for inner, outer in zip(caller.called, counterpart.called, strict=False):
+                if inner in shared and inner not in result.computations and outer not in taken:
+                    result.computations[inner] = outer
+                    taken.add(outer)
+                    yield inner, outer
 
     def _keep_values(self, side: Side) -> None:
         values, known = side.values, self._result.values

@@ -13,6 +13,7 @@ from fusionscope.history.meaning import (
     Says,
     is_commutative,
     normal_attributes,
+    normal_constant,
     normal_shape,
     says,
 )
@@ -74,7 +75,7 @@ class Operations:
             literal = statement.inside
             if "..." in literal:  # the compiler omitted the value, so the name identifies it
                 return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
-            return opcode, shape, literal
+            return opcode, shape, normal_constant(statement)
         if opcode in RESHAPES:
             # The same elements: a plain reshape, or another order in memory.
             if opcode == "reshape" or (opcode == "bitcast" and self._moves_nothing(instruction)):
@@ -125,7 +126,7 @@ class Operations:
         """Return a shape with layouts, without memory spaces."""
         shape = self._layouts.get(text)
         if shape is None:
-            shape = self._layouts[text] = _MEMORY_SPACE.sub("", normal_shape(text))
+            shape = self._layouts[text] = normal_shape(_MEMORY_SPACE.sub("", text))
         return shape
 
     def expression(self, computation: Computation) -> int:
@@ -144,7 +145,7 @@ class Operations:
                 key = (
                     statement.opcode,
                     self.plain_shape(statement.shape),
-                    statement.inside if statement.opcode in ("constant", "parameter") else "",
+                    _content(statement),
                     tuple(read),
                     self._material(statement.attributes),
                 )
@@ -164,6 +165,13 @@ class Operations:
                 )
             )
         return material
+
+
+def _content(statement: Statement) -> str:
+    """Return the value of a constant or the number of a parameter; nothing for others."""
+    if statement.opcode == "constant":
+        return normal_constant(statement)
+    return statement.inside if statement.opcode == "parameter" else ""
 
 
 def plain_shape(text: str) -> str:

@@ -3,7 +3,8 @@
 Two modules are the same if they are equal apart from names, notes (``Says.NOTHING``), notation, the
 order of the text, and swapped operands of commutative operations. Every instruction gets two
 numbers: one for what it computes, from its operands on, and one for its uses, from its users on.
-The modules are the same if each pair of numbers occurs equally often in both.
+The modules are the same if their computations have the same pairs of numbers. It does not matter
+whether two callers share a computation or call two equal ones.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fusionscope.history.meaning import (
     Says,
     is_commutative,
     normal_attributes,
+    normal_constant,
     normal_shape,
     says,
     without_spaces,
@@ -97,8 +99,9 @@ class _Side:
     whole: Hashable = None
 
     @property
-    def ordered(self) -> Counter[tuple[int, ...]]:
-        return Counter(each for body in self.bodies.values() for each in body.ordered)
+    def ordered(self) -> set[tuple[int, tuple[tuple[int, ...], ...]]]:
+        """The operands of commutative operations in the order of the text, by computation."""
+        return {(body.number, tuple(body.ordered)) for body in self.bodies.values()}
 
     def computed(self, instruction: Instruction) -> int:
         return self.bodies[instruction.computation].computed[instruction.index]
@@ -129,7 +132,9 @@ class _Side:
         ]
 
     def _numbers(self) -> Iterator[tuple[tuple[int, int], Instruction]]:
-        for computation, body in self.bodies.items():
+        """Yield the numbers of all instructions, those of equal computations once."""
+        unlike = {body.number: (computation, body) for computation, body in self.bodies.items()}
+        for computation, body in unlike.values():
             numbers = zip(body.computed, body.made, strict=True)
             yield from zip(numbers, computation.instructions, strict=True)
 
@@ -166,7 +171,7 @@ class _Numbers:
                 channels[channel].append((known.computed[index], known.made[index]))
         side.whole = (
             side.names[module.entry.name],
-            tuple(sorted(side.names.values())),
+            frozenset(side.names.values()),  # equal computations may be one
             sorted(sorted(users) for users in channels.values()),
         )
         return side
@@ -222,7 +227,9 @@ class _Numbers:
         opcode = statement[3]
         if _is_unprinted(statement):
             return opcode, shape, statement[1] if self._named else ...
-        if opcode in ("constant", "parameter"):
+        if opcode == "constant":
+            return opcode, shape, normal_constant(statement)
+        if opcode == "parameter":
             return opcode, shape, without_spaces(statement[4])
         return opcode, shape
 

@@ -10,10 +10,11 @@ from matching import check_notations
 from fusionscope.dump import open_dump
 from fusionscope.explain.difference import compare
 from fusionscope.history.changes import EditKind, find_changes
-from fusionscope.history.meaning import ATTRIBUTES, Says
+from fusionscope.history.meaning import ATTRIBUTES, USUAL, Says
 from fusionscope.history.sameness import check_sameness
 from fusionscope.hlo import parse, to_text
-from fusionscope.hlo.devices import explicit_groups, explicit_sharding
+from fusionscope.hlo.devices import explicit_groups
+from fusionscope.hlo.shardings import normal_sharding
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
@@ -119,7 +120,7 @@ def test_every_key_of_the_grammar(terminal, key):
     # The same value once more, and the value beside none.
     assert check_sameness(modules[0], parse(to_text(modules[0]))).is_same
     without = parse(CALLING.format(attribute="metadata={}"))
-    is_silent = ATTRIBUTES.get(key) is Says.NOTHING
+    is_silent = ATTRIBUTES.get(key) is Says.NOTHING or USUAL.get(key) == values[0]
     assert check_sameness(modules[0], without).is_same is is_silent
 
 
@@ -250,7 +251,7 @@ def test_replica_groups(text, expected):
     ],
 )
 def test_sharding(text, expected):
-    assert explicit_sharding(text) == expected
+    assert normal_sharding(text) == expected
 
 
 @pytest.mark.slow
