@@ -145,7 +145,7 @@ def _fields_of_double(
     return tuple(updates(matching, before, after))
 
 
-def _is_of_shared(matching: Matching, edit: Edit) -> bool:
+def is_of_shared(matching: Matching, edit: Edit) -> bool:
     """Return whether an edit only says that callers share a computation, or no longer do."""
     end = {EditKind.COPIED: edit.after, EditKind.MERGED: edit.before}.get(edit.kind)
     return end is not None and end.computation in matching.shared and not edit.fields
@@ -196,7 +196,7 @@ def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
         if sameness.is_same and not sameness.is_swapped:
             return Changes(None)
     matching = match(before, after)
-    edits = tuple(edit for edit in find_edits(matching) if not _is_of_shared(matching, edit))
+    edits = tuple(edit for edit in find_edits(matching) if not is_of_shared(matching, edit))
     swapped = tuple(edit for edit in edits if edit.kind is EditKind.SWAPPED)
     if sameness is not None and sameness.is_same:
         return Changes(matching, swapped=swapped)
@@ -380,9 +380,11 @@ def _attributes(
             and not (key == "index" and _is_same_element(matching, before, after))
         ):
             texts = one.get(key, ""), other.get(key, "")
-            if texts[0] == texts[1]:  # the difference comes after a comma
-                texts = normal[0].get(key, ""), normal[1].get(key, "")
-            yield from _json_fields(key, *texts) if key == "backend_config" else ((key, *texts),)
+            values = normal[0].get(key, ""), normal[1].get(key, "")
+            if key == "backend_config":
+                yield from _json_fields(key, *values)
+            else:  # equal texts differ after a comma
+                yield (key, *(values if texts[0] == texts[1] else texts))
     yield from _control_predecessors(matching, before, after)
 
 

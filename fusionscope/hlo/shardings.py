@@ -69,6 +69,8 @@ class _Tiles:
             if places:
                 order += places
                 merged[kind] = prod(self.sizes[place] for place in places)
+        if prod(data) == 1 and len(merged) == 1:
+            return next(iter(merged))
         order += [place for place in range(rank, len(self.sizes)) if self.sizes[place] == 1]
         devices = transposed(self.devices, self.sizes, order)
         if (copies := merged.get("replicated")) is not None:

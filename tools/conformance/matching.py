@@ -43,6 +43,7 @@ from fusionscope.history.changes import (
     find_fusion_changes,
     is_idle,
     is_incidental,
+    is_of_shared,
 )
 from fusionscope.history.matching import Matching, match
 from fusionscope.history.pairing import CERTAIN
@@ -160,13 +161,18 @@ class Compared:
 
     def __init__(self, before: Module, after: Module, backend: str | None) -> None:
         self.matching = match(before, after)
-        self.edits = tuple(e for e in find_edits(self.matching) if e.kind is not EditKind.SWAPPED)
+        self.all_edits = find_edits(self.matching)
+        self.edits = tuple(
+            edit
+            for edit in self.all_edits
+            if edit.kind is not EditKind.SWAPPED and not is_of_shared(self.matching, edit)
+        )
         self.changes = find_fusion_changes(self.matching, backend)
         self.told = [e for e in self.edits if e.instruction.opcode not in COMPUTES_NOTHING]
         self.not_renamed = [c for c in self.changes if c.kind is not ChangeKind.RENAMED]
 
     def faults(self) -> Iterator[str]:
-        return faults(self.matching, self.edits, self.changes)
+        return faults(self.matching, self.all_edits, self.changes)
 
     def __str__(self) -> str:
         lines = [*map(describe_edit, self.told), *map(describe_change, self.not_renamed)]
