@@ -251,15 +251,23 @@ class _Matcher:
         )
 
     def _note_double(self, one: Computation, other: Computation, *, is_copy: bool) -> None:
+        """Record a computation that is called once more, or once less, as copied or merged."""
         ours, theirs = one.instructions, other.instructions
-        if [i.opcode for i in ours] == [i.opcode for i in theirs]:
-            result = self._result
-            result.shared.add(other if is_copy else one)
-            for a, b in zip(ours, theirs, strict=True):
-                if is_copy and b not in result.before:
-                    result.copies.setdefault(b, a)
-                elif not is_copy and a not in result.after:
-                    result.merged.setdefault(a, b)
+        values = [self._table.operations.values(computation) for computation in (one, other)]
+        if sorted(values[0]) == sorted(values[1]):  # the order of the text does not count
+            ours, theirs = (
+                tuple([side[index] for index in sorted(range(len(side)), key=numbers.__getitem__)])
+                for side, numbers in zip((ours, theirs), values, strict=True)
+            )
+        elif [i.opcode for i in ours] != [i.opcode for i in theirs]:
+            return
+        result = self._result
+        result.shared.add(other if is_copy else one)
+        for a, b in zip(ours, theirs, strict=True):
+            if is_copy and b not in result.before:
+                result.copies.setdefault(b, a)
+            elif not is_copy and a not in result.after:
+                result.merged.setdefault(a, b)
 
     def _evaluate_alone(self, region: Region) -> None:
         """Number the values of a region without a counterpart."""

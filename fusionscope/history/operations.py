@@ -62,7 +62,7 @@ class Operations:
         self._shapes: dict[str, str] = {}
         self._layouts: dict[str, str] = {}
         self._calls: dict[str, tuple[str, ...]] = {}
-        self._expressions: dict[Body, int] = {}
+        self._expressions: dict[Body, tuple[int, ...]] = {}
         self._are_free: dict[tuple[str, str], bool] = {}
         self._numbers: dict[Hashable, int] = {}
 
@@ -133,6 +133,12 @@ class Operations:
         """Return a number for what a small computation (of a reduction, a sort) computes from its
         parameters.
         """
+        return self.values(computation)[computation.graph.root]
+
+    def values(self, computation: Computation) -> tuple[int, ...]:
+        """Return a number for what each instruction of a small computation computes from the
+        parameters.
+        """
         body = computation.body
         known = self._expressions.get(body)
         if known is None:
@@ -150,7 +156,7 @@ class Operations:
                     self._material(statement.attributes),
                 )
                 values.append(self._numbers.setdefault(key, len(self._numbers)))
-            known = self._expressions[body] = values[graph.root]
+            known = self._expressions[body] = tuple(values)
         return known
 
     def _material(self, attributes: str) -> Hashable:
