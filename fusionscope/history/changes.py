@@ -30,6 +30,7 @@ from fusionscope.history.pairing import MatchKind
 from fusionscope.history.sameness import Sameness, check_sameness
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names, read_value
+from fusionscope.hlo.literals import is_elided
 
 
 class EditKind(StrEnum):
@@ -308,7 +309,11 @@ def updates(
     if one.opcode == other.opcode:
         if one.opcode == "constant":
             literals = one.inside.strip(), other.inside.strip()
-            if literals[0] != literals[1] and normal_constant(one) != normal_constant(other):
+            if (
+                literals[0] != literals[1]
+                and not any(map(is_elided, literals))
+                and normal_constant(one) != normal_constant(other)
+            ):
                 yield "literal", *literals
         yield from _attributes(matching, before, after)
     if one.opcode not in _FOLLOWS and "fusion" not in (one.opcode, other.opcode):

@@ -22,6 +22,7 @@ from fusionscope.history.operations import (
     TRANSPARENT,
     Operations,
     Value,
+    elided_shapes,
     flatten,
     plain_shape,
 )
@@ -90,10 +91,12 @@ class Matching:
 
 
 class MatchTable:
-    """The facts about each module, shared by all matches that it takes part in."""
+    """The facts about each module, shared by all matches that it takes part in. ``elided`` as in
+    ``Operations``: all modules must print the same constants, or it names the others.
+    """
 
-    def __init__(self) -> None:
-        self.operations = Operations()
+    def __init__(self, elided: frozenset[str] = frozenset()) -> None:
+        self.operations = Operations(elided)
         self._regions: dict[int, tuple[Module, dict[Computation, Region]]] = {}
         self._kinds: dict[int, tuple[Region, list[int], dict[int, str]]] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -117,7 +120,7 @@ class MatchTable:
                 found[1] if (found := statements.get(id(statement))) else self._kind(operation)
                 for operation, statement in zip(region.operations, region.statements, strict=True)
             ]
-            known = self._kinds[id(region)] = region, kinds, unprinted(region)
+            known = self._kinds[id(region)] = region, kinds, unprinted(region, self.operations)
         return Side(*known, self.operations.laid_out)
 
     def forget(self, module: Module) -> None:
@@ -138,7 +141,7 @@ class MatchTable:
         known = self._known.get(brief)
         if known is None:
             plain = opcode.removesuffix("-start")
-            if opcode == "constant" and "..." in statement.inside:
+            if self.operations.is_elided(statement):
                 number = self.number((opcode, plain_shape(statement.shape), ...))
             elif plain in COLLECTIVES:  # the result of a start also holds the operand
                 number = self.number((plain, *self.operations.details(instruction)))
@@ -158,7 +161,8 @@ def match(before: Module, after: Module, table: MatchTable | None = None) -> Mat
     """
     before.check()
     after.check()
-    return _Matcher(before, after, table or MatchTable()).run()
+    table = table or MatchTable(elided_shapes(before, after))
+    return _Matcher(before, after, table).run()
 
 
 class _Matcher:

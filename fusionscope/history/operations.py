@@ -17,8 +17,9 @@ from fusionscope.history.meaning import (
     normal_shape,
     says,
 )
-from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names
+from fusionscope.hlo.literals import is_elided
 from fusionscope.hlo.model import Body, Statement
 
 RESHAPES = frozenset({"bitcast", "copy", "reshape"})
@@ -54,10 +55,12 @@ def flatten(value: Value) -> Iterator[int]:
 class Operations:
     """Keys of operations, with a cache.
 
-    One instance serves all modules that are compared with each other.
+    One instance serves all modules that are compared with each other. ``elided`` are the shapes
+    (plain) whose constants one of them omits, so that the names identify them in all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, elided: frozenset[str] = frozenset()) -> None:
+        self._elided = elided
         self._attributes: dict[str, Hashable] = {}
         self._shapes: dict[str, str] = {}
         self._layouts: dict[str, str] = {}
@@ -72,8 +75,7 @@ class Operations:
         shape = self.plain_shape(statement.shape)
         opcode = statement.opcode
         if opcode == "constant":
-            literal = statement.inside
-            if "..." in literal:  # the compiler omitted the value, so the name identifies it
+            if self.is_elided(statement):  # the name identifies it
                 return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
             return opcode, shape, normal_constant(statement)
         if opcode in RESHAPES:
@@ -82,6 +84,13 @@ class Operations:
                 return "reshape", shape, operands
             shape = self.laid_out(statement.shape)
         return opcode, shape, operands, *self.details(instruction)
+
+    def is_elided(self, statement: Statement) -> bool:
+        """Return whether the value of a constant is omitted in one of the modules."""
+        return statement.opcode == "constant" and (
+            is_elided(statement.inside)
+            or bool(self._elided and self.plain_shape(statement.shape) in self._elided)
+        )
 
     def _moves_nothing(self, bitcast: Instruction) -> bool:
         shapes = bitcast.operands[0].statement.shape, bitcast.statement.shape
@@ -178,6 +187,19 @@ def _content(statement: Statement) -> str:
     if statement.opcode == "constant":
         return normal_constant(statement)
     return statement.inside if statement.opcode == "parameter" else ""
+
+
+def elided_shapes(*modules: Module) -> frozenset[str]:
+    """Return the shapes (plain) of constants whose values the compiler omitted. It omits them by
+    their size: one module omits all of a shape, or none.
+    """
+    return frozenset(
+        plain_shape(statement.shape)
+        for module in modules
+        for body in module.bodies
+        for statement in body.written
+        if statement[3] == "constant" and is_elided(statement[4])
+    )
 
 
 def plain_shape(text: str) -> str:

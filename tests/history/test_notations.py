@@ -305,6 +305,37 @@ def test_printed_again(pair):
         assert not differs(text, to_text(parse(text)))
 
 
+TABLE = """HloModule m
+
+ENTRY e {{
+  p = f32[12] parameter(0)
+  {table} = f32[12] constant({literal})
+  s = f32[] constant({scalar})
+  b = f32[12] broadcast(s), dimensions={{}}
+  q = f32[12] multiply(p, {table})
+  ROOT a = f32[12] add(q, b)
+}}
+"""
+PRINTED = TABLE.format(table="t", literal=f"{{{','.join(map(str, range(12)))}}}", scalar=2)
+
+
+@pytest.mark.parametrize("name", ["t", "constant.7"])
+def test_a_constant_that_one_side_omits(name):
+    """The compiler prints no more than ten elements, unless a flag says so."""
+    omitted = TABLE.format(table=name, literal="{...}", scalar=2)
+    assert not differs(PRINTED, omitted)
+    assert not differs(omitted, PRINTED)
+    for pair in (
+        (PRINTED, omitted.replace("(2)", "(3)")),
+        (omitted.replace("(2)", "(3)"), PRINTED),
+    ):
+        (edit,) = find_changes(*map(parse, pair), None).edits
+        assert edit.before.name == "s"
+        assert [field for field, _, _ in edit.fields] == ["literal"]
+    # Where both print it, it counts.
+    assert differs(PRINTED, PRINTED.replace("7,", "70,"))
+
+
 def test_the_parser_agrees():
     pytest.importorskip("jaxlib")
     from fusionscope.capture.hook import bindings

@@ -8,6 +8,7 @@ passed in chooses; it gives None where there is no such place.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import product
 from random import Random
@@ -181,6 +182,22 @@ def numbers_spelled_otherwise(text: str, random: Random) -> str | None:
             number = re.compile(r"(?<![\w.(+\-])-?\d+(?:\.\d*)?(?:e[+\-]?\d+)?(?![\w.])")
             inside = number.sub(lambda found: f"{float(found[0]):.20e}", inside)
         return statement._replace(inside=inside)
+
+    return _changed(text, change)
+
+
+def constants_elided(text: str, random: Random) -> str | None:
+    """Constants whose values are omitted, where no other one has the same shape."""
+    module = parse(text)
+    shapes = Counter(
+        mutations._without_layouts(i.statement.shape) for i in module.walk() if i.literal
+    )
+
+    def change(statement: Statement) -> Statement:
+        shape = mutations._without_layouts(statement.shape)
+        if statement.opcode == "constant" and "[]" not in shape and shapes[shape] == 1:
+            return statement._replace(inside="{...}")
+        return statement
 
     return _changed(text, change)
 
@@ -398,6 +415,7 @@ HARMLESS = (
     listed_sharding,
     sharding_of_a_mesh,
     numbers_spelled_otherwise,
+    constants_elided,
     usual_properties,
     dimensions_written_out,
     header_written_out,
