@@ -31,6 +31,7 @@ from fusionscope.history.sameness import Sameness, check_sameness
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names, read_value
 from fusionscope.hlo.literals import is_elided
+from fusionscope.hlo.model import Statement
 
 
 class EditKind(StrEnum):
@@ -138,12 +139,13 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
 def _fields_of_double(
     matching: Matching, before: Instruction, after: Instruction, computation: Computation
 ) -> tuple[tuple[str, str, str], ...]:
-    """Return what differs in an instruction of a ``computation`` that was copied or merged as a
-    whole.
+    """Return what differs between an instruction and its copy; their operands only if the
+    ``computation`` was copied or merged as a whole.
     """
-    if computation not in matching.shared:
-        return ()
-    return tuple(updates(matching, before, after))
+    fields = _own_updates(matching, before, after)
+    if computation in matching.shared:
+        fields = updates(matching, before, after)
+    return tuple(fields)
 
 
 def is_of_shared(matching: Matching, edit: Edit) -> bool:
@@ -298,6 +300,17 @@ def _renumbered_channels(matching: Matching) -> dict[Instruction, tuple[str, str
 def updates(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
+    """Yield what differs between two instructions: names of fields with both texts."""
+    yield from _own_updates(matching, before, after)
+    opcodes = before.opcode, after.opcode
+    if before.opcode not in _FOLLOWS and "fusion" not in opcodes:
+        yield from _operands(matching, before, after)
+
+
+def _own_updates(
+    matching: Matching, before: Instruction, after: Instruction
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the same without operands."""
     one, other = before.statement, after.statement
     if one.opcode != other.opcode:
         yield "opcode", one.opcode, other.opcode
@@ -316,8 +329,8 @@ def updates(
             ):
                 yield "literal", *literals
         yield from _attributes(matching, before, after)
-    if one.opcode not in _FOLLOWS and "fusion" not in (one.opcode, other.opcode):
-        yield from _operands(matching, before, after)
+    else:
+        yield from _execution(one, other)
 
 
 def _operands(
@@ -393,6 +406,20 @@ def _attributes(
     yield from _control_predecessors(matching, before, after)
 
 
+def _execution(one: Statement, other: Statement) -> Iterator[tuple[str, str, str]]:
+    """Yield the attributes of different operations that say where or how they run, if they say
+    so of any operation.
+    """
+    normal = [normal_attributes(each.attributes) for each in (one, other)]
+    for key in _OF_EVERY_OPERATION:
+        values = normal[0].get(key, ""), normal[1].get(key, "")
+        if values[0] != values[1]:
+            yield key, *values
+
+
+_OF_EVERY_OPERATION = ("frontend_attributes", "sharding")
+
+
 def _control_predecessors(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
@@ -451,22 +478,56 @@ def _calls(
 
 def is_incidental(edit: Edit) -> bool:
     """Return whether an edit merely accompanies a change of fusions: an instruction that moved into
-    or out of a fusion, or parameters, tuples and their elements around it.
+    or out of a fusion, or parameters, tuples and their elements around it. A shape or layout that
+    changed is incidental if it is that of the value that the instruction passes on.
     """
     ends = [each for each in (edit.before, edit.after) if each is not None]
     opcodes = {each.opcode for each in ends}
     in_fusion = [each.computation in each.computation.module.outermost_fusions for each in ends]
     if edit.kind is EditKind.DIFFERENT:
         return False
-    if edit.kind is EditKind.UPDATED and not {name for name, _, _ in edit.fields} <= _INCIDENTAL:
-        return False
+    if edit.kind is EditKind.UPDATED:
+        names = {name for name, _, _ in edit.fields}
+        if not names <= _INCIDENTAL or (names != {"operands"} and not all(map(_has_shape, ends))):
+            return False
     if edit.kind is EditKind.MOVED:
         return any(in_fusion) or not opcodes.isdisjoint(CARRIERS)
     if "parameter" in opcodes:
-        return any(in_fusion)
+        return any(in_fusion) and (edit.kind is EditKind.UPDATED or all(map(_is_plain, ends)))
     if edit.kind is EditKind.UPDATED and not any(in_fusion):
         return False
     return not opcodes.isdisjoint(CARRIERS)
+
+
+def _is_plain(parameter: Instruction) -> bool:
+    """Return whether a parameter only passes on what its caller passes."""
+    return _has_shape(parameter) and not normal_attributes(parameter.statement.attributes)
+
+
+def _has_shape(carrier: Instruction) -> bool:
+    """Return whether an instruction that computes nothing has the shape and layout of the value
+    that it passes on; true if there is no such value.
+    """
+    if carrier.opcode == "parameter":
+        number = carrier.parameter_number or 0
+        return all(
+            number >= len(caller.operands) or _are_laid_out_alike(caller.operands[number], carrier)
+            for caller in carrier.computation.module.callers.get(carrier.computation, ())
+            if caller.opcode in TRANSPARENT
+        )
+    if carrier.opcode == "get-tuple-element":
+        whole, index = carrier.operands[0].shape, int(carrier.attributes.get("index", "0"))
+        if index >= len(whole.elements):
+            return True
+        return normal_shape(str(whole.elements[index])) == normal_shape(carrier.statement.shape)
+    if carrier.opcode in ("fusion", "call"):
+        return _are_laid_out_alike(carrier.called[0].root, carrier)
+    return True
+
+
+def _are_laid_out_alike(one: Instruction, other: Instruction) -> bool:
+    shapes = one.statement.shape, other.statement.shape
+    return shapes[0] == shapes[1] or normal_shape(shapes[0]) == normal_shape(shapes[1])
 
 
 _INCIDENTAL = frozenset({"layout", "operands", "shape"})
