@@ -17,7 +17,13 @@ from fusionscope.dump.fusion_passes import names_in_files
 from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
 from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name, tpu_build
 from fusionscope.dump.pass_times import PassTime, read_pass_times
-from fusionscope.dump.stage import AFTER_OPTIMIZATIONS, BEFORE_OPTIMIZATIONS, Stage, backend_of
+from fusionscope.dump.stage import (
+    AFTER_OPTIMIZATIONS,
+    BEFORE_OPTIMIZATIONS,
+    Stage,
+    backend_of,
+    with_makers,
+)
 from fusionscope.dump.uses import FileReader
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.system.files import is_directory, is_there
@@ -557,7 +563,7 @@ def _modules(
                 number=number,
                 name=module_name,
                 directory=directory,
-                stages=tuple(stages),
+                stages=tuple(with_makers(stages)),
                 files={role: tuple(files) for role, files in sides.items()},
             )
 

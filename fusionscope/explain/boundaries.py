@@ -66,7 +66,7 @@ def find_boundaries(
         found = _boundary(kernel, facts, module.backend, known)
         stage = since.get(kernel.name)
         if stage is not None:
-            made_by = stage.name.after if stage is not stages[0] else None
+            made_by = stage.pass_name if stage is not stages[0] else None
             found = replace(found, since=stage.label, made_by=made_by)
         alike[_likeness(found)].append(found)
     merged = [

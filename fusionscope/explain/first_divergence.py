@@ -339,7 +339,7 @@ def _origins(
 ) -> dict[Instruction, _Origin]:
     """Return where instructions of stage ``index + 1`` come from."""
     stage = lineage.stages[index + 1]
-    by = stage.name.after or stage.label
+    by = stage.pass_name
     told: dict[Instruction, _Origin] = {}
     for each in later:
         earlier = lineage.unchanged(index, each)

@@ -165,7 +165,7 @@ def _origins(
             else:
                 earlier[instruction] = before
         if inserted:
-            made_by = lineage.stages[index + 1].name.after or lineage.stages[index + 1].label
+            made_by = lineage.stages[index + 1].pass_name
             causes = _causes(lineage, index, made_by, inserted.values())
             for (instruction, here), cause in zip(inserted.items(), causes, strict=True):
                 found[instruction] = _Origin(index + 1, made_by, here, cause)

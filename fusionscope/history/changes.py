@@ -572,7 +572,8 @@ def _json_fields(key: str, old: str, new: str) -> Iterator[tuple[str, str, str]]
             else:
                 leaves[path] = json.dumps(part)
         sides.append(leaves)
-    for path in sorted(sides[0].keys() | sides[1].keys()):
+    paths = sides[0].keys() | sides[1].keys()
+    for path in sorted(paths - {key} if len(paths) > 1 else paths):  # {} beside its fields
         one, other = sides[0].get(path, ""), sides[1].get(path, "")
         if one != other:
             yield path, one, other

@@ -96,13 +96,33 @@ class Side(Form):
     pictures: list[Picture | None]
 
 
+class Table(Form):
+    """A part of what differs, as ``fusionscope diff`` prints it."""
+
+    title: str
+    heads: list[str]
+    rows: list[list[str]]
+
+
+class Sheet(Form):
+    """What differs in a module. ``pairs`` is the index of the table of its pairs."""
+
+    warnings: list[str]
+    lines: list[str]
+    tables: list[Table]
+    pairs: int | None
+
+
 class Document(Form, tag_field="schema", tag="fusionscope.report/1"):
     """``before`` and ``difference`` are null in the page of one dump. Otherwise the modules of both
-    sides correspond, and their pictures have the same nodes, boxes and spots.
+    sides correspond, and their pictures have the same nodes, boxes and spots. There is a sheet for
+    each module that differs, and a line of ``same`` for what does not.
     """
 
     now: Side
     before: Side | None
     difference: diff.Document | None
+    sheets: list[Sheet]
+    same: list[str]
     rules: list[rules.Rule]
     sources: list[SourceLines]

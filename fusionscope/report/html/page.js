@@ -180,7 +180,7 @@ function showPage(data) {
     make("div", { class: "quiet" }, [module.device, module.rules?.version, [data.before, data.now].filter(Boolean).map((side) => side.explanation.path).join(" → ")].filter(Boolean).join(" · ")),
     ...module.notes.map((/** @type {string} */ note) => make("div", { class: "quiet" }, note)),
     tiles(module, before && before.module),
-    data.difference ? changes(data.difference, data.difference.modules[state.module],
+    data.difference ? changes(data.sheets[state.module], data.difference.modules[state.module], data.same,
       (pair) => choosePair({ producer: pair.producer.name, consumer: pair.consumer.name })) : "",
     make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,

@@ -20,6 +20,7 @@ from fusionscope.explain.fusion_graph import FusionGraph, GraphStage, ends_of
 from fusionscope.explain.report_facts import DifferenceFacts, ReportFacts, SourceLines
 from fusionscope.explain.result import Explanation, ModuleFacts, Operation
 from fusionscope.report.curves import to_svg
+from fusionscope.report.difference import Sheet, same_lines, sheet_of
 from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
 from fusionscope.report.layout import Box, Layout, Spot, lay_out
@@ -85,6 +86,8 @@ class _Data:
     now: _Side
     before: _Side | None
     difference: Difference | None
+    sheets: Sequence[Sheet] = ()
+    same: Sequence[str] = ()
     rules: Sequence[RulePage]
     sources: Sequence[SourceLines]
 
@@ -140,6 +143,8 @@ def difference_page(facts: DifferenceFacts) -> str:
         now=_side(facts.after, layouts),
         before=_side(facts.before, layouts),
         difference=facts.difference,
+        sheets=[sheet_of(module) for module in facts.difference.modules],
+        same=same_lines(facts.difference),
         rules=tuple(rules.values()),
         sources=facts.after.sources,
     )
