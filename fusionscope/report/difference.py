@@ -252,12 +252,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What differs between two modules: lines, of which ``warnings`` come first, and tables.
+    """What differs between two modules: lines, of which ``warnings`` come first, notes, and tables.
     ``pairs`` is the index of the table of pairs, None if there is none.
     """
 
     warnings: tuple[str, ...]
     lines: tuple[str, ...]
+    notes: tuple[str, ...]
     tables: tuple[Table, ...]
     pairs: int | None
 
@@ -267,6 +268,7 @@ def sheet_of(module: ModuleDifference) -> Sheet:
     return Sheet(
         tuple(_warnings(module)),
         tuple(_lines(module)),
+        module.notes,
         tuple(tables),
         bool(module.costs) if module.outcomes else None,
     )
@@ -385,7 +387,7 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
         for line in sheet.lines:
             yield f"- {cell(line)}"
         yield ""
-        for note in module.notes:
+        for note in sheet.notes:
             yield f"> {cell(note)}\n"
         for table in sheet.tables:
             yield from _markdown_table(table, top)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -362,3 +363,17 @@ def test_a_browser_shows_both_sides_of_a_difference(tmp_path) -> None:
     for words in ("What changed", "4.38 µs → 1.47 µs", "not-fused, pf-two-reduces", "(now)"):
         assert words in shown
     assert shown.count("triton_softmax.2") > 1
+
+
+@with_browser
+def test_a_difference_is_told_in_the_same_words(tmp_path) -> None:
+    """What ``diff`` prints stands in the page: every title, line and cell."""
+    shown, _ = in_browser(difference_of(OLD, NEW, tmp_path))
+    page = html.unescape(re.sub(r"<[^>]+>", "\n", shown))
+    document = run("diff", OLD, NEW, "--all", "--format", "markdown")
+    lines = [line for line in document.splitlines() if line.startswith(("- ", "| ", "> "))]
+    assert len(lines) > 20
+    for line in lines[2:]:  # after the two sides
+        cells = line.strip("|->").split(" | ") if line.startswith("|") else [line[2:]]
+        for cell in cells:
+            assert cell.replace("\\", "").strip("` ") in page

@@ -109,6 +109,7 @@ class Sheet(Form):
 
     warnings: list[str]
     lines: list[str]
+    notes: list[str]
     tables: list[Table]
     pairs: int | None
 

@@ -2,6 +2,16 @@
 
 const MOST_ROWS = 200; // of a table
 
+/** @param {any} pair */
+function endsOf(pair) {
+  return `${pair.producer.name} → ${pair.consumer.name}`;
+}
+
+/** @param {any} pair */
+function outcomeAndReason(pair) {
+  return pair.reason ? `${pair.outcome}, ${pair.reason}` : pair.outcome;
+}
+
 /**
  * One table. The cells of the first two columns of pairs choose the pair.
  * @param {any} table  of a sheet @param {any[] | null} pairs @param {(pair: any) => void} choose
@@ -31,6 +41,7 @@ function changes(sheet, module, same, choose) {
         ...changeTable(table, place === sheet.pairs ? module.outcomes : null, choose),
         ...(place === 0 ? sheet.lines.slice(1) : []).map((/** @type {string} */ line) => make("p", {}, line)),
       ]),
+      ...sheet.notes.map((/** @type {string} */ note) => make("p", { class: "quiet" }, note)),
       ...(sheet.tables.length ? [] : sheet.lines.slice(1)).map((/** @type {string} */ line) => make("p", {}, line))]
     : [];
   return make("section", { class: "card", "aria-labelledby": "changes" }, make("h2", { id: "changes" }, "What changed"),
