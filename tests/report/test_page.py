@@ -360,7 +360,7 @@ def test_a_browser_runs_nothing_hostile(hostile) -> None:
 def test_a_browser_shows_both_sides_of_a_difference(tmp_path) -> None:
     shown, console = in_browser(difference_of(OLD, NEW, tmp_path))
     assert not console
-    for words in ("What changed", "4.38 µs → 1.47 µs", "not-fused, pf-two-reduces", "(now)"):
+    for words in ("What changed", "4.38 µs → 1.47 µs", "not-fused, pf-two-reduces", "(after)"):
         assert words in shown
     assert shown.count("triton_softmax.2") > 1
 

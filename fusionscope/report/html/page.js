@@ -193,7 +193,7 @@ function showPage(data) {
       make("div", { class: "bar" }, radius, slider), passBox,
       before
         ? [make("div", { class: "sides" }, ...sides.map((side, number) =>
-          make("div", {}, make("h3", {}, number ? "now" : "before"), side.box))), facts]
+          make("div", {}, make("h3", {}, number ? "after" : "before"), side.box))), facts]
         : make("div", { class: "split" }, now.box, facts)),
     sourceLines(data.sources, costsByLine(module), (place) => { search.value = place; set({ query: place }); }) ?? "",
     memoryOverTime(module.memory) ?? "",
