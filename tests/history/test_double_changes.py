@@ -14,6 +14,7 @@ from fusionscope.hlo import parse
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["h100/dense", "h100/elementwise", "cpu/reductions", "cpu/loop"])
 def test_both_are_reported(name):
     (module,) = open_dump(DUMPS / name).modules
