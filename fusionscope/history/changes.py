@@ -486,7 +486,7 @@ def is_incidental(edit: Edit) -> bool:
     in_fusion = [each.computation in each.computation.module.outermost_fusions for each in ends]
     if edit.kind is EditKind.DIFFERENT:
         return False
-    if edit.kind is EditKind.UPDATED:
+    if edit.fields:
         names = {name for name, _, _ in edit.fields}
         if not names <= _INCIDENTAL or (names != {"operands"} and not all(map(_has_shape, ends))):
             return False

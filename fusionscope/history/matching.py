@@ -37,6 +37,7 @@ _Pending: TypeAlias = "list[tuple[Computation, Computation, dict[int, int]]]"
 # Instructions that compute nothing.
 PLACES = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
 _UNEVALUATED = PLACES - {"parameter"}
+_CALLS = TRANSPARENT - {"fusion"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -499,12 +500,20 @@ class _Matcher:
         reverse |= {
             result.computations[c]: c for c in a.region.computations if c in result.computations
         }
-        callers_of = set(a.region.callers.values()), set(b.region.callers.values())
+        paired = computations.keys(), {*computations.values()}
+        callers_of = tuple(  # what a call of another computation became, its place says
+            {
+                caller
+                for called, caller in side.region.callers.items()
+                if caller.opcode == "fusion" or called in own
+            }
+            for side, own in zip((a, b), paired, strict=True)
+        )
         shared = set(a.region.computations[1:]) - a.region.callers.keys()
         pending = [(one, other) for other, one in reverse.items()]
         for one, other in pending:  # grows on the way
             self._match_places(one, other, callers_of, shared)
-            pending += self._called_alike(one, shared)
+            pending += self._called_alike(one)
         for one, other in computations.items():
             callers = a.region.callers.get(one), b.region.callers.get(other)
             if callers[0] is not None and callers[1] is not None:
@@ -577,23 +586,24 @@ class _Matcher:
                     else:
                         self._note_double(computation, counterpart, is_copy=False)
 
-    def _called_alike(
-        self, one: Computation, shared: set[Computation]
-    ) -> Iterator[tuple[Computation, Computation]]:
-        """Pair the shared computations that only matched instructions of ``one`` identify, as they
-        have no operations of their own.
+    def _called_alike(self, one: Computation) -> Iterator[tuple[Computation, Computation]]:
+        """Pair the computations that only matched calls in ``one`` identify, as they have no
+        operations of their own. Two calls may share one, and call one each in the other module.
         """
         result = self._result
         taken = set(result.computations.values())
         for caller in one.instructions:
             counterpart = result.after.get(caller)
-            if caller.opcode not in TRANSPARENT or counterpart is None:
+            if caller.opcode not in _CALLS or counterpart is None or not counterpart.called:
                 continue
             for inner, outer in zip(caller.called, counterpart.called, strict=False):
-                if inner in shared and inner not in result.computations and outer not in taken:
+                is_paired = inner in result.computations
+                if not is_paired and outer not in taken:
                     result.computations[inner] = outer
                     taken.add(outer)
                     yield inner, outer
+                elif is_paired is not (outer in taken):
+                    self._note_double(inner, outer, is_copy=is_paired)
 
     def _keep_values(self, side: Side) -> None:
         values, known = side.values, self._result.values
@@ -609,7 +619,7 @@ class _Matcher:
         self,
         one: Computation,
         other: Computation,
-        callers_of: tuple[set[Instruction], set[Instruction]],
+        callers_of: tuple[set[Instruction], ...],
         shared: set[Computation],
     ) -> None:
         """Match the parameters, tuples and elements of two computations, which compute nothing."""
