@@ -74,18 +74,18 @@ def count_costs(kernels: Sequence[Kernel], times_ns: Sequence[float | None]) -> 
         scopes[_scope(origin.op_name)].append(number)
 
     def figures(numbers: Iterable[int]) -> Figures:
-        own = [(kernels[number], times_ns[number]) for number in numbers]
-        shares = [kernel.runs * time for kernel, time in own if time is not None]
+        timed = [(kernels[number], times_ns[number]) for number in numbers]
+        shares = [kernel.runs * time for kernel, time in timed if time is not None]
         return Figures(
-            sum(kernel.runs for kernel, _ in own),
-            sum(kernel.bytes_moved for kernel, _ in own),
-            fsum(shares) / 1_000 if len(shares) == len(own) else None,
+            sum(kernel.runs for kernel, _ in timed),
+            sum(kernel.bytes_moved for kernel, _ in timed),
+            fsum(shares) / 1_000 if len(shares) == len(timed) else None,
         )
 
     return KernelCosts(
         figures(range(len(kernels))),
-        {line: figures(own) for line, own in lines.items()},
-        {scope: figures(own) for scope, own in scopes.items()},
+        {line: figures(numbers) for line, numbers in lines.items()},
+        {scope: figures(numbers) for scope, numbers in scopes.items()},
         names,
     )
 
@@ -109,17 +109,17 @@ def moved_lines(matching: Matching) -> dict[str, str]:
     their operations come from. An edit of a file moves all lines below it.
     """
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    known: dict[Hashable, str | None] = {}
+    line_of: dict[Hashable, str | None] = {}
     for before, after in matching.after.items():
         if before.opcode in PLACES:
             continue
         ends = []
         for end in (before, after):
             stack = end.stack
-            if stack not in known:
+            if stack not in line_of:
                 place = user_line(stack)
-                known[stack] = _line(place) if place is not None else None
-            ends.append(known[stack])
+                line_of[stack] = _line(place) if place is not None else None
+            ends.append(line_of[stack])
         if ends[0] is not None and ends[1] is not None:
             counts[ends[0]][ends[1]] += 1
     moved: dict[str, str] = {}
@@ -134,25 +134,27 @@ def compare_costs(
     before: KernelCosts, after: KernelCosts, moved: Mapping[str, str], *, is_nominal: bool
 ) -> CostChanges | None:
     """Return the places whose cost differs; None if nothing does, or neither side says where its
-    kernels come from. ``moved`` are the lines of the first side by those of the second.
+    kernels come from. ``moved`` maps lines of the first side to what they are in the second.
     """
     by = next((kind for kind in PlaceKind if _has_places(before, after, kind)), None)
     if by is None:
         return None
     moves = moved if by is PlaceKind.LINE else {}
     sides = [side.lines if by is PlaceKind.LINE else side.scopes for side in (before, after)]
-    names = dict.fromkeys(sides[1], "") | {moves.get(place, place): place for place in sides[0]}
-    rows: dict[str, tuple[list[Figures], list[Figures]]] = {place: ([], []) for place in names}
-    for place, figures in sides[0].items():
-        rows[moves.get(place, place)][0].append(figures)
-    for place, figures in sides[1].items():
-        rows[place][1].append(figures)
-    known = {**before.names, **after.names}
-    places = [
-        PlaceChange(_name(names[place] or place, place, known), _sum(own[0]), _sum(own[1]))
-        for place, own in rows.items()
-    ]
+    sources: dict[str, list[str]] = {place: [] for place in sides[1]}
+    for place in sides[0]:
+        sources.setdefault(moves.get(place, place), []).append(place)
     is_timed = all(side.total.time_us is not None for side in (before, after))
+    nothing = Figures(0, 0, 0.0 if is_timed else None)
+    names = {**before.names, **after.names}
+    places = [
+        PlaceChange(
+            _name(place if place in lines or not lines else lines[0], place, names),
+            _sum([sides[0][line] for line in lines]) if lines else nothing,
+            sides[1].get(place, nothing),
+        )
+        for place, lines in sources.items()
+    ]
     changed = [each for each in places if each.before != each.after]
     changed.sort(key=lambda each: tuple(-size for size in _sizes(each, is_timed)))
     return CostChanges(by, is_nominal, tuple(changed)) if changed else None

@@ -329,9 +329,7 @@ def _pair_table(outcomes: Sequence[OutcomeChange]) -> Table:
 
 def _cost_table(costs: CostChanges) -> Table:
     """Return the lines, or scopes, whose cost differs, with both figures."""
-    is_timed = any(
-        side.time_us is not None for each in costs.places for side in (each.before, each.after)
-    )
+    is_timed = any(side.time_us for each in costs.places for side in (each.before, each.after))
     word = "nominal time" if costs.is_nominal else "time"
     rows = (
         (
@@ -423,29 +421,39 @@ def _unpaired(difference: Difference) -> Iterator[str]:
             yield f"only {side}: {', '.join(names)}"
 
 
+def _print_head(module: ModuleDifference, console: Console, top: int | None) -> None:
+    """Print the two sides, what limits the comparison, and what differs in total and by line."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(safe(module.before.module), style="bold"))
+    for line in _warnings(module):
+        console.print(Padding(Text(safe(line), style="yellow"), (0, 0, 0, 2)))
+    for name, side in (("before", module.before), ("after ", module.after)):
+        text = Text(f"{name} {safe(_side_text(side))}", style="dim")
+        console.print(Padding(text, (0, 0, 0, 2)))
+        if side.rules is not None and side.rules.guessed:
+            rules = Text(safe(rules_used.in_words(side.rules)), style="yellow")
+            console.print(Padding(rules, (0, 0, 0, 9)))
+    for note in module.notes:
+        console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
+    first, *lines = _lines(module)
+    console.print(Padding(Text(safe(first)), (0, 0, 0, 2)))
+    if module.costs:
+        _print_costs(module.costs, console, top)
+        if lines:
+            console.print()
+    for line in lines:
+        console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
+
+
 def print_difference(difference: Difference, console: Console, *, top: int | None) -> None:
     """Print it to a terminal; ``top`` as in ``to_markdown``."""
     from rich.padding import Padding
     from rich.text import Text
 
     for module in difference.modules:
-        console.print(Text(safe(module.before.module), style="bold"))
-        for line in _warnings(module):
-            console.print(Padding(Text(safe(line), style="yellow"), (0, 0, 0, 2)))
-        for name, side in (("before", module.before), ("after ", module.after)):
-            text = Text(f"{name} {safe(_side_text(side))}", style="dim")
-            console.print(Padding(text, (0, 0, 0, 2)))
-            if side.rules is not None and side.rules.guessed:
-                rules = Text(safe(rules_used.in_words(side.rules)), style="yellow")
-                console.print(Padding(rules, (0, 0, 0, 9)))
-        for note in module.notes:
-            console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-        first, *lines = _lines(module)
-        console.print(Padding(Text(safe(first)), (0, 0, 0, 2)))
-        if module.costs:
-            _print_costs(module.costs, console, top)
-        for line in lines:
-            console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
+        _print_head(module, console, top)
         if module.outcomes:
             _print_outcomes(module.outcomes, console, top)
         if module.memory:
@@ -467,7 +475,6 @@ def _print_costs(costs: CostChanges, console: Console, top: int | None) -> None:
     console.print()
     print_rows(console, (table.title, *table.heads[1:]), table.rows[:top])
     print_hidden(console, 2, len(table.rows), top, str(costs.by))
-    console.print()
 
 
 def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: int | None) -> None:

@@ -55,6 +55,15 @@ def test_by_line(tmp_path):
     found = costs_of(tmp_path, *texts)
     assert found.by is PlaceKind.LINE
     assert rows(found) == [("model.py:17", 3, 1, 3 * 8192, 8192)]
+    assert {side.time_us for each in found.places for side in (each.before, each.after)} == {None}
+
+
+def test_a_line_that_is_gone(tmp_path):
+    """Its kernels count on one side only; the time of the other side is as unknown."""
+    texts = MANY.format(first=at(17), second=at(30)), ONE.format(first=at(30), second=at(30))
+    found = costs_of(tmp_path, texts[0], texts[1].replace("add(%p, %p)", "tanh(%p)"))
+    assert ("model.py:17", 3, 0, 3 * 8192, 0) in rows(found)
+    assert {side.time_us for each in found.places for side in (each.before, each.after)} == {None}
 
 
 def test_a_line_that_moved(tmp_path):
