@@ -183,7 +183,7 @@ class _Reader:
             devices = [int(self.next())]
             while self.skip(","):
                 devices.append(int(self.next()))
-        if len(devices) != prod(sizes):
+        if min(sizes, default=0) < 1 or len(devices) != prod(sizes):
             raise _Unknown
         return _Tiles(sizes, devices)
 

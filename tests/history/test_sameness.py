@@ -248,6 +248,22 @@ def test_replica_groups(text, expected):
         ("{{replicated},{devices=[2]<=[2]}}", "{{replicated},{devices=[2]0,1}}"),
         ('{devices=[2]<=[2],metadata={op_name="}"}}', "{devices=[2]0,1}"),
         ("{maximal device=1}", "{maximal device=1}"),
+        # What contradicts itself, or is no sharding, stays as it is.
+        *(
+            (text, text)
+            for text in (
+                "{devices=[99999999999]<=[99999999999]}",
+                "{devices=[2,4]<=[0,8]}",
+                "{devices=[-2,-4]<=[8]}",
+                "{devices=[2]0,1 last_tile_dims={manual,manual}}",
+                "{mesh['x'=0], [{'x'}]}",
+                "{mesh['x'=8], [{'x':(0)2}]}",
+                "{mesh['x'=8], [{'y'}]}",
+                "{mesh['x'=8], [{'x'}, {'x'}]}",
+                "{metadata={",
+                "{" * 5000,
+            )
+        ),
     ],
 )
 def test_sharding(text, expected):
