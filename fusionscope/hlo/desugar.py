@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     r"|(?P<word>(?:[^\s\"'()\[\]{},=/]+|/(?![/*]))+)|(?P<other>.)",
     re.DOTALL,
 )
+_BESIDE_MARKS = re.compile(r"\s*([\[\]{},<=?*])\s*")
 _SECTIONS = frozenset({"FileNames", "FunctionNames", "FileLocations", "StackFrames"})
 _LAYOUT = re.compile(r"\s*[\d:]")
 _ASSIGNED = re.compile(r"\s*=")
@@ -54,7 +55,7 @@ class _Part:
     def add(self, kind: str | None, token: str) -> None:
         """Append a token that is neither a space nor a bracket."""
         if kind == "group":
-            token = "".join(token.split())
+            token = _BESIDE_MARKS.sub(r"\1", token)
         elif kind == "string":  # a line break inside would end the line
             token = token.replace("\n", "\\n")
         self.words.append(token)

@@ -11,9 +11,11 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable
+from itertools import starmap
 
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.hlo.attributes import split_attributes, unknown_word
+from fusionscope.hlo.attribute_table import ALL_KEYS, ATTRIBUTE_KEYS, COMMON, HEADER, AttributeKeys
+from fusionscope.hlo.attributes import attribute_keys, split_attributes, unknown_word
 from fusionscope.hlo.grammar import derive
 from fusionscope.hlo.model import Instruction, Module
 from fusionscope.hlo.opcodes import OPCODES
@@ -29,18 +31,19 @@ _MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
 _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
 
 
-def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
+def check_known(module: Module, outlines: Iterable[tuple[str, str]], header: int) -> None:
     """Raises ``UnusableInput`` with file and line for anything that the compiler's parser does not
     know.
 
-    ``outlines`` are the attributes of all instructions with digits as zeros and empty strings.
-    There are few distinct ones, so they are searched first, and the text only for the place of an
-    error. ``header`` is the line of the module's header.
+    ``outlines`` are the opcodes and attributes of all instructions, with digits as zeros and empty
+    strings. There are few distinct ones, so they are searched first, and the text only for the
+    place of an error. ``header`` is the line of the module's header.
     """
-    if problem := _unknown_word(module.header):
+    if problem := _wrong_key(HEADER, module.header) or _unknown_word(module.header):
         raise UnusableInput(problem, file=module.file, line=header, column=1)
-    texts = list(outlines)
-    doubted = any(map(unknown_word, texts))
+    pairs = list(outlines)
+    texts = {text for _, text in pairs}
+    doubted = any(map(unknown_word, texts)) or any(starmap(_wrong_attribute, pairs))
     keys = [f"{key}=" for key in _NUMBERED]
     numbered = [key for key in keys if any(key in text for text in texts)]
     for computation in module.computations:
@@ -56,7 +59,10 @@ def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
                     f"{statement.name} is an unknown operation, {quoted(statement.opcode)} (of a "
                     "newer compiler? explain reads the folder of a dump with such operations)"
                 )
-            elif doubted and (unknown := _unknown_word(statement.attributes)):
+            elif doubted and (
+                unknown := _wrong_attribute(*statement[3:6:2])
+                or _unknown_word(statement.attributes)
+            ):
                 problem = f"{statement.name}: {unknown}"
             elif index in values and (wrong := _wrong_number(statement.attributes)):
                 problem = f"{statement.name}: {wrong}"
@@ -66,6 +72,28 @@ def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
             if problem is not None:
                 error = UnusableInput(problem, line=graph.lines[index])
                 raise module.placed(error, computation.line)
+
+
+def _wrong_attribute(opcode: str, attributes: str) -> str | None:
+    """Return what is wrong with the keys of the attributes of an operation, or None."""
+    if opcode not in OPCODES:
+        return None
+    return _wrong_key(ATTRIBUTE_KEYS.get(opcode, COMMON), attributes, f" of {opcode}")
+
+
+def _unknown(opcode: str, attributes: str) -> str | None:
+    return _wrong_attribute(opcode, attributes) or _unknown_word(attributes)
+
+
+def _wrong_key(keys: AttributeKeys, attributes: str, place: str = "") -> str | None:
+    present = attribute_keys(attributes)
+    foreign = (present - keys.allowed) & ALL_KEYS  # other ones are those of a newer compiler
+    if foreign:
+        expected = ", ".join(sorted(keys.allowed))
+        return f"{min(foreign)}= is no attribute{place}, expected one of {expected}"
+    if not present >= keys.required:
+        return f"has no {min(keys.required - present)}=, expected one"
+    return None
 
 
 def _unknown_word(attributes: str) -> str | None:

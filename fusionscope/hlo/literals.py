@@ -80,7 +80,9 @@ def _fills(literal: str, scalar: re.Pattern[str], sizes: list[int]) -> bool:
         return False
     rest = _SEPARATORS.sub(" ", scalar.sub(" 0 ", literal))
     for size in reversed(sizes):
-        rest = re.sub(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
+        rest, count = re.subn(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
+        if not count:
+            return False
     return rest.strip() == "0" and literal.startswith("{")
 
 

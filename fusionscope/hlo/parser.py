@@ -96,7 +96,7 @@ class ParseTable:
         self.last: tuple[str, Module] | None = None
         # Texts that are known to be well formed.
         self.headers: set[str] = set()
-        self.outlines: set[str] = set()
+        self.outlines: set[tuple[str, str]] = set()  # with the opcodes of their instructions
         # Opcodes of a newer compiler, which ``opcodes`` does not list.
         self.unknown_opcodes: set[str] = set()
 
@@ -492,12 +492,13 @@ class _Reader:
             raise self._diagnose("instruction", lines[0], offset)
         for shape in set(map(_shape_of, statements)).difference(self.table.shapes.known):
             self._shape(shape, lines[0], offset)
-        unknown = set(map(_opcode_of, statements)).difference(OPCODES)
+        attributes = list(map(_attributes_of, statements))
+        opcodes = map(_opcode_of, statements)
+        new = dict(zip(zip(opcodes, outlines(attributes), strict=True), attributes, strict=True))
+        unknown = {opcode for opcode, _ in new}.difference(OPCODES)
         for opcode in unknown:
             if is_async_shorthand(opcode):
                 raise self._error(f"{opcode} is not written out", offset)
-        attributes = list(map(_attributes_of, statements))
-        new = dict(zip(outlines(attributes), attributes, strict=True))
         for outline in new.keys() - self.table.outlines:
             if misfit := _misfit(new[outline]):
                 raise self._diagnose("instruction", lines[0], offset, otherwise=misfit)
