@@ -103,6 +103,6 @@ HEADER = _keys(
     entry_computation_layout frontend_attributes input_output_alias is_scheduled num_partitions
     origin_recovery_table original_value_recovery_table replica_count"""
 )
-ALL_KEYS = frozenset[str]().union(
+ALL_KEYS = frozenset({"execution_thread"}).union(
     HEADER.allowed, COMMON.allowed, *(keys.allowed for keys in ATTRIBUTE_KEYS.values())
 )

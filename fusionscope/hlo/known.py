@@ -44,27 +44,23 @@ def check_known(module: Module, outlines: Iterable[tuple[str, str]], header: int
     pairs = list(outlines)
     texts = {text for _, text in pairs}
     doubted = any(map(unknown_word, texts)) or any(starmap(_wrong_attribute, pairs))
-    keys = [f"{key}=" for key in _NUMBERED]
-    numbered = [key for key in keys if any(key in text for text in texts)]
+    numbered = {opcode for opcode, text in pairs if _has_numbers(text)}
+    # Most instructions need no check.
+    checked = numbered | {opcode for opcode, _ in pairs if opcode not in _PLAIN}
     for computation in module.computations:
         graph = computation.graph
-        # Most instructions need no check.
-        special = {i for i, s in enumerate(graph.statements) if s[3] not in _PLAIN}
-        values = {i for key in numbered for i, s in enumerate(graph.statements) if key in s[5]}
-        for index in range(len(graph.statements)) if doubted else sorted(special | values):
-            statement = graph.statements[index]
+        for index, statement in enumerate(graph.statements):
+            if statement[3] not in checked and not doubted:
+                continue
             problem = None
             if statement.opcode not in OPCODES:
                 problem = (
                     f"{statement.name} is an unknown operation, {quoted(statement.opcode)} (of a "
                     "newer compiler? explain reads the folder of a dump with such operations)"
                 )
-            elif doubted and (
-                unknown := _wrong_attribute(*statement[3:6:2])
-                or _unknown_word(statement.attributes)
-            ):
+            elif doubted and (unknown := _unknown(statement.opcode, statement.attributes)):
                 problem = f"{statement.name}: {unknown}"
-            elif index in values and (wrong := _wrong_number(statement.attributes)):
+            elif statement.opcode in numbered and (wrong := _wrong_number(statement.attributes)):
                 problem = f"{statement.name}: {wrong}"
             rule = _RULES.get(statement.opcode)
             if rule is not None and problem is None:
@@ -108,7 +104,13 @@ def _unknown_word(attributes: str) -> str | None:
     return f"found {key}={shorten(value)}, expected something else"
 
 
+def _has_numbers(attributes: str) -> bool:
+    return any(f"{key}=" in attributes for key in _NUMBERED)
+
+
 def _wrong_number(attributes: str) -> str | None:
+    if not _has_numbers(attributes):
+        return None
     for key, value in split_attributes(attributes).items():
         check = _NUMBERED.get(key)
         if check and (problem := check(value)):

@@ -40,8 +40,7 @@ from fusionscope.system.collector import collector_paused
 if TYPE_CHECKING:
     import networkx
 
-_OPERAND = rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)"
-_COMMAS = re.compile(r"(?:,\s*)+")
+_OPERAND = rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,[\s,]*|$)"
 _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*(?:, *%?{NAME}(?:#\d{{1,9}})*)*")
 _NUMBERS = [str(number) for number in range(1000)]
 _NO_OPERANDS = frozenset({"constant", "parameter"})
@@ -81,7 +80,7 @@ class Statement(NamedTuple):
     def typed_operands(self) -> list[tuple[str, str]]:
         """Return the shape (empty if the line has none) and name of each operand."""
         # As in the compiler's parser, extra commas do not matter.
-        text = _COMMAS.sub(",", strip_comments(self.inside)).strip(" \t,")
+        text = strip_comments(self.inside).strip(" \t,")
         operands = []
         position = 0
         operand = re.compile(_OPERAND)  # compiled when a line first has this form

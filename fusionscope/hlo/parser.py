@@ -437,6 +437,8 @@ class _Reader:
                 _check_signature(with_zeros(signature))
         except UnusableInput:
             raise self._diagnose("opening", line, opening) from None
+        for array in {*_ARRAYS.findall(signature)}.difference(self.table.shapes.known):
+            self._shape(array, line, opening)
         result = signature.rpartition("->")[2].strip()
         statements = self._statements(lines[opening + 1 :], opening + 1)
         if not statements:
@@ -508,14 +510,13 @@ class _Reader:
             if problem:
                 name = statements[0].name
                 raise self._error(f"{name}: {problem}", offset, lines[0].find(opcode) + 1)
-        for statement in statements:
-            if "(" in statement[4] and statement[3] not in _LITERALS:
-                try:
-                    _ = statement.typed_operands
-                except UnusableInput as error:
-                    raise self._error(
-                        error.problem, offset, lines[0].find(statement.opcode) + 1
-                    ) from None
+        for statement in [s for s in statements if "(" in s[4] and s[3] not in _LITERALS]:
+            try:
+                _ = statement.typed_operands
+            except UnusableInput as error:
+                raise self._error(
+                    error.problem, offset, lines[0].find(statement.opcode) + 1
+                ) from None
         self.table.unknown_opcodes |= unknown
         return statements
 

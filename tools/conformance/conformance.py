@@ -139,7 +139,9 @@ def corpus(root: Path, mutants: int) -> Iterator[Verdict]:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("xla", type=Path, metavar="XLA")
-    arguments.add_argument("--mutants", type=int, default=9000, metavar="N", help="default: 9000")
+    arguments.add_argument(
+        "--mutants", type=int, default=10_000, metavar="N", help="default: 10000"
+    )
     arguments.add_argument("--save", type=Path, metavar="FILE", help="save the texts that differ")
     options = arguments.parse_args()
     counts: Counter[tuple[str, str]] = Counter()

@@ -165,7 +165,15 @@ def _fill(hole: re.Match[str], random: Random) -> str:
     line = before.rpartition("\n")[2]
     if after.startswith("["):
         return random.choice(_TYPES)
+    if after.startswith("]") and (layout := re.match(r"\]\{(\d(?:,\d)*)", after)):
+        sizes = [str(random.choice((2, 4, 8, 128))) for _ in layout[1].split(",")]
+        return ",".join(sizes) if line.endswith("[") else sizes[0]
+    if after[:1] in ("}", ":") and (sizes_before := re.search(r"\[([^\[\]]*)\]\{$", before)):
+        rank = len(sizes_before[1].split(",")) if sizes_before[1] else 0
+        return ",".join(map(str, reversed(range(rank))))
     if after.startswith("("):
+        if hint := re.match(r"\s*(?:ROOT\s+)?%?(bitcast|reshape|broadcast|transpose)", line):
+            return hint[1]
         operands = after.partition(")")[0].count(",")
         return random.choice(_BINARY if operands else _UNARY)
     if line.count('"') % 2:
