@@ -220,10 +220,21 @@ def insert(text: str, random: Random) -> str:
     return text[:place] + random.choice((*HOSTILE, "\0", "\ufeff", "\r\n", "}", '"')) + text[place:]
 
 
+def split_token(text: str, random: Random) -> str:
+    """A space or comment inside a number or word, where a reader could close the gap."""
+    gap = random.choice((" ", "\n", "/*c*/", "/*,*/", "//c\n"))
+
+    def split(token: str) -> str:
+        place = random.randrange(1, len(token))
+        return token[:place] + gap + token[place:]
+
+    return _replaced(text, random, random.choice((r"\d{2,}", r"[\w.-]{2,}")), split)
+
+
 DAMAGES: tuple[Damage, ...] = (
     flip, delete_lines, repeat_line, swap_lines, truncate, cut_out, other_number, near_number,
     near_number, hostile_name, hostile_name, swap_tokens, swap_words, swap_words, swap_values,
-    swap_values, nest, repeat_part, insert,
+    swap_values, nest, repeat_part, insert, split_token,
 )  # fmt: skip
 
 
