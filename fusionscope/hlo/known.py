@@ -25,8 +25,8 @@ _ONE_DIMENSION = frozenset(
     """all-gather all-gather-start concatenate get-dimension-size reduce-scatter
     set-dimension-size""".split()
 )
-_DEVICES = re.compile(r"devices=\[([\d,\s]*)\](?:<=\[([\d,\s]*)\]|([\d,\s]+))?")
-_IOTA = re.compile(r"\[([\d,\s]*)\]\s*<=\s*\[([\d,\s]*)\]")
+_IOTA = re.compile(r"\[([\d,\s]*)\]\s*<=\s*\[([\d,\s]*)\](?:\s*T\s*\(([\d,\s]*)\))?")
+_DEVICES = re.compile(r"devices=\[([\d,\s]*)\]([\d,\s]+)")
 _MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
 _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
 
@@ -122,20 +122,29 @@ def _product(numbers: str) -> int:
     return math.prod(int(number) for number in numbers.split(",") if number.strip())
 
 
-@functools.lru_cache(maxsize=4096)
-def _sharding(value: str) -> str | None:
-    for tiles, iota, devices in _DEVICES.findall(value):
-        count = _product(iota) if iota else sum(bool(d.strip()) for d in devices.split(","))
-        if count != _product(tiles):
-            return f"a sharding has tiles [{tiles}] for {count} devices, expected as many"
+def _iota(value: str, what: str) -> str | None:
+    for tiles, sizes, order in _IOTA.findall(value):
+        if _product(tiles) != _product(sizes):
+            return f"{what} [{tiles}] hold {_product(sizes)} devices, expected as many"
+        rank = len(sizes.split(","))
+        if order and sorted(map(int, order.split(","))) != [*range(rank)]:
+            return f"found T({order}), expected an order of {rank} dimensions"
     return None
 
 
 @functools.lru_cache(maxsize=4096)
+def _sharding(value: str) -> str | None:
+    for tiles, devices in _DEVICES.findall(value):
+        count = len(devices.split(","))
+        if count != _product(tiles):
+            return f"tiles [{tiles}] hold {count} devices, expected as many"
+    return _iota(value, "tiles")
+
+
+@functools.lru_cache(maxsize=4096)
 def _groups(value: str) -> str | None:
-    for groups, iota in _IOTA.findall(value):
-        if _product(groups) != _product(iota):
-            return f"replica groups [{groups}] hold {_product(iota)} devices, expected as many"
+    if problem := _iota(value, "replica groups"):
+        return problem
     for mesh, axes in _MESH.findall(value):
         names = _QUOTED.findall(mesh)
         for axis in _QUOTED.findall(axes):

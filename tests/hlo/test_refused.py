@@ -186,12 +186,12 @@ REFUSED = [
     Refused(
         "tiles for other devices",
         of_parameter("f32[4,4]", "f32[4,4] copy(p), sharding={devices=[2,2]0,1,2}"),
-        4, "tiles [2,2] for 3 devices",
+        4, "tiles [2,2] hold 3 devices",
     ),
     Refused(
         "tiles for another iota",
         of_parameter("f32[4,4]", "f32[4,4] copy(p), sharding={devices=[2,2]<=[8]}"),
-        4, "tiles [2,2] for 8 devices",
+        4, "tiles [2,2] hold 8 devices",
     ),
     Refused("groups of another iota", reduced("replica_groups=[2,2]<=[8]"), 5, "hold 8 devices"),
     Refused("groups that are a word", reduced("replica_groups=all"), 5, "replica_groups=all"),
