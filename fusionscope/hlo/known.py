@@ -25,8 +25,8 @@ _ONE_DIMENSION = frozenset(
     """all-gather all-gather-start concatenate get-dimension-size reduce-scatter
     set-dimension-size""".split()
 )
-_IOTA = re.compile(r"\[([\d,\s]*)\]\s*<=\s*\[([\d,\s]*)\](?:\s*T\s*\(([\d,\s]*)\))?")
-_DEVICES = re.compile(r"devices=\[([\d,\s]*)\]([\d,\s]+)")
+_IOTA = re.compile(r"\[([\d,\s\-]*)\]\s*<=\s*\[([\d,\s\-]*)\](?:\s*T\s*\(([\d,\s\-]*)\))?")
+_DEVICES = re.compile(r"devices=\[([\d,\s\-]*)\]([\d,\s\-]+)")
 _MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
 _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
 
