@@ -26,7 +26,7 @@ _ONE_DIMENSION = frozenset(
     set-dimension-size""".split()
 )
 _IOTA = re.compile(r"\[([\d,\s\-]*)\]\s*<=\s*\[([\d,\s\-]*)\](?:\s*T\s*\(([\d,\s\-]*)\))?")
-_DEVICES = re.compile(r"devices=\[([\d,\s\-]*)\]([\d,\s\-]+)")
+_DEVICES = re.compile(r"devices=\[([\d,\s\-]*)\]\s*(-?\d[\d,\s\-]*)")
 _MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
 _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
 

@@ -40,7 +40,7 @@ from fusionscope.system.collector import collector_paused
 if TYPE_CHECKING:
     import networkx
 
-_OPERAND = rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,[\s,]*|$)"
+_OPERAND = rf"\s*(?:({SHAPE})[\s,]*)?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,[\s,]*|$)"
 _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*(?:, *%?{NAME}(?:#\d{{1,9}})*)*")
 _NUMBERS = [str(number) for number in range(1000)]
 _NO_OPERANDS = frozenset({"constant", "parameter"})
@@ -70,7 +70,7 @@ class Statement(NamedTuple):
 
         Raises ``UnusableInput``.
         """
-        if not self.inside or self.opcode in _NO_OPERANDS:
+        if not self.inside.strip() or self.opcode in _NO_OPERANDS:
             return ()
         if _PLAIN_OPERANDS.fullmatch(self.inside):
             return tuple(self.inside.replace("%", "").replace(" ", "").split(","))

@@ -877,6 +877,14 @@ ODD_BUT_READ = [
         "*e: a = parameter(), b = get-tuple-element(a), *c = add(b b)",
     ),
     Case(
+        "comments in the place of spaces",
+        of_one(
+            '  p /*{*/= f32[8] parameter(0)\n  t = token[] after-all(/*c*/)\n  q /*"*/= f32[8] '
+            "add(p, p), sharding={devices=[2]/*,*/<=[2]}\n  ROOT n = f32[8] negate(f32[8]q)"
+        ),
+        "*e: p = parameter(), t = after-all(), q = add(p p), *n = negate(q)",
+    ),
+    Case(
         "spaces in shapes, beside numbers",
         of_one("  p = f32[ 64 , 48 ]{ 1 , 0 } parameter(0) ROOT n = f32[64 ,48] negate(p)"),
         "*e: p = parameter(), *n = negate(p)",
