@@ -361,8 +361,24 @@ class Numbering:
                     for branch, called_computation in enumerate(instruction.called):
                         yield (execution.path, control, branch), called_computation
             else:
+                if self._recognizes(frame):
+                    # What is computed from a value that has its earlier number again may have one.
+                    del execution.blocks[frame.mark :]
+                    values.clear()
+                    continue
                 finished = frames.pop()
                 execution.blocks.append(Block(computation, values, frame.fusion))
+
+    def _recognizes(self, frame: _Frame) -> bool:
+        """Return whether values of a fusion that was evaluated turn out to have earlier numbers."""
+        fusion = frame.caller
+        if fusion is None or fusion is not frame.fusion or fusion.opcode != "fusion":
+            return False
+        successors = self._successors(frame.execution.path, fusion, frame)
+        if successors.keys() <= self._renamed.keys():
+            return False
+        self._renamed |= successors
+        return True
 
     def _return(
         self,
@@ -373,16 +389,9 @@ class Numbering:
     ) -> Value:
         """Return the value of an instruction whose called computation was evaluated."""
         value = finished.values[finished.computation.graph.root]
-        if frame.fusion is None and caller.opcode == "fusion":
-            renamed = self._successors(frame.execution.path, caller, finished)
-            if renamed:
-                self._renamed |= renamed
-                value = _rename(value, renamed)
-                for block in frame.execution.blocks[finished.mark :]:
-                    block.values[:] = [_rename(inner, renamed) for inner in block.values]
-            if not finished.nested:
-                # The next stages have most fusions unchanged.
-                self._memory[finished.computation.body, operands] = finished.values, value
+        if frame.fusion is None and caller.opcode == "fusion" and not finished.nested:
+            # The next stages have most fusions unchanged.
+            self._memory[finished.computation.body, operands] = finished.values, value
         return value
 
     def _evaluate(
@@ -721,12 +730,6 @@ def _viewed(number: int, views: dict[int, int]) -> list[int]:
     while (viewed := views.get(chain[-1], number)) not in chain:
         chain.append(viewed)
     return chain
-
-
-def _rename(value: Value, renamed: dict[int, int]) -> Value:
-    if isinstance(value, int):
-        return renamed.get(value, value)
-    return tuple(renamed.get(part, part) if isinstance(part, int) else part for part in value)
 
 
 def _moved(path: Hashable, instruction: Instruction) -> Hashable:
