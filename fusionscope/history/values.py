@@ -31,7 +31,13 @@ from fusionscope.history.operations import (
     is_passed_on,
     keeps_layout,
 )
-from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.history.replacements import (
+    paired_operands,
+    past_views,
+    replacements,
+    stands_for,
+)
+from fusionscope.hlo import Computation, Instruction, Module, Shape
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
 
@@ -75,6 +81,8 @@ class Execution:
     views: dict[int, int] = field(default_factory=dict)
     # The values that each kernel computes itself.
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
+    # The values of the elements that each library call returns.
+    elements: dict[Instruction, list[int]] = field(default_factory=dict)
     _values: dict[Instruction, Value] = field(default_factory=dict)
 
     @property
@@ -125,12 +133,18 @@ _Described = dict[Hashable, list[tuple[Instruction, Value]]]
 
 @dataclass(frozen=True, eq=False)
 class _Before:
-    """The stage before: its instructions by name, and those whose name is gone by their nameless
-    description.
+    """The stage before: its instructions by name, those whose name is gone by their nameless
+    description, and by the name of what replaced them.
     """
 
     named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]
     described: _Described
+    replaced: dict[str, Instruction]
+
+    def replaced_by(self, path: Hashable, name: str) -> tuple[Instruction, Value] | None:
+        """Return the instruction, with its value, whose place one of that name took."""
+        earlier = self.replaced.get(name)
+        return None if earlier is None else self.named.get((path, None, earlier.name))
 
     @cached_property
     def moved(self) -> _Described:
@@ -269,7 +283,7 @@ class Numbering:
     def _look_back(self) -> _Before:
         assert self._module is not None
         if self._previous is None:
-            return _Before({}, {})
+            return _Before({}, {}, {})
         named = self._previous.by_name()
         names = {statement.name for body in self._module.bodies for statement in body.written}
         described: _Described = defaultdict(list)
@@ -281,7 +295,8 @@ class Numbering:
                 keys.append(self._loop(path, known[0]))
             for key in filter(None, keys):
                 described[key].append(known)
-        return _Before(named, described)
+        computations = {execution.computation for execution in self._previous.executions}
+        return _Before(named, described, replacements(computations, self._module))
 
     def _description(
         self, path: Hashable, inside: str | None, instruction: Instruction
@@ -482,8 +497,11 @@ class Numbering:
             known = self._anchor(frame.execution.path, inside, instruction)
             if known is None:
                 known = self._new()
-            elif instruction.opcode == "reduce" and instruction.operands[0].opcode == "reduce":
-                self._parts[known].update(flatten(operands[0]))
+            elif instruction.opcode == "reduce":
+                half = instruction.operands[0]
+                half = half.operands[0] if half.opcode == "get-tuple-element" else half
+                if half.opcode == "reduce":
+                    self._parts[known].update(flatten(frame.values[half.index]))
             self._numbers[key] = known
         return self._renamed.get(known, known)
 
@@ -526,6 +544,9 @@ class Numbering:
             if isinstance(value, int) and old.opcode != "fusion" and self._fits(old, instruction):
                 return value
         if inside is None:
+            replaced = known.replaced_by(path, instruction.name)
+            if replaced is not None and isinstance(replaced[1], int):
+                return replaced[1]
             if not known.described:
                 return None
             keys = [self._description(path, inside, instruction)]
@@ -551,7 +572,9 @@ class Numbering:
             return False
         if new.opcode == "while":
             return shapes[1].startswith(shapes[0].removesuffix(")") + ",")
-        return new.shape.is_array and old.shape.dimensions == new.shape.dimensions
+        return [part.dimensions for part in _arrays(old)] == [
+            part.dimensions for part in _arrays(new)
+        ]
 
     def _successors(self, path: Hashable, fusion: Instruction, frame: _Frame) -> dict[int, int]:
         """Return replacements for numbers in a fusion by those in the stage before.
@@ -569,7 +592,7 @@ class Numbering:
             renamed = _renamed_results(result, earlier.result, known.numbers)
         pending, seen = list(earlier.alike), set[Instruction]()
         while pending:
-            one, other = map(_past_views, pending.pop())
+            one, other = map(past_views, pending.pop())
             value = frame.values[one.index]
             _, number = known.named.get((path, earlier.inside, other.name), (None, None))
             if (
@@ -578,12 +601,12 @@ class Numbering:
                 and isinstance(number, int)
                 and (value not in known.numbers or value == number)
                 and renamed.get(value, number) == number
-                and _stands_for(one, other)
+                and stands_for(one, other)
             ):
                 seen.add(one)
                 if value != number:
                     renamed[value] = number
-                pending += _alike_operands(one, other)
+                pending += paired_operands(one, other)
         return renamed
 
     def _find_earlier(self, path: Hashable, fusion: Instruction, inner: Computation) -> _Earlier:
@@ -594,10 +617,13 @@ class Numbering:
             return _Earlier(before[1], fusion.name, roots)
         # It may have formed around one instruction, and then has its metadata and name.
         result, alike = None, []
-        described = known.described.get(self._description(path, None, fusion), [])
-        if len(described) == 1:
-            old, result = described[0]
-            alike.append((inner.root, old))
+        formed = known.replaced_by(path, fusion.name)
+        if formed is None:
+            described = known.described.get(self._description(path, None, fusion), [])
+            formed = described[0] if len(described) == 1 else None
+        if formed is not None:
+            result = formed[1]
+            alike.append((inner.root, formed[0]))
         dot = known.named.get((path, None, fusion.name.removeprefix("gemm_fusion_")))
         if dot is not None:
             dots = [each for each in inner.instructions if each.opcode == dot[0].opcode]
@@ -618,17 +644,6 @@ def _renamed_results(new: Value, old: Value, numbers: set[int]) -> dict[int, int
     if len(ours) != len(theirs):
         return {}
     return {a: b for a, b in zip(ours, theirs, strict=True) if a != b and a not in numbers}
-
-
-def _alike_operands(
-    new: Instruction, old: Instruction
-) -> Iterable[tuple[Instruction, Instruction]]:
-    ours, theirs = new.operands, old.operands
-    if len(ours) != len(theirs):
-        return ()
-    orders = theirs, theirs[::-1]  # the operands of a dot may be swapped
-    fitting = max(orders, key=lambda order: sum(map(_stands_for, ours, order)))
-    return zip(ours, fitting, strict=True)
 
 
 def _collect(execution: Execution, first_count: int) -> None:
@@ -655,10 +670,15 @@ def _collect_computed(execution: Execution, first_count: int) -> None:
                 computed.update(flatten(value))
                 continue
             computed.add(value)
-            if (
+            if opcode == "get-tuple-element":
+                call = instruction.operands[0]
+                if call.opcode == "custom-call" and block.inside is None:
+                    execution.elements.setdefault(call, []).append(value)
+                    execution.computed[call].add(value)
+            elif (
                 opcode == "bitcast"
                 or is_free_reshape(instruction)
-                or (value > first_count and len(operands) == 1 and opcode != "get-tuple-element")
+                or (value > first_count and (len(operands) == 1 or opcode == "pad"))
             ):
                 views.update((value, n) for n in flatten(block.values[operands[0]]) if n != value)
 
@@ -683,10 +703,11 @@ def _collect_read(execution: Execution) -> None:
                     joined = execution.joined.setdefault(kernel, joined)
             readers = [value] if isinstance(value, int) else list(flatten(value))
             is_split = len(readers) == len(operands) > 1  # each result has its own operand
+            readers += execution.elements.get(instruction, ())
             for position, operand in enumerate(operands):
                 is_own = not outside[operand]
                 given = block.values[operand]
-                if isinstance(value, int) and isinstance(given, int) and given not in views:
+                if len(readers) == 1 and isinstance(given, int) and given not in views:
                     # Most operands: the rest does the same for any others.
                     read.add((given, value))
                     if is_own and given in computed:
@@ -732,6 +753,11 @@ def _viewed(number: int, views: dict[int, int]) -> list[int]:
     return chain
 
 
+def _arrays(instruction: Instruction) -> Sequence[Shape]:
+    shape = instruction.shape
+    return (shape,) if shape.is_array else shape.elements
+
+
 def _moved(path: Hashable, instruction: Instruction) -> Hashable:
     """Return what an instruction keeps when it moves into a fusion and a reshape moves
     across it.
@@ -753,21 +779,3 @@ def _only(found: list[tuple[Instruction, Value]] | None) -> int | None:
     """Return the number of the only instruction found, or None."""
     value = found[0][1] if found and len(found) == 1 else None
     return value if isinstance(value, int) else None
-
-
-def _past_views(instruction: Instruction) -> Instruction:
-    while instruction.opcode in RESHAPES:
-        instruction = instruction.operands[0]
-    return instruction
-
-
-def _stands_for(new: Instruction, old: Instruction) -> bool:
-    """Return whether one instruction may be a rewriting of the other, by itself."""
-    new, old = _past_views(new), _past_views(old)
-    one, other = (i.attributes.get("metadata") for i in (new, old))
-    return (
-        new.opcode == old.opcode
-        and new.opcode not in _NOTHING_COMPUTED
-        and new.shape.element_count == old.shape.element_count
-        and (one is None or other is None or one == other)
-    )
