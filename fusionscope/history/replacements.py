@@ -80,7 +80,7 @@ def _needed(computation: Computation) -> set[Instruction]:
 
 
 def _may_replace(new: Instruction, old: Instruction) -> bool:
-    """Return whether a new operand may be an old one, computed otherwise or in another precision."""
+    """Return whether a new operand may be an old one, perhaps in another precision."""
     if new.opcode == "parameter" or old.opcode == "parameter":
         return False
     if new.opcode == "constant" and new.literal != old.literal:
