@@ -95,11 +95,16 @@ def _may_replace(new: Instruction, old: Instruction) -> bool:
 def _past_differences(new: Instruction, old: Instruction) -> tuple[Instruction, Instruction]:
     """Return the first two behind reshapes and conversions that may correspond."""
     new, old = past_bitcasts(new), past_bitcasts(old)
-    for opcode, alike in (("copy", _MOVES), ("convert", {"convert"})):
-        if new.opcode == opcode and old.opcode not in alike:
-            new = past_bitcasts(new.operands[0])
-        elif old.opcode == opcode and new.opcode not in alike:
-            old = past_bitcasts(old.operands[0])
+    if new.opcode == "copy" and old.opcode not in _MOVES:
+        new = past_bitcasts(new.operands[0])
+    elif old.opcode == "copy" and new.opcode not in _MOVES:
+        old = past_bitcasts(old.operands[0])
+    if new.opcode == "convert" != old.opcode:
+        source = past_bitcasts(new.operands[0])
+        new = source if source.opcode == old.opcode else new
+    elif old.opcode == "convert" != new.opcode:
+        source = past_bitcasts(old.operands[0])
+        old = source if source.opcode == new.opcode else old
     return new, old
 
 

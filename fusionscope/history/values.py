@@ -305,7 +305,8 @@ class Numbering:
         another name.
 
         In a fusion (a dot with swapped operands) that is its opcode and number of elements;
-        elsewhere (a dot that becomes a library call) its metadata and shape.
+        elsewhere (a dot that becomes a library call) its metadata and shape. A view has the metadata
+        of what it is a view of, and replaces no other operation.
         """
         if inside is not None:
             if instruction.opcode not in ("convolution", "dot"):
@@ -315,7 +316,8 @@ class Numbering:
         source = instruction
         if instruction.opcode == "get-tuple-element" and instruction.operands:
             source = instruction.operands[0]
-        return path, None, source.attributes.get("metadata", instruction.name), shape
+        is_view = instruction.opcode in RESHAPES
+        return path, None, source.attributes.get("metadata", instruction.name), shape, is_view
 
     def _loop(self, path: Hashable, loop: Instruction, length: int | None = None) -> Hashable:
         """Return what a loop keeps: its metadata and its first variables. Passes append others."""
