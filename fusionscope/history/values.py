@@ -305,8 +305,8 @@ class Numbering:
         another name.
 
         In a fusion (a dot with swapped operands) that is its opcode and number of elements;
-        elsewhere (a dot that becomes a library call) its metadata and shape. A view has the metadata
-        of what it is a view of, and replaces no other operation.
+        elsewhere (a dot that becomes a library call) its metadata and shape. A view has the
+        metadata of what it is a view of, and replaces no other operation.
         """
         if inside is not None:
             if instruction.opcode not in ("convolution", "dot"):
