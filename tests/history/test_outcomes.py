@@ -15,7 +15,6 @@ from fusionscope.hlo import parse, to_text
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
 EQUAL_LAYERS = sorted((Path(__file__).parent / "equal_layers").glob("*.txt.gz"))
-LAYERS = 3
 
 
 def identifier(path: Path) -> str:
@@ -78,7 +77,12 @@ def test_pairs_are_complete(dump):
 
 
 # One for each kind of product, library, and generation of passes.
-FEW = ["cpu/attention", "h100/attention", "h100-without-triton-gemm/projections", "a100-jaxlib-0.4.35/library_random"]
+FEW = [
+    "cpu/attention",
+    "h100/attention",
+    "h100-without-triton-gemm/projections",
+    "a100-jaxlib-0.4.35/library_random",
+]
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -91,18 +95,20 @@ def test_metadata_changes_no_outcome(name):
 
 @pytest.mark.parametrize("change", [str, without_metadata])
 def test_equal_layers_keep_their_refusals(change):
-    """Two layers with products of bytes (`programs/repeated.py`), by jaxlib 0.12 for an H100: the
-    conversion behind each product is in its Triton fusion, and what reads it is not.
+    """``program.hlo`` by jaxlib 0.12 for an H100. Both layers have the same metadata. In each, the
+    conversion behind the first product is in its Triton fusion, and the kernel that multiplies
+    reads what that fusion writes: 8 MiB, once written and once read.
     """
-    texts = [gzip.decompress(file.read_bytes()).decode() for file in EQUAL_LAYERS]
-    pairs = numbered(*map(change, texts))
-    products = [pair for pair in pairs if pair.producer.opcode == "dot"]
+    texts = [change(gzip.decompress(file.read_bytes()).decode()) for file in EQUAL_LAYERS]
+    pairs = numbered(*texts)
+    products = [
+        pair for pair in pairs if (pair.producer.opcode, pair.consumer.opcode) == ("dot", "convert")
+    ]
     conversions = {pair.consumer for pair in products}
-    assert len(products) == LAYERS
-    assert {pair.outcome for pair in products} == {Outcome.FUSED}
     behind = [pair for pair in pairs if pair.producer in conversions]
-    assert len(behind) == LAYERS
-    assert {pair.outcome for pair in behind} == {Outcome.NOT_FUSED}
+    assert [pair.outcome for pair in products] == [Outcome.FUSED] * 2
+    assert [pair.outcome for pair in behind] == [Outcome.NOT_FUSED] * 2
+    assert {pair.bytes_between for pair in behind} == {2 * 512 * 4096 * 4}
 
 
 def renamed(text: str) -> str:
