@@ -31,6 +31,7 @@ _IDENTITIES = frozenset(
 ) | {f"{opcode}-done" for opcode in COLLECTIVES}
 # Their value is that of the root of the called computation.
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
+NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 # Their computations run instruction by instruction, each a kernel.
 CONTROL = frozenset({"while", "conditional", "call"})
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fusionscope.history.operations import RESHAPES, TRANSPARENT
+from fusionscope.history.operations import NOTHING_COMPUTED, RESHAPES
 from fusionscope.hlo import Computation, Instruction, Module
 
-_NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 _MOVES = frozenset({"copy", "transpose"})
 _Places = Iterable[tuple[Instruction, Instruction]]
 
@@ -121,6 +120,7 @@ def past_bitcasts(instruction: Instruction) -> Instruction:
 
 
 def past_views(instruction: Instruction) -> Instruction:
+    """Return what a bitcast, reshape or copy, or several of them, have the elements of."""
     while instruction.opcode in RESHAPES:
         instruction = instruction.operands[0]
     return instruction
@@ -143,6 +143,6 @@ def stands_for(new: Instruction, old: Instruction) -> bool:
     new, old = past_views(new), past_views(old)
     return (
         new.opcode == old.opcode
-        and new.opcode not in _NOTHING_COMPUTED
+        and new.opcode not in NOTHING_COMPUTED
         and new.shape.element_count == old.shape.element_count
     )

@@ -7,8 +7,8 @@ final one are therefore comparable.
 
 A later pass may rewrite an instruction (a dot becomes a library call), and then it and all its
 users would get new numbers. Stages are therefore numbered in order, and an instruction that is new
-in one stage takes the number of the instruction with the same name, or else the same metadata, in
-the stage before.
+in one stage takes the number of the instruction with the same name, or else the same users, or else
+the same metadata, in the stage before.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from fusionscope.history.operations import (
     COLLECTIVES,
+    NOTHING_COMPUTED,
     RESHAPES,
     TRANSPARENT,
     Operations,
@@ -41,7 +42,6 @@ from fusionscope.hlo import Computation, Instruction, Module, Shape
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
 
-_NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 _LOOPS_AND_BRANCHES = frozenset({"conditional", "while"})
 # Computations that are nested deeper than ``_DEEPEST`` in calls are not entered. Nor are further
 # calls after ``_MOST_REPEATED`` instructions were visited again: each of forty computations could
@@ -664,7 +664,7 @@ def _collect_computed(execution: Execution, first_count: int) -> None:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
         for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
             opcode = instruction.opcode
-            if opcode in _NOTHING_COMPUTED:
+            if opcode in NOTHING_COMPUTED:
                 continue
             kernel = block.inside or instruction
             computed = execution.computed.setdefault(kernel, set())
@@ -692,7 +692,7 @@ def _collect_read(execution: Execution) -> None:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
         outside = _from_outside(block)
         for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
-            if instruction.opcode in _NOTHING_COMPUTED:
+            if instruction.opcode in NOTHING_COMPUTED:
                 continue
             kernel = block.inside or instruction
             if kernel is not current:
@@ -709,7 +709,12 @@ def _collect_read(execution: Execution) -> None:
             for position, operand in enumerate(operands):
                 is_own = not outside[operand]
                 given = block.values[operand]
-                if len(readers) == 1 and isinstance(given, int) and given not in views:
+                if (
+                    isinstance(value, int)
+                    and isinstance(given, int)
+                    and given not in views
+                    and len(readers) == 1
+                ):
                     # Most operands: the rest does the same for any others.
                     read.add((given, value))
                     if is_own and given in computed:
