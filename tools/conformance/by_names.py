@@ -152,10 +152,18 @@ class Text:
                     if outer.opcode in _FUSIONS:
                         behind += [(caller[0], o) for o in outer.operands[int(read.inside) :][:1]]
             elif read.opcode in _FUSIONS:
+                element = name.rpartition("#")[2] if "#" in name else ""
                 for called in _called(read):
                     lines = self.computations.get(called, {}).values()
-                    behind += [(called, inner.name) for inner in lines if inner.is_root]
-            elif _is_view(read) or read.opcode in ("get-tuple-element", "tuple"):
+                    for root in (inner for inner in lines if inner.is_root):
+                        if root.opcode == "tuple" and element:
+                            behind.append((called, root.operands[int(element)]))
+                        else:
+                            behind.append((called, root.name))
+            elif read.opcode == "get-tuple-element":
+                index = re.search(r"index=(\d+)", read.attributes)
+                behind = [(computation, f"{read.operands[0]}#{index[1] if index else 0}")]
+            elif _is_view(read) or read.opcode == "tuple":
                 behind = [(computation, operand) for operand in read.operands]
             pending += set(behind) - seen
             seen |= set(behind)
