@@ -66,6 +66,7 @@ OWN = (
     "sharded",
     "surroundings",
     "repeated",
+    "decoding",
 )
 MODELS = ("flax_models", "equinox_models", "optax_updates", "gymnax_environments", "numpyro_models")
 # Written after the replay of the CPU fusion passes, which they are to test.
