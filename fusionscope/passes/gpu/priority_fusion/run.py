@@ -207,6 +207,7 @@ class PriorityFusion:
             for instruction in computation.instructions:
                 if instruction.name in self.users:
                     reorder_users(instruction, self.users[instruction.name])
+            self.state.triton.forget_pairs()
             run = _Run(self, computation)
             run.run()
             events += run.events
