@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusionscope.advise.candidates import Candidate
+from fusionscope.advise.products import moves_products
 from fusionscope.advise.removed import removed_movements
-from fusionscope.advise.settled import fused_pairs, later_names
+from fusionscope.advise.settled import fused_pairs
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.explain.final_figures import FinalFigures
+from fusionscope.explain.first_names import FirstNames
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
 from fusionscope.graph.cleanup import clean_up
@@ -68,6 +70,7 @@ class Replays:
         self._context = _without_events(read_context(module, device))
         self._runs = chained_runs(module)
         self._orders: dict[Stage, UserOrder] = {}
+        self._first_names: dict[Stage, FirstNames] = {}
         self._aged: set[PassRun] = set()
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
         self.compiler = choose_compiler(module, compiler).compiler
@@ -78,11 +81,14 @@ class Replays:
         """Return whether all of these passes are among those that are replayed."""
         return {run.pass_name for run in self._runs}.issuperset(passes)
 
-    def names(self) -> dict[str, str]:
-        """Return the names of instructions when the first of the passes runs, by those before
-        fusion.
+    def names(self) -> frozenset[str]:
+        """Return the names before fusion of the instructions that are there, outside of kernels,
+        when the first of the passes runs.
         """
-        return later_names(self._module, self._runs[0].before) if self._runs else {}
+        return frozenset(self._names(self._runs[0].before).later) if self._runs else frozenset()
+
+    def _names(self, start: Stage) -> FirstNames:
+        return self._first_names.setdefault(start, FirstNames(self._module, start))
 
     def can_try(self, candidate: Candidate) -> bool:
         """Return whether all passes that the change concerns are replayed, to the end of fusion."""
@@ -108,7 +114,14 @@ class Replays:
         context = replace(context, deadline=deadline)
         compiler = candidate.changes.apply(choose_compiler(module, self._asked).compiler)
         runs = self._runs_from(candidate, module)
-        current = self._replay(runs, module, compiler, context, candidate.passes)
+        current = self._replay(
+            runs,
+            module,
+            compiler,
+            context,
+            candidate.passes,
+            by_name=bool(candidate.changes.allowed),
+        )
         if current is None:
             return None
         if deadline is not None:
@@ -134,13 +147,18 @@ class Replays:
         compiler: Compiler,
         context: PassContext,
         concerned: frozenset[str] = frozenset(),
+        *,
+        by_name: bool = False,
     ) -> Module | None:
-        """Return the result of ``runs``, each on the graph that the one before it leaves.
+        """Return the result of ``runs``, each on the graph that the one before it leaves. If
+        ``by_name`` is set, rules of ``compiler`` name instructions as they are named before fusion.
 
         None if all passes that are ``concerned`` do the same as in the dump.
         """
         before = module.read(runs[0].before)
         graph = arrange(before, self._orders.get(runs[0].before, {}))
+        if by_name:
+            self._names(runs[0].before).set_origins(graph)
         plan: FusionPlan | None = None
         left = len([run for run in runs if run.pass_name in concerned])
         for run in runs:
@@ -199,6 +217,10 @@ class Replays:
         stages = self._module.stages
         between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
         return fused_pairs(self._module, map(self._module.read, between), tried.module)
+
+    def moves_products(self, tried: ReplayedChange) -> bool:
+        """Return whether a change takes matrix products from the code that computes them."""
+        return moves_products(self._after_fusion(), tried.module, self._module.backend)
 
     def removed_movements(self, tried: ReplayedChange) -> tuple[str, ...]:
         """Return the names of kernels of the final module that only move data and that the change

@@ -78,7 +78,10 @@ _NOTHING = (
     help="How long to time the runs.",
 )
 @compiling_options(
-    "fusionscope-rerun", "Where to write the new dump; each variant gets a subdirectory."
+    "fusionscope-rerun",
+    "Where to write the new dump; each variant gets a subdirectory. If the default is in use, it "
+    "gets a number.",
+    picks_free=True,
 )
 @top_option
 def command(

@@ -136,6 +136,11 @@ def _explain_place(
         facts = _explain_module(
             dump.modules[place], selection, suggest, compile_resources, cache, progress
         )
+        if facts.suggestions is not None:
+            module = dump.modules[place]
+            which = ("--module", str(module.number)) if len(dump.modules) > 1 else ()
+            command = ("fusionscope", "rerun", str(dump.path), *which)
+            facts = replace(facts, suggestions=facts.suggestions.with_commands(command))
     except UnusableInput as error:
         facts = error
     return facts, dump.learned()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -82,6 +83,30 @@ def _many(noun: str) -> str:
 
 def plural(count: int, noun: str, many: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else many or _many(noun)}"
+
+
+def change_in_percent(before: float, after: float) -> str:
+    """Return text such as *-8.3%* or *+260%*, of a figure that was ``before``, not zero."""
+    share = 100 * (after / before - 1)
+    return f"{share:+,.0f}%" if abs(share) >= 99.5 else f"{share:+.2g}%"
+
+
+def command_lines(words: Sequence[str], width: int) -> list[str]:
+    """Return the lines of a command line for a shell, quoted: all but the last end with a
+    backslash. A line breaks before an option only, so one may be longer than ``width``.
+    """
+    parts: list[list[str]] = []
+    for word in words:
+        if not parts or word.startswith("--"):
+            parts.append([])
+        parts[-1].append(shlex.quote(word))
+    lines: list[str] = []
+    for part in map(" ".join, parts):
+        if lines and len(lines[-1]) + len(part) + 3 <= width:  # with a space and the backslash
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def print_hidden(

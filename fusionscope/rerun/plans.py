@@ -132,6 +132,7 @@ def make_plan(
     replace_placeholders(graph, placed)
     if rest is Rest.XLA:
         _leave_single(graph)
+        passes.names.set_origins(graph)
         set_apart(graph, changes.forbidden)
     else:
         if module.backend == "cpu":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
@@ -26,6 +27,7 @@ from fusionscope.explain.suggestion import HowTried, SuggestionKind
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
+from fusionscope.report.suggestions import Entry
 
 
 def _answers(module: ModuleFacts) -> Sequence[object]:
@@ -43,6 +45,16 @@ def _numbers(kind: str) -> Callable[[tuple[suggestion.Suggestions, suggestion.An
         return [each.number for each in found if not set(answer.pairs).isdisjoint(each.pairs)]
 
     return find
+
+
+def _figures(name: str) -> Callable[[suggestion.Suggestion], suggestion.Figures | None]:
+    """Return nothing for a recipe that was not tried: its figures are those of another program."""
+    return lambda tried: None if tried.evidence is HowTried.EXAMPLE else getattr(tried, name)
+
+
+def command_of(tried: suggestion.Suggestion | Entry) -> str:
+    """Return the command line for a shell."""
+    return shlex.join(tried.command)
 
 
 def _suggestions(kind: str) -> Callable[[ModuleFacts], Sequence[object]]:
@@ -309,11 +321,14 @@ class Suggestion(Form):
     change: str
     evidence: HowTried
     pairs: list[FusedPair]
-    before: Figures
-    after: Figures
+    before: Annotated[Figures | None, At(_figures("before"))]
+    after: Annotated[Figures | None, At(_figures("after"))]
     title: str
     sources: list[str]
     removes: list[str]
+    keeps: str | None
+    why_not: str | None
+    command: Annotated[str | None, At(command_of)]
 
 
 class Answer(Form):

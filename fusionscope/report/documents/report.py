@@ -89,11 +89,38 @@ class SourceLines(Form):
     lines: list[str]
 
 
+class Entry(Form):
+    """A suggestion in words."""
+
+    number: int
+    head: str
+    command: Annotated[str, At(explain.command_of)]
+    outcome: str
+    pairs: list[explain.FusedPair]
+
+
+class Part(Form):
+    """Suggestions of one kind. The first part has no heading."""
+
+    heading: str
+    entries: Annotated[list[Entry], At("shown")]
+
+
+class Tried(Form):
+    """What to try, in the words of ``fusionscope explain``."""
+
+    words: str
+    parts: list[Part]
+    notes: list[str]
+    rejected: list[Part]
+
+
 class Side(Form):
-    """One dump: its explained modules, and the picture of each."""
+    """One dump: its explained modules, and the picture of each, and what to try there."""
 
     explanation: explain.Document
     pictures: list[Picture | None]
+    tried: list[Tried | None]
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.report/1"):

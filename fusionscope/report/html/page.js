@@ -186,7 +186,7 @@ function showPage(data) {
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
       whole ? [make("p", { class: "quiet" }, `All kernels, from the first to the last; the stronger the colour, the more ${module.summary.time ? "time" : "bytes"}`), whole.element] : null,
       kernelBox),
-    suggestions(module, choosePair),
+    suggestions(data.now.tried[state.module], choosePair),
     make("section", { class: "card", "aria-labelledby": "pairs" }, make("h2", { id: "pairs" }, "Pairs"),
       make("div", { class: "bar" }, search, table.found), table.element),
     make("section", { class: "card", "aria-labelledby": "graph" }, make("h2", { id: "graph" }, "How it was fused"),

@@ -24,6 +24,7 @@ from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
 from fusionscope.report.layout import Box, Layout, Spot, lay_out
 from fusionscope.report.study import grids, notes_on
+from fusionscope.report.suggestions import Sheet, sheet
 from fusionscope.report.survey import grids as survey_grids
 from fusionscope.report.survey import headline
 from fusionscope.report.text import size
@@ -76,6 +77,7 @@ def _picture(module: ModuleFacts, graph: FusionGraph, layout: Layout) -> Picture
 class _Side:
     explanation: Explanation
     pictures: Sequence[Picture | None]
+    tried: Sequence[Sheet | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +155,11 @@ def _side(facts: ReportFacts, layouts: Sequence[Layout | None]) -> _Side:
             facts.explanation.modules, facts.graphs, layouts, strict=True
         )
     ]
-    return _Side(facts.explanation, pictures)
+    tried = [
+        sheet(module.suggestions, None) if module.suggestions is not None else None
+        for module in facts.explanation.modules
+    ]
+    return _Side(facts.explanation, pictures, tried)
 
 
 def study_page(result: StudyResult) -> str:

@@ -38,33 +38,23 @@ function bothTiles(now, before) {
     tile("pairs not fused", ({ summary }) => summary.outcomes["not-fused"] ?? 0, count));
 }
 
-/** A change as somebody would make it. @param {any} suggestion */
-function changeOf({ kind, change, title, sources }) {
-  if (kind === "rule") return [make("code", {}, `fusionscope rerun DUMP ${change}`)];
-  if (kind !== "recipe") return [make("code", {}, change)];
-  const more = sources.length > 1 ? ` and ${count(sources.length - 1)} more ${sources.length > 2 ? "lines" : "line"}` : "";
-  return [`${title}: `, make("code", {}, `fusionscope recipes ${change}`), sources.length ? `, at ${fileAndLine(sources[0])}${more}` : ""];
+/** @param {any} part @param {(pair: {producer: string, consumer: string}) => void} choose */
+function suggestionsOf({ entries }, choose) {
+  return make("ol", { class: "try", start: entries[0].number }, ...entries.map((/** @type {any} */ { head, command, outcome, pairs }) => make("li", {},
+    head ? [head, make("br")] : null, command ? [make("code", {}, command), make("br")] : null, outcome,
+    make("div", { class: "passes" }, ...pairs.slice(0, 4).map((/** @type {any} */ pair) =>
+      make("button", { onclick: () => choose(pair) }, `${shorten(pair.producer, 40)} → ${shorten(pair.consumer, 40)}`))))));
 }
 
-/** @param {any} suggestion */
-function whatCameOfIt({ before, after, evidence }) {
-  const [was, is] = [before.time_us, after.time_us];
-  const words = [`launches ${count(before.launches)} → ${count(after.launches)}`, `bytes ${size(before.bytes)} → ${size(after.bytes)}`];
-  if (was !== null && is !== null) words.unshift(`time ${duration(was)} → ${duration(is)}${was ? ` (${changeInPercent(was, is)})` : ""}`);
-  const text = words.join(", ");
-  return evidence === "example" ? `not tried here; its example: ${text}` : `${text} (${evidence})`;
-}
-
-/** @param {any} module @param {(pair: {producer: string, consumer: string}) => void} choose */
-function suggestions(module, choose) {
-  const shown = module.suggestions.map((/** @type {any} */ each) => make("li", {},
-    ...changeOf(each), make("br"), whatCameOfIt(each),
-    make("div", { class: "passes" }, ...each.pairs.slice(0, 4).map((/** @type {any} */ pair) =>
-      make("button", { onclick: () => choose(pair) }, `${shorten(pair.producer, 40)} → ${shorten(pair.consumer, 40)}`)))));
-  const tried = module.rejected.length;
+/** The words of `fusionscope explain`. @param {any} tried @param {(pair: {producer: string, consumer: string}) => void} choose */
+function suggestions(tried, choose) {
+  if (!tried) return "";
   return make("section", { class: "card", "aria-labelledby": "try" }, make("h2", { id: "try" }, "What to try"),
-    shown.length ? make("ol", { class: "try" }, ...shown) : make("p", {}, "Nothing known that helps."),
-    tried ? make("p", { class: "quiet" }, tried === 1 ? "Another change was tried and does not help." : `${count(tried)} other changes were tried and do not help.`) : null);
+    tried.words ? make("p", {}, `${tried.words}.`) : null,
+    ...tried.parts.flatMap((/** @type {any} */ part) => [part.heading ? make("p", { class: "quiet" }, part.heading) : null, suggestionsOf(part, choose)]),
+    ...tried.notes.map((/** @type {string} */ note) => make("p", { class: "quiet" }, note)),
+    ...tried.rejected.map((/** @type {any} */ part) =>
+      make("details", {}, make("summary", {}, `${part.heading} (${count(part.entries.length)})`), suggestionsOf(part, choose))));
 }
 
 /** What a kernel takes of the GPU, each with its title. @param {any} kernel @returns {[string, string][]} */
