@@ -330,7 +330,7 @@ def environment_without_dump(target: Target, flags: Iterable[str]) -> dict[str, 
     # Computations at import run on the local device.
     return os.environ | {
         "XLA_FLAGS": " ".join(
-            [os.environ.get("XLA_FLAGS", ""), *own, *map(_quoted, flags)]
+            [os.environ.get("XLA_FLAGS", ""), *own, *quoted_flags(flags)]
         ).strip(),
         "JAX_PLATFORMS": "" if target.platform == "gpu" else "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # a cache hit dumps nothing
@@ -338,6 +338,13 @@ def environment_without_dump(target: Target, flags: Iterable[str]) -> dict[str, 
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing runs on it, so no lock is needed
     }
+
+
+def quoted_flags(flags: Iterable[str]) -> list[str]:
+    """Return flags quoted for XLA_FLAGS, which are separated by spaces. Raises ``UnusableInput`` if
+    one has a quotation mark.
+    """
+    return [_quoted(flag) for flag in flags]
 
 
 def _quoted(flag: str) -> str:

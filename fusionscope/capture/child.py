@@ -16,13 +16,16 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import os
 import platform
 import re
+import subprocess
 import sys
 import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -537,12 +540,12 @@ def require_some_hook() -> None:
         raise _taking_no_plans(hook.MISSING)
 
 
-def require_hook(device: dict[str, Any], place: Any, options: dict[str, str] | None = None) -> None:
-    """Raises ``Unusable`` if the compiler does not take plans, as tried with ``options``."""
+def require_hook(device: dict[str, Any], place: Any, flags: Sequence[str] = ()) -> None:
+    """Raises ``Unusable`` if the compiler does not take plans, as tried with ``flags``."""
     problem = hook.find_problem(
         device["platform"],
         lambda text: compile_module(
-            parse_module(text.encode(), "hlo"), device, [place], options=options
+            parse_module(text.encode(), "hlo"), device, [place], flags=flags
         ),
         place if device["is_here"] else None,
     )
@@ -558,6 +561,29 @@ def _taking_no_plans(problem: str) -> Unusable:
 
 # As XLA_FLAGS write them: options of one compilation take no such text.
 _BOOLEANS = {"true": True, "false": False}
+# Prints the compile options of a process; the proto has its XLA_FLAGS once they are read.
+_OPTIONS = """
+import sys
+from jax._src import compiler
+options = compiler.get_compile_options(1, int(sys.argv[1]))
+options.executable_build_options.debug_options
+sys.stdout.buffer.write(options.SerializeAsString())
+"""
+
+
+@cache
+def _options(flags: tuple[str, ...], partitions: int) -> bytes:
+    """Return the compile options with ``flags``, in the notation of XLA_FLAGS, as a proto. Only the
+    compiler reads them as XLA_FLAGS, and it does so once in a process. Raises ``Unusable`` if it
+    refuses them.
+    """
+    environment = os.environ | {"XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *flags])}
+    command = [sys.executable, "-c", _OPTIONS, str(partitions)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").split("\n") or [""]
+        raise Unusable(f"{' '.join(flags)}: {[line for line in lines if line.strip()][-1]}")
+    return done.stdout
 
 
 def compile_module(
@@ -566,16 +592,20 @@ def compile_module(
     places: Sequence[Any],
     *,
     options: dict[str, str] | None = None,
+    flags: Sequence[str] = (),
 ) -> Any:
-    """Return the executable of StableHLO for ``places``, which run one partition each. ``options``
-    are flags for it alone. Raises ``Unusable`` if the module has operations that a plugin cannot
-    receive.
+    """Return the executable of StableHLO for ``places``, which run one partition each, compiled
+    with ``flags`` in the notation of XLA_FLAGS, or with ``options``: flags by name that take one
+    plain value, which need no further process. Raises ``Unusable`` if the module has operations
+    that a plugin cannot receive, or the compiler refuses a flag.
     """
     from jax._src import compiler
     from jaxlib import _jax
 
     given = {name: _BOOLEANS.get(value, value) for name, value in (options or {}).items()}
     asked = compiler.get_compile_options(1, len(places), env_options_overrides=given)
+    if flags:
+        asked = _jax.CompileOptions.ParseFromString(_options(tuple(flags), len(places)))
     client, devices = places[0].client, _jax.DeviceList(tuple(places))
     try:
         if device["is_here"]:

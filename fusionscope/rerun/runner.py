@@ -71,7 +71,7 @@ def _prepare(device: dict[str, Any], programs: Sequence[dict[str, Any]]) -> Any:
     injected = next((each for each in programs if each["put"]), None)
     if injected is not None:
         with _context():
-            child.require_hook(device, place, injected["options"])
+            child.require_hook(device, place, injected["flags"])
     return place
 
 
@@ -130,7 +130,7 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
     @cache
     def find_reference() -> list[Any] | None:
         """Only if results differ: to compile it, without fusion, may take longer than all else."""
-        return _run_in_64_bits(request["reference"], place, inputs, request["reference_options"])
+        return _run_in_64_bits(request["reference"], place, inputs, request["reference_flags"])
 
     programs = [_copies(baseline, text, place, inputs, first, device["platform"])]
     for number, variant in enumerate(variants):
@@ -157,13 +157,13 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
 
 
 def _run_in_64_bits(
-    text: str | None, place: Any, inputs: Sequence[Any], options: dict[str, str]
+    text: str | None, place: Any, inputs: Sequence[Any], flags: Sequence[str]
 ) -> list[Any] | None:
     """Return the results of a program in 64 bits, None if it cannot be computed so."""
     if not text:
         return None
     try:
-        return Executable(text, place, [_widened(each) for each in inputs], options).run()
+        return Executable(text, place, [_widened(each) for each in inputs], flags).run()
     except Exception:
         return None
 
@@ -213,12 +213,12 @@ def _record_profiles(programs: Sequence[Executable], asked: Sequence[dict[str, A
 def _make(
     text: str, place: Any, inputs: Sequence[Any], asked: dict[str, Any], platform: str
 ) -> Executable:
-    """Return the program with the requested options and, if there is one, an injected plan."""
+    """Return the program with the requested flags and, if there is one, an injected plan."""
     if not asked["put"]:
-        return Executable(text, place, inputs, asked["options"])
+        return Executable(text, place, inputs, asked["flags"])
     transform = child.hook.replace_module(_module_name(text), asked["put"])
     with child.hook.hooked(transform, platform):
-        return Executable(text, place, inputs, asked["options"])
+        return Executable(text, place, inputs, asked["flags"])
 
 
 def _module_name(text: str) -> str:
@@ -245,12 +245,12 @@ class Executable:
         text: str,
         place: Any,
         inputs: Sequence[Any],
-        options: dict[str, str] | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         with _context():
             module = child.parse_module(text.encode(), "hlo")
             begin = time.perf_counter()
-            self._loaded = child.compile_module(module, _HERE, [place], options=options)
+            self._loaded = child.compile_module(module, _HERE, [place], flags=flags)
             self.compile_s = time.perf_counter() - begin
         self._place = place
         self._inputs = inputs
