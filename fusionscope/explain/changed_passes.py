@@ -119,7 +119,7 @@ class ChangedPasses:
     @property
     def before(self) -> Stage:
         """The stage before fusion, whose pairs ``explain`` lists."""
-        return self.names.before
+        return self._module.pre_fusion or self.start
 
     @cached_property
     def after(self) -> Module:

@@ -21,7 +21,7 @@ from fusionscope.dump.buffer_assignment import (
 )
 from fusionscope.dump.names import Role
 from fusionscope.errors import UnusableInput, shorten
-from fusionscope.explain.donations import find_donations
+from fusionscope.explain.donations import donated_peak, find_handovers
 from fusionscope.explain.live_bytes import Span, count_live, spans_of
 from fusionscope.explain.memory_facts import (
     LifeTime,
@@ -66,6 +66,7 @@ def find_memory(
     bytes_of = _by_kind(assignment)
     temporary = (span for position, span in spans.items() if kinds[position] in _TEMPORARY)
     alive = max(count_live(temporary, length), default=0) if spans else None
+    handovers = list(find_handovers(assignment, final, sequence, gpu))
     return MemoryFacts(
         total_bytes=assignment.total_bytes,
         parameters=bytes_of[AllocationKind.PARAMETER],
@@ -81,7 +82,8 @@ def find_memory(
         compiler_peak=ranges.peak if ranges is not None else None,
         at_peak=_alive_at(at, assignment, spans, by_name) if at is not None else (),
         savings=find_savings(refused, by_name, sequence, spans, live) if spans else (),
-        donations=tuple(find_donations(assignment, final, sequence, gpu)),
+        donations=tuple(each.donation for each in handovers),
+        donated_peak=donated_peak(spans, length, handovers) if spans else None,
         over_time=tuple(live) if spans else (),
         values=tuple(
             LifeTime(str(position), kinds[position], span.size, span.first, span.last)

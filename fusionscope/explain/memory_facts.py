@@ -46,11 +46,13 @@ class MemorySaving:
 @dataclass(frozen=True, slots=True)
 class Donation:
     """An output that could have the memory of a parameter of the same shape, if the caller donated
-    the parameter. ``read_by`` is what would still read the parameter when the output is written, so
-    that the compiler may have to copy it; None if nothing does.
+    the parameter. ``argument`` is the number of the argument that the parameter is, or is a part
+    of, as ``donate_argnums`` counts them. ``read_by`` is what would still read the parameter when
+    the output is written, so that the compiler may have to copy it; None if nothing does.
     """
 
     parameter: str
+    argument: int
     output: str
     bytes: int
     read_by: str | None
@@ -76,6 +78,8 @@ class MemoryFacts:
     ``temporaries`` that is not alive even when most of them are. ``peak_bytes`` are those alive at
     ``peak_at``, the place of ``peak_instruction`` in the sequence of ``length`` instructions; None
     if nothing shows when values are alive. ``compiler_peak`` is the place that the compiler names.
+    ``donated_peak`` is the peak if the parameters of ``donations`` that nothing reads too late are
+    donated: an estimate, for the same instructions in the same order.
     ``over_time`` are the bytes alive at each place.
     """
 
@@ -94,5 +98,6 @@ class MemoryFacts:
     at_peak: tuple[LiveBuffer, ...]
     savings: tuple[MemorySaving, ...]
     donations: tuple[Donation, ...]
+    donated_peak: int | None
     over_time: tuple[int, ...]
     values: tuple[LifeTime, ...]

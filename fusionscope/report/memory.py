@@ -21,7 +21,7 @@ from fusionscope.report.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.memory_facts import LiveBuffer, MemoryFacts, MemorySaving
+    from fusionscope.explain.memory_facts import Donation, LiveBuffer, MemoryFacts, MemorySaving
     from fusionscope.explain.result import ModuleFacts
 
 _UNKNOWN = "unknown: the dump has no usable file about it"
@@ -179,11 +179,28 @@ def _donated(memory: MemoryFacts, *, named: bool = True) -> Iterator[str]:
         total = size(sum(each.bytes for each in helpful))
         outputs = "an output" if len(helpful) == 1 else "outputs"
         of = _names([each.parameter for each in helpful], "parameter", named)
-        yield f"donating {of} would give {outputs} of {total} their memory"
+        saved = f"would give {outputs} of {total} their memory{_peak(memory)}"
+        yield f"{_donating(helpful, of)} {saved}"
     in_use = [each for each in largest if each.read_by is not None]
     if in_use and named:
         of = _names([f"{each.parameter} ({each.read_by})" for each in in_use], "parameter", named)
         yield f"donating these may need a copy, as they are read when the output is written: {of}"
+
+
+def _donating(donations: Sequence[Donation], names: str) -> str:
+    """Return text such as *donate_argnums=(0, 2) (params, state)*."""
+    numbers = sorted({each.argument for each in donations})
+    written = str(numbers[0]) if len(numbers) == 1 else str(tuple(numbers))
+    return f"donate_argnums={written} ({names})"
+
+
+def _peak(memory: MemoryFacts) -> str:
+    """Return what the peak becomes with donated parameters."""
+    if memory.donated_peak is None or memory.peak_bytes is None:
+        return ""
+    if memory.donated_peak >= memory.peak_bytes:
+        return "; the peak stays"
+    return f": peak {size(memory.peak_bytes)} → {size(memory.donated_peak)}"
 
 
 def _names(names: Sequence[str], noun: str, named: bool) -> str:

@@ -375,6 +375,7 @@ class Memory(Form):
     at_peak: list[MemoryAtPeak]
     savings: list[memory_facts.MemorySaving]
     donations: list[memory_facts.Donation]
+    donated_peak: int | None
     over_time: list[int]
     values: list[memory_facts.LifeTime]
 
