@@ -21,7 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_LONG_S = 5.0  # a compilation that is repeated only once
+_LONG_S = 5.0  # a compilation that is repeated only once beside several other programs
+_SEVERAL = 4
 _HERE = {"is_here": True}
 _LARGEST_INTEGER = 8  # of random inputs: small enough for indices and counts of most programs
 
@@ -92,7 +93,8 @@ def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
         begin = time.perf_counter()
         first = _make(text, place, inputs, program, device["platform"])
         told["compile_s"].append(time.perf_counter() - begin)
-        programs.append(_copies(first, text, place, inputs, program, device["platform"]))
+        count = len(request["programs"])
+        programs.append(_copies(first, text, place, inputs, program, device["platform"], count))
     for copies in programs:
         for each in copies:
             each.run()
@@ -132,7 +134,8 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
         """Only if results differ: to compile it, without fusion, may take longer than all else."""
         return _run_in_64_bits(request["reference"], place, inputs, request["reference_flags"])
 
-    programs = [_copies(baseline, text, place, inputs, first, device["platform"])]
+    count = len(request["executables"])
+    programs = [_copies(baseline, text, place, inputs, first, device["platform"], count)]
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
@@ -145,7 +148,7 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
                 step(f"running variant {number}")
             told["numbers"].append(_compare(expected, found, reference))
             told["problems"].append("")
-            programs.append(_copies(made, text, place, inputs, variant, device["platform"]))
+            programs.append(_copies(made, text, place, inputs, variant, device["platform"], count))
         except Exception as error:
             told["numbers"].append([])
             told["problems"].append(f"{type(error).__name__}: {error}")
@@ -175,9 +178,11 @@ def _copies(
     inputs: Sequence[Any],
     asked: dict[str, Any],
     platform: str,
+    programs: int,
 ) -> list[Executable]:
-    """Return ``first`` and further compilations of the same program."""
-    count = measuring.COPIES if first.compile_s < _LONG_S else 2
+    """Return ``first`` and further compilations of its program, which is one of ``programs``."""
+    is_cheap = first.compile_s < _LONG_S or programs < _SEVERAL
+    count = measuring.COPIES if is_cheap else 2
     more = (_make(text, place, inputs, asked, platform) for _ in range(count - 1))
     return [first, *more]
 
