@@ -176,12 +176,12 @@ def rule_candidates(
     yield _of_rule(Changes(disabled=(rule.id,)), asking, pairs)
 
 
-def keep_candidate(value: str, passes: Iterable[str]) -> Candidate:
-    """Return the change that keeps a ``value``, which several kernels compute: no reader of it
-    computes it. ``passes`` are those that are replayed for it.
+def keep_candidate(values: Iterable[str]) -> Candidate:
+    """Return the change that keeps ``values``, which several kernels compute: no reader of them
+    computes them.
     """
-    changes = Changes(forbidden=(PairPattern(value, "*"),))
-    return _of_rule(changes, frozenset(passes), ())
+    changes = Changes(forbidden=tuple(PairPattern(value, "*") for value in values))
+    return _of_rule(changes, frozenset(), ())
 
 
 def _thresholds(rule: Rule, alike: Iterable[PairFacts]) -> Iterator[tuple[str, int]]:

@@ -37,12 +37,10 @@ from fusionscope.explain.what_if import predict_final
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
 from fusionscope.passes.context import Deadline, OutOfTime
-from fusionscope.passes.overrides import PairPattern
 from fusionscope.progress import Progress, counted, silent
 from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.programs import find_program, find_target, require_final
 from fusionscope.rerun.running import why_not_run
-from fusionscope.rules.changes import Changes
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 
@@ -55,7 +53,7 @@ _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 _LEAST_SECONDS = 1.0
 _LONG_SECONDS = 3.0
 
-_MOST_KEPT = 3  # values that several kernels compute
+_MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
 
 _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
@@ -135,7 +133,7 @@ def suggest(
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
     trial = _Trial(module, refused, compilation, progress)
     answers: tuple[Answer, ...] = ()
-    if refused:
+    if refused or facts.recomputed is not None:
         try:
             final = module.read(module.final or module.stages[-1])
             replays = Replays(module, final, compiler, device, _figures(facts.totals))
@@ -296,16 +294,20 @@ class _Trial:
         device: Device | None,
         deadline: Deadline | None,
     ) -> None:
-        """Replay without the fusions that compute values more than once: those that look best kept,
-        one at a time, as long as there is time.
+        """Replay without the fusions that compute values more than once, as long as there is time:
+        those that look best kept, first one at a time, then all at once.
         """
         orders: Orders = {}
         values = recomputed.values if recomputed is not None else ()
-        for value in [each.value.name for each in values if each.saved_ns][:_MOST_KEPT]:
+        names = [value.value.name for value in values if value.saved_ns][:_MOST_KEPT]
+        groups = [(name,) for name in names[:_MOST_KEPT_ALONE]]
+        for group in [*groups, *([tuple(names)] if len(names) > 1 else [])]:
             try:
                 if deadline is not None:
                     deadline.check()
-                self._keep(replays, value, compiler, device, orders, deadline)
+                self._keep(
+                    replays, keep_candidate(group), group, compiler, device, orders, deadline
+                )
             except OutOfTime:
                 return
             except UnusableInput as error:
@@ -314,16 +316,16 @@ class _Trial:
     def _keep(
         self,
         replays: Replays,
-        value: str,
+        candidate: Candidate,
+        values: tuple[str, ...],
         compiler: Compiler | None,
         device: Device | None,
         orders: Orders,
         deadline: Deadline | None,
     ) -> None:
-        pattern = PairPattern(value, "*")
-        passes = ChangedPasses(self._module, Changes(forbidden=(pattern,)), compiler, device)
+        passes = ChangedPasses(self._module, candidate.changes, compiler, device)
         passes.context = replace(passes.context, deadline=deadline)
-        candidate = keep_candidate(value, (run.pass_name for run in passes.runs))
+        candidate = replace(candidate, passes=frozenset(run.pass_name for run in passes.runs))
         if passes.obstacle or passes.is_late or passes.unmatched_patterns():
             return
         if not passes.find_orders(orders):
@@ -335,7 +337,7 @@ class _Trial:
             return
         before, after = replays.final, found[1].figures
         tried = _suggestion(candidate, HowTried.REPLAYED, frozenset(), before, after)
-        tried = replace(tried, keeps=value, why_not=why_not_better(before, after))
+        tried = replace(tried, keeps=values, why_not=why_not_better(before, after))
         if tried.why_not:
             self._rejected.append(tried)
         else:
@@ -546,7 +548,7 @@ def why_not_better(before: Figures, after: Figures) -> str:
         if more:
             return f"more {' and '.join(more)}"
         return "" if fewer else "no fewer launches or bytes"
-    if after.time_us > before.time_us:
+    if after.time_us > before.time_us * (1 + _LEAST_GAIN):
         return "it takes longer"
     if after.time_us >= before.time_us * (1 - _LEAST_GAIN):
         return f"it saves less than {_LEAST_GAIN:.1%} of the time"

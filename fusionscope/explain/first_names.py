@@ -40,8 +40,8 @@ class FirstNames:
                 ):
                     if value in values:
                         names.setdefault(instruction.name, values[value])
-        for instruction in graph.walk():
-            instruction.origin = names.get(instruction.name, "")
+        for copy in graph.walk():
+            copy.origin = names.get(copy.name, "")
 
     @cached_property
     def later(self) -> dict[str, str]:

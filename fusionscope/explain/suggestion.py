@@ -41,8 +41,8 @@ class Suggestion:
     ``pairs`` are the refused producers and consumers that it fuses, by name. ``number`` is its
     place among the suggestions for its module, from 1 on. ``title`` are a few words on a recipe,
     ``sources`` the user's lines that it changes. ``removes`` are the kernels of the final module
-    that only move data and that it removes, by name; a rejected change has none. ``keeps`` is the
-    value that several kernels compute and that it keeps instead, by name. With the evidence
+    that only move data and that it removes, by name; a rejected change has none. ``keeps`` are
+    the values that several kernels compute and that it keeps instead, by name. With the evidence
     ``EXAMPLE`` the figures are those of the recipe's example, which no report shows, and ``pairs``
     those of operations that it changes: nothing was tried here. ``why_not`` says why it is not
     worth it; it is empty for a change that helps. ``command`` are the words of the command line
@@ -59,7 +59,7 @@ class Suggestion:
     title: str = ""
     sources: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
-    keeps: str = ""
+    keeps: tuple[str, ...] = ()
     why_not: str = ""
     command: tuple[str, ...] = ()
 
@@ -208,7 +208,7 @@ class Suggestions:
 
     def keeping(self, value: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that keep a value."""
-        return tuple(each.number for each in self.helpful if each.keeps == value)
+        return tuple(each.number for each in self.helpful if value in each.keeps)
 
     def removing(self, kernel: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that remove a kernel that only moves

@@ -252,6 +252,8 @@ def _print_part(part: Part, console: Console) -> None:
         label = f"{entry.number:>{width}}. "
         if entry.head:
             table = Table.grid()
+            table.add_column()
+            table.add_column(overflow="fold")
             table.add_row(label, Text(safe(entry.head), style="cyan"))
             console.print(Padding(table, (0, 0, 0, 2)))
             label = " " * len(label)

@@ -39,16 +39,31 @@ from fusionscope.explain.suggestion import (
 from fusionscope.explain.summary import group_alike
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import Outcome
+from fusionscope.hlo import to_text
 from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.report import movements
 from fusionscope.report.suggestions import for_pair
-from fusionscope.rules.changes import Changes
+from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.versions.runs import find_runs
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "samples" / "programs"
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 PACKAGE = Path(__file__).resolve().parents[2] / "fusionscope"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
+
+
+RESIDUAL = Path(__file__).resolve().parents[1] / "explain" / "data" / "residual"
+INTEGERS = """
+import jax.numpy as jnp
+
+
+def program(x, w):
+    top = jnp.abs(x).max(axis=1, keepdims=True)
+    q = jnp.round(x / top * 127).astype(jnp.int8)
+    y = jnp.dot(q, w, preferred_element_type=jnp.int32).astype(jnp.float32) * top
+    z = x - x.mean(axis=1, keepdims=True)
+    return y, (z * z).sum(axis=1), jnp.log(jnp.abs(x) + 1).sum(axis=1)
+"""
 
 
 def totals(name: str) -> tuple[int, int]:
@@ -326,6 +341,53 @@ def test_nothing_is_replayed_after_a_long_explanation():
     assert all_tried.is_tried and not none_tried.is_tried
     told = [for_pair(none_tried, *answer.pairs[0]) for answer in none_tried.answers]
     assert told and all(text.startswith("nothing tried so far") for text in told)
+
+
+def test_keeping_values_is_a_replay():
+    dump = open_dump(RESIDUAL)
+    (facts,) = explain(dump, suggest=suggester(EVERYTHING, is_limited=False)).modules
+    assert facts.recomputed is not None and facts.suggestions is not None
+    values = [each.value.name for each in facts.recomputed.values]
+    tried = [each for each in facts.suggestions.unmeasured if each.keeps]
+    assert [each.keeps for each in tried] == [tuple(values[:8]), (values[0],), (values[1],)]
+    for each in tried:
+        forbidden = [f"{value} -> *" for value in each.keeps]
+        selection = Selection(changes=read_changes(forbid=forbidden))
+        (changed,) = explain(open_dump(RESIDUAL), selection).modules
+        assert changed.what_if is not None and changed.what_if.final is not None
+        assert changed.what_if.final == (each.before, each.after)
+
+
+@pytest.mark.parametrize(
+    ("change", "moves"),
+    [
+        ("--xla_disable_hlo_passes=dot-library-rewriter", True),
+        (f"--xla_cpu_experimental_ynn_fusion_type={ELEMENTWISE}", False),
+    ],
+)
+def test_products_outside_of_the_library_are_other_code(change, moves):
+    """Two dots: in YNN kernels of their own, or with what is around them, or outside."""
+    replays, candidate = flag_tried("cpu/attention", change)
+    found = replays.try_out(candidate)
+    assert found is not None and replays.moves_products(found) is moves
+
+
+@with_jax
+def test_products_of_integers_are_not_taken_out_of_the_library_unmeasured(tmp_path):
+    """The reductions move fewer bytes outside of the library. The product of integers takes several
+    times as long there."""
+    file = tmp_path / "products.py"
+    file.write_text(INTEGERS)
+    program = read_program(f"{file}:program", ("f32[256,2048]", "s8[2048,64]"))
+    captured = capture(program, read_target("cpu"), tmp_path / "dump")
+    dump = open_dump(captured.directory)
+    (module,) = dump.modules
+    assert "__ynn_fusion" in to_text(module.read(module.final))
+    (facts,) = explain(dump, suggest=suggester(EVERYTHING, is_limited=False)).modules
+    found = facts.suggestions
+    changes = [each.change for each in (*found.helpful, *found.unmeasured)]
+    assert not any("dot-library-rewriter" in change for change in changes)
+    assert any("other code compute matrix products" in note for note in found.notes)
 
 
 @with_jax

@@ -326,7 +326,7 @@ class Suggestion(Form):
     title: str
     sources: list[str]
     removes: list[str]
-    keeps: str | None
+    keeps: list[str]
     why_not: str | None
     command: Annotated[str | None, At(command_of)]
 
