@@ -164,14 +164,14 @@ def sheet(suggestions: Suggestions, top: int | None) -> Sheet:
     tried = [each for each in suggestions.helpful if each.evidence != "example"]
     matching = [each for each in suggestions.helpful if each.evidence == "example"]
     unmeasured, rejected = suggestions.unmeasured, suggestions.rejected if top is None else ()
-    parts = (
+    parts: tuple[tuple[str, str, Sequence[Suggestion]], ...] = (
         ("", "suggestion", tried),
-        (f"{UNMEASURED}.", "change", unmeasured),
         (f"{MATCHING}.", "recipe", matching),
+        (f"{UNMEASURED}.", "change", unmeasured),
     )
     return Sheet(
         words=_none(suggestions) if not (tried or unmeasured) else "",
-        parts=tuple(_part(*part, top) for part in parts if part[2]),
+        parts=tuple(_part(heading, noun, found, top) for heading, noun, found in parts if found),
         notes=tuple(_notes(suggestions)),
         rejected=(_part(REJECTED, "change", rejected, top),) if rejected else (),
     )

@@ -31,7 +31,12 @@ from outcomes import dumps
 PACKAGE = Path(__file__).resolve().parents[2]
 WIDTHS = (80, 100)
 HEAD = "| dump | command | predicted | made | ratio | |\n|---|---|---|---|--:|---|"
-_PARTS = {"What to try": "helpful", "These make": "not timed", "Tried, not": "rejected"}
+_PARTS = {
+    "What to try": "helpful",
+    "Recipes that": "recipe",
+    "These make": "not timed",
+    "Tried, not": "rejected",
+}
 _NUMBERED = re.compile(r" *\d+\. (.*)")
 _PREDICTED = re.compile(r"launches (\S+) → (\S+), bytes (\S+ \S+) → (\S+ [kMGT]?B)")
 _MADE = re.compile(r"launches (\S+) → (\S+) +bytes moved (\S+ \S+) → (\S+ [kMGT]?B)")
