@@ -86,7 +86,7 @@ def plural(count: int, noun: str, many: str | None = None) -> str:
 
 
 def change_in_percent(before: float, after: float) -> str:
-    """Return text such as *-8.3%* or *+260%*, of a figure that was ``before``, not zero."""
+    """Return text such as *-8.3%* for the change of a figure that was ``before``, not zero."""
     share = 100 * (after / before - 1)
     return f"{share:+,.0f}%" if abs(share) >= 99.5 else f"{share:+.2g}%"
 
