@@ -118,6 +118,17 @@ def advice_on(dump: Path) -> tuple[list[Advice], str]:
     return printed[0], "" if is_same else f"other commands at {WIDTHS[0]} columns"
 
 
+def write_tool(tools: Path) -> None:
+    """Write a `fusionscope` for a shell, that of this checkout."""
+    script = tools / "fusionscope"
+    script.write_text(
+        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(PACKAGE))} "
+        f'exec {shlex.quote(sys.executable)} -m fusionscope "$@"\n',
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+
+
 def follow(advice: Advice, seconds: float | None, tools: Path) -> Followed:
     is_rerun = advice.words[1] == "rerun"
     command = advice.command
@@ -176,13 +187,7 @@ def main() -> int:
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         tools = Path(scratch)
-        script = tools / "fusionscope"
-        script.write_text(
-            f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(PACKAGE))} "
-            f'exec {shlex.quote(sys.executable)} -m fusionscope "$@"\n',
-            encoding="utf-8",
-        )
-        script.chmod(0o755)
+        write_tool(tools)
         for dump in (dump for root in options.dumps for dump in dumps(root)):
             found, problem = advice_on(dump)
             counts["dumps"] += 1
