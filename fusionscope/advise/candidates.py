@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.debug_options import FUSION_FLAGS, UPCASTING, FusionFlag
@@ -60,6 +60,18 @@ class Candidate:
             flags={**self.flags, **other.flags},
             changes=self.changes | other.changes,
             pairs=(*self.pairs, *other.pairs),
+        )
+
+    def allowing(self, pairs: frozenset[tuple[str, str]]) -> Candidate | None:
+        """Return the change without what it allows besides ``pairs``: ``rerun`` refuses to allow
+        what is not fused then. None if nothing is left.
+        """
+        allowed = tuple(each for each in self.changes.allowed if each in pairs)
+        changes = replace(self.changes, allowed=allowed)
+        if changes == self.changes:
+            return self
+        return (
+            replace(self, changes=changes, change=" ".join(_options(changes))) if changes else None
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusionscope.advise.candidates import Candidate
-from fusionscope.advise.products import moves_products
+from fusionscope.advise.library_work import changes_code
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import fused_pairs
 from fusionscope.dump import DumpedModule, Stage
@@ -218,9 +218,9 @@ class Replays:
         between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
         return fused_pairs(self._module, map(self._module.read, between), tried.module)
 
-    def moves_products(self, tried: ReplayedChange) -> bool:
-        """Return whether a change takes matrix products from the code that computes them."""
-        return moves_products(self._after_fusion(), tried.module, self._module.backend)
+    def changes_code(self, tried: ReplayedChange) -> bool:
+        """Return whether other code computes what the library of a CPU computes now."""
+        return changes_code(self._after_fusion(), tried.module, self._module.backend)
 
     def removed_movements(self, tried: ReplayedChange) -> tuple[str, ...]:
         """Return the names of kernels of the final module that only move data and that the change

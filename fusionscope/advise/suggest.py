@@ -59,9 +59,9 @@ _MOST_COMBINED = 4  # changes of which the best one is combined with each other 
 _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
 _NOT_COMPILED = "no change can be compiled: {}"
 _NOT_TIMED = "no change was timed: {}"
-_PRODUCTS = (
-    "{} makes other code compute matrix products, which can take several times as long: only a "
-    "measurement tells (--compile)"
+_OTHER_CODE = (
+    "{} makes other code compute what the library computes now, which can take several times as "
+    "long: only a measurement tells (--compile)"
 )
 _DISAGREES = (
     "the replay of {} does not make the kernels that are in the dump, so its changes cannot be "
@@ -353,6 +353,12 @@ class _Trial:
     ) -> None:
         """Replay with a change, which is ignored if it is not better than ``best``."""
         tried = replays.try_out(candidate, deadline)
+        if tried is not None and candidate.changes.allowed:
+            possible = candidate.allowing(replays.fused_pairs(tried))
+            if possible is not None and possible != candidate:
+                self._replay(replays, possible, deadline, best)
+                return
+            tried = tried if possible is not None else None
         if tried is not None and _is_better(replays.final, tried.figures):
             agrees = replays.agrees(candidate, deadline)
             if agrees is None:
@@ -372,9 +378,9 @@ class _Trial:
         if best is not None and not _is_better(best, tried.figures):
             return
         why_not = why_not_better(replays.final, tried.figures)
-        if not why_not and replays.moves_products(tried):
+        if not why_not and replays.changes_code(tried):
             self._disagreeing.append(candidate)
-            self.note(_PRODUCTS.format(candidate.change))
+            self.note(_OTHER_CODE.format(candidate.change))
             return
         pairs = replays.fused_pairs(tried) & self._wanted
         if pairs.isdisjoint(candidate.pairs):
@@ -442,8 +448,8 @@ class _Trial:
                     HowTried.MEASURED,
                     _why_not_faster(each.timing.verdict, each.timing.noise),
                 )
-            elif not has_model and not why_not and each.moves_products:
-                self.note(_PRODUCTS.format(each.candidate.change))
+            elif not has_model and not why_not and each.changes_code:
+                self.note(_OTHER_CODE.format(each.candidate.change))
                 continue
             pairs = (each.pairs - unchanged.pairs) & self._wanted
             tried = _suggestion(each.candidate, how, pairs, then, now)

@@ -365,11 +365,12 @@ def test_keeping_values_is_a_replay():
         (f"--xla_cpu_experimental_ynn_fusion_type={ELEMENTWISE}", False),
     ],
 )
-def test_products_outside_of_the_library_are_other_code(change, moves):
-    """Two dots: in YNN kernels of their own, or with what is around them, or outside."""
-    replays, candidate = flag_tried("cpu/attention", change)
+@pytest.mark.parametrize("name", ["cpu/attention", "cpu/reductions"])
+def test_what_leaves_the_library_is_other_code(name, change, moves):
+    """Dots and reductions: in YNN kernels of their own, or with what is around them, or outside."""
+    replays, candidate = flag_tried(name, change)
     found = replays.try_out(candidate)
-    assert found is not None and replays.moves_products(found) is moves
+    assert found is not None and replays.changes_code(found) is moves
 
 
 @with_jax
@@ -387,7 +388,7 @@ def test_products_of_integers_are_not_taken_out_of_the_library_unmeasured(tmp_pa
     found = facts.suggestions
     changes = [each.change for each in (*found.helpful, *found.unmeasured)]
     assert not any("dot-library-rewriter" in change for change in changes)
-    assert any("other code compute matrix products" in note for note in found.notes)
+    assert any("other code compute what the library" in note for note in found.notes)
 
 
 @with_jax
