@@ -36,12 +36,13 @@ from fusionscope.versions.runs import find_runs, replay
 class ReplayedChange:
     """``module`` is the result of the passes; ``figures`` are those of the final module.
 
-    ``is_certain`` is as in ``explain.final_figures.Predicted``.
+    ``is_certain`` and ``is_time_certain`` are as in ``explain.final_figures.Predicted``.
     """
 
     module: Module
     figures: Figures
     is_certain: bool
+    is_time_certain: bool
 
 
 class Replays:

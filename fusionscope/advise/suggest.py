@@ -63,6 +63,10 @@ _OTHER_CODE = (
     "{} makes other code compute what the library computes now, which can take several times as "
     "long: only a measurement tells (--compile)"
 )
+_ROUGH_TIMES = (
+    "a pass after fusion changes the code of kernels here, so the estimated times of replayed "
+    "changes are rough: launches and bytes are not"
+)
 _DISAGREES = (
     "the replay of {} does not make the kernels that are in the dump, so its changes cannot be "
     "tried by replaying: --compile"
@@ -382,6 +386,8 @@ class _Trial:
             self._disagreeing.append(candidate)
             self.note(_OTHER_CODE.format(candidate.change))
             return
+        if not tried.is_time_certain:
+            self.note(_ROUGH_TIMES)
         pairs = replays.fused_pairs(tried) & self._wanted
         if pairs.isdisjoint(candidate.pairs):
             self._in_vain.append(candidate)

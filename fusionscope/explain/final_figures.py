@@ -22,10 +22,13 @@ class Predicted(NamedTuple):
     """``is_certain`` is false if the compiler would insert other copies than into the module of the
     dump, or other kernels read the results of conditionals, whose copies are not predicted, and the
     copies of the dump are not as predicted either: the figures may be wrong then.
+    ``is_time_certain`` is false if a pass after fusion changes the code of kernels, and with it the
+    estimated time, as it may do otherwise with the change.
     """
 
     figures: Figures
     is_certain: bool
+    is_time_certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,18 @@ class FinalFigures:
             _shifted(self.before.time_us, was.figures.time_us, now.figures.time_us),
         )
         is_same = (now.copies, now.branched) == (was.copies, was.branched)
-        return Predicted(figures, is_known or is_same)
+        return Predicted(figures, is_known or is_same, self.explains_time)
 
     @cached_property
     def before(self) -> Figures:
         """The figures of the final module of the dump."""
         return self.figures or count_figures(self.final, self.backend, self.gpu)
+
+    @property
+    def explains_time(self) -> bool:
+        """Whether the estimated time after fusion is that of the final module."""
+        time, final = self._own.figures.time_us, self.before.time_us
+        return time is None or final is None or isclose(time, final, rel_tol=1e-6)
 
     @cached_property
     def _own(self) -> _WithCopies:

@@ -143,6 +143,8 @@ def make_plan(
     if predicts and rest is Rest.RULES:
         found = predict_final(module, passes, after)
         predicted = found[1].figures if found is not None and found[1].is_certain else None
+        if predicted is not None and found is not None and not found[1].is_time_certain:
+            predicted = replace(predicted, time_us=None)
     if rest is not Rest.XLA and module.backend == "cpu":
         assign_tasks(graph, threads_here())
         after = to_module(graph)
