@@ -327,7 +327,8 @@ class DumpedModule:
     def live_ranges(self) -> LiveRanges | None:
         """When the values of the final module are alive, None if no file shows it."""
         if Role.LIVE_RANGES not in self.files:
-            return None
+            assignment = self.buffer_assignment
+            return assignment.live_ranges if assignment is not None else None
         from fusionscope.dump.live_ranges import read_live_ranges
 
         return next(iter(self._side(Role.LIVE_RANGES, read_live_ranges)), None)

@@ -10,8 +10,8 @@ from fusionscope.dump.buffer_assignment import (
     Allocation,
     AllocationKind,
     BufferAssignment,
-    Position,
 )
+from fusionscope.dump.live_ranges import Position
 from fusionscope.explain.memory_facts import Donation
 from fusionscope.explain.memory_savings import position_of
 from fusionscope.graph.buffer_sharing import may_share

@@ -17,8 +17,8 @@ from fusionscope.dump.buffer_assignment import (
     AllocationKind,
     AssignedValue,
     BufferAssignment,
-    Position,
 )
+from fusionscope.dump.live_ranges import Position
 from fusionscope.dump.names import Role
 from fusionscope.errors import UnusableInput, shorten
 from fusionscope.explain.donations import find_donations
@@ -102,7 +102,7 @@ def _check(module: DumpedModule, assignment: BufferAssignment) -> None:
         known = {value.position for each in assignment.allocations for value in each.values}
         foreign = next((each for each in module.live_ranges.ranges if each not in known), None)
         if foreign is not None:
-            file = str(module.files[Role.LIVE_RANGES][0])
+            file = str(module.files.get(Role.LIVE_RANGES, (file,))[0])
             raise UnusableInput(_FOREIGN.format(name=shorten(str(foreign))), file=file)
 
 

@@ -135,7 +135,9 @@ def compare_memory(
         for (facts, *_), peak in zip(sides, peaks, strict=True)
     )
     return MemoryDifference(
-        before, after, tuple(sorted(buffers, key=lambda each: (-each.growth, each.name)))
+        before,
+        after,
+        tuple(sorted(buffers, key=lambda each: (-abs(each.growth), -each.growth, each.name))),
     )
 
 
