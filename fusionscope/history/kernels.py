@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from fusionscope.history.operations import flatten
 from fusionscope.history.traffic import traffic
 from fusionscope.history.values import NumberedModule, Numbering, control_of
+from fusionscope.history.workspaces import workspace_bytes
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 
@@ -82,7 +83,7 @@ _TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?":\s*\{\s*\\?"n\\?":\s*\\?"(\d
 _LIBRARY_FUSIONS = ("__ynn", "__onednn", "__cudnn", "__cublas")
 _LIBRARY_TARGETS = re.compile(
     r"__cublas|__cudnn|__onednn|__cusolver|__hipblas|cublas|cudnn|cusolver|cufft|hipsolver|miopen|"
-    r"rocsolver|lapack_|blas_|cu_|mhlo_cu|__\$?ynn|EigenMatMul|__cub\$|cub"
+    r"rocsolver|lapack_|blas_|cu_|mhlo_cu|__\$?ynn|EigenMatMul|__cub\$|cub|xla\.gpu\.ext\.cub_"
 )
 # Operations that CPUs and GPUs leave to a library if they are unfused.
 _LIBRARY_OPERATIONS = frozenset({"cholesky", "convolution", "dot", "fft", "triangular-solve"})
@@ -209,13 +210,14 @@ def kernel_of(
     operations = operations_in(instruction)
     kind, emitter = kind_and_emitter(instruction, backend)
     moved = traffic(instruction)
+    workspace = workspace_bytes(instruction) if kind is KernelKind.LIBRARY else 0
     return Kernel(
         instruction=instruction,
         kind=kind,
         emitter=emitter,
         operations=operations,
         bytes_read=moved.read,
-        bytes_written=moved.written,
+        bytes_written=moved.written - workspace,
         runs=runs[0],
         runs_known=runs[1],
         path=path,

@@ -274,6 +274,7 @@ def test_traffic_inside_fusions():
         ("__onednn$matmul", KernelKind.LIBRARY),
         ("cusolver_getrf_ffi", KernelKind.LIBRARY),
         ("lapack_sgetrf_ffi", KernelKind.LIBRARY),
+        ("xla.gpu.ext.cub_sort_keys", KernelKind.LIBRARY),
         ("TopK", KernelKind.CUSTOM_CALL),
         ("my_own_kernel", KernelKind.CUSTOM_CALL),
     ],
@@ -296,6 +297,27 @@ def test_one_operation_in_a_fusion_is_not_a_fusion():
     instruction = "%r = f32[4,2] fusion(%p0), kind=kLoop, calls=%f"
     kernel = one(instruction, "f32[8]", computations=computations)
     assert (kernel.kind, kernel.operations) == (KernelKind.WRAPPED, ("sine",))
+
+
+def test_the_workspace_of_a_library_is_not_moved():
+    """A product of two matrices of 64 numbers each, by cuBLAS, and a custom call of a user."""
+    text = """HloModule m
+
+ENTRY %main (p0: f32[8,8], p1: f32[8,8]) -> f32[8,8] {
+  %p0 = f32[8,8]{1,0} parameter(0)
+  %p1 = f32[8,8]{1,0} parameter(1)
+  %r = (f32[8,8], s8[4194304]) custom-call(%p0, %p1), custom_call_target="__cublas$lt$matmul"
+  ROOT %g = f32[8,8]{1,0} get-tuple-element(%r), index=0
+}
+"""
+    assert kernels_of(text)["r"].bytes_moved == 3 * 64 * 4
+    of_a_user = text.replace("__cublas$lt$matmul", "my_own_kernel")
+    assert kernels_of(of_a_user)["r"].bytes_moved == 3 * 64 * 4 + 4194304
+    read = text.replace(
+        "ROOT %g =",
+        "%h = s8[4194304] get-tuple-element(%r), index=1\n  %u = s8[4194304] not(%h)\n  ROOT %g =",
+    )
+    assert kernels_of(read)["r"].bytes_written == 64 * 4 + 4194304
 
 
 def test_memory_that_is_only_reserved_is_no_launch():
