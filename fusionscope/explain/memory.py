@@ -22,6 +22,7 @@ from fusionscope.dump.live_ranges import Position
 from fusionscope.dump.names import Role
 from fusionscope.errors import UnusableInput, shorten
 from fusionscope.explain.donations import find_donations
+from fusionscope.explain.library_memory import find_library_memory
 from fusionscope.explain.live_bytes import Span, count_live, spans_of
 from fusionscope.explain.memory_facts import (
     LifeTime,
@@ -87,6 +88,7 @@ def find_memory(
             LifeTime(str(position), kinds[position], span.size, span.first, span.last)
             for position, span in spans.items()
         ),
+        inside_calls=find_library_memory(final),
     )
 
 

@@ -57,6 +57,17 @@ class Donation:
 
 
 @dataclass(frozen=True, slots=True)
+class CallMemory:
+    """Memory that a library may reserve inside of ``call``, an instruction: at most ``bytes``, for
+    ``values`` of its computation, each with its shape. The allocations do not contain it.
+    """
+
+    call: str
+    bytes: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LifeTime:
     """A value in memory, and the places between which it is alive."""
 
@@ -76,7 +87,8 @@ class MemoryFacts:
     ``temporaries`` that is not alive even when most of them are. ``peak_bytes`` are those alive at
     ``peak_at``, the place of ``peak_instruction`` in the sequence of ``length`` instructions; None
     if nothing shows when values are alive. ``compiler_peak`` is the place that the compiler names.
-    ``over_time`` are the bytes alive at each place.
+    ``over_time`` are the bytes alive at each place. ``inside_calls`` is what libraries may reserve
+    in addition, the most first.
     """
 
     total_bytes: int
@@ -96,3 +108,9 @@ class MemoryFacts:
     donations: tuple[Donation, ...]
     over_time: tuple[int, ...]
     values: tuple[LifeTime, ...]
+    inside_calls: tuple[CallMemory, ...] = ()
+
+    @property
+    def inside_call_bytes(self) -> int:
+        """The most that a library may reserve at once."""
+        return max((call.bytes for call in self.inside_calls), default=0)

@@ -179,11 +179,15 @@ _CAUSES = {
 
 def _memory_text(memory: MemoryDifference) -> str:
     before, after = memory.before, memory.after
-    return (
+    text = (
         f"{size(before.total_bytes)} → {size(after.total_bytes)}, at the peak "
         f"{size(before.peak_bytes)} → {size(after.peak_bytes)}, "
         f"{_signed(after.peak_bytes - before.peak_bytes)}"
     )
+    if before.inside_calls or after.inside_calls:
+        inside = f"{size(before.inside_calls)} → {size(after.inside_calls)}"
+        text += f"; inside library calls up to about {inside}"
+    return text
 
 
 def _buffer_text(buffer: BufferDifference) -> str:

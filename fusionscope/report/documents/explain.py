@@ -362,6 +362,7 @@ class Memory(Form):
     donations: list[memory_facts.Donation]
     over_time: list[int]
     values: list[memory_facts.LifeTime]
+    inside_calls: list[memory_facts.CallMemory]
 
 
 class CompileTime(Form):
