@@ -28,6 +28,7 @@ from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
 from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.memory_savings import RefusedPairs
+from fusionscope.explain.miscompiled import find_miscompiled
 from fusionscope.explain.modules import NO_FINAL
 from fusionscope.explain.neighbours import without_members
 from fusionscope.explain.origins import Origins
@@ -121,6 +122,7 @@ def analyze(
     followed = _follow_pairs(module, ends, notes, progress)
     progress("explaining pairs and kernels")
     notes += _doubts(followed, known, module)
+    notes += _read(lambda: tuple(find_miscompiled(module, followed.last.module)), notes) or ()
     kernels = find_kernels(followed.last, module.backend)
     kernels_before = find_kernels(followed.first, module.backend)
     explain_pair = _explainer(module, followed, known)
