@@ -16,6 +16,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import os
 import platform
 import re
 import sys
@@ -48,6 +49,7 @@ _HLO_KINDS = {
     "uint": "u",
     "int": "s",
 }
+_DUMPS, _PTX = "--xla_dump_to=", "--xla_dump_emitter_re=ptx"
 _WARM_UPS, PROFILED_RUNS = 2, 5  # of a program that is profiled
 _LATE_S = 0.05
 _TILINGS = "result_tilings"
@@ -111,6 +113,8 @@ def main() -> None:
         if program is None:
             _find_present_devices(told, result)
         else:
+            if request["device"]["platform"] in ("cuda", "gpu"):
+                _dump_assembly(told["versions"])
             _compile(request, told, result)
     except Unusable as problem:
         told["problem"] = str(problem)
@@ -120,6 +124,16 @@ def main() -> None:
         told["problem"] = _words(error)
         _locate(error, own, told)
     _write(told, result)
+
+
+def _dump_assembly(versions: dict[str, str]) -> None:
+    """Let the compiler dump PTX, which tells registers and spills. Since December 2025 it does so
+    only with a flag, which older compilers refuse.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    version = tuple(int(part) for part in versions.get("jaxlib", "0").split(".")[:2])
+    if _DUMPS in flags and version >= (0, 9):
+        os.environ["XLA_FLAGS"] = f"{_PTX} {flags}"  # a flag of the user comes later, and wins
 
 
 def _words(error: BaseException) -> str:

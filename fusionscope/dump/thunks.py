@@ -21,32 +21,42 @@ _LAUNCH = re.compile(
     r" threads: \[(?P<threads>[\d, ]+)\]\s+shared_memory: (?P<shared>\d+) bytes.*"
 )
 
+# Older compilers write neither the shared memory nor, before jaxlib 0.9, the number of the thunk.
+_OLDER_LAUNCH = re.compile(
+    r"\s*(?:(?P<thunk>\d+): )?k\w+\s+(?:\[[^\]]*\]\s*)?, kernel = (?P<entry>[^\s,]+),"
+    r"(?: profile_annotation = (?P<instruction>.*?),)? launch dimensions ="
+    r" blocks: \{(?P<grid>[\d, ]+)\}, threads/block: \{(?P<threads>[\d, ]+)\}, cluster_dim = .*"
+)
+
 _THUNK = re.compile(r"(?:^|(?<=\s))(\d+): (k\w+)\s+\[")
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A kernel that a thunk launches: ``blocks`` blocks of ``threads`` threads, each block with
-    ``shared_bytes`` of shared memory beside what the kernel declares itself.
+    ``shared_bytes`` of shared memory beside what the kernel declares itself. ``instruction`` is the
+    one of the final module that the thunk runs. Both are None if the file does not say.
     """
 
     thunk: int
     entry: str
     blocks: int
     threads: int
-    shared_bytes: int
+    shared_bytes: int | None
+    instruction: str | None
 
 
 def read_launches(data: bytes, file: str) -> tuple[Launch, ...]:
-    """Return the kernels of ``thunk_sequence.txt``, in order. Other thunks are left out.
+    """Return the kernels of ``thunk_sequence.txt``, in order. Other thunks are left out. Thunks
+    without numbers, as older compilers write them, are numbered from 0 on.
 
     Raises ``UnusableInput`` if a line has the grid of a kernel and another form.
     """
-    found = []
+    found: list[Launch] = []
     for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), start=1):
-        if " grid: " not in line:
+        if " grid: " not in line and " launch dimensions = " not in line:
             continue
-        launch = _LAUNCH.fullmatch(line)
+        launch = _LAUNCH.fullmatch(line) or _OLDER_LAUNCH.fullmatch(line)
         if launch is None:
             raise UnusableInput(
                 "expected a launch, '001: kKernel [source] name grid: [1, 1, 1] "
@@ -54,13 +64,16 @@ def read_launches(data: bytes, file: str) -> tuple[Launch, ...]:
                 file=file,
                 line=number,
             )
+        known = launch.groupdict()
+        shared = known.get("shared")
         found.append(
             Launch(
-                thunk=int(launch["thunk"]),
+                thunk=int(launch["thunk"] or len(found)),
                 entry=launch["entry"],
                 blocks=_product(launch["grid"]),
                 threads=_product(launch["threads"]),
-                shared_bytes=int(launch["shared"]),
+                shared_bytes=int(shared) if shared is not None else None,
+                instruction=known.get("instruction"),
             )
         )
     return tuple(found)

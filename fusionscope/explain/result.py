@@ -109,16 +109,16 @@ class KernelResources:
     """What a kernel takes of an NVIDIA GPU.
 
     ``spill_store_bytes`` and ``spill_load_bytes`` are those of one thread, counted once for each
-    place in the code. ``shared_bytes`` are those of one block. ``occupancy`` is the share of the
-    warps of a core that run at once, and ``occupancy_limit`` what keeps more from it; both are
-    None if the kernel does not fit. ``assembly_ms`` is how long ptxas took for it, None if that
-    does not say.
+    place in the code. ``shared_bytes`` are those of one block, None if the dump does not say.
+    ``occupancy`` is the share of the warps of a core that run at once, and ``occupancy_limit`` what
+    keeps more from it; both are None if the kernel does not fit, or ``shared_bytes`` is None.
+    ``assembly_ms`` is how long ptxas took for it, None if that does not say.
     """
 
     registers: int
     spill_store_bytes: int
     spill_load_bytes: int
-    shared_bytes: int
+    shared_bytes: int | None
     blocks: int
     threads_per_block: int
     occupancy: float | None

@@ -75,8 +75,8 @@ function resourcesOf({ resources, runs }) {
   return [
     ["registers", count(registers)],
     ["spills", spilled ? `${size(spilled)}: each thread stores ${count(stored)} bytes and loads ${count(loaded)}` : "none"],
-    ["shared memory", shared ? `${size(shared)} a block` : "none"],
-    ["blocks", `${count(blocks)} of ${count(threads)} threads`],
+    ["shared memory", shared === null ? "unknown" : shared ? `${size(shared)} a block` : "none"],
+    ["blocks", `${count(blocks)} of ${count(threads)} ${threads === 1 ? "thread" : "threads"}`],
     ["occupancy", resources.occupancy === null ? "unknown" : `${Number((100 * resources.occupancy).toPrecision(3))}%, limited by ${resources.occupancy_limit}`],
   ];
 }
