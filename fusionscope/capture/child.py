@@ -16,6 +16,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import math
 import os
 import platform
 import re
@@ -49,12 +50,30 @@ _HLO_KINDS = {
     "uint": "u",
     "int": "s",
 }
-_DUMPS, _PTX = "--xla_dump_to=", "--xla_dump_emitter_re=ptx"
+_XLA_FLAGS, _PTX = "XLA_FLAGS", "--xla_dump_emitter_re=ptx"
+_AXIS = re.compile(r'"[^"]*"=(\d+)')
+_OTHER_DEVICES = re.compile("incompatible devices|does not match memory kind")
+_HERE = (
+    "the program names devices of this machine, in a mesh or a sharding, so it cannot be compiled "
+    "for {device}, which is not here; dump it where the devices are"
+)
+_PARTITIONS = "mhlo.num_partitions"
+_MORE_DEVICES = (
+    "a mesh of N devices that are present, as with "
+    "XLA_FLAGS=--xla_force_host_platform_device_count=N for a CPU, is compiled for N"
+)
 _WARM_UPS, PROFILED_RUNS = 2, 5  # of a program that is profiled
 _LATE_S = 0.05
 _TILINGS = "result_tilings"
 _BROADCAST, _RESHAPE = "stablehlo.broadcast_in_dim", "stablehlo.reshape"
 _DIMENSIONS = "broadcast_dimensions"
+# Of HLO, and of StableHLO.
+_SYNTAX = (
+    re.compile(
+        r"was parsing (?P<line>\d+):(?P<column>\d+): error: (?P<problem>.*)(?:\n(?P<source>.*))?"
+    ),
+    re.compile(r'error: "[^"]*":(?P<line>\d+):(?P<column>\d+): (?P<problem>.*)(?P<source>)'),
+)
 _ILLEGAL = re.compile(r"failed to legalize operation '(mhlo\.\w+)'")
 _LAYOUT = "mhlo.layout_mode"
 _ENTRY_LAYOUT = re.compile(r"entry_computation_layout=\{\((.*?)\)->(.*?)\}(?=, \w+=|$)")
@@ -101,6 +120,8 @@ def main() -> None:
         "python": platform.python_version(),
         "versions": _versions(),
         "arguments": [],
+        "program_flags": "",
+        "notes": [],
         "module": "",
         "compile_s": None,
         "problem": "",
@@ -113,8 +134,13 @@ def main() -> None:
         if program is None:
             _find_present_devices(told, result)
         else:
+            flags, all_flags = request["flags"], os.environ.get(_XLA_FLAGS, "")
+            outer = all_flags.removesuffix(flags).strip()
             if request["device"]["platform"] in ("cuda", "gpu"):
-                _dump_assembly(told["versions"])
+                flags = _with_assembly(flags, told["versions"])
+            os.environ[_XLA_FLAGS] = f"{outer} {flags}".strip()
+            if program["kind"] == "function":
+                _hide_flags(outer, flags)
             _compile(request, told, result)
     except Unusable as problem:
         told["problem"] = str(problem)
@@ -126,14 +152,60 @@ def main() -> None:
     _write(told, result)
 
 
-def _dump_assembly(versions: dict[str, str]) -> None:
-    """Let the compiler dump PTX, which tells registers and spills. Since December 2025 it does so
-    only with a flag, which older compilers refuse.
+def _with_assembly(flags: str, versions: dict[str, str]) -> str:
+    """Return ``flags`` with one that lets the compiler dump PTX, which tells registers and spills.
+    Compilers before December 2025 always dump it, and refuse the flag.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
     version = tuple(int(part) for part in versions.get("jaxlib", "0").split(".")[:2])
-    if _DUMPS in flags and version >= (0, 9):
-        os.environ["XLA_FLAGS"] = f"{_PTX} {flags}"  # a flag of the user comes later, and wins
+    return f"{_PTX} {flags}" if version >= (0, 9) else flags  # a flag of the user wins
+
+
+class _Environment(os._Environ):  # type: ignore[type-arg]
+    """The environment of a program that may set XLA_FLAGS. It sees those of the user only; the
+    compiler also sees ``flags``, which come later and win.
+    """
+
+    flags: str
+
+    def __setitem__(self, key: str, value: str) -> None:
+        super().__setitem__(key, value)
+        if key == _XLA_FLAGS:
+            os.putenv(key, f"{value} {self.flags}")
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        if key == _XLA_FLAGS:
+            os.putenv(key, self.flags)
+
+
+def _hide_flags(outer: str, flags: str) -> None:
+    """Let the program see the XLA_FLAGS of the user, ``outer``, and the compiler ``flags`` too."""
+    environment = os.environ
+    environment.__class__ = _Environment
+    environment.flags = flags  # type: ignore[attr-defined]
+    if outer:
+        environment[_XLA_FLAGS] = outer
+    else:
+        environment.pop(_XLA_FLAGS, None)
+
+
+def _flags_of_program(outer: str) -> str:
+    """Return the flags that the program has set, without those of the user."""
+    return os.environ.get(_XLA_FLAGS, "").removeprefix(outer).strip()
+
+
+def _notes_on_mesh(module: Any) -> Iterator[str]:
+    """Yield a line if a sharded program was lowered for one device."""
+    meshes = [str(each) for each in module.body.operations if each.operation.name == "sdy.mesh"]
+    axes = [[int(size) for size in _AXIS.findall(mesh)] for mesh in meshes]
+    attributes = module.operation.attributes
+    if not any(axes) or _PARTITIONS not in attributes:
+        return
+    if not str(attributes[_PARTITIONS]).startswith("1 "):
+        return
+    count = max(math.prod(sizes) for sizes in axes)
+    mesh = "one device" if count == 1 else f"{count} devices"
+    yield f"the program is sharded over a mesh of {mesh}, and compiled for one; {_MORE_DEVICES}"
 
 
 def _words(error: BaseException) -> str:
@@ -208,7 +280,9 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
     if any(each["dtype"] in ("s64", "u64", "f64", "c128") for each in program["arguments"] or ()):
         jax.config.update("jax_enable_x64", True)
     if program["kind"] == "function":
+        outer = os.environ.get(_XLA_FLAGS, "")
         function, arguments = _function(program)
+        told["program_flags"] = _flags_of_program(outer)
         devices = find_devices(request["device"], 1)
         given = arguments
         arguments = _described(arguments, devices[0], is_here=request["device"]["is_here"])
@@ -218,10 +292,17 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         # Before 0.5, jax lowers for the devices that are present.
         is_asked = jax.__version_info__ < (0, 5) and not request["device"]["is_here"]
         platforms = (request["device"]["platform"],) if is_asked else None
-        lowered = jitted.trace(*arguments).lower(lowering_platforms=platforms)
+        try:
+            lowered = jitted.trace(*arguments).lower(lowering_platforms=platforms)
+        except ValueError as error:
+            if not request["device"]["is_here"] and _OTHER_DEVICES.search(str(error)):
+                raise Unusable(_HERE.format(device=request["device"]["name"])) from error
+            raise
         if request["inputs"]:
             record_inputs(given, lowered, Path(request["inputs"]))
-        told["module"] = module_name(lowered.compiler_ir("stablehlo"))
+        module = lowered.compiler_ir("stablehlo")
+        told["module"] = module_name(module)
+        told["notes"] = list(_notes_on_mesh(module))
         _write(told, result)
         begin = time.perf_counter()
         compiled = lowered.compile()
@@ -522,8 +603,8 @@ def _compile_module(
         try:
             module = parse_module(data, program["kind"])
         except Exception as error:
-            first = str(error).strip().splitlines()[0]
-            raise Unusable(f"{program['file']}: the compiler cannot read it: {first}") from None
+            told["where"] = [program["file"], None]
+            raise Unusable(_syntax_error(str(error), told)) from None
         if put is not None:
             told["problem"] = "the compiler crashes on a fusion that its hook returns"
             _write(told, result)
@@ -543,6 +624,17 @@ def _compile_module(
                 told["module"] = ""  # no compiler received it
                 raise
             told["compile_s"] = time.perf_counter() - begin
+
+
+def _syntax_error(message: str, told: dict[str, Any]) -> str:
+    """Return what the compiler does not accept, in one line, and add its place to ``told``."""
+    found = next(filter(None, (pattern.search(message) for pattern in _SYNTAX)), None)
+    if found is None:
+        first = message.strip().splitlines()[0]
+        return f"the compiler cannot read it: {first}"
+    told["where"][1:] = [int(found["line"]), int(found["column"])]
+    source = f", found {found['source'].strip()!r}" if found["source"] else ""
+    return f"the compiler cannot read it: {found['problem']}{source}"
 
 
 def require_some_hook() -> None:
@@ -591,10 +683,14 @@ def compile_module(
     given = {name: _BOOLEANS.get(value, value) for name, value in (options or {}).items()}
     asked = compiler.get_compile_options(1, len(places), env_options_overrides=given)
     client, devices = places[0].client, _jax.DeviceList(tuple(places))
+    compile_for = client.compile_and_load if device["is_here"] else client.compile
     try:
-        if device["is_here"]:
-            return client.compile_and_load(module, devices, asked)
-        return client.compile(module, devices, asked)
+        try:
+            return compile_for(module, devices, asked)
+        except TypeError:  # jaxlib 0.6 and 0.7 take bytes
+            from jax._src.interpreters import mlir
+
+            return compile_for(mlir.module_to_bytecode(module), devices, asked)
     except Exception as error:
         if found := _ILLEGAL.search(str(error)):
             raise Unusable(

@@ -88,7 +88,11 @@ def print_captured(captured: Captured, console: Console) -> None:
     title.append(f" for {safe(captured.target)}", style="bold")
     console.print(title)
     console.print(Text(f"  jaxlib {safe(version)}, {_arguments(captured)}"))
+    if captured.program_flags:
+        console.print(Text(f"  with the XLA_FLAGS that it sets: {safe(captured.program_flags)}"))
     console.print(Text(f"  in {safe(str(captured.directory))}"))
+    for note in captured.notes:
+        console.print(Text(f"  note: {safe(note)}", style="yellow"))
     if captured.profile is not None:
         console.print(Text(f"  ran, with a profile in {safe(str(captured.profile))}"))
     if captured.problem:
