@@ -16,7 +16,7 @@ from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
+from fusionscope.explain.analysis import Analysis, Movements, RefusedBytes, TriedChanges
 from fusionscope.explain.autotuned import find_autotuned
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.clock import KernelTime
@@ -331,6 +331,21 @@ def _follow_pairs(
 ) -> _Followed:
     route = _route(module, ends, notes, progress)
     return _alone(module, ends) if route is None else _with_pairs(follow(route))
+
+
+def refused_bytes(module: DumpedModule) -> RefusedBytes:
+    """Return the bytes that pass through memory because pairs were not fused, without reasons.
+    Raises ``UnusableInput`` if a stage cannot be read.
+    """
+    followed = _follow_pairs(module, _find_ends(module, []), [], silent)
+    runs = count_runs(followed.first)
+    return RefusedBytes(
+        sum(
+            pair.bytes_saved(runs[pair.path][0])
+            for pair in followed.pairs
+            if pair.outcome is Outcome.NOT_FUSED
+        )
+    )
 
 
 def _route(module: DumpedModule, ends: _Ends, notes: list[str], progress: Progress) -> Route | None:

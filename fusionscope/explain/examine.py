@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -33,12 +34,25 @@ def _row(module: DumpedModule, last: Module) -> ModuleRow:
     return ModuleRow(
         name=module.name,
         number=module.number,
+        device=device_name(module),
         launches=sum(kernel.runs for kernel in kernels),
         bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
         time_us=time.microseconds if time is not None else None,
         refused_bytes=None,
         is_helper=_is_helper(module.name, last),
     )
+
+
+def device_name(module: DumpedModule) -> str:
+    """Return what a module was compiled for in a few words; empty if the dump does not tell it."""
+    from fusionscope.dump.device import describe  # CPUs do not need the table of cards
+
+    with suppress(UnusableInput):  # reported where the module is explained
+        if module.backend == "gpu" and module.device is not None:
+            return describe(module.device).partition(" (")[0]
+        if module.tpu is not None:
+            return str(module.tpu)
+    return (module.backend or "").upper()
 
 
 def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> TimeEstimate | None:

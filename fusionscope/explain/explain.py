@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 from fusionscope.dump import Dump, DumpedModule, Learned
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analysis import ABOUT, Analysis, Movements, Resources, TriedChanges
-from fusionscope.explain.modules import rank, weight
+from fusionscope.explain.analysis import (
+    ABOUT,
+    Analysis,
+    Movements,
+    RefusedBytes,
+    Resources,
+    TriedChanges,
+)
+from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
 from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.suggestion import Suggestions
@@ -85,8 +92,11 @@ def explain(
             f"none of {count_all} modules can be read; the first: {problems[0]}",
             file=str(dump.path),
         )
-    for place, facts in explained.items():
-        rows[place] = _with_figures(rows[place], facts)
+    for place, (row, module) in enumerate(ranked):
+        if place in explained:
+            rows[place] = _with_figures(row, explained[place])
+        elif place < MODULES_SHOWN and not row.is_helper:
+            rows[place] = _with_refused_bytes(row, module, cache)
     return Explanation(
         str(dump.path),
         tuple(explained.values()),
@@ -268,6 +278,17 @@ def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
         time_us=_time_of(facts),
         refused_bytes=sum(reason.bytes_saved for reason in facts.reasons),
     )
+
+
+def _with_refused_bytes(row: ModuleRow, module: DumpedModule, cache: DumpCache) -> ModuleRow:
+    """A row of the table of a module that is not explained."""
+    from fusionscope.explain.analyze import refused_bytes
+
+    try:
+        refused = cache.get(module, RefusedBytes, (), lambda: refused_bytes(module))
+    except UnusableInput:  # what the table has is from a stage that can be read
+        return row
+    return replace(row, refused_bytes=refused.count)
 
 
 def _time_of(facts: ModuleFacts) -> float | None:

@@ -798,13 +798,15 @@ class ModuleFacts:
 class ModuleRow:
     """The cost of one run of the final module of a dump.
 
-    ``time_us`` is None if nothing is known of the device, ``refused_bytes`` if pairs were not
-    examined. ``is_helper`` is whether JAX compiled it for a function of its own, such as
-    ``jax.random.normal``, and not for a user's.
+    ``device`` is what it was compiled for, in words, empty if unknown. ``time_us`` is None if
+    nothing is known of the device, ``refused_bytes`` if pairs were not examined. ``is_helper`` is
+    whether JAX compiled it for a function of its own, such as ``jax.random.normal``, and not for a
+    user's.
     """
 
     name: str
     number: int
+    device: str
     launches: int
     bytes_moved: int
     time_us: float | None
@@ -816,9 +818,9 @@ class ModuleRow:
 class Explanation:
     """The explanation of a dump.
 
-    ``modules`` are explained, the user's before helpers of JAX, the costliest first. ``table`` are
-    all modules, in the same order, ``folded`` those that were not explained, ``problems`` one line
-    for each file that could not be read.
+    ``modules`` are explained, the user's before helpers of JAX, those for CPUs after those for
+    other devices, the costliest first. ``table`` are all modules, in the same order, ``folded``
+    those that were not explained, ``problems`` one line for each file that could not be read.
     """
 
     path: str

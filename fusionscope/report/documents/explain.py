@@ -435,6 +435,7 @@ class ModuleRow(Form):
 
     name: str
     number: int
+    device: str
     launches: int
     bytes_moved: int
     time_us: float | None
