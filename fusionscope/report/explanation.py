@@ -26,6 +26,7 @@ from fusionscope.report.text import (
     counted,
     duration,
     file_and_line,
+    percent_change,
     plural,
     safe,
     shorten,
@@ -73,7 +74,7 @@ def _cost_lines(cost: CostFacts) -> Iterator[str]:
             f"{kernel.name}: {kernel.total_us:,.4g} us = compute {kernel.compute_us:,.4g}, "
             f"read {kernel.read_us:,.4g} ({size(kernel.bytes_read)}), "
             f"write {kernel.write_us:,.4g} ({size(kernel.bytes_written)}), overlapping; "
-            f"{kernel.blocks:,} x {kernel.threads:,} threads"
+            f"{kernel.blocks:,} x {plural(kernel.threads, 'thread')}"
         )
 
 
@@ -319,7 +320,7 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
         [
             word,
             _time(time) if time is not None else "",
-            plural(launches, "launch", "launches"),
+            plural(launches, "launch"),
             f"{size(moved)} moved",
         ]
         for word, time, launches, moved in (
@@ -335,7 +336,7 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
         console.print(Text(f"  {'   '.join(cells)}", style="dim" if row[0] else ""))
     if module.graphs is not None:
         times = "once" if module.graphs.graphs == 1 else f"{module.graphs.graphs:,} times"
-        held = f"{module.graphs.launches:,} of {plural(totals.launches, 'launch', 'launches')}"
+        held = f"{module.graphs.launches:,} of {plural(totals.launches, 'launch')}"
         words = f"{held} in CUDA graphs, which the host launches {times}"
         console.print(Text(f"  ({words})", style="dim"))
     if not totals.exact:
@@ -463,9 +464,8 @@ def _what_if_totals(before: Figures, after: Figures) -> str:
         f"bytes moved {size(before.bytes_moved)} → {size(after.bytes_moved)}",
     ]
     if before.time_us and after.time_us is not None:
-        share = 100 * (after.time_us / before.time_us - 1)
         times = f"{duration(before.time_us)} → {duration(after.time_us)}"
-        words.insert(0, f"time {times} ({share:+.3g}%)")
+        words.insert(0, f"time {times} ({percent_change(before.time_us, after.time_us)})")
     return ", ".join(words)
 
 

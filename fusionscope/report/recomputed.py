@@ -161,7 +161,7 @@ def _change(kept: RecomputedValue | KeptValues, share: str = "") -> str:
     changes.append(f"{_sign(moved)}{size(abs(moved))}")
     launches = after.launches - before.launches
     if launches:
-        changes.append(f"{_sign(launches)}{plural(abs(launches), 'launch', 'launches')}")
+        changes.append(f"{_sign(launches)}{plural(abs(launches), 'launch')}")
     return ", ".join(changes)
 
 

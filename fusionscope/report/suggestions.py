@@ -11,6 +11,7 @@ from fusionscope.report.text import (
     code,
     duration,
     file_and_line,
+    percent_change,
     plural,
     print_hidden,
     safe,
@@ -107,7 +108,7 @@ def _differences(each: Suggestion) -> str:
         words.append(_signed(after.time_us - before.time_us, duration))
     if after.launches != before.launches:
         launches = after.launches - before.launches
-        words.append(_signed(launches, lambda count: plural(count, "launch", "launches")))
+        words.append(_signed(launches, lambda count: plural(count, "launch")))
     if after.bytes_moved != before.bytes_moved:
         words.append(_signed(after.bytes_moved - before.bytes_moved, size))
     return ", ".join(words) or "no difference"
@@ -239,7 +240,7 @@ def _times(each: Suggestion) -> str:
     before, after = each.before.time_us, each.after.time_us
     if before is None or after is None:
         return ""
-    share = f" ({100 * (after / before - 1):+.2g}%)" if before else ""
+    share = f" ({percent_change(before, after)})" if before else ""
     return f"time {duration(before)} → {duration(after)}{share}"
 
 

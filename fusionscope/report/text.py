@@ -63,6 +63,16 @@ def duration(microseconds: float) -> str:
     return f"{figure:,.0f} {unit}" if figure >= 99.5 else f"{figure:.3g} {unit}"
 
 
+def percent_change(before: float, after: float) -> str:
+    """Return a change in percent, such as ``-8.3%`` or ``+1,260%``; empty if there was nothing."""
+    if not before:
+        return ""
+    percent = 100 * (after / before - 1)
+    if abs(percent) < 0.01:
+        return "±0%"
+    return f"{percent:+.2g}%" if abs(percent) < 9.95 else f"{percent:+,.0f}%"
+
+
 Figure = TypeVar("Figure", int, float)
 
 
@@ -77,7 +87,7 @@ def file_and_line(source: str | None) -> str:
 
 
 def _many(noun: str) -> str:
-    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{noun}es" if noun.endswith(("s", "ch", "sh", "x")) else f"{noun}s"
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:

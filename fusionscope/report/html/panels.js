@@ -12,13 +12,14 @@ function tiles(module, other) {
     tile("launches", count(summary.launches), `unfused ${count(summary.launches_before)}`),
     tile("bytes moved", size(summary.bytes_moved), `unfused ${size(summary.bytes_before)}`),
     memory?.peak_bytes ? tile("peak of memory", size(memory.peak_bytes), `at ${shorten(memory.peak_instruction ?? "", 40)}`) : null,
-    tile("pairs not fused", count(summary.outcomes["not-fused"] ?? 0), `${count(module.pairs.length)} pairs`));
+    tile("pairs not fused", count(summary.outcomes["not-fused"] ?? 0), `${count(module.pairs.length)} ${module.pairs.length === 1 ? "pair" : "pairs"}`));
 }
 
 /** @param {number} was @param {number} is */
 function changeInPercent(was, is) {
   const share = Math.abs(100 * (is / was - 1));
-  return `${is > was ? "+" : "−"}${share < 10 ? share.toPrecision(2) : Math.round(share)}%`;
+  if (share < 0.01) return "±0%";
+  return `${is > was ? "+" : "−"}${share < 9.95 ? Number(share.toPrecision(2)) : count(Math.round(share))}%`;
 }
 
 /** @param {any} now @param {any} before */
@@ -162,7 +163,7 @@ function sourceLines(sources, costs, choose) {
           const text = `${String(each.first + place).padStart(5)}  ${shorten(line, 300)}`;
           if (!cost) return make("div", {}, text);
           const words = costWords(cost);
-          return make("div", { class: "used", role: "button", tabindex: 0, title: `${count(cost.pairs)} pairs`, onclick: () => choose(where),
+          return make("div", { class: "used", role: "button", tabindex: 0, title: `${count(cost.pairs)} ${cost.pairs === 1 ? "pair" : "pairs"}`, onclick: () => choose(where),
             onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter") choose(where); } },
           text, words ? make("span", { class: "quiet" }, `   ${words}`) : null);
         })))));
