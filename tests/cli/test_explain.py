@@ -158,7 +158,7 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
         (tmp_path,), (tuned,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
         (SPILLS, "--resources"), (SPILLS, "--resources", "--compile"), (SPILLS.parent / "graphs",),
-        (SPILLS.parent / "residual",),
+        (SPILLS.parent / "residual",), (SPILLS.parent / "kernel_sum",),
         (PROFILE / "dump", "--profile", PROFILE / "trace"),
     )  # fmt: skip
     for dump, *options in asked:
