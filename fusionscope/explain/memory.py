@@ -82,7 +82,9 @@ def find_memory(
         compiler_peak=ranges.peak if ranges is not None else None,
         at_peak=_alive_at(at, assignment, spans, by_name) if at is not None else (),
         savings=find_savings(refused, by_name, sequence, spans, live) if spans else (),
-        donations=tuple(find_donations(assignment, final, sequence, gpu)),
+        donations=tuple(
+            sorted(find_donations(assignment, final, sequence, gpu), key=lambda found: -found.bytes)
+        ),
         over_time=tuple(live) if spans else (),
         values=tuple(
             LifeTime(str(position), kinds[position], span.size, span.first, span.last)

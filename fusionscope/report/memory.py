@@ -196,14 +196,13 @@ def _donated(memory: MemoryFacts, *, named: bool = True) -> Iterator[str]:
     """Yield a line on parameters whose memory an output could have, which it may name; with names,
     also on those that are still read then.
     """
-    largest = sorted(memory.donations, key=lambda each: -each.bytes)
-    helpful = [each for each in largest if each.read_by is None]
+    helpful = [each for each in memory.donations if each.read_by is None]
     if helpful:
         total = size(sum(each.bytes for each in helpful))
         outputs = "an output" if len(helpful) == 1 else "outputs"
         of = _names([each.parameter for each in helpful], "parameter", named)
         yield f"donating {of} would give {outputs} of {total} their memory"
-    in_use = [each for each in largest if each.read_by is not None]
+    in_use = [each for each in memory.donations if each.read_by is not None]
     if in_use and named:
         of = _names([f"{each.parameter} ({each.read_by})" for each in in_use], "parameter", named)
         yield f"donating these may need a copy, as they are read when the output is written: {of}"

@@ -95,6 +95,7 @@ function memoryOverTime(memory) {
     draw("path", { class: "area", d: `M0,${high} ${points} H${wide} V${high} Z` }));
   const rows = memory.at_peak.slice(0, 8).map((/** @type {any} */ each) =>
     [make("dt", {}, size(each.bytes)), make("dd", { title: each.source }, [each.name, each.kind, fileAndLine(each.source)].filter(Boolean).join(", "))]);
+  for (const { call, bytes, values } of memory.inside_calls) rows.push([make("dt", {}, `up to about ${size(bytes)}`), make("dd", {}, `inside ${call}, ${values[0]}`)]);
   return make("section", { class: "card", "aria-labelledby": "memory" }, make("h2", { id: "memory" }, "Memory from the first instruction to the last"),
     svg, make("p", {}, words), make("dl", {}, ...rows.flat()));
 }
