@@ -45,6 +45,7 @@ docs: ## rewrite what is generated: pages of rules, recipes and commands, and th
 	python docs/make_recipes.py
 	python docs/make_schema.py
 	python docs/make_commands.py
+	python docs/make_launches.py
 
 # Without a compiler.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _LONGEST = 800  # characters of a problem, and of the name of a file
 
 
@@ -16,6 +18,14 @@ def quoted(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else f"{value[:59]}…")
     return shorten(repr(value))
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str | None:
+    """Return a hint at the ``names`` that are most like ``name``, or None."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    close = get_close_matches(name, list(dict.fromkeys(names)), 3, 0.6)
+    return f"did you mean {' or '.join(map(quoted, close))}?" if close else None
 
 
 class UnusableInput(Exception):

@@ -206,8 +206,9 @@ DENSE = "samples/dumps/a100/dense samples/dumps/b200/dense"
     [
         ("history.md", 0, "fusionscope history samples/dumps/h100/softmax"),
         ("diff.md", 0, f"fusionscope diff {SOFTMAX}"),
-        ("diff.md", 1, f"fusionscope diff {REDUCTIONS}"),
-        ("diff.md", 2, f"fusionscope diff {DENSE}"),
+        ("diff.md", 1, f"fusionscope diff {SOFTMAX}"),
+        ("diff.md", 2, f"fusionscope diff {REDUCTIONS}"),
+        ("diff.md", 3, f"fusionscope diff {DENSE}"),
         ("verify.md", 0, "fusionscope verify samples/dumps/cpu/reductions"),
         ("verify.md", 1, "fusionscope verify samples/dumps/h100/attention"),
     ],

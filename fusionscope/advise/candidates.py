@@ -6,8 +6,9 @@ Whether one of them helps is unknown until it was tried.
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.debug_options import FUSION_FLAGS, UPCASTING, FusionFlag
@@ -61,6 +62,18 @@ class Candidate:
             pairs=(*self.pairs, *other.pairs),
         )
 
+    def allowing(self, pairs: frozenset[tuple[str, str]]) -> Candidate | None:
+        """Return the change without what it allows besides ``pairs``: ``rerun`` refuses to allow
+        what is not fused then. None if nothing is left.
+        """
+        allowed = tuple(each for each in self.changes.allowed if each in pairs)
+        changes = replace(self.changes, allowed=allowed)
+        if changes == self.changes:
+            return self
+        return (
+            replace(self, changes=changes, change=" ".join(_options(changes))) if changes else None
+        )
+
 
 def read_candidate(suggestion: Suggestion) -> Candidate:
     """Return the change of a suggestion, to try it again. It may be for any pass."""
@@ -70,10 +83,11 @@ def read_candidate(suggestion: Suggestion) -> Candidate:
         flags = {name: tuple(filter(None, values.split(","))) for name, _, values in named}
         changes = NO_CHANGES
     else:
-        given: dict[str, list[str]] = {"--set": [], "--disable": [], "--allow": []}
+        given: dict[str, list[str]] = defaultdict(list)
         for option, value in zip(words[::2], words[1::2], strict=True):
             given[option].append(value)
-        flags, changes = {}, read_changes(given["--set"], given["--disable"], given["--allow"])
+        options = ("--set", "--disable", "--allow", "--forbid")
+        flags, changes = {}, read_changes(*(given[option] for option in options))
     return Candidate(
         kind=suggestion.kind,
         change=suggestion.change,
@@ -151,12 +165,12 @@ def _of_flag(name: str, values: tuple[str, ...], passes: frozenset[str]) -> Cand
 
 
 def rule_candidates(
-    compiler: Compiler, alike: Sequence[PairFacts], names: Mapping[str, str]
+    compiler: Compiler, alike: Sequence[PairFacts], names: frozenset[str]
 ) -> Iterator[Candidate]:
     """Yield changes of the rule that refused pairs which look ``alike``: an exception for these
     pairs, another threshold, or the rule disabled. Rules that keep results correct are not changed.
 
-    ``names`` are those of the instructions when the main pass runs, by their names before fusion.
+    ``names`` are those, before fusion, of the instructions that are there when the first pass runs.
     """
     reason = alike[0].reason
     rule = compiler.find_rule(reason) if reason is not None else None
@@ -166,13 +180,20 @@ def rule_candidates(
     pairs = tuple(dict.fromkeys((pair.producer.name, pair.consumer.name) for pair in alike))
     overriding = frozenset(each.name for each in compiler.passes if each.known.takes_overrides)
     if asking & overriding and len(pairs) <= _MOST_ALIKE:
-        known = [pair for pair in pairs if names.keys() >= set(pair)]
-        if known:
-            patterns = tuple(PairPattern(names[one], names[other]) for one, other in known)
+        patterns = tuple(PairPattern(*pair) for pair in pairs if names.issuperset(pair))
+        if patterns:
             yield _of_rule(Changes(allowed=patterns), overriding, pairs)
     for name, value in _thresholds(rule, alike):
         yield _of_rule(Changes(thresholds=((rule.id, name, value),)), asking, pairs)
     yield _of_rule(Changes(disabled=(rule.id,)), asking, pairs)
+
+
+def keep_candidate(values: Iterable[str]) -> Candidate:
+    """Return the change that keeps ``values``, which several kernels compute: no reader of them
+    computes them.
+    """
+    changes = Changes(forbidden=tuple(PairPattern(value, "*") for value in values))
+    return _of_rule(changes, frozenset(), ())
 
 
 def _thresholds(rule: Rule, alike: Iterable[PairFacts]) -> Iterator[tuple[str, int]]:
@@ -214,3 +235,5 @@ def _options(changes: Changes) -> Iterator[str]:
         yield f"--disable {id}"
     for pattern in changes.allowed:
         yield f"--allow {shlex.quote(str(pattern))}"
+    for pattern in changes.forbidden:
+        yield f"--forbid {shlex.quote(str(pattern))}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fusionscope.advise.candidates import Candidate
+from fusionscope.advise.library_work import changes_code
 from fusionscope.advise.recipes.trying import Compilation
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import fused_by_plan, settled_pairs
@@ -30,7 +31,8 @@ from fusionscope.versions.context import read_context
 class Compiled:
     """The result of compiling a module with a change. ``pairs`` are the producers and consumers
     before fusion, by name, that are fused then, or whose value is no longer written, ``removes``
-    the kernels that only move data and are gone. ``timing`` is None if nothing was timed.
+    the kernels that only move data and are gone. ``changes_code`` is whether other code computes
+    what the library of a CPU computes now. ``timing`` is None if nothing was timed.
 
     ``problem`` says why there is no result, or no correct one; it is empty otherwise.
     """
@@ -39,6 +41,7 @@ class Compiled:
     figures: Figures | None = None
     pairs: frozenset[tuple[str, str]] = frozenset()
     removes: tuple[str, ...] = ()
+    changes_code: bool = False
     timing: Timing | None = None
     problem: str = ""
 
@@ -163,6 +166,7 @@ def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compile
         candidate=candidate,
         figures=_figures(module, after),
         removes=removed_movements(before, before, after, module.backend),
+        changes_code=changes_code(before, after, module.backend),
         pairs=(settled_pairs if candidate.flags else fused_by_plan)(module, made),
     )
 

@@ -7,16 +7,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusionscope.advise.candidates import Candidate
+from fusionscope.advise.library_work import changes_code
 from fusionscope.advise.removed import removed_movements
-from fusionscope.advise.settled import fused_pairs, later_names
+from fusionscope.advise.settled import fused_pairs
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.explain.final_figures import FinalFigures
+from fusionscope.explain.first_names import FirstNames
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
 from fusionscope.history.kernels import total_kernels
+from fusionscope.history.loops import read_loop_facts
 from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.plan import FusionPlan, PassRun
@@ -34,12 +37,13 @@ from fusionscope.versions.runs import find_runs, replay
 class ReplayedChange:
     """``module`` is the result of the passes; ``figures`` are those of the final module.
 
-    ``is_certain`` is as in ``explain.final_figures.Predicted``.
+    ``is_certain`` and ``is_time_certain`` are as in ``explain.final_figures.Predicted``.
     """
 
     module: Module
     figures: Figures
     is_certain: bool
+    is_time_certain: bool
 
 
 class Replays:
@@ -68,21 +72,26 @@ class Replays:
         self._context = _without_events(read_context(module, device))
         self._runs = chained_runs(module)
         self._orders: dict[Stage, UserOrder] = {}
+        self._first_names: dict[Stage, FirstNames] = {}
         self._aged: set[PassRun] = set()
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
         self.compiler = choose_compiler(module, compiler).compiler
         self._final = final
-        self.final = figures or count_figures(final, module.backend, self._context.gpu)
+        self._loops = read_loop_facts(module)
+        self.final = figures or count_figures(final, module.backend, self._context.gpu, self._loops)
 
     def replays_all(self, passes: Iterable[str]) -> bool:
         """Return whether all of these passes are among those that are replayed."""
         return {run.pass_name for run in self._runs}.issuperset(passes)
 
-    def names(self) -> dict[str, str]:
-        """Return the names of instructions when the first of the passes runs, by those before
-        fusion.
+    def names(self) -> frozenset[str]:
+        """Return the names before fusion of the instructions that are there, outside of kernels,
+        when the first of the passes runs.
         """
-        return later_names(self._module, self._runs[0].before) if self._runs else {}
+        return frozenset(self._names(self._runs[0].before).later) if self._runs else frozenset()
+
+    def _names(self, start: Stage) -> FirstNames:
+        return self._first_names.setdefault(start, FirstNames(self._module, start))
 
     def can_try(self, candidate: Candidate) -> bool:
         """Return whether all passes that the change concerns are replayed, to the end of fusion."""
@@ -97,9 +106,12 @@ class Replays:
     def count_operations(self, candidate: Candidate) -> int:
         """Return how many operations the passes go over when the change is tried."""
         module = self._changed(candidate)
-        return sum(
-            module.read(run.before).instruction_count for run in self._runs_from(candidate, module)
-        )
+        return _count_operations(module, self._runs_from(candidate, module))
+
+    @cached_property
+    def operations(self) -> int:
+        """How many operations all of the passes go over."""
+        return _count_operations(self._module, self._runs)
 
     def _changed(self, candidate: Candidate) -> DumpedModule:
         return self._module.with_flags(candidate.flags) if candidate.flags else self._module
@@ -114,7 +126,14 @@ class Replays:
             context = _without_events(read_context(module, self._device))
         compiler = candidate.changes.apply(choose_compiler(module, self._asked).compiler)
         runs = self._runs_from(candidate, module)
-        current = self._replay(runs, module, compiler, context, candidate.passes)
+        current = self._replay(
+            runs,
+            module,
+            compiler,
+            context,
+            candidate.passes,
+            by_name=bool(candidate.changes.allowed),
+        )
         if current is None:
             return None
         return ReplayedChange(current, *self._figures.predict(current))
@@ -138,13 +157,18 @@ class Replays:
         compiler: Compiler,
         context: PassContext,
         concerned: frozenset[str] = frozenset(),
+        *,
+        by_name: bool = False,
     ) -> Module | None:
-        """Return the result of ``runs``, each on the graph that the one before it leaves.
+        """Return the result of ``runs``, each on the graph that the one before it leaves. If
+        ``by_name`` is set, rules of ``compiler`` name instructions as they are named before fusion.
 
         None if all passes that are ``concerned`` do the same as in the dump.
         """
         before = module.read(runs[0].before)
         graph = arrange(before, self._orders.get(runs[0].before, {}))
+        if by_name:
+            self._names(runs[0].before).set_origins(graph)
         plan: FusionPlan | None = None
         left = len([run for run in runs if run.pass_name in concerned])
         for run in runs:
@@ -200,6 +224,10 @@ class Replays:
         between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
         return fused_pairs(self._module, map(self._module.read, between), tried.module)
 
+    def changes_code(self, tried: ReplayedChange) -> bool:
+        """Return whether other code computes what the library of a CPU computes now."""
+        return changes_code(self._after_fusion(), tried.module, self._module.backend)
+
     def removed_movements(self, tried: ReplayedChange) -> tuple[str, ...]:
         """Return the names of kernels of the final module that only move data and that the change
         removes.
@@ -212,7 +240,9 @@ class Replays:
     def _figures(self) -> FinalFigures:
         gpu = self._context.gpu
         after = self._after_fusion()
-        return FinalFigures(self._final, after, self._module.backend, gpu, figures=self.final)
+        return FinalFigures(
+            self._final, after, self._module.backend, gpu, figures=self.final, loops=self._loops
+        )
 
     def _after_fusion(self) -> Module:
         last = self._runs[-1]
@@ -224,6 +254,10 @@ def _without_events(context: PassContext) -> PassContext:
     if context.gpu is None:
         return context
     return replace(context, gpu=replace(context.gpu, has_record=False))
+
+
+def _count_operations(module: DumpedModule, runs: Iterable[PassRun]) -> int:
+    return sum(module.read(run.before).instruction_count for run in runs)
 
 
 def chained_runs(module: DumpedModule) -> tuple[PassRun, ...]:

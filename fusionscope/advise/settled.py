@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule, Stage
-from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs, names_by_value
+from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
 
@@ -21,22 +21,6 @@ def fused_pairs(module: DumpedModule, between: Iterable[Module], after: Module) 
     """
     pairs, _ = _follow(module, between, after)
     return frozenset(_names(pair) for pair in pairs if pair.outcome in TOGETHER)
-
-
-def later_names(module: DumpedModule, later: Stage) -> dict[str, str]:
-    """Return the names that the values of the stage before fusion have in a later one, by their
-    names before fusion. Values that a fusion computes by then are not among them, nor values that
-    several instructions compute.
-    """
-    start = module.pre_fusion or module.stages[0]
-    stages = module.stages[module.stages.index(start) : module.stages.index(later) + 1]
-    numbering = Numbering()
-    first = last = numbering.number(module.read(start), contents=False)
-    for stage in map(module.read, stages[1:]):
-        if stage.bodies != last.module.bodies:
-            last = numbering.number(stage, contents=False)
-    known = names_by_value(last)
-    return {name: known[value] for value, name in names_by_value(first).items() if value in known}
 
 
 def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:

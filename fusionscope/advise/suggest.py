@@ -8,14 +8,20 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from math import inf
 
-from fusionscope.advise.candidates import Candidate, flag_candidates, rule_candidates
+from fusionscope.advise.candidates import (
+    Candidate,
+    flag_candidates,
+    keep_candidate,
+    rule_candidates,
+)
 from fusionscope.advise.recipes.trying import Compilation, by_compiler, by_example, find_offers
 from fusionscope.advise.replays import Replays
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.changed_passes import ChangedPasses, Orders
 from fusionscope.explain.explain import Suggest
-from fusionscope.explain.result import ModuleFacts, PairFacts, Totals
+from fusionscope.explain.result import ModuleFacts, PairFacts, Recomputation, Totals
 from fusionscope.explain.selection import Selection
 from fusionscope.explain.suggestion import (
     Answer,
@@ -28,10 +34,12 @@ from fusionscope.explain.suggestion import (
     merged,
 )
 from fusionscope.explain.summary import group_alike
+from fusionscope.explain.what_if import predict_final
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
 from fusionscope.progress import Progress, counted, silent
-from fusionscope.rerun.measuring import Speed
+from fusionscope.rerun.measuring import Ratio, Speed
+from fusionscope.rerun.programs import find_program, find_target, require_final
 from fusionscope.rerun.running import why_not_run
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
@@ -44,11 +52,20 @@ _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 # count rather than a time, so that a busy machine prints the same.
 _MOST_OPERATIONS = 8_000
 
+_MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
 
 _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
 _NOT_COMPILED = "no change can be compiled: {}"
 _NOT_TIMED = "no change was timed: {}"
+_OTHER_CODE = (
+    "{} makes other code compute what the library computes now, which can take several times as "
+    "long: only a measurement tells (--compile)"
+)
+_ROUGH_TIMES = (
+    "a pass after fusion changes the code of kernels here, so the estimated times of replayed "
+    "changes are rough: launches and bytes are not"
+)
 _DISAGREES = (
     "the replay of {} does not make the kernels that are in the dump, so its changes cannot be "
     "tried by replaying: --compile"
@@ -113,7 +130,7 @@ def suggest(
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
     trial = _Trial(module, refused, compilation, progress, most_operations)
     answers: tuple[Answer, ...] = ()
-    if refused:
+    if refused or facts.recomputed is not None:
         try:
             final = module.read(module.final or module.stages[-1])
             replays = Replays(module, final, compiler, device, _figures(facts.totals))
@@ -124,6 +141,7 @@ def suggest(
             replayable = list(filter(replays.can_try, candidates))
             trial.replay(replays, replayable)
             trial.combine(replays)
+            trial.keep(replays, facts.recomputed, compiler, device)
             trial.compile([each for each in candidates if each not in replayable])
             answers = tuple(
                 trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
@@ -194,6 +212,7 @@ class _Trial:
             rejected=tuple(sorted(self._rejected, key=by_gain)),
             untried=len(self._untried),
             notes=tuple(self._notes),
+            cannot_rerun=_why_not_rerun(self._module),
         ).numbered()
 
     def answer(
@@ -239,7 +258,7 @@ class _Trial:
     def replay(self, replays: Replays, candidates: Sequence[Candidate]) -> None:
         """Replay with each of ``candidates`` that is within the limit of operations."""
         for candidate in counted(candidates, "trying change", self._progress):
-            if not self._is_affordable(replays, candidate):
+            if not self._is_affordable(replays.count_operations(candidate)):
                 self._untried.append(candidate)
                 continue
             try:
@@ -247,9 +266,8 @@ class _Trial:
             except UnusableInput as error:
                 self.note(str(error))
 
-    def _is_affordable(self, replays: Replays, candidate: Candidate) -> bool:
-        """Return whether a replay is within the limit, and if so, count it."""
-        operations = replays.count_operations(candidate)
+    def _is_affordable(self, operations: int) -> bool:
+        """Return whether a replay of as many is within the limit, and if so, count it."""
         if operations > self._operations_left:
             return False
         self._operations_left -= operations
@@ -266,12 +284,69 @@ class _Trial:
                 continue
             # The two may contradict each other.
             with suppress(UnusableInput):
-                if self._is_affordable(replays, both):
+                if self._is_affordable(replays.count_operations(both)):
                     self._replay(replays, both, ranked[0][1].after)
+
+    def keep(
+        self,
+        replays: Replays,
+        recomputed: Recomputation | None,
+        compiler: Compiler | None,
+        device: Device | None,
+    ) -> None:
+        """Replay without the fusions that compute values more than once, within the limit of
+        operations: those that look best kept, first one at a time, then all at once.
+        """
+        orders: Orders = {}
+        values = recomputed.values if recomputed is not None else ()
+        names = [value.value.name for value in values if value.saved_ns][:_MOST_KEPT]
+        groups = [(name,) for name in names[:_MOST_KEPT_ALONE]]
+        for group in [*groups, *([tuple(names)] if len(names) > 1 else [])]:
+            try:
+                self._keep(replays, keep_candidate(group), group, compiler, device, orders)
+            except UnusableInput as error:
+                self.note(str(error))
+
+    def _keep(
+        self,
+        replays: Replays,
+        candidate: Candidate,
+        values: tuple[str, ...],
+        compiler: Compiler | None,
+        device: Device | None,
+        orders: Orders,
+    ) -> None:
+        if not self._is_affordable(replays.operations):
+            return
+        passes = ChangedPasses(self._module, candidate.changes, compiler, device)
+        candidate = replace(candidate, passes=frozenset(run.pass_name for run in passes.runs))
+        if passes.obstacle or passes.is_late or passes.unmatched_patterns():
+            return
+        if not passes.find_orders(orders):
+            self._disagreeing.append(candidate)
+            self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
+            return
+        found = predict_final(self._module, passes, passes.changed().module)
+        if found is None or not found[1].is_certain:
+            return
+        before, after = replays.final, found[1].figures
+        tried = _suggestion(candidate, HowTried.REPLAYED, frozenset(), before, after)
+        tried = replace(tried, keeps=values, why_not=why_not_better(before, after))
+        if tried.why_not:
+            self._rejected.append(tried)
+        else:
+            self._promising.append((candidate, tried))
+            self._helpful.append(tried)
 
     def _replay(self, replays: Replays, candidate: Candidate, best: Figures | None = None) -> None:
         """Replay with a change, which is ignored if it is not better than ``best``."""
         tried = replays.try_out(candidate)
+        if tried is not None and candidate.changes.allowed:
+            possible = candidate.allowing(replays.fused_pairs(tried))
+            if possible is not None and possible != candidate:
+                self._replay(replays, possible, best)
+                return
+            tried = tried if possible is not None else None
         if tried is not None and _is_better(replays.final, tried.figures):
             agrees = replays.agrees(candidate)
             if agrees is None:
@@ -290,16 +365,23 @@ class _Trial:
             return
         if best is not None and not _is_better(best, tried.figures):
             return
+        why_not = why_not_better(replays.final, tried.figures)
+        if not why_not and replays.changes_code(tried):
+            self._disagreeing.append(candidate)
+            self.note(_OTHER_CODE.format(candidate.change))
+            return
+        if not tried.is_time_certain:
+            self.note(_ROUGH_TIMES)
         pairs = replays.fused_pairs(tried) & self._wanted
         if pairs.isdisjoint(candidate.pairs):
             self._in_vain.append(candidate)
         found = _suggestion(candidate, HowTried.REPLAYED, pairs, replays.final, tried.figures)
-        if pairs and _is_better(replays.final, tried.figures):
+        if why_not:
+            self._rejected.append(replace(found, why_not=why_not))
+        else:
             found = replace(found, removes=replays.removed_movements(tried))
             self._promising.append((candidate, found))
             self._helpful.append(found)
-        else:
-            self._rejected.append(found)
 
     def compile(self, others: Sequence[Candidate]) -> None:
         """Compile with the changes that help in a replay, and with flags that cannot be replayed.
@@ -348,21 +430,25 @@ class _Trial:
                 self._in_vain.append(each.candidate)
                 continue
             then, now, how = before, each.figures, HowTried.COMPILED
-            is_better = has_model and _is_better(then, now)
+            why_not = why_not_better(then, now)
             if each.timing is not None:
                 then = replace(then, time_us=each.timing.baseline_ns / 1_000)
                 now = replace(now, time_us=each.timing.variant_ns / 1_000)
-                how, is_better = HowTried.MEASURED, each.timing.verdict is Speed.FASTER
+                how, why_not = (
+                    HowTried.MEASURED,
+                    _why_not_faster(each.timing.verdict, each.timing.noise),
+                )
+            elif not has_model and not why_not and each.changes_code:
+                self.note(_OTHER_CODE.format(each.candidate.change))
+                continue
             pairs = (each.pairs - unchanged.pairs) & self._wanted
-            # If a flag changes the stages before fusion, there are no pairs to compare.
-            helps = is_better and (pairs or _is_less(then, now))
             tried = _suggestion(each.candidate, how, pairs, then, now)
-            if helps:
+            if why_not:
+                self._rejected.append(replace(tried, why_not=why_not))
+            elif has_model or each.timing is not None:
                 self._helpful.append(replace(tried, removes=each.removes))
-            elif not has_model and each.timing is None and pairs and _is_better(then, now):
-                self._unmeasured.append(tried)
             else:
-                self._rejected.append(tried)
+                self._unmeasured.append(tried)
         if not has_model and (problem := why_not_run(self._module)):
             self.note(_NOT_TIMED.format(problem))
 
@@ -381,15 +467,18 @@ class _Trial:
             if compilation is not None:
                 self.note(f"no recipe can be tried: {error}")
             return
-        for each in compiled:
-            found, helps, kept = each.suggestion, each.is_faster, self._helpful
-            if helps is None:  # not timed
-                helps = _is_better(found.before, found.after)
-                kept = self._unmeasured if module.backend == "cpu" else self._helpful
-            if helps:
-                kept.append(found)
+        for tried in compiled:
+            found = tried.suggestion
+            if tried.race is not None:
+                why_not = _why_not_faster(tried.race.verdict, tried.race.noise)
             else:
-                self._rejected.append(replace(found, pairs=()))
+                why_not = why_not_better(found.before, found.after)
+            if why_not:
+                self._rejected.append(replace(found, pairs=(), why_not=why_not))
+            elif tried.race is None and module.backend == "cpu":
+                self._unmeasured.append(found)
+            else:
+                self._helpful.append(found)
         for problem in problems:
             self.note(problem)
 
@@ -412,25 +501,58 @@ def _suggestion(
     )
 
 
+def _why_not_rerun(module: DumpedModule) -> str:
+    """Return why ``rerun`` cannot compile a module again; nothing if it can."""
+    try:
+        find_program(module)
+        find_target(module)
+        require_final(module)
+    except UnusableInput as error:
+        return str(error)
+    return ""
+
+
 def _figures(totals: Totals) -> Figures:
     time = totals.time.microseconds if totals.time is not None else None
     return Figures(totals.launches, totals.bytes_moved, time)
 
 
 def _is_better(before: Figures, after: Figures) -> bool:
-    """Return whether the estimated time is noticeably less, unless launches or bytes increase and
-    neither decreases.
+    return not why_not_better(before, after)
 
-    If no time is known, return whether launches or bytes are fewer, and neither is more.
+
+def why_not_better(before: Figures, after: Figures) -> str:
+    """Return why a change is not worth it by estimates; nothing if it is: the time is noticeably
+    less, unless launches or bytes increase and neither decreases.
+
+    If no time is known, launches or bytes have to be fewer, and neither may be more.
     """
+    more = [
+        name
+        for name, was, now in (
+            ("launches", before.launches, after.launches),
+            ("bytes", before.bytes_moved, after.bytes_moved),
+        )
+        if now > was
+    ]
+    fewer = after.launches < before.launches or after.bytes_moved < before.bytes_moved
     if before.time_us is None or after.time_us is None:
-        return _is_less(before, after)
-    is_faster = after.time_us < before.time_us * (1 - _LEAST_GAIN)
-    return is_faster and not _is_less(after, before)
+        if more:
+            return f"more {' and '.join(more)}"
+        return "" if fewer else "no fewer launches or bytes"
+    if after.time_us > before.time_us * (1 + _LEAST_GAIN):
+        return "it takes longer"
+    if after.time_us >= before.time_us * (1 - _LEAST_GAIN):
+        return f"it saves less than {_LEAST_GAIN:.1%} of the time"
+    if more and not fewer:
+        return f"more {' and '.join(more)}, so the estimated time is not trusted"
+    return ""
 
 
-def _is_less(before: Figures, after: Figures) -> bool:
-    """Return whether launches or bytes are fewer, and neither is more."""
-    one = (before.launches, before.bytes_moved)
-    other = (after.launches, after.bytes_moved)
-    return one != other and all(new <= old for old, new in zip(one, other, strict=True))
+def _why_not_faster(verdict: Speed, noise: Ratio) -> str:
+    """Return why a change is not worth it by a measurement; nothing if it is faster."""
+    if verdict is Speed.FASTER:
+        return ""
+    if verdict is Speed.SLOWER:
+        return "it is slower"
+    return f"equal programs differ as much here: {noise.low:.2f} to {noise.high:.2f} of the time"

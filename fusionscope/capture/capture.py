@@ -56,17 +56,20 @@ _NEEDED = {
 class Captured:
     """A dump in ``directory``.
 
-    ``arguments`` are shapes in HLO notation, ``versions`` those of the packages that compiled it,
-    by name. ``problem`` is one line on why the compiler did not finish, empty if it did; the stages
-    that it reached are in the dump. ``compile_s`` is the time to compile and dump, in seconds, None
-    if the compiler did not finish. ``profile`` is the directory of the profile of a run, None if
-    none was requested, or it failed.
+    ``program_flags`` are the XLA_FLAGS that the program itself sets, ``notes`` lines on how it was
+    compiled. ``arguments`` are shapes in HLO notation, ``versions`` those of the packages that
+    compiled it, by name. ``problem`` is one line on why the compiler did not finish, empty if it
+    did; the stages that it reached are in the dump. ``compile_s`` is the time to compile and dump,
+    in seconds, None if the compiler did not finish. ``profile`` is the directory of the profile of
+    a run, None if none was requested, or it failed.
     """
 
     directory: Path
     program: str
     target: str
     flags: tuple[str, ...]
+    program_flags: str
+    notes: tuple[str, ...]
     arguments: tuple[str, ...]
     python: str
     versions: Mapping[str, str]
@@ -124,18 +127,22 @@ def capture(
     if runs:
         _require_runnable(program, target)
     require_empty(directory)
+    outer = os.environ.get("XLA_FLAGS", "")
+    more = [CONSTANTS] if records_inputs else []
+    environment = _environment(target, directory, [*flags, *more])
     told, code, errors = run_process(
         python,
         _CHILD,
         _request(
             program,
             target,
+            environment["XLA_FLAGS"].removeprefix(outer).strip(),
             put,
             takes_plan or put is not None,
             directory / INPUTS if records_inputs else None,
             directory / PROFILE if runs else None,
         ),
-        _environment(target, directory, [*flags, *([CONSTANTS] if records_inputs else [])]),
+        environment,
         limit_s,
         folder,
     )
@@ -150,6 +157,8 @@ def capture(
         program=_words(program),
         target=target.name,
         flags=tuple(flags),
+        program_flags=told.get("program_flags", ""),
+        notes=tuple(told.get("notes", ())),
         arguments=tuple(told.get("arguments", ())),
         python=told.get("python", ""),
         versions=told.get("versions", {}),
@@ -218,9 +227,13 @@ def _require_runnable(program: Program, target: Target) -> None:
 
 def mistake(problem: str, told: Mapping[str, Any], target: Target) -> UnusableInput:
     """Return an error with the user's own file and line, if it was raised there."""
-    file, line = told.get("where") or (None, None)
+    file, line, column = [*(told.get("where") or ()), None, None, None][:3]
     error = UnusableInput(
-        problem, file=_beside(file) if file else None, line=line, hint=_hint(problem, target)
+        problem,
+        file=_beside(file) if file else None,
+        line=line,
+        column=column,
+        hint=_hint(problem, target),
     )
     if told.get("traceback"):
         error.add_note(told["traceback"])  # shown by --debug
@@ -310,12 +323,14 @@ def _describe(directory: Path, target: Target) -> None:
 def _request(
     program: Program,
     target: Target,
+    flags: str,
     put: str | None,
     takes_plan: bool,
     inputs: Path | None,
     profile: Path | None,
 ) -> dict[str, Any]:
     content: dict[str, Any] = {
+        "flags": flags,
         "put": put,
         "takes_plan": takes_plan,
         "inputs": str(inputs.resolve()) if inputs is not None else None,
@@ -341,7 +356,7 @@ def environment_without_dump(target: Target, flags: Iterable[str]) -> dict[str, 
     # Computations at import run on the local device.
     return os.environ | {
         "XLA_FLAGS": " ".join(
-            [os.environ.get("XLA_FLAGS", ""), *own, *map(_quoted, flags)]
+            [os.environ.get("XLA_FLAGS", ""), *own, *quoted_flags(flags)]
         ).strip(),
         "JAX_PLATFORMS": "" if target.platform == "gpu" else "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # a cache hit dumps nothing
@@ -349,6 +364,13 @@ def environment_without_dump(target: Target, flags: Iterable[str]) -> dict[str, 
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing runs on it, so no lock is needed
     }
+
+
+def quoted_flags(flags: Iterable[str]) -> list[str]:
+    """Return flags quoted for XLA_FLAGS, which are separated by spaces. Raises ``UnusableInput`` if
+    one has a quotation mark.
+    """
+    return [_quoted(flag) for flag in flags]
 
 
 def _quoted(flag: str) -> str:

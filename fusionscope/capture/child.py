@@ -11,21 +11,25 @@ like it.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
 import json
+import math
 import os
 import platform
 import re
 import signal
+import subprocess
 import sys
 import sysconfig
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +55,31 @@ _HLO_KINDS = {
     "uint": "u",
     "int": "s",
 }
+_XLA_FLAGS, _PTX = "XLA_FLAGS", "--xla_dump_emitter_re=ptx"
+_AXIS = re.compile(r'"[^"]*"=(\d+)')
+_OTHER_DEVICES = re.compile("incompatible devices|does not match memory kind")
+_HERE = (
+    "the program names devices of this machine, in a mesh or a sharding, so it cannot be compiled "
+    "for {device}, which is not here; dump it where the devices are"
+)
+_PARTITIONS = "mhlo.num_partitions"
+_MORE_DEVICES = (
+    "a mesh of N devices that are present, as with "
+    "XLA_FLAGS=--xla_force_host_platform_device_count=N for a CPU, is compiled for N"
+)
 _WARM_UPS, PROFILED_RUNS = 2, 5  # of a program that is profiled
 _LATE_S = 0.05
 _BETWEEN_S = 1.0  # two looks for the parent
 _TILINGS = "result_tilings"
 _BROADCAST, _RESHAPE = "stablehlo.broadcast_in_dim", "stablehlo.reshape"
 _DIMENSIONS = "broadcast_dimensions"
+# Of HLO, and of StableHLO.
+_SYNTAX = (
+    re.compile(
+        r"was parsing (?P<line>\d+):(?P<column>\d+): error: (?P<problem>.*)(?:\n(?P<source>.*))?"
+    ),
+    re.compile(r'error: "[^"]*":(?P<line>\d+):(?P<column>\d+): (?P<problem>.*)(?P<source>)'),
+)
 _ILLEGAL = re.compile(r"failed to legalize operation '(mhlo\.\w+)'")
 _LAYOUT = "mhlo.layout_mode"
 _ENTRY_LAYOUT = re.compile(r"entry_computation_layout=\{\((.*?)\)->(.*?)\}(?=, \w+=|$)")
@@ -122,6 +145,8 @@ def main() -> None:
         "python": platform.python_version(),
         "versions": _versions(),
         "arguments": [],
+        "program_flags": "",
+        "notes": [],
         "module": "",
         "compile_s": None,
         "problem": "",
@@ -134,6 +159,13 @@ def main() -> None:
         if program is None:
             _find_present_devices(told, result)
         else:
+            flags, all_flags = request["flags"], os.environ.get(_XLA_FLAGS, "")
+            outer = all_flags.removesuffix(flags).strip()
+            if request["device"]["platform"] in ("cuda", "gpu"):
+                flags = _with_assembly(flags, told["versions"])
+            os.environ[_XLA_FLAGS] = f"{outer} {flags}".strip()
+            if program["kind"] == "function":
+                _hide_flags(outer, flags)
             _compile(request, told, result)
     except Unusable as problem:
         told["problem"] = str(problem)
@@ -143,6 +175,62 @@ def main() -> None:
         told["problem"] = _words(error)
         _locate(error, own, told)
     _write(told, result)
+
+
+def _with_assembly(flags: str, versions: dict[str, str]) -> str:
+    """Return ``flags`` with one that lets the compiler dump PTX, which tells registers and spills.
+    Compilers before December 2025 always dump it, and refuse the flag.
+    """
+    version = tuple(int(part) for part in versions.get("jaxlib", "0").split(".")[:2])
+    return f"{_PTX} {flags}" if version >= (0, 9) else flags  # a flag of the user wins
+
+
+class _Environment(os._Environ):  # type: ignore[type-arg]
+    """The environment of a program that may set XLA_FLAGS. It sees those of the user only; the
+    compiler also sees ``flags``, which come later and win.
+    """
+
+    flags: str
+
+    def __setitem__(self, key: str, value: str) -> None:
+        super().__setitem__(key, value)
+        if key == _XLA_FLAGS:
+            os.putenv(key, f"{value} {self.flags}")
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        if key == _XLA_FLAGS:
+            os.putenv(key, self.flags)
+
+
+def _hide_flags(outer: str, flags: str) -> None:
+    """Let the program see the XLA_FLAGS of the user, ``outer``, and the compiler ``flags`` too."""
+    environment = os.environ
+    environment.__class__ = _Environment
+    environment.flags = flags  # type: ignore[attr-defined]
+    if outer:
+        environment[_XLA_FLAGS] = outer
+    else:
+        environment.pop(_XLA_FLAGS, None)
+
+
+def _flags_of_program(outer: str) -> str:
+    """Return the flags that the program has set, without those of the user."""
+    return os.environ.get(_XLA_FLAGS, "").removeprefix(outer).strip()
+
+
+def _notes_on_mesh(module: Any) -> Iterator[str]:
+    """Yield a line if a sharded program was lowered for one device."""
+    meshes = [str(each) for each in module.body.operations if each.operation.name == "sdy.mesh"]
+    axes = [[int(size) for size in _AXIS.findall(mesh)] for mesh in meshes]
+    attributes = module.operation.attributes
+    if not any(axes) or _PARTITIONS not in attributes:
+        return
+    if not str(attributes[_PARTITIONS]).startswith("1 "):
+        return
+    count = max(math.prod(sizes) for sizes in axes)
+    mesh = "one device" if count == 1 else f"{count} devices"
+    yield f"the program is sharded over a mesh of {mesh}, and compiled for one; {_MORE_DEVICES}"
 
 
 def _words(error: BaseException) -> str:
@@ -217,7 +305,9 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
     if any(each["dtype"] in ("s64", "u64", "f64", "c128") for each in program["arguments"] or ()):
         jax.config.update("jax_enable_x64", True)
     if program["kind"] == "function":
+        outer = os.environ.get(_XLA_FLAGS, "")
         function, arguments = _function(program)
+        told["program_flags"] = _flags_of_program(outer)
         devices = find_devices(request["device"], 1)
         given = arguments
         arguments = _described(arguments, devices[0], is_here=request["device"]["is_here"])
@@ -227,10 +317,17 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         # Before 0.5, jax lowers for the devices that are present.
         is_asked = jax.__version_info__ < (0, 5) and not request["device"]["is_here"]
         platforms = (request["device"]["platform"],) if is_asked else None
-        lowered = jitted.trace(*arguments).lower(lowering_platforms=platforms)
+        try:
+            lowered = jitted.trace(*arguments).lower(lowering_platforms=platforms)
+        except ValueError as error:
+            if not request["device"]["is_here"] and _OTHER_DEVICES.search(str(error)):
+                raise Unusable(_HERE.format(device=request["device"]["name"])) from error
+            raise
         if request["inputs"]:
             record_inputs(given, lowered, Path(request["inputs"]))
-        told["module"] = module_name(lowered.compiler_ir("stablehlo"))
+        module = lowered.compiler_ir("stablehlo")
+        told["module"] = module_name(module)
+        told["notes"] = list(_notes_on_mesh(module))
         _write(told, result)
         begin = time.perf_counter()
         compiled = lowered.compile()
@@ -311,7 +408,10 @@ def _function(program: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, .
     found: Any = module
     for part in program["name"].split("."):
         if not hasattr(found, part):
-            raise Unusable(f"{program['module'] or program['file']} has no {program['name']}")
+            close = difflib.get_close_matches(part, list(vars(found)), 3)
+            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            place = program["module"] or program["file"]
+            raise Unusable(f"{place} has no {program['name']}{hint}")
         found = getattr(found, part)
     arguments = _arguments(program, found, module)
     if _is_torch(found):
@@ -531,8 +631,8 @@ def _compile_module(
         try:
             module = parse_module(data, program["kind"])
         except Exception as error:
-            first = str(error).strip().splitlines()[0]
-            raise Unusable(f"{program['file']}: the compiler cannot read it: {first}") from None
+            told["where"] = [program["file"], None]
+            raise Unusable(_syntax_error(str(error), told)) from None
         if put is not None:
             told["problem"] = "the compiler crashes on a fusion that its hook returns"
             _write(told, result)
@@ -554,18 +654,29 @@ def _compile_module(
             told["compile_s"] = time.perf_counter() - begin
 
 
+def _syntax_error(message: str, told: dict[str, Any]) -> str:
+    """Return what the compiler does not accept, in one line, and add its place to ``told``."""
+    found = next(filter(None, (pattern.search(message) for pattern in _SYNTAX)), None)
+    if found is None:
+        first = message.strip().splitlines()[0]
+        return f"the compiler cannot read it: {first}"
+    told["where"][1:] = [int(found["line"]), int(found["column"])]
+    source = f", found {found['source'].strip()!r}" if found["source"] else ""
+    return f"the compiler cannot read it: {found['problem']}{source}"
+
+
 def require_some_hook() -> None:
     """Raises ``Unusable`` if no compiler of this jaxlib takes plans."""
     if not hook.is_there():
         raise _taking_no_plans(hook.MISSING)
 
 
-def require_hook(device: dict[str, Any], place: Any, options: dict[str, str] | None = None) -> None:
-    """Raises ``Unusable`` if the compiler does not take plans, as tried with ``options``."""
+def require_hook(device: dict[str, Any], place: Any, flags: Sequence[str] = ()) -> None:
+    """Raises ``Unusable`` if the compiler does not take plans, as tried with ``flags``."""
     problem = hook.find_problem(
         device["platform"],
         lambda text: compile_module(
-            parse_module(text.encode(), "hlo"), device, [place], options=options
+            parse_module(text.encode(), "hlo"), device, [place], flags=flags
         ),
         place if device["is_here"] else None,
     )
@@ -581,6 +692,29 @@ def _taking_no_plans(problem: str) -> Unusable:
 
 # As XLA_FLAGS write them: options of one compilation take no such text.
 _BOOLEANS = {"true": True, "false": False}
+# Prints the compile options of a process; the proto has its XLA_FLAGS once they are read.
+_OPTIONS = """
+import sys
+from jax._src import compiler
+options = compiler.get_compile_options(1, int(sys.argv[1]))
+options.executable_build_options.debug_options
+sys.stdout.buffer.write(options.SerializeAsString())
+"""
+
+
+@cache
+def _options(flags: tuple[str, ...], partitions: int) -> bytes:
+    """Return the compile options with ``flags``, in the notation of XLA_FLAGS, as a proto. Only the
+    compiler reads them as XLA_FLAGS, and it does so once in a process. Raises ``Unusable`` if it
+    refuses them.
+    """
+    environment = os.environ | {"XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *flags])}
+    command = [sys.executable, "-c", _OPTIONS, str(partitions)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").split("\n") or [""]
+        raise Unusable(f"{' '.join(flags)}: {[line for line in lines if line.strip()][-1]}")
+    return done.stdout
 
 
 def compile_module(
@@ -589,21 +723,29 @@ def compile_module(
     places: Sequence[Any],
     *,
     options: dict[str, str] | None = None,
+    flags: Sequence[str] = (),
 ) -> Any:
-    """Return the executable of StableHLO for ``places``, which run one partition each. ``options``
-    are flags for it alone. Raises ``Unusable`` if the module has operations that a plugin cannot
-    receive.
+    """Return the executable of StableHLO for ``places``, which run one partition each, compiled
+    with ``flags`` in the notation of XLA_FLAGS, or with ``options``: flags by name that take one
+    plain value, which need no further process. Raises ``Unusable`` if the module has operations
+    that a plugin cannot receive, or the compiler refuses a flag.
     """
     from jax._src import compiler
     from jaxlib import _jax
 
     given = {name: _BOOLEANS.get(value, value) for name, value in (options or {}).items()}
     asked = compiler.get_compile_options(1, len(places), env_options_overrides=given)
+    if flags:
+        asked = _jax.CompileOptions.ParseFromString(_options(tuple(flags), len(places)))
     client, devices = places[0].client, _jax.DeviceList(tuple(places))
+    compile_for = client.compile_and_load if device["is_here"] else client.compile
     try:
-        if device["is_here"]:
-            return client.compile_and_load(module, devices, asked)
-        return client.compile(module, devices, asked)
+        try:
+            return compile_for(module, devices, asked)
+        except TypeError:  # jaxlib 0.6 and 0.7 take bytes
+            from jax._src.interpreters import mlir
+
+            return compile_for(mlir.module_to_bytecode(module), devices, asked)
     except Exception as error:
         if found := _ILLEGAL.search(str(error)):
             raise Unusable(

@@ -84,7 +84,7 @@ class Launches(_AtMost):
     unit: ClassVar = "launches"
 
     def amount(self, kernel: KernelFacts) -> int:
-        return kernel.runs
+        return kernel.launches
 
 
 class Bytes(_AtMost):

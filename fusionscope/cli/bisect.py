@@ -18,6 +18,7 @@ from fusionscope.cli.output import (
 )
 from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput
+from fusionscope.system.files import why_unreadable
 
 if TYPE_CHECKING:
     from fusionscope.bisect.reference import Reference
@@ -156,6 +157,8 @@ def _reference(
             raise UnusableInput(f"--predicate {predicate}: expected FILE:FUNCTION")
         if tolerance is not None:
             raise UnusableInput("--predicate decides by itself, expected no --tolerance")
+        if problem := why_unreadable(Path(file)):
+            raise UnusableInput(problem, file=file)
         return Reference(against=Against.PREDICATE, predicate=predicate)
     if flags:
         return Reference(against=Against.FLAGS, flags=tuple(as_flags(flags)), tolerance=tolerance)

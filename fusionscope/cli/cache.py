@@ -7,7 +7,8 @@ import click
 from fusionscope.cli.output import write_text
 from fusionscope.errors import UnusableInput
 from fusionscope.report.text import plural, safe, size
-from fusionscope.system.cache import cache_directory, caches
+from fusionscope.system.cache import find_cache
+from fusionscope.system.files import is_there
 
 
 @click.command(name="cache")
@@ -23,13 +24,13 @@ def command(clear: bool) -> None:
       fusionscope cache
       fusionscope cache --clear
     """
-    directory = cache_directory()
-    if directory is None:
+    cache = find_cache("results")
+    if cache is None:
         raise UnusableInput("there is no home directory: nothing is cached")
-    measured = [cache.measure() for cache in caches(directory)]
-    files, total = (sum(figures) for figures in zip(*measured, strict=True))
+    problem = cache.find_problem() if is_there(cache.root) else ""
+    files, total = cache.measure()
     if clear:
-        for cache in caches(directory):
-            cache.clear()
+        cache.clear()
     done = "removed from" if clear else "in"
-    write_text(f"{plural(files, 'file')}, {size(total)}, {done} {safe(str(directory))}\n", None)
+    text = f"{plural(files, 'file')}, {size(total)}, {done} {safe(str(cache.root))}\n"
+    write_text(text + f"not used: {safe(problem)}\n" * bool(problem), None)

@@ -161,6 +161,7 @@ def _read_variant(words: str) -> tuple[str, list[str]]:
 
 def _explain(captured: Captured, console: Console) -> tuple[ModuleFacts, TimeEstimate | None]:
     """Print the explanation of the one module in a dump."""
+    from fusionscope.advise.suggest import suggester
     from fusionscope.dump import open_dump
     from fusionscope.dump.profile import read_profile
     from fusionscope.explain import Selection, explain
@@ -169,8 +170,9 @@ def _explain(captured: Captured, console: Console) -> tuple[ModuleFacts, TimeEst
 
     dump = open_dump(captured.directory)
     profile = read_profile(captured.profile) if captured.profile is not None else None
+    selection = Selection(profile=profile)
     with show_progress() as progress:
-        explanation = explain(dump, Selection(profile=profile), progress=progress)
+        explanation = explain(dump, selection, suggest=suggester(selection), progress=progress)
     for problem in explanation.problems:
         show_problem(problem)
     print_screen(explanation, console)

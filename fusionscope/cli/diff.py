@@ -37,10 +37,10 @@ def command(
     flags, two devices, two versions of a program. Names, metadata, notation and the order of the
     text do not count.
 
-    The worst comes first: pairs that are no longer fused, with the reason on both sides; fusions
-    that were lost, gained or changed, with the passes that made them; then plain edits of
-    instructions. For two dumps, diff also names the pass after which they diverge, and the first
-    recorded decision that differs.
+    The worst comes first: the lines of the program whose time changed most; pairs that are no
+    longer fused, with the reason on both sides; fusions that were lost, gained or changed, with the
+    passes that made them; then plain edits of instructions. For two dumps, diff also names the pass
+    after which they diverge, and the first recorded decision that differs.
 
     \b
     Examples:

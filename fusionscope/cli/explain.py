@@ -95,6 +95,12 @@ _FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
     metavar="DIR",
     help="Show the times that jax.profiler.trace(DIR) recorded beside those of the model.",
 )
+@click.option(
+    "--steps",
+    multiple=True,
+    metavar="LOOP=N",
+    help="Count N steps of a loop whose number of steps the compiler does not know; repeatable.",
+)
 @rules_option
 @device_option
 @changes_options
@@ -154,6 +160,7 @@ def command(
     movements: bool,
     resources: bool,
     profile: Path | None,
+    steps: tuple[str, ...],
     rules: str | None,
     device: Device | None,
     set_: tuple[str, ...],
@@ -200,6 +207,7 @@ def command(
       fusionscope explain dump_dir/ --resources
       fusionscope explain dump_dir/ --resources --compile
       fusionscope explain dump_dir/ --profile trace_dir/
+      fusionscope explain dump_dir/ --steps while.12=20
       fusionscope explain dump_dir/ --compile
       fusionscope explain dump_dir/ --experiment 'multiply* -> pad*'
       fusionscope explain dump_dir/ --experiment unknown --top 20
@@ -260,7 +268,7 @@ def command(
     compile_resources = (
         _resource_compiler(selection, python, kept, tries=tries) if resources and compiles else None
     )
-    opened = open_dump(dump)
+    opened = open_dump(dump).with_steps(dict(map(_steps, steps)))
     cache = DumpCache(opened, None if compiles else kept)
     with show_progress() as progress:
         explanation = explain(
@@ -309,6 +317,14 @@ def command(
         text=show,
     )
     return 1 if is_unmatched else 0
+
+
+def _steps(text: str) -> tuple[str, int]:
+    """Return the name of a loop and its number of steps."""
+    name, _, count = text.rpartition("=")
+    if not name or not count.isdecimal():
+        raise UnusableInput(f"--steps has {quoted(text)}, expected LOOP=N, such as while.12=20")
+    return name.lstrip("%"), int(count)
 
 
 def _experiment(

@@ -11,7 +11,7 @@ import click
 
 from fusionscope import __version__
 from fusionscope.cli.streams import discard_output, show_problem
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, did_you_mean, quoted
 from fusionscope.system.signals import end_in_order
 
 # Command names and one line on each; the file of the same name defines ``command``.
@@ -45,6 +45,15 @@ class _Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"fusionscope.cli.{name}").command
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            hint = did_you_mean(name, COMMANDS) or "`fusionscope --help` lists all commands"
+            raise UnusableInput(f"no command is called {quoted(name)}", hint=hint)
+        return super().resolve_command(context, args)
 
     def format_commands(
         self, context: click.Context, formatter: click.HelpFormatter

@@ -10,15 +10,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from errno import EBADF
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from fusionscope.cli.completion import complete_compiler, complete_device, complete_rule
 from fusionscope.cli.streams import discard_output, show_problem
+from fusionscope.errors import UnusableInput
 from fusionscope.report.text import safe_lines
-from fusionscope.system.files import write_file
+from fusionscope.system.files import why_unreadable, write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,12 +132,25 @@ limit_option = click.option(
 )
 
 
+class InputFile(click.Path):
+    """A file that is read later, and has to be there before the command begins to work."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        if problem := why_unreadable(path):
+            raise UnusableInput(problem, file=str(path))
+        return path
+
+
 def running_options(command: Command) -> Command:
     """Add the inputs of a program run, as ``inputs`` and ``seed``."""
     inputs = click.option(
         "--inputs",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=InputFile(),
         help="Inputs to run on: an .npz with arrays in parameter order. If omitted, those that "
         "capture recorded, or random ones that suit the program.",
     )
@@ -142,10 +158,17 @@ def running_options(command: Command) -> Command:
     return inputs(seed(command))
 
 
-def compiling_options(directory: str, holds: str) -> Callable[[Command], Command]:
+def compiling_options(
+    directory: str, holds: str, *, picks_free: bool = False
+) -> Callable[[Command], Command]:
     """Add the options of commands that compile, as ``flags``, ``output``, ``python``, ``limit_s``
-    and ``format_name``. ``directory`` is the default of ``--output``, ``holds`` its help.
+    and ``format_name``. ``directory`` is the default of ``--output``, ``holds`` its help. If
+    ``picks_free`` is set, a number is appended to a default that is in use.
     """
+
+    def pick(context: click.Context, option: click.Parameter, output: Path) -> Path:
+        is_default = context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT
+        return _free(output) if picks_free and is_default else output
 
     def add(command: Command) -> Command:
         for option in (
@@ -157,6 +180,7 @@ def compiling_options(directory: str, holds: str) -> Callable[[Command], Command
                 type=click.Path(path_type=Path, file_okay=False),
                 default=Path(directory),
                 show_default=True,
+                callback=pick,
                 help=holds,
             ),
             click.option(
@@ -174,6 +198,21 @@ def compiling_options(directory: str, holds: str) -> Callable[[Command], Command
     return add
 
 
+def _free(directory: Path) -> Path:
+    """Return the directory, or the first with a number after its name, that is new or empty."""
+    numbered = (directory.with_name(f"{directory.name}-{number}") for number in count(2))
+    return next(place for place in chain([directory], numbered) if _is_free(place))
+
+
+def _is_free(place: Path) -> bool:
+    try:
+        return not any(place.iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
 def as_flags(words: Iterable[str]) -> list[str]:
     """Return flags in XLA's notation, whether they were given with dashes or without."""
     return [f"--{each.removeprefix('--')}" for each in words]
@@ -185,7 +224,7 @@ def changes_options(command: Command) -> Command:
         click.option(
             "--plan",
             metavar="FILE",
-            type=click.Path(path_type=Path),
+            type=InputFile(),
             help="Read these changes from a TOML file.",
         ),
         click.option(

@@ -11,6 +11,7 @@ import click
 
 from fusionscope.cli.completion import complete_device
 from fusionscope.cli.output import (
+    InputFile,
     changes_options,
     compiling_options,
     running_options,
@@ -55,7 +56,7 @@ _NOTHING = (
     "files",
     metavar="FILE",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=InputFile(),
     help="Try this plan file, side by side with others; repeatable.",
 )
 @click.option(
@@ -77,7 +78,10 @@ _NOTHING = (
     help="How long to time the runs at most.  [default: 2, or as long as a verdict needs]",
 )
 @compiling_options(
-    "fusionscope-rerun", "Where to write the new dump; each variant gets a subdirectory."
+    "fusionscope-rerun",
+    "Where to write the new dump; each variant gets a subdirectory. If the default is in use, it "
+    "gets a number.",
+    picks_free=True,
 )
 @top_option
 def command(

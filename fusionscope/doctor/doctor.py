@@ -23,7 +23,7 @@ from fusionscope.explain.ptxas import assemble, find_ptxas
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.plans import own_plan
 from fusionscope.rerun.trial import Variant, try_variants
-from fusionscope.system.cache import cache_directory, caches
+from fusionscope.system.cache import find_cache
 from fusionscope.system.files import write_file
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.known import COMPILERS
@@ -124,15 +124,14 @@ def diagnose(
 
 
 def _try_cache() -> Finding:
-    directory = cache_directory()
-    if directory is None:
+    cache = find_cache("results")
+    if cache is None:
         problem = "no home directory: results are not cached"
         return Finding("cache", State.LIMITED, problem, "set XDG_CACHE_HOME to a directory")
-    for each in caches(directory):
-        if problem := each.find_problem():
-            advice = "set XDG_CACHE_HOME to a directory that only you can write to"
-            return Finding("cache", State.LIMITED, f"results are not cached: {problem}", advice)
-    return Finding("cache", State.WORKS, str(directory))
+    if problem := cache.find_problem():
+        advice = "set XDG_CACHE_HOME to a directory that only you can write to"
+        return Finding("cache", State.LIMITED, f"results are not cached: {problem}", advice)
+    return Finding("cache", State.WORKS, str(cache.root))
 
 
 def _try_libraries(extra: str, modules: tuple[str, ...]) -> Finding:

@@ -14,6 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.dump.files import as_text
+from fusionscope.dump.live_ranges import (
+    LiveRanges,
+    Position,
+    begins_live_ranges,
+    parse_live_ranges,
+)
 from fusionscope.errors import UnusableInput, quoted
 
 _FIRST = "BufferAssignment:"
@@ -37,19 +43,6 @@ class AllocationKind(StrEnum):
     TEMPORARY = "temporary"
     CONSTANT = "constant"
     THREAD_LOCAL = "thread-local"
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """The part of an instruction's result at ``index``: empty for an array, and for the table of a
-    tuple.
-    """
-
-    name: str
-    index: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name}{{{','.join(map(str, self.index))}}}" if self.index else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +71,12 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class BufferAssignment:
-    """All allocations of a module."""
+    """All allocations of a module. ``live_ranges`` are those at the end of the
+    same file, where older compilers list them; None if it lists none.
+    """
 
     allocations: tuple[Allocation, ...]
+    live_ranges: LiveRanges | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -123,7 +119,9 @@ def read_buffer_assignment(data: bytes, file: str) -> BufferAssignment:
                 hint=_HINT,
             )
     _close(allocations, values)
-    return BufferAssignment(tuple(allocations))
+    start = next((place for place, line in enumerate(lines) if begins_live_ranges(line)), None)
+    ranges = parse_live_ranges(lines[start:], file, start + 1) if start is not None else None
+    return BufferAssignment(tuple(allocations), ranges)
 
 
 def _close(allocations: list[Allocation], values: list[AssignedValue]) -> None:

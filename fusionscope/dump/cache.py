@@ -16,7 +16,7 @@ from fusionscope.dump.directory import Dump, DumpedModule
 from fusionscope.dump.files import DumpFile
 from fusionscope.dump.uses import Stamp, Uses, digest_of, stamp_of
 from fusionscope.errors import UnusableInput
-from fusionscope.system.cache import Cache, cache_directory, caches
+from fusionscope.system.cache import Cache, find_cache
 
 Value = TypeVar("Value")
 
@@ -41,8 +41,7 @@ class _Entry:
 
 def user_cache() -> Cache | None:
     """Return the cache of results, or None for a user without a home."""
-    directory = cache_directory()
-    return caches(directory)[1] if directory is not None else None
+    return find_cache("results")
 
 
 class DumpCache:
@@ -62,7 +61,7 @@ class DumpCache:
         self._listing: tuple[object, ...] = ()
         if entries is not None:
             files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
-            self._listing = (code_digest(), sys.version, str(dump.path), files)
+            self._listing = (code_digest(), sys.version, str(dump.path), files, dump.unread())
 
     @property
     def entries(self) -> Cache | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -12,12 +12,31 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fusionscope.dump.debug_options import DebugOptions, read_debug_options
 from fusionscope.dump.files import DumpFile, as_text, find_files
+from fusionscope.dump.foreign import (
+    Signature,
+    find_own_files,
+    find_own_stages,
+    first_decided_names,
+    first_names,
+    first_pass,
+    signature_of_text,
+    why_foreign,
+    why_foreign_device,
+    why_foreign_module,
+    why_foreign_names,
+)
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
-from fusionscope.dump.fusion_passes import names_in_files
+from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
 from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name, tpu_build
 from fusionscope.dump.pass_times import PassTime, read_pass_times
-from fusionscope.dump.stage import AFTER_OPTIMIZATIONS, BEFORE_OPTIMIZATIONS, Stage, backend_of
+from fusionscope.dump.stage import (
+    AFTER_OPTIMIZATIONS,
+    BEFORE_OPTIMIZATIONS,
+    Stage,
+    backend_of,
+    with_makers,
+)
 from fusionscope.dump.uses import FileReader
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.system.files import is_directory, is_there
@@ -56,8 +75,10 @@ class DumpedModule:
 
     number: int
     name: str
+    run: str | None  # the timestamp of its files, "" without one; None if it has one run only
     directory: Path
     stages: tuple[Stage, ...]
+    signature: Signature | None = field(repr=False)  # of its entry, None if no stage shows it
     files: dict[Role, tuple[DumpFile, ...]]
     table: Callable[[], ParseTable] = field(repr=False)  # one, made when a stage is read
     protos: Callable[[], ProtoPrinter] = field(repr=False)  # one, made when a stage needs it
@@ -66,14 +87,16 @@ class DumpedModule:
     _problems: dict[str, None] = field(repr=False)  # of the whole dump, each once, in order
     contents: Contents = field(repr=False)  # what was read of the whole dump
     like: Contents = field(repr=False)  # what was read of another dump of the same program
+    steps: Mapping[str, int] = field(default_factory=dict)  # of loops by name, given by the user
     _lazy: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def backend(self) -> str | None:
         """``cpu``, ``gpu``, ``tpu``, or None if the names do not show it."""
-        if Role.DEVICE in self.files or Role.PRIORITY_FUSION in self.files:
+        backend = backend_of(self.stages)
+        if backend is None and (Role.DEVICE in self.files or Role.PRIORITY_FUSION in self.files):
             return "gpu"
-        return backend_of(self.stages)
+        return backend
 
     @property
     def final(self) -> Stage | None:
@@ -158,6 +181,7 @@ class DumpedModule:
             if known is not None and not known.is_contradictory and not table.unknown_opcodes:
                 return known
             text = as_text(data)
+            self._check_text(stage, text)
         else:
             text = self.protos().print(data, str(file))
             self.reader.fail()  # it depends on what prints it
@@ -174,6 +198,22 @@ class DumpedModule:
         if stage.text is not None:
             self.contents[Role.STAGE, self.reader.digest(file)] = module
         return module
+
+    def _check_text(self, stage: Stage, text: str) -> None:
+        """Raise ``UnusableInput`` if a text lacks its end, or is of another program."""
+        is_dumped = stage.label != stage.file.name  # by the compiler, and not one file alone
+        if is_dumped and "ENTRY" not in text and "HloModule" in text:
+            raise UnusableInput(
+                "cut: the text ends before ENTRY, its last computation",
+                file=str(stage.file),
+                line=text.rstrip().count("\n") + 1,
+                hint="dump the module again",
+            )
+        if self.signature is not None:
+            signature = signature_of_text(stage.name, text)
+            if signature not in (None, self.signature):
+                problem = f"{why_foreign(signature, self.signature)}: it is of another program"
+                raise UnusableInput(problem, file=str(stage.file))
 
     def _side(
         self,
@@ -216,10 +256,47 @@ class DumpedModule:
             from fusionscope.dump.device import read_device
 
             described = self._side(Role.DEVICE, read_device)
-            if described:
+            if described and self._fits(Role.DEVICE, 0, partial(self._why_foreign, described[0])):
                 return described[0]
         record = self.priority_fusion
         return record.device if record else None
+
+    def _fits(self, role: Role, number: int, why_foreign: Callable[[], str]) -> bool:
+        """Return whether a side file is of this module, and note it if not."""
+        key = "foreign", role, number
+        if key not in self._lazy:
+            self._lazy[key] = why_foreign()
+        if self._lazy[key]:
+            file = self.files[role][number]
+            self.note(UnusableInput(f"{self._lazy[key]}: ignored", file=str(file)))
+        return not self._lazy[key]
+
+    def _why_foreign(self, device: Device) -> str:
+        return why_foreign_device(device, [s.label for s in self.stages if s.is_final])
+
+    def _why_foreign_record(self, record: PriorityFusionRecord) -> str:
+        passes = names_of_record(Record.PRIORITY_FUSION)
+        return (
+            why_foreign_module(record.escaped_module, self.signature)
+            or (self._why_foreign(record.device) if record.device is not None else "")
+            or why_foreign_names(first_names(record), self._module_before(passes))
+        )
+
+    def _why_foreign_decisions(self, record: FusionExplorerRecord, number: int) -> str:
+        computation = read_name(self.files[Role.FUSION_EXPLORER][number].name)
+        before = self._module_before(names_of_record(first_pass(record)))
+        label = computation.label if computation is not None else ""
+        return why_foreign_names(first_decided_names(record), before, label)
+
+    def _module_before(self, passes: Sequence[str]) -> Module | None:
+        """Return the module on which the first of these passes that changed something worked, None
+        if no stage is known to show it.
+        """
+        after = (n for n, stage in enumerate(self.stages) if stage.name.after in passes)
+        with suppress(UnusableInput):  # noted where the stage or the flags are needed
+            if (index := next(after, 0)) and self.shows_all_passes:
+                return self.read(self.stages[index - 1])
+        return None
 
     @property
     def tpu(self) -> TpuTarget | None:
@@ -266,13 +343,24 @@ class DumpedModule:
             return None
         from fusionscope.dump.priority_fusion import digest_of_record, read_priority_fusion
 
-        found = self._side(Role.PRIORITY_FUSION, read_priority_fusion, digest_of_record)
-        return next(iter(found), None)
+        records = self._side(Role.PRIORITY_FUSION, read_priority_fusion, digest_of_record)
+        for number, record in enumerate(records):
+            check = partial(self._why_foreign_record, record)
+            if self._fits(Role.PRIORITY_FUSION, number, check):
+                return record
+        return None
 
     @property
     def fusion_explorer(self) -> tuple[FusionExplorerRecord, ...]:
         """One record for each computation that a fusion pass visited."""
-        return self._side(Role.FUSION_EXPLORER, read_fusion_explorer)
+        records = self._side(Role.FUSION_EXPLORER, read_fusion_explorer)
+        return tuple(
+            record
+            for number, record in enumerate(records)
+            if self._fits(
+                Role.FUSION_EXPLORER, number, partial(self._why_foreign_decisions, record, number)
+            )
+        )
 
     @property
     def ptx(self) -> tuple[bytes, ...]:
@@ -327,7 +415,8 @@ class DumpedModule:
     def live_ranges(self) -> LiveRanges | None:
         """When the values of the final module are alive, None if no file shows it."""
         if Role.LIVE_RANGES not in self.files:
-            return None
+            assignment = self.buffer_assignment
+            return assignment.live_ranges if assignment is not None else None
         from fusionscope.dump.live_ranges import read_live_ranges
 
         return next(iter(self._side(Role.LIVE_RANGES, read_live_ranges)), None)
@@ -377,9 +466,16 @@ class Dump:
     _unknown_opcodes: set[str] = field(repr=False)
     _problems: dict[str, None] = field(repr=False)
 
-    def __reduce__(self) -> tuple[Callable[[Path], Dump], tuple[Path]]:
-        """Pickle the path alone: another process opens the dump itself."""
-        return open_dump, (self.path,)
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Callable[..., Dump], tuple[Path, Mapping[str, int]]]:
+        """Pickle the path and the steps: another process opens the dump itself."""
+        return _open_with_steps, (self.path, self.steps)
+
+    def with_steps(self, steps: Mapping[str, int]) -> Dump:
+        """Return the same dump, in which loops with these names have so many steps."""
+        modules = tuple(replace(module, steps=steps) for module in self.modules)
+        return replace(self, modules=modules, steps=steps)
 
     def learned(self) -> Learned:
         """Return what has been found out so far."""
@@ -399,7 +495,24 @@ class Dump:
 
     @property
     def notes(self) -> list[str]:
-        """Return one line on the operations that no rule knows, if stages read so far have any."""
+        """Return one line for each module that several runs dumped, and one on the operations that
+        no rule knows, if stages read so far have any.
+        """
+        return [*self._notes_on_runs(), *self._notes_on_opcodes()]
+
+    def _notes_on_runs(self) -> Iterator[str]:
+        runs: dict[tuple[Path, str], list[str]] = defaultdict(list)
+        for module in self.modules:
+            if module.run is not None:
+                runs[module.directory, module.name].append(module.run)
+        for (directory, name), stamps in runs.items():
+            options = " or ".join(f"--module {stamp}" for stamp in stamps if stamp)
+            yield (
+                f"{directory}: {len(stamps)} runs of {shorten(name)}, separated by timestamp "
+                f"({shorten(options, 120)}); files without one, such as flags, are of the last run"
+            )
+
+    def _notes_on_opcodes(self) -> list[str]:
         names = sorted(self._unknown_opcodes)
         if not names:
             return []
@@ -414,6 +527,10 @@ class Dump:
     def untold(self, told: Iterable[str] = ()) -> list[str]:
         """Return all problems and notes so far that are not among ``told``, a line each."""
         return [*self.unread(told), *self.notes]
+
+
+def _open_with_steps(path: Path, steps: Mapping[str, int]) -> Dump:
+    return open_dump(path).with_steps(steps)
 
 
 def _make_table() -> ParseTable:
@@ -470,7 +587,7 @@ def open_dump(path: Path | str, *, like: Dump | None = None) -> Dump:
             (
                 module
                 for (directory, number), members in groups.items()
-                for module in _modules(directory, number, members + of_all, make_module)
+                for module in _modules(directory, number, members + of_all, make_module, problems)
             ),
             key=lambda module: (str(module.directory), module.number),
         )
@@ -520,46 +637,88 @@ def _modules(
     number: int,
     members: list[NamedFile],
     make_module: Callable[..., DumpedModule],
+    problems: dict[str, None],
 ) -> Iterator[DumpedModule]:
     """Yield usually one module; several if processes wrote their dumps into one directory."""
-    by_name: dict[str, list[tuple[FileName, DumpFile]]] = defaultdict(list)
-    shared: list[tuple[FileName, DumpFile]] = []
+    by_name: dict[str, list[NamedFile]] = defaultdict(list)
+    shared: list[NamedFile] = []
     for name, file in members:
         if name.module is None:
             shared.append((name, file))
         else:
             by_name[name.module].append((name, file))
-    for module_name, own in by_name.items():
-        texts: dict[str, tuple[FileName, DumpFile]] = {}
-        protos: dict[str, tuple[FileName, DumpFile]] = {}
-        sides: dict[Role, list[DumpFile]] = defaultdict(list)
-        for name, file in own + shared:
-            key = f"{name.counter}.{name.label}"
-            if name.role is Role.STAGE:
-                texts[key] = (name, file)
-            elif name.role is Role.STAGE_PROTO:
-                protos[key] = (name, file)
-            else:
-                sides[name.role].append(file)
-        stages = sorted(
-            (
-                Stage(
-                    (texts.get(key) or protos[key])[0],
-                    texts[key][1] if key in texts else None,
-                    protos[key][1] if key in protos else None,
-                )
-                for key in texts | protos
-            ),
-            key=lambda stage: stage.order,
-        )
-        if stages:
+    for module_name, files in by_name.items():
+        runs = _split_runs(files + shared, problems)
+        for run, own in runs.items():
+            found = find_own_stages(module_name, directory, _stages(own))
+            sides: dict[Role, list[NamedFile]] = defaultdict(list)
+            for name, file in own:
+                if name.role not in (Role.STAGE, Role.STAGE_PROTO):
+                    sides[name.role].append((name, file))
+            own_sides, foreign = find_own_files(sides, found)
+            problems.update(dict.fromkeys([found.problem] * bool(found.problem) + foreign))
             yield make_module(
                 number=number,
                 name=module_name,
+                run=run if len(runs) > 1 else None,
                 directory=directory,
-                stages=tuple(stages),
-                files={role: tuple(files) for role, files in sides.items()},
+                stages=tuple(with_makers(found.stages)),
+                signature=found.signature,
+                files=own_sides,
             )
+
+
+def _split_runs(files: list[NamedFile], problems: dict[str, None]) -> dict[str, list[NamedFile]]:
+    """Return the files of each run that left stages, by the timestamp in their names, the oldest
+    run first.
+
+    The compiler leaves the timestamp out of some names, such as that of the flags: these files are
+    of the last run, which replaced those of the others. If that has the same stages, files without
+    a timestamp are a run of their own. Records of decisions may come from a run without stages.
+    """
+    by_run: dict[str, list[NamedFile]] = defaultdict(list)
+    stages: dict[str, set[object]] = defaultdict(set)
+    for name, file in files:
+        by_run[name.run].append((name, file))
+        if name.role in (Role.STAGE, Role.STAGE_PROTO):
+            stages[name.run].add((name.counter, name.label))
+    runs = sorted(stages, key=lambda run: (len(run), run))
+    if not runs:
+        return {}
+    others = sorted(by_run.keys() - stages.keys(), key=lambda run: (len(run), run))
+    if len(runs) > 1 and not stages.get("", set()) & stages[runs[-1]]:
+        by_run[runs[-1]] += by_run.pop("", [])
+        runs = [run for run in runs if run]
+    elif runs == [""] and others:
+        by_run[""] += by_run[others.pop()]
+    elif "" in others:
+        by_run[runs[-1]] += by_run[""]
+    for name, file in (each for run in others if run for each in by_run[run]):
+        if name.role is Role.FUSION_EXPLORER:
+            by_run[runs[-1]].append((name, file))
+        elif name.module is not None:  # otherwise of another module of that number
+            problems.setdefault(f"{file}: by its timestamp of another run than the stages: ignored")
+    return {run: by_run[run] for run in runs}
+
+
+def _stages(files: list[NamedFile]) -> tuple[Stage, ...]:
+    texts: dict[str, NamedFile] = {}
+    protos: dict[str, NamedFile] = {}
+    for name, file in files:
+        key = f"{name.counter}.{name.label}"
+        if name.role is Role.STAGE:
+            texts[key] = (name, file)
+        elif name.role is Role.STAGE_PROTO:
+            protos[key] = (name, file)
+    stages = (
+        Stage(
+            (texts.get(key) or protos[key])[0],
+            texts[key][1] if key in texts else None,
+            protos[key][1] if key in protos else None,
+        )
+        for key in texts | protos
+    )
+    return tuple(sorted(stages, key=lambda stage: stage.order))
 
 
 def _single(file: DumpFile, make_module: Callable[..., DumpedModule]) -> DumpedModule:
@@ -576,8 +735,10 @@ def _single(file: DumpFile, make_module: Callable[..., DumpedModule]) -> DumpedM
     module = make_module(
         number=0,
         name=file.name,
+        run=None,
         directory=file.path.parent,
         stages=(stage,),
+        signature=None,
         files={},
     )
     return replace(module, name=module.read(stage).name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,17 @@ class DumpFile:
         """Return the content, uncompressed. Raises ``UnusableInput`` if it cannot be read."""
         data = read_file(self.path, start=self.start, end=self.end, name=str(self))
         return uncompress(data, str(self)) if self.path.suffix == ".gz" else data
+
+    def head(self, size: int) -> bytes:
+        """Return the first bytes of the content, up to ``size``. Raises ``UnusableInput``."""
+        end = self.start + size if self.end is None else min(self.end, self.start + size)
+        data = read_file(self.path, start=self.start, end=end, name=str(self))
+        if self.path.suffix != ".gz":
+            return data
+        try:
+            return zlib.decompressobj(wbits=31).decompress(data, size)
+        except zlib.error as error:
+            raise UnusableInput(f"not a whole gzip file: {error}", file=str(self)) from None
 
     def text(self) -> str:
         """Return the content as text."""

@@ -1,4 +1,5 @@
-"""When the values of a module are alive: ``*_after_optimizations-live-range.txt``.
+"""When the values of a module are alive: ``*_after_optimizations-live-range.txt``, or,
+by older compilers, the end of ``*_after_optimizations-buffer-assignment.txt``.
 
 The instructions of the final module in the order in which they run, those of a loop's body once, in
 the place before the loop; and for each value the first and the last place at which it is alive.
@@ -9,10 +10,9 @@ Source: xla/hlo/utils/hlo_live_range.cc, HloLiveRange::ToString.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fusionscope.dump.buffer_assignment import Position
 from fusionscope.dump.files import as_text
 from fusionscope.errors import UnusableInput, quoted, shorten
 
@@ -25,6 +25,19 @@ _STEP = re.compile(r"    (\d{1,18}):(.+)")
 _RANGE = re.compile(r"    ([^{]+)\{([\d, ]*)\}:(\d{1,18})-(\d{1,18})")
 _ALIVE = re.compile(r"    ([^{:]+)(?:\{([\d, ]*)\})?: \d{1,18} bytes.*")
 _HINT = "it is cut off or another file: dump the module again"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The part of an instruction's result at ``index``: empty for an array, and for the table of a
+    tuple.
+    """
+
+    name: str
+    index: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}{{{','.join(map(str, self.index))}}}" if self.index else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +58,28 @@ class LiveRanges:
 
 def read_live_ranges(data: bytes, file: str) -> LiveRanges:
     """Read the whole file. Raises ``UnusableInput`` if it is another file or is cut off."""
-    lines = as_text(data).split("\n")
+    return parse_live_ranges(as_text(data).split("\n"), file)
+
+
+def begins_live_ranges(line: str) -> bool:
+    """Return whether ``line`` is the first of live ranges."""
+    return _FIRST.fullmatch(line) is not None
+
+
+def parse_live_ranges(lines: Sequence[str], file: str, line_number: int = 1) -> LiveRanges:
+    """Read the last ``lines`` of a file, the first of which has ``line_number``. Raises
+    ``UnusableInput`` if they are something else or are cut off.
+    """
     first = _FIRST.fullmatch(lines[0])
     if first is None:
-        raise _unexpected("'HloLiveRange (max N):'", lines[0], file, 1)
+        raise _unexpected("'HloLiveRange (max N):'", lines[0], file, line_number)
     sequence: list[str] = []
     ranges: dict[Position, tuple[int, int]] = {}
     at_peak: list[Position] = []
     peak: int | None = None
     part = ""
     is_whole = False
-    for number, line in enumerate(lines[1:], 2):
+    for number, line in enumerate(lines[1:], line_number + 1):
         if line in (_SEQUENCE, _RANGES):
             part = line
         elif found := _PEAK.fullmatch(line):

@@ -9,7 +9,7 @@ dots (xla/service/dump.cc). Other files have a fixed word in the place of MMMM.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -38,7 +38,8 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileName:
     """A parsed name. ``counter`` orders stages; fixed stages have none. A file about all modules
-    has the ``module_id`` ``OF_ALL_MODULES``.
+    has the ``module_id`` ``OF_ALL_MODULES``. ``run`` is the time at which the compiler began with
+    the module (microseconds), "" if the name does not have it.
 
     ``label`` is the part after the module's name: for a stage without pipeline the fixed word
     (``before_optimizations``, ``sm_9.0a_gpu_after_optimizations``), for a Fusion Explorer record
@@ -53,11 +54,13 @@ class FileName:
     pipeline: str = ""
     after: str = ""
     before: str = ""
+    run: str = ""
 
 
-_MODULE = re.compile(r"(?:(?P<time>\d{10,})\.)?module_(?P<id>\d+)\.(?P<rest>.+)", re.DOTALL)
+_RUN = re.compile(r"(?:(\d{10,20})\.)?(.*)", re.DOTALL)
+_MODULE = re.compile(r"module_(?P<id>\d+)\.(?P<rest>.+)", re.DOTALL)
 _EXPLORER = re.compile(
-    r"(?:\d{10,}\.)?(?P<computation>.+)\.module_(?P<id>\d+)\.(?P<module>.+)\._fusion\.(?:pyz|html)",
+    r"(?P<computation>.+)\.module_(?P<id>\d+)\.(?P<module>.+)\._fusion\.(?:pyz|html)",
     re.DOTALL,
 )
 _PASS = re.compile(
@@ -116,6 +119,13 @@ def without_build(module: str) -> str:
 
 def read_name(name: str) -> FileName | None:
     """Parse a file name (without ``.gz``). Return None if fusionscope does not use the file."""
+    run = _RUN.fullmatch(name)
+    parsed = _read_plain_name(run[2]) if run is not None else None
+    return replace(parsed, run=run[1]) if parsed is not None and run and run[1] else parsed
+
+
+def _read_plain_name(name: str) -> FileName | None:
+    """Parse a name without a timestamp."""
     if found := _EXPLORER.fullmatch(name):
         return FileName(
             role=Role.FUSION_EXPLORER,

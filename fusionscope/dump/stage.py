@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from fusionscope.dump.files import DumpFile
 from fusionscope.dump.names import FileName
@@ -15,17 +16,24 @@ AFTER_OPTIMIZATIONS = "after_optimizations"
 class Stage:
     """One file that shows the module. ``proto`` is the same stage in binary form, if dumped.
 
-    A stage that was dumped only as a proto has no ``text``.
+    A stage that was dumped only as a proto has no ``text``. ``maker`` is the pass that made what
+    differs from the stage before, where the file's name has another one (``with_makers``).
     """
 
     name: FileName
     text: DumpFile | None
     proto: DumpFile | None = None
+    maker: str = ""
 
     @property
     def label(self) -> str:
         """The pipeline and passes, as the file name has them."""
         return self.name.label
+
+    @property
+    def pass_name(self) -> str:
+        """The pass that left this stage behind; the label if no pass did."""
+        return self.maker or self.name.after or self.label
 
     @property
     def file(self) -> DumpFile:
@@ -56,6 +64,31 @@ _FIXED = {
     "after_optimizations_after_buffer_assignment": 5,
     "after_codegen": 6,
 }
+
+
+START = "pipeline-start"
+_BETWEEN = "between pipelines"
+
+
+def with_makers(stages: Sequence[Stage]) -> Iterator[Stage]:
+    """Yield the stages of a module with the passes that made those at which a pipeline begins.
+
+    The beginning of a pipeline changes nothing. What differs there was made by the pass that runs
+    the pipeline as a part of its work, as ``spmd-partitioning`` runs ``spmd-cleanup``: a pass that
+    an earlier stage is before, and a later one after.
+    """
+    ends = {(s.name.pipeline, s.name.after): index for index, s in enumerate(stages)}
+    for index, stage in enumerate(stages):
+        if stage.name.after == START and index:
+            running = (
+                s.name.before
+                for s in reversed(stages[:index])
+                if s.name.pipeline != stage.name.pipeline
+                and ends.get((s.name.pipeline, s.name.before), 0) > index
+            )
+            yield replace(stage, maker=next(running, _BETWEEN))
+        else:
+            yield stage
 
 
 def backend_of(stages: tuple[Stage, ...]) -> str | None:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusionscope.dump.text_proto import parse
 from fusionscope.errors import UnusableInput, quoted
@@ -21,32 +22,42 @@ _LAUNCH = re.compile(
     r" threads: \[(?P<threads>[\d, ]+)\]\s+shared_memory: (?P<shared>\d+) bytes.*"
 )
 
+# Older compilers write neither the shared memory nor, before jaxlib 0.9, the number of the thunk.
+_OLDER_LAUNCH = re.compile(
+    r"\s*(?:(?P<thunk>\d+): )?k\w+\s+(?:\[[^\]]*\]\s*)?, kernel = (?P<entry>[^\s,]+),"
+    r"(?: profile_annotation = (?P<instruction>.*?),)? launch dimensions ="
+    r" blocks: \{(?P<grid>[\d, ]+)\}, threads/block: \{(?P<threads>[\d, ]+)\}, cluster_dim = .*"
+)
+
 _THUNK = re.compile(r"(?:^|(?<=\s))(\d+): (k\w+)\s+\[")
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A kernel that a thunk launches: ``blocks`` blocks of ``threads`` threads, each block with
-    ``shared_bytes`` of shared memory beside what the kernel declares itself.
+    ``shared_bytes`` of shared memory beside what the kernel declares itself. ``instruction`` is the
+    one of the final module that the thunk runs. Both are None if the file does not say.
     """
 
     thunk: int
     entry: str
     blocks: int
     threads: int
-    shared_bytes: int
+    shared_bytes: int | None
+    instruction: str | None
 
 
 def read_launches(data: bytes, file: str) -> tuple[Launch, ...]:
-    """Return the kernels of ``thunk_sequence.txt``, in order. Other thunks are left out.
+    """Return the kernels of ``thunk_sequence.txt``, in order. Other thunks are left out. Thunks
+    without numbers, as older compilers write them, are numbered from 0 on.
 
     Raises ``UnusableInput`` if a line has the grid of a kernel and another form.
     """
-    found = []
+    found: list[Launch] = []
     for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), start=1):
-        if " grid: " not in line:
+        if " grid: " not in line and " launch dimensions = " not in line:
             continue
-        launch = _LAUNCH.fullmatch(line)
+        launch = _LAUNCH.fullmatch(line) or _OLDER_LAUNCH.fullmatch(line)
         if launch is None:
             raise UnusableInput(
                 "expected a launch, '001: kKernel [source] name grid: [1, 1, 1] "
@@ -54,26 +65,36 @@ def read_launches(data: bytes, file: str) -> tuple[Launch, ...]:
                 file=file,
                 line=number,
             )
+        known = launch.groupdict()
+        shared = known.get("shared")
         found.append(
             Launch(
-                thunk=int(launch["thunk"]),
+                thunk=int(launch["thunk"] or len(found)),
                 entry=launch["entry"],
                 blocks=_product(launch["grid"]),
                 threads=_product(launch["threads"]),
-                shared_bytes=int(launch["shared"]),
+                shared_bytes=int(shared) if shared is not None else None,
+                instruction=known.get("instruction"),
             )
         )
     return tuple(found)
 
 
+class _Line(NamedTuple):
+    thunk: int
+    indent: int
+    kind: str
+
+
 @dataclass(frozen=True, slots=True)
 class CommandBuffer:
     """Thunks that the host launches at once, as one CUDA graph, by their numbers. ``direct`` are
-    those that are in no loop or branch inside of it.
+    those that are in no loop or branch inside of it, ``loops`` the loops themselves.
     """
 
     thunks: tuple[int, ...]
     direct: tuple[int, ...]
+    loops: tuple[int, ...] = ()
 
 
 def read_command_buffers(data: bytes, file: str) -> tuple[CommandBuffer, ...]:
@@ -81,7 +102,7 @@ def read_command_buffers(data: bytes, file: str) -> tuple[CommandBuffer, ...]:
 
     What a thunk contains is indented deeper than the thunk. Lines that list no thunk are ignored.
     """
-    found: list[tuple[int, list[tuple[int, int]]]] = []  # indent; thunks, each with its indent
+    found: list[tuple[int, list[_Line]]] = []  # each with the indent of the command buffer
     is_open = False
     for line in data.decode("utf-8", errors="replace").splitlines():
         thunks = [(each.start(1), int(each[1]), each[2]) for each in _THUNK.finditer(line)]
@@ -89,19 +110,21 @@ def read_command_buffers(data: bytes, file: str) -> tuple[CommandBuffer, ...]:
             continue
         indent = thunks[0][0]
         if is_open and indent > found[-1][0]:
-            found[-1][1].extend((number, place) for place, number, _ in thunks)
+            found[-1][1].extend(_Line(number, place, kind) for place, number, kind in thunks)
             continue
         is_open = thunks[0][2] == "kCommandBuffer"
         if is_open:
             found.append((indent, []))
-    return tuple(_command_buffer(held) for _, held in found)
+    return tuple(_command_buffer(lines) for _, lines in found)
 
 
-def _command_buffer(held: Sequence[tuple[int, int]]) -> CommandBuffer:
-    """Return the command buffer of thunks, each with its indent."""
-    least = min((indent for _, indent in held), default=0)
-    direct = (number for number, indent in held if indent == least)
-    return CommandBuffer(tuple(number for number, _ in held), tuple(direct))
+def _command_buffer(lines: Sequence[_Line]) -> CommandBuffer:
+    least = min((line.indent for line in lines), default=0)
+    return CommandBuffer(
+        tuple(line.thunk for line in lines),
+        tuple(line.thunk for line in lines if line.indent == least),
+        tuple(line.thunk for line in lines if line.kind == "kWhile"),
+    )
 
 
 def _product(sizes: str) -> int:

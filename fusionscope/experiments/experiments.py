@@ -11,6 +11,7 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.experiment import Experiment, experiment
 from fusionscope.explain.analyze import analyze
+from fusionscope.explain.near import hint_at_pair
 from fusionscope.explain.result import PairFacts
 from fusionscope.explain.selection import matches
 from fusionscope.history.outcomes import Outcome
@@ -73,7 +74,12 @@ def run_experiments(
         each for each in facts if each.outcome == Outcome.NOT_FUSED and _is_meant(each, wanted)
     ]
     if not refused:
-        raise UnusableInput(f"{module.name}: no refused pair matches --experiment {quoted(wanted)}")
+        producer, _, consumer = (part.strip() for part in wanted.partition("->"))
+        pairs = [each for each in facts if each.outcome == Outcome.NOT_FUSED]
+        raise UnusableInput(
+            f"{module.name}: no refused pair matches --experiment {quoted(wanted)}",
+            hint=hint_at_pair(producer, consumer, pairs) if consumer and pairs else None,
+        )
     refused.sort(key=lambda each: -each.bytes_saved)
     begin = time.monotonic()
     found = []

@@ -116,3 +116,10 @@ class Examined:
     row: ModuleRow
     has_stacks: bool
     has_names: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedBytes:
+    """The bytes that pass through memory in a run because pairs were not fused."""
+
+    count: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -15,7 +15,7 @@ from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
+from fusionscope.explain.analysis import Analysis, Movements, RefusedBytes, TriedChanges
 from fusionscope.explain.autotuned import find_autotuned
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.clock import KernelTime
@@ -27,6 +27,7 @@ from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
 from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.memory_savings import RefusedPairs
+from fusionscope.explain.miscompiled import find_miscompiled
 from fusionscope.explain.modules import NO_FINAL
 from fusionscope.explain.neighbours import without_members
 from fusionscope.explain.origins import Origins
@@ -35,6 +36,7 @@ from fusionscope.explain.reasons import Reasons
 from fusionscope.explain.replayed import ReplayedReasons, SharedReplays, replay_passes
 from fusionscope.explain.result import (
     KernelFacts,
+    LoopRow,
     ModuleFacts,
     ModuleRow,
     PairFacts,
@@ -42,7 +44,7 @@ from fusionscope.explain.result import (
     Totals,
 )
 from fusionscope.explain.selection import Selection
-from fusionscope.explain.source_lines import operation_of
+from fusionscope.explain.source_lines import operation_of, user_line
 from fusionscope.explain.summary import (
     group_kernels,
     group_kinds,
@@ -53,9 +55,16 @@ from fusionscope.explain.summary import (
 from fusionscope.explain.times import clock_for, sum_up
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
+from fusionscope.history.loops import (
+    NOTHING_MORE,
+    LoopFacts,
+    describe_loop,
+    functions_of,
+    read_loop_facts,
+)
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
-from fusionscope.hlo import Module
+from fusionscope.hlo import Instruction, Module
 from fusionscope.passes.context import GpuTarget
 from fusionscope.passes.tpu.accuracy import build, libtpu
 from fusionscope.progress import Progress, silent
@@ -119,9 +128,11 @@ def analyze(
     followed = _follow_pairs(module, ends, notes, progress)
     progress("explaining pairs and kernels")
     notes += _doubts(followed, known, module)
-    kernels = find_kernels(followed.last, module.backend)
-    kernels_before = find_kernels(followed.first, module.backend)
-    explain_pair = _explainer(module, followed, known)
+    notes += _read(lambda: tuple(find_miscompiled(module, followed.last.module)), notes) or ()
+    loops = _read(lambda: read_loop_facts(module), notes) or NOTHING_MORE
+    kernels = find_kernels(followed.last, module.backend, loops)
+    kernels_before = find_kernels(followed.first, module.backend, loops)
+    explain_pair = _explainer(module, followed, known, loops)
     facts = [explain_pair(pair) for pair in followed.pairs]
     flags = _read(lambda: module.flags, notes)
     times = _times(followed.last.module, module, known, kernels)
@@ -163,6 +174,8 @@ def analyze(
             fused_by_later_pass=group_refusals(facts, _reason_before),
             notes=tuple(notes),
             boundaries=without_members(boundaries, all_kernels),
+            loops=tuple(_loops(followed.last, loops)),
+            branches=followed.last.module.opcode_histogram()["conditional"],
             graphs=graphs,
             recomputed=recomputed,
             arguments=tuple(_arguments(program)),
@@ -194,7 +207,8 @@ def movements_of(
     lineage = read_lineage(module, progress=progress)
     if final not in lineage.stages:
         return Movements((), tuple(lineage.notes))
-    launches = find_kernels(Numbering().number(module.read(final)), module.backend)
+    loops = read_loop_facts(module)
+    launches = find_kernels(Numbering().number(module.read(final)), module.backend, loops)
     found = find_movements(lineage, lineage.stages.index(final), launches, kernels)
     return Movements(found, tuple(lineage.notes))
 
@@ -328,6 +342,21 @@ def _follow_pairs(
     return _alone(module, ends) if route is None else _with_pairs(follow(route))
 
 
+def refused_bytes(module: DumpedModule) -> RefusedBytes:
+    """Return the bytes that pass through memory because pairs were not fused, without reasons.
+    Raises ``UnusableInput`` if a stage cannot be read.
+    """
+    followed = _follow_pairs(module, _find_ends(module, []), [], silent)
+    runs = count_runs(followed.first)
+    return RefusedBytes(
+        sum(
+            pair.bytes_saved(runs[pair.path][0])
+            for pair in followed.pairs
+            if pair.outcome is Outcome.NOT_FUSED
+        )
+    )
+
+
 def _route(module: DumpedModule, ends: _Ends, notes: list[str], progress: Progress) -> Route | None:
     """Return which stages to follow values through, None if there is only one."""
     if ends.before is None:
@@ -361,7 +390,7 @@ def _doubts(followed: _Followed, known: _Known, module: DumpedModule) -> Iterato
 
 
 def _explainer(
-    module: DumpedModule, followed: _Followed, known: _Known
+    module: DumpedModule, followed: _Followed, known: _Known, loops: LoopFacts
 ) -> Callable[[Pair], PairFacts]:
     """Return what explains a pair."""
     reasons = None
@@ -374,7 +403,7 @@ def _explainer(
             followed.base,
             module.backend,
         )
-    runs = count_runs(followed.first)
+    runs = count_runs(followed.first, loops)
     names = {name for record in _LATER for name in names_of_record(record)}
     later_passes = {
         stage.label: stage.name.after for stage in module.fusion_stages if stage.name.after in names
@@ -403,7 +432,8 @@ class PairOutcomes:
         self._notes_on_stages = notes
         self._notes_on_memory: list[str] = []
         self._followed = followed
-        self._runs = count_runs(followed.first)
+        self._loops = _read(lambda: read_loop_facts(module), []) or NOTHING_MORE
+        self._runs = count_runs(followed.first, self._loops)
         self.before = before
 
     @cached_property
@@ -417,7 +447,7 @@ class PairOutcomes:
     @cached_property
     def explain(self) -> Callable[[Pair], PairFacts]:
         """What explains one of the pairs."""
-        return _explainer(self._module, self._followed, self._sources.known)
+        return _explainer(self._module, self._followed, self._sources.known, self._loops)
 
     @property
     def ends(self) -> tuple[NumberedModule, NumberedModule]:
@@ -523,14 +553,40 @@ def _totals(
     times: Sequence[KernelTime | None],
 ) -> Totals:
     return Totals(
-        sum(kernel.runs for kernel in before),
-        sum(kernel.runs for kernel in after),
+        sum(kernel.launches for kernel in before),
+        sum(kernel.launches for kernel in after),
         sum(kernel.bytes_moved for kernel in before),
         sum(kernel.bytes_moved for kernel in after),
         all(kernel.runs_known for kernel in after),
         sum_up(before, times_before),
         sum_up(after, times),
     )
+
+
+def _loops(numbered: NumberedModule, more: LoopFacts) -> Iterator[LoopRow]:
+    """Yield the loops of a module, each once, the outermost first."""
+    runs = count_runs(numbered, more)
+    counted: dict[Instruction, int] = defaultdict(int)
+    for execution in numbered.executions:
+        for block in execution.blocks:
+            if block.inside is None:
+                for each in block.computation.instructions:
+                    if each.opcode == "while":
+                        counted[each] += runs[execution.path].times
+    functions = functions_of(numbered.module)
+    for loop, count in counted.items():
+        found = describe_loop(loop, more)
+        callers = numbered.module.callers.get(loop.computation, ())
+        place = user_line(loop.stack)
+        yield LoopRow(
+            name=found.name,
+            steps=found.steps,
+            length=found.length,
+            tests=found.tests,
+            runs=count,
+            is_function=not functions.isdisjoint(callers),
+            source=str(place) if place else None,
+        )
 
 
 def _arguments(program: Module) -> Iterator[str]:

@@ -30,6 +30,7 @@ from fusionscope.explain.libraries import (
 )
 from fusionscope.explain.result import Boundary, KernelFacts, Neighbour
 from fusionscope.history.kernels import Kernel, KernelKind, kind_and_emitter, operations_in
+from fusionscope.history.workspaces import workspace_bytes
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.model import Body
 
@@ -66,7 +67,7 @@ def find_boundaries(
         found = _boundary(kernel, facts, module.backend, known)
         stage = since.get(kernel.name)
         if stage is not None:
-            made_by = stage.name.after if stage is not stages[0] else None
+            made_by = stage.pass_name if stage is not stages[0] else None
             found = replace(found, since=stage.label, made_by=made_by)
         alike[_likeness(found)].append(found)
     merged = [
@@ -135,9 +136,8 @@ def _boundary(
 ) -> Boundary:
     launch = kernel.instruction
     operands, results = operands_of(launch), results_of(launch)
-    scratch = 0
-    if len(results) > 1 and _is_scratch(results[-1]):
-        scratch = results[-1].shape.byte_size
+    scratch = workspace_bytes(launch) if kernel.kind is KernelKind.LIBRARY else 0
+    if scratch:
         results = results[:-1]
     hero = _hero(launch)
     library = _library(launch, hero, backend)
@@ -153,7 +153,7 @@ def _boundary(
         operands=tuple(str(operand.shape) for operand in launch.operands),
         results=tuple(str(result.shape) for result in results),
         bytes_read=facts.bytes_read,
-        bytes_written=max(facts.bytes_written - scratch, 0),
+        bytes_written=facts.bytes_written,
         scratch=scratch,
         since=None,
         made_by=None,
@@ -166,12 +166,6 @@ def _boundary(
         saved_at_most=(sum(side.bytes_between for side in before) + _crossing(results))
         * kernel.runs,
     )
-
-
-def _is_scratch(result: Value) -> bool:
-    """Return whether it is the workspace of a call, whose bytes nothing reads."""
-    is_bytes = result.shape.element_type in ("s8", "u8") and result.shape.rank == 1
-    return is_bytes and not result.readings and not result.is_kept
 
 
 def _hero(launch: Instruction) -> Instruction | None:

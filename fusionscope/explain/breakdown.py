@@ -73,8 +73,11 @@ def break_down(
         if len(_summarize(stacks, Grouping.STACK, sorted_by)) > 1:
             by, tree = Grouping.STACK, stacks
     by = by or Grouping.SCOPE
-    is_measured = any(each.measured_us is not None for each in analysis.facts.kernels)
-    return Breakdown(by, sorted_by, is_measured, tree, _summarize(tree, by, sorted_by))
+    return Breakdown(by, sorted_by, _is_measured(analysis), tree, _summarize(tree, by, sorted_by))
+
+
+def _is_measured(analysis: Analysis) -> bool:
+    return any(each.measured_us is not None for each in analysis.facts.kernels)
 
 
 def _has_scopes(tree: Branch, sorted_by: SortedBy) -> bool:
@@ -93,6 +96,7 @@ def _rows(
     analysis: Analysis, kernels: Iterable[int], pairs: Iterable[int], by: Grouping
 ) -> list[_Row]:
     path_of = cache(partial(_path, analysis, by))  # much comes from one origin
+    is_measured = _is_measured(analysis)
     rows = []
     for number in kernels:
         facts = analysis.facts.kernels[number]
@@ -100,9 +104,9 @@ def _rows(
         rows.append(
             _Row(
                 path,
-                launches=facts.runs,
+                launches=facts.launches,
                 bytes_moved=facts.bytes_moved,
-                time_us=facts.time_us,
+                time_us=(facts.measured_us or 0.0) if is_measured else facts.time_us,
                 spill_bytes=facts.spill_bytes,
             )
         )

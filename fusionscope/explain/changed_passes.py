@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TypeAlias
 
@@ -16,11 +15,13 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_passes import Purpose
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.first_names import FirstNames
+from fusionscope.explain.near import hint_at_pair, names_end
 from fusionscope.graph.cleanup import clean_up
-from fusionscope.graph.comparison import compare, find_divergence, is_same
+from fusionscope.graph.comparison import find_divergence, is_same
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.history.outcomes import TOGETHER, Pair, find_pairs, names_by_value
-from fusionscope.history.values import NumberedModule, Numbering
+from fusionscope.history.outcomes import TOGETHER, Pair, find_pairs
+from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.fusion_pass import FusionPass
@@ -42,8 +43,9 @@ _UNKNOWN_BETWEEN = (
 _LATER = "{names} ran after fusion, and other passes between the two cannot be replayed"
 
 
-# By consecutive passes: the order of users before them, and the context with that of instructions.
-Orders: TypeAlias = dict[tuple[PassRun, ...], tuple[UserOrder, PassContext]]
+# By consecutive passes: the order of users before them, the context with that of instructions, and
+# whether their replay makes what the compiler made.
+Orders: TypeAlias = dict[tuple[PassRun, ...], tuple[UserOrder, PassContext, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +102,21 @@ class ChangedPasses:
         names = {run.pass_name for run in self.runs}
         return tuple(each for each in self.compiler.passes if each.name in names)
 
+    @cached_property
+    def names(self) -> FirstNames:
+        """The names before fusion, in the first stage of the replay."""
+        return FirstNames(self._module, self.start)
+
     def later_name(self, name: str) -> str:
         """Return the name in the first stage of the replay of an instruction before fusion."""
-        return self.names.get(name, name)
+        return self.names.later.get(name, name)
 
     @property
     def start(self) -> Stage:
         """The stage that the first pass works on."""
         return self.runs[0].before
 
-    @cached_property
+    @property
     def before(self) -> Stage:
         """The stage before fusion, whose pairs ``explain`` lists."""
         return self._module.pre_fusion or self.start
@@ -232,14 +239,16 @@ class ChangedPasses:
         found = self.replay(self.compiler, (), ())
         return found, is_same(found.module, self.after)
 
-    def find_orders(self, known: Orders) -> None:
-        """Reconstruct the orders that no text shows, as ``unchanged`` does. ``known`` are those of
-        other changes of the same module.
+    def find_orders(self, known: Orders) -> bool:
+        """Reconstruct the orders that no text shows, as ``unchanged`` does, and return whether the
+        replay makes what the compiler made. ``known`` are those of other changes of the same
+        module.
         """
         if self.runs not in known:
-            self.unchanged()
-            known[self.runs] = (self._orders, self.context)
-        self._orders, self.context = known[self.runs]
+            _, is_own = self.unchanged()
+            known[self.runs] = (self._orders, self.context, is_own)
+        self._orders, self.context, is_own = known[self.runs]
+        return is_own
 
     def changed(self, context: PassContext | None = None) -> ReplayedPlans:
         """Return the result by the changed rules, in another ``context`` if one is given."""
@@ -262,7 +271,7 @@ class ChangedPasses:
         context = context or self.context
         given = start or self._module.read(self.start)
         graph = arrange(given, self._orders) if self._orders else MutableModule(given)
-        self._set_origins(graph)
+        self.names.set_origins(graph)
         steps: list[FusionPlan] = []
         for run in self.runs:
             if run.pass_name in disabled or (passes is not None and run.pass_name not in passes):
@@ -289,86 +298,28 @@ class ChangedPasses:
             each.origin = origins[each.name]
         return graph
 
-    def _set_origins(self, graph: MutableModule) -> None:
-        """Give instructions their names before fusion, by which users know them."""
-        if self.before is self.start:
-            return
-        names = {later: name for name, later in self.names.items()}
-        values = names_by_value(self._numbered_before)
-        for execution in self._started[1].executions:
-            for block in execution.blocks:  # inside of kernels
-                for instruction, value in zip(
-                    block.computation.instructions, block.values, strict=True
-                ):
-                    if value in values:
-                        names.setdefault(instruction.name, values[value])
-        for each in graph.walk():
-            each.origin = names.get(each.name, "")
-
-    @cached_property
-    def names(self) -> dict[str, str]:
-        """The names in the first stage of the replay, by those before fusion."""
-        before, start = (self._module.read(each) for each in (self.before, self.start))
-        if before.bodies == start.bodies:
-            return {each.name: each.name for each in before.walk()}
-        compared = compare(start, before)
-        named = compared.find_names()
-        if compared.find_divergence() is None:
-            return named
-        values = names_by_value(self._started[1])
-        first = names_by_value(self._numbered_before)
-        there = {each.name: each.opcode for each in start.walk()}
-        kept = (each.name for each in before.walk() if there.get(each.name) == each.opcode)
-        same = {name: name for name in kept}
-        by_value = {name: values[value] for value, name in first.items() if value in values}
-        return {**same, **named, **by_value}
-
-    @cached_property
-    def _numbering(self) -> Numbering:
-        return Numbering()
-
-    @cached_property
-    def _numbered_before(self) -> NumberedModule:
-        return self._numbering.number(self._module.read(self.before))
-
-    @cached_property
-    def _started(self) -> tuple[Numbering, NumberedModule]:
-        """The numbering up to the first stage of the replay, and that stage. The stages from the
-        one before fusion to it are numbered, which gives values that passes rewrote between the two
-        the numbers that they had.
-        """
-        last = self._numbered_before
-        stages = self._module.stages
-        for each in map(
-            self._module.read, stages[stages.index(self.before) + 1 : stages.index(self.start) + 1]
-        ):
-            if each.bodies != last.module.bodies:
-                last = self._numbering.number(each)
-        return self._numbering, last
-
     def pairs_in(self, *modules: tuple[str, Module]) -> tuple[Pair, ...]:
         """Return each pair before fusion with its outcome in the last of ``modules``, which follow
         the first stage of the replay, with their labels.
         """
-        numbering = self._started[0].fork()
-        numbered = [(label, numbering.number(each)) for label, each in modules]
-        return find_pairs(self._numbered_before, numbered)
+        return self.names.pairs_in(*modules)
 
-    def unmatched_patterns(self) -> list[PairPattern]:
-        """Return the user's patterns that name no pair."""
+    def unmatched_patterns(self) -> list[tuple[PairPattern, str | None]]:
+        """Return the user's patterns that name no pair, each with a hint at what may be meant."""
         patterns = (*self._changes.allowed, *self._changes.forbidden)
         if not patterns:
             return []
         pairs = self.pairs_in(("before fusion", self._module.read(self.start)))
-        return [each for each in patterns if not any(names_pair(each, pair) for pair in pairs)]
+        return [
+            (pattern, hint_at_pair(*pattern, pairs))
+            for pattern in patterns
+            if not any(names_pair(pattern, pair) for pair in pairs)
+        ]
 
 
 def names_pair(pattern: PairPattern, pair: Pair) -> bool:
     """Return whether a user's pattern names the pair, by names or opcodes."""
-    return all(
-        fnmatchcase(end.name, wanted) or fnmatchcase(end.opcode, wanted)
-        for end, wanted in zip((pair.producer, pair.consumer), pattern, strict=True)
-    )
+    return all(map(names_end, pattern, (pair.producer, pair.consumer)))
 
 
 def _fusing_runs(module: DumpedModule) -> tuple[PassRun, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusionscope.explain.result import TimeSource
 from fusionscope.graph.work import count_work
-from fusionscope.history.kernels import Kernel
+from fusionscope.history.kernels import Kernel, KernelKind
 from fusionscope.hlo import Instruction
 
 
@@ -46,11 +46,14 @@ class Clock:
 
     def floor(self, kernel: Kernel) -> KernelTime:
         machine = self.machine
+        launch = 0.0 if kernel.is_inside else machine.launch
+        if kernel.kind is KernelKind.FUNCTION:
+            return KernelTime(launch, self.source)
         work = count_work(kernel.instruction)
         flops = work.flops + machine.flops_per_transcendental * work.transcendentals
         moving = (kernel.bytes_read + kernel.bytes_written) / machine.bandwidth
         computing = flops / self.rate(kernel.instruction)
-        return KernelTime(machine.launch + max(moving, computing), self.source)
+        return KernelTime(launch + max(moving, computing), self.source)
 
     def rate(self, instruction: Instruction) -> float:
         """Return the flops per nanosecond."""

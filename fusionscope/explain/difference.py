@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +12,13 @@ from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.analyze import PairOutcomes, compare_outcomes, flag_texts
+from fusionscope.explain.cost_changes import (
+    CostChanges,
+    KernelCosts,
+    compare_costs,
+    count_costs,
+    moved_lines,
+)
 from fusionscope.explain.first_divergence import (
     DecisionChange,
     FirstDivergence,
@@ -27,8 +34,10 @@ from fusionscope.explain.memory_difference import (
     compare_memory,
 )
 from fusionscope.explain.modules import NO_FINAL, pick_modules
+from fusionscope.explain.relation import Doubt, Unrelated, different_programs, different_targets
 from fusionscope.explain.result import Operation, PairFacts
 from fusionscope.explain.source_lines import operation_of
+from fusionscope.explain.times import clock_for
 from fusionscope.history.changes import (
     ChangeKind,
     Edit,
@@ -51,11 +60,13 @@ from fusionscope.progress import Progress, about, silent
 from fusionscope.system.files import is_there
 from fusionscope.system.memory import working_memory
 from fusionscope.verify.agreement import RulesUsed
+from fusionscope.versions.context import read_gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideFacts:
-    """One of the two modules: launches and bytes of a whole run, launches by kind of kernel.
+    """One of the two modules: launches, bytes and estimated microseconds of a whole run, launches
+    by kind of kernel. ``time_us`` is None if nothing is known of the device.
 
     ``exact`` is false if branches, or loops of unknown length, were counted once. ``rules`` are
     those that gave reasons, or None if none were needed.
@@ -70,6 +81,7 @@ class SideFacts:
     instructions: int
     launches: int
     bytes_moved: int
+    time_us: float | None = None
     exact: bool
     kinds: dict[str, int]
     rules: RulesUsed | None = None
@@ -116,6 +128,9 @@ class EditFacts:
 class ModuleDifference:
     """The differences between two modules.
 
+    ``unrelated`` says why comparing them means little, if it does: other programs, backends or
+    devices. ``costs`` are the lines or scopes of the program whose cost differs, None if none does
+    or neither side says where its kernels come from.
     ``header`` are attributes of the module, with both texts: aliases, numbers of devices. ``flags``
     are compiler flags that differ, with both texts (empty: not set). ``swapped`` are the names of
     operations that read their two operands in the other order and compute the same. Neither flags
@@ -129,6 +144,8 @@ class ModuleDifference:
 
     before: SideFacts
     after: SideFacts
+    unrelated: tuple[Unrelated, ...]
+    costs: CostChanges | None
     header: tuple[tuple[str, str, str], ...]
     flags: tuple[tuple[str, str, str], ...]
     swapped: tuple[str, ...]
@@ -146,6 +163,16 @@ class ModuleDifference:
     steps: dict[str, int]
     certain: float
     notes: tuple[str, ...]
+
+    @property
+    def is_nominal(self) -> bool:
+        """Whether times are those of a nominal CPU."""
+        return self.costs is not None and self.costs.is_nominal
+
+    @property
+    def is_incomparable(self) -> bool:
+        """Whether times and bytes of the two sides have nothing to do with each other."""
+        return any(each.kind is Doubt.BACKENDS for each in self.unrelated)
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
@@ -329,7 +356,8 @@ def _compare(
         return Unchanged(one.name, (one.number, other.number), flags, final.swapped)
     matched = final.matched or _sum_up(match(*modules), told)
     kernels = reasons.kernels or [
-        _count_kernels(Numbering().number(module), backend) for module in modules
+        _count_kernels(Numbering().number(module), dumped, backend)
+        for module, dumped in zip(modules, (one, other), strict=True)
     ]
     before, after = (
         _side_facts(side.path, dumped, stage, module, own, rules)
@@ -340,6 +368,8 @@ def _compare(
     return ModuleDifference(
         before=before,
         after=after,
+        unrelated=tuple(_find_unrelated((one, other), (before, after), matched)),
+        costs=_compare_costs(kernels, (one, other), matched, backend),
         header=header,
         flags=flags,
         swapped=final.swapped,
@@ -362,13 +392,17 @@ def _compare(
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """What a matching says; the fields are those of ``ModuleDifference``."""
+    """What a matching says; the fields are those of ``ModuleDifference``. ``moved`` are lines of
+    the program that are other lines now. ``programs`` says that these are different programs.
+    """
 
     lost: tuple[str, ...]
     gained: tuple[str, ...]
     changed: int
     steps: dict[str, int]
     certain: float
+    moved: dict[str, str]
+    programs: Unrelated | None
 
 
 def _sum_up(matching: Matching, told: Iterable[FusionChange]) -> _Matched:
@@ -381,7 +415,44 @@ def _sum_up(matching: Matching, told: Iterable[FusionChange]) -> _Matched:
         len({each for change in told for each in change.after if each in matching.before}),
         dict(counts),
         certain / max(total, 1),
+        moved_lines(matching),
+        different_programs(matching),
     )
+
+
+def _compare_costs(
+    kernels: Sequence[_Kernels],
+    modules: tuple[DumpedModule, DumpedModule],
+    matched: _Matched,
+    backend: str | None,
+) -> CostChanges | None:
+    """Return the places whose cost differs; None if the modules are for different backends."""
+    if len({module.backend or backend for module in modules}) > 1:
+        return None
+    before, after = (each.costs for each in kernels)
+    return compare_costs(before, after, matched.moved, is_nominal=backend == "cpu")
+
+
+def _find_unrelated(
+    modules: tuple[DumpedModule, DumpedModule],
+    sides: tuple[SideFacts, SideFacts],
+    matched: _Matched,
+) -> Iterator[Unrelated]:
+    """Yield why comparing two modules means little. Optimizations can leave little of a program in
+    common, so the first stages decide whether there are two.
+    """
+    if matched.programs is not None:
+        firsts = [module.stages[0] for module in modules]
+        programs: Unrelated | None = matched.programs
+        if any(len(module.stages) > 1 for module in modules):
+            read = [module.read(first) for module, first in zip(modules, firsts, strict=True)]
+            programs = different_programs(match(read[0], read[1]))
+        if programs is not None:
+            yield programs
+    backends = modules[0].backend or "", modules[1].backend or ""
+    targets = different_targets(backends, (sides[0].device, sides[1].device))
+    if targets is not None:
+        yield targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +567,10 @@ def _compare_outcomes(
     rules = found[0].rules, found[1].rules
     notes = *found[0].notes, *found[1].notes
     backend = modules[0].backend or modules[1].backend
-    one, other = (_count_kernels(each.ends[1], backend) for each in found)
+    one, other = (
+        _count_kernels(each.ends[1], module, backend)
+        for each, module in zip(found, modules, strict=True)
+    )
     return _Reasons((), outcomes, rules, memory=memory, notes=notes, kernels=(one, other))
 
 
@@ -558,19 +632,26 @@ class _Kernels:
     """What a whole run of a module launches; the fields are those of ``SideFacts``."""
 
     kinds: Counter[str]
-    bytes_moved: int
     exact: bool
+    costs: KernelCosts
 
 
-def _count_kernels(numbered: NumberedModule, backend: str | None) -> _Kernels:
+def _count_kernels(numbered: NumberedModule, dumped: DumpedModule, backend: str | None) -> _Kernels:
+    """``backend`` is that of the other side where the dump does not show its own."""
+    backend = dumped.backend or backend
     kernels = find_kernels(numbered, backend)
+    try:
+        clock = clock_for(numbered.module, backend, read_gpu(dumped))
+    except UnusableInput:  # nothing says which GPU: no times
+        clock = None
+    times = [clock.time(kernel).nanoseconds if clock is not None else None for kernel in kernels]
     kinds: Counter[str] = Counter()
     for kernel in kernels:
-        kinds[kernel.kind.value] += kernel.runs
+        kinds[kernel.kind.value] += kernel.launches
     return _Kernels(
         kinds,
-        sum(kernel.bytes_moved for kernel in kernels),
         numbered.is_whole and all(kernel.runs_known for kernel in kernels),
+        count_costs(kernels, times),
     )
 
 
@@ -595,8 +676,9 @@ def _side_facts(
         device=describe_device(device) if device else None,
         flags=flag_texts(flags),
         instructions=module.instruction_count,
-        launches=sum(kernels.kinds.values()),
-        bytes_moved=kernels.bytes_moved,
+        launches=kernels.costs.total.launches,
+        bytes_moved=kernels.costs.total.bytes_moved,
+        time_us=kernels.costs.total.time_us,
         exact=kernels.exact,
         kinds=dict(kernels.kinds),
         rules=rules,

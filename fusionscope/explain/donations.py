@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from fusionscope.dump.buffer_assignment import (
     Allocation,
     AllocationKind,
     BufferAssignment,
-    Position,
 )
+from fusionscope.dump.live_ranges import Position
+from fusionscope.explain.live_bytes import Span, Spans, count_live
 from fusionscope.explain.memory_facts import Donation
 from fusionscope.explain.memory_savings import position_of
 from fusionscope.graph.buffer_sharing import may_share
@@ -20,12 +23,24 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import Instruction, Module
 from fusionscope.passes.context import GpuTarget
 
+_ARGUMENT = re.compile(r"args\[\d+\]|[A-Za-z_]\w*")
 _PASSED_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "tuple"})
 
 
-def find_donations(
+class Handover(NamedTuple):
+    """A donation, the position of its parameter, the place that reads it last (-1 if none does),
+    and the first value in the memory of its output.
+    """
+
+    donation: Donation
+    parameter: Position
+    last: int
+    first: Position
+
+
+def find_handovers(
     assignment: BufferAssignment, module: Module, sequence: Sequence[str], gpu: GpuTarget | None
-) -> Iterator[Donation]:
+) -> Iterator[Handover]:
     """Yield outputs of ``module`` with a memory of their own, each with another parameter of its
     shape. ``sequence`` are the instructions as they run.
 
@@ -47,6 +62,7 @@ def find_donations(
         for value in allocation.values
     }
     reads = _Reads(module, sequence, gpu)
+    arguments = arguments_of(module)
     for position in _results(module.entry.root):
         if position not in outputs:
             continue
@@ -55,7 +71,44 @@ def find_donations(
             parameter = given[output.shape].pop()
             late = reads.too_late(parameter, position, allocation)
             name = parameter.op_name or parameter.name
-            yield Donation(name, str(position), output.size, late)
+            number = arguments[parameter.parameter_number or 0]
+            yield Handover(
+                Donation(name, number, str(position), output.size, late),
+                Position(parameter.name, ()),
+                reads.last(parameter),
+                reads.first_writer(position, allocation),
+            )
+
+
+def donated_peak(spans: Spans, length: int, handovers: Iterable[Handover]) -> int:
+    """Return the largest number of bytes alive at any of ``length`` places if parameters are
+    donated that nothing reads too late: each ends where it is read last.
+    """
+    changed = dict(spans)
+    for handover in handovers:
+        span = spans.get(handover.parameter)
+        if span is not None and handover.donation.read_by is None:
+            last = max(handover.last, span.first)
+            taker = spans.get(handover.first)
+            shared = {handover.first: span.size} if taker and taker.first == last else {}
+            changed[handover.parameter] = Span(span.size, span.first, last, shared)
+    return max(count_live(changed.values(), length), default=0)
+
+
+def arguments_of(module: Module) -> Mapping[int, int]:
+    """Return the number of the function's argument of each parameter. JAX names parameters by
+    arguments and their parts, such as *params['w']*, or *args[0]* for those without a name.
+    """
+    found: dict[int, int] = {}
+    last, number = "", -1
+    for parameter in sorted(module.entry.parameters, key=lambda each: each.parameter_number or 0):
+        named = _ARGUMENT.match(parameter.op_name or "")
+        name = named[0] if named is not None else ""
+        if not name or name != last:
+            number += 1
+        last = name
+        found[parameter.parameter_number or 0] = number
+    return found
 
 
 def _results(root: Instruction) -> Iterator[Position]:
@@ -78,11 +131,16 @@ class _Reads:
 
             self._may_share = sharing_on(gpu.device, gpu.gpu_model.emitters)
 
+    def last(self, parameter: Instruction) -> int:
+        """Return the last place at which ``parameter`` is read, -1 if none does."""
+        places = (self._places.get(reader.name, -1) for _, reader in _readers(parameter))
+        return max(places, default=-1)
+
     def too_late(self, parameter: Instruction, output: Position, memory: Allocation) -> str | None:
         """Return what still reads ``parameter`` when the first value is written to the ``memory``
         of ``output``; None if nothing does.
         """
-        writer = self._first_writer(output, memory)
+        writer = self.first_writer(output, memory)
         written = self._places.get(writer.name)
         if written is None:
             return None
@@ -96,7 +154,7 @@ class _Reads:
                 return reader.name
         return None
 
-    def _first_writer(self, output: Position, memory: Allocation) -> Position:
+    def first_writer(self, output: Position, memory: Allocation) -> Position:
         """Return the value from which ``output`` has its memory, such as what a loop starts from,
         or what is updated in place.
         """

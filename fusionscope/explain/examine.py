@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -11,6 +13,7 @@ from fusionscope.explain.analysis import Examined
 from fusionscope.explain.result import ModuleRow, TimeEstimate
 from fusionscope.explain.times import clock_for, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.loops import NOTHING_MORE, LoopFacts, read_loop_facts
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.versions.context import read_gpu
@@ -28,17 +31,37 @@ def examine(module: DumpedModule) -> Examined:
 
 
 def _row(module: DumpedModule, last: Module) -> ModuleRow:
-    kernels = find_kernels(Numbering().number(last), module.backend)
+    kernels = find_kernels(Numbering().number(last), module.backend, _loops(module))
     time = _time(module, last, kernels)
     return ModuleRow(
         name=module.name,
         number=module.number,
-        launches=sum(kernel.runs for kernel in kernels),
+        device=device_name(module),
+        launches=sum(kernel.launches for kernel in kernels),
         bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
         time_us=time.microseconds if time is not None else None,
         refused_bytes=None,
         is_helper=_is_helper(module.name, last),
     )
+
+
+def _loops(module: DumpedModule) -> LoopFacts:
+    try:
+        return replace(read_loop_facts(module), steps={})  # the row is kept for other steps
+    except UnusableInput:  # reported where the module is explained
+        return NOTHING_MORE
+
+
+def device_name(module: DumpedModule) -> str:
+    """Return what a module was compiled for in a few words; empty if the dump does not tell it."""
+    from fusionscope.dump.device import describe  # CPUs do not need the table of cards
+
+    with suppress(UnusableInput):  # reported where the module is explained
+        if module.backend == "gpu" and module.device is not None:
+            return describe(module.device).partition(" (")[0]
+        if module.tpu is not None:
+            return str(module.tpu)
+    return (module.backend or "").upper()
 
 
 def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> TimeEstimate | None:

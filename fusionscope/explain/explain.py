@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING
 from fusionscope.dump import Dump, DumpedModule, Learned
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analysis import ABOUT, Analysis, Movements, Resources, TriedChanges
-from fusionscope.explain.modules import rank, weight
+from fusionscope.explain.analysis import (
+    ABOUT,
+    Analysis,
+    Movements,
+    RefusedBytes,
+    Resources,
+    TriedChanges,
+)
+from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
 from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.suggestion import Suggestions
@@ -86,8 +93,12 @@ def explain(
             f"none of {count_all} modules can be read; the first: {problems[0]}",
             file=str(dump.path),
         )
-    for place, facts in explained.items():
-        rows[place] = _with_figures(rows[place], facts)
+    _check_loops(dump.steps, explained.values())
+    for place, (row, module) in enumerate(ranked):
+        if place in explained:
+            rows[place] = _with_figures(row, explained[place])
+        elif place < MODULES_SHOWN and not row.is_helper:
+            rows[place] = _with_refused_bytes(row, module, cache)
     return Explanation(
         str(dump.path),
         tuple(explained.values()),
@@ -137,6 +148,11 @@ def _explain_place(
         facts = _explain_module(
             dump.modules[place], selection, suggest, compile_resources, cache, progress
         )
+        if facts.suggestions is not None:
+            module = dump.modules[place]
+            which = ("--module", str(module.number)) if len(dump.modules) > 1 else ()
+            command = ("fusionscope", "rerun", str(dump.path), *which)
+            facts = replace(facts, suggestions=facts.suggestions.with_commands(command))
     except UnusableInput as error:
         facts = error
     return facts, dump.learned()
@@ -158,7 +174,8 @@ def _explain_module(
     """Raises ``UnusableInput`` if the final stage cannot be read, or if the requested changes
     cannot be tried.
     """
-    options = selection.rules, selection.device, selection.in_full
+    steps = tuple(sorted(module.steps.items()))
+    options = selection.rules, selection.device, selection.in_full, steps
     analysis = cache.get(
         module,
         Analysis,
@@ -182,7 +199,7 @@ def _explain_module(
         tried = cache.get(
             module,
             TriedChanges,
-            (selection.rules, selection.device, selection.changes),
+            (selection.rules, selection.device, selection.changes, steps),
             lambda: _try_changes(module, selection, analysis, progress),
         )
         notes.update(dict.fromkeys(tried.notes))
@@ -271,6 +288,17 @@ def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
     )
 
 
+def _with_refused_bytes(row: ModuleRow, module: DumpedModule, cache: DumpCache) -> ModuleRow:
+    """A row of the table of a module that is not explained."""
+    from fusionscope.explain.analyze import refused_bytes
+
+    try:
+        refused = cache.get(module, RefusedBytes, (), lambda: refused_bytes(module))
+    except UnusableInput:  # what the table has is from a stage that can be read
+        return row
+    return replace(row, refused_bytes=refused.count)
+
+
 def _time_of(facts: ModuleFacts) -> float | None:
     if facts.measured is not None:
         return facts.measured.time_us
@@ -289,6 +317,17 @@ def _check_reason(reason: str | None) -> None:
             f"there is no reason {quoted(reason)}, expected a rule id such as "
             f"{', '.join(close or sorted(rule_ids())[:3])}"
         )
+
+
+def _check_loops(steps: Iterable[str], modules: Iterable[ModuleFacts]) -> None:
+    """Raise ``UnusableInput`` if none of ``modules`` has a loop of one of these names."""
+    loops = dict.fromkeys(loop.name for module in modules for loop in module.loops)
+    for name in steps:
+        if name not in loops:
+            names = ", ".join(get_close_matches(name, loops, 3, 0.4) or [*loops][:3])
+            raise UnusableInput(
+                f"no loop is called {quoted(name)}" + (f"; loops: {names}" if names else "")
+            )
 
 
 def _count_costliest(rows: Sequence[ModuleRow], most: int) -> int:

@@ -14,6 +14,7 @@ from fusionscope.explain.times import count_figures
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
+from fusionscope.history.loops import NOTHING_MORE, LoopFacts
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
 
@@ -22,10 +23,13 @@ class Predicted(NamedTuple):
     """``is_certain`` is false if the compiler would insert other copies than into the module of the
     dump, or other kernels read the results of conditionals, whose copies are not predicted, and the
     copies of the dump are not as predicted either: the figures may be wrong then.
+    ``is_time_certain`` is false if a pass after fusion changes the code of kernels, and with it the
+    estimated time, as it may do otherwise with the change.
     """
 
     figures: Figures
     is_certain: bool
+    is_time_certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class FinalFigures:
     what was fused.
 
     ``final`` is the final module of the dump, with its ``figures`` if they are known, and ``after``
-    its module after fusion. ``is_copied`` is whether ``after`` has the compiler's copies already.
+    its module after fusion. ``is_copied`` is whether ``after`` has the compiler's copies already,
+    and ``loops`` are the facts about the loops of the dump.
     """
 
     final: Module
@@ -54,6 +59,7 @@ class FinalFigures:
     gpu: GpuTarget | None
     is_copied: bool = False
     figures: Figures | None = None
+    loops: LoopFacts = NOTHING_MORE
 
     def predict(self, changed: Module) -> Predicted:
         """Return the figures of the final module if ``changed`` takes the place of ``after``."""
@@ -68,12 +74,18 @@ class FinalFigures:
             _shifted(self.before.time_us, was.figures.time_us, now.figures.time_us),
         )
         is_same = (now.copies, now.branched) == (was.copies, was.branched)
-        return Predicted(figures, is_known or is_same)
+        return Predicted(figures, is_known or is_same, self.explains_time)
 
     @cached_property
     def before(self) -> Figures:
         """The figures of the final module of the dump."""
-        return self.figures or count_figures(self.final, self.backend, self.gpu)
+        return self.figures or count_figures(self.final, self.backend, self.gpu, self.loops)
+
+    @property
+    def explains_time(self) -> bool:
+        """Whether the estimated time after fusion is that of the final module."""
+        time, final = self._own.figures.time_us, self.before.time_us
+        return time is None or final is None or isclose(time, final, rel_tol=1e-6)
 
     @cached_property
     def _own(self) -> _WithCopies:
@@ -89,7 +101,8 @@ class FinalFigures:
         branched = _readers_of_branches(graph)
         changed = to_module(graph) if is_cleaned or copies else module
         graph.dissolve()
-        return _WithCopies(copies, branched, count_figures(changed, self.backend, self.gpu))
+        figures = count_figures(changed, self.backend, self.gpu, self.loops)
+        return _WithCopies(copies, branched, figures)
 
 
 def _readers_of_branches(graph: MutableModule) -> Counter[frozenset[int]]:

@@ -21,6 +21,7 @@ from fusionscope.history.matching import Matching, match
 from fusionscope.history.operations import Value
 from fusionscope.history.pairing import CERTAIN, MatchKind
 from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo.literals import is_elided
 from fusionscope.progress import Progress, counted
 
 
@@ -338,7 +339,7 @@ def _origins(
 ) -> dict[Instruction, _Origin]:
     """Return where instructions of stage ``index + 1`` come from."""
     stage = lineage.stages[index + 1]
-    by = stage.name.after or stage.label
+    by = stage.pass_name
     told: dict[Instruction, _Origin] = {}
     for each in later:
         earlier = lineage.unchanged(index, each)
@@ -440,7 +441,8 @@ def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
             if operation.opcode == "parameter":
                 is_doubtful |= operation.computation in guessed
             elif operation.opcode == "constant":
-                is_doubtful |= "..." in operation.statement.inside
+                ends = (operation, operation if after is None else after)
+                is_doubtful |= any(is_elided(end.statement.inside) for end in ends)
             if step is MatchKind.USE or (step in CERTAIN and not is_doubtful):
                 assert after is not None
                 is_only = value in once[0] and value in once[1]

@@ -273,7 +273,7 @@ def ends_of(graph: FusionGraph, pairs: Iterable[PairFacts]) -> Iterator[tuple[in
 def _difference(stage: Stage, before: _Contents, now: _Contents) -> GraphStage:
     return GraphStage(
         label=stage.label,
-        pass_name=stage.name.after or stage.label,
+        pass_name=stage.pass_name,
         added=tuple(sorted(now.places - before.places)),
         removed=tuple(sorted(before.places - now.places)),
         edges_added=tuple(sorted(now.edges - before.edges)),

@@ -17,7 +17,7 @@ def find_graphs(module: DumpedModule, kernels: Sequence[KernelFacts]) -> GraphLa
     if not buffers:
         return None
     names = module.thunk_instructions
-    runs = {kernel.name: kernel.runs for kernel in kernels}
+    runs = {kernel.name: kernel.launches for kernel in kernels}
 
     def runs_of(thunks: Iterable[int]) -> list[int]:
         found = dict.fromkeys(names.get(each) for each in thunks)  # one may have several thunks

@@ -89,7 +89,7 @@ def follow(
         if texts:
             names = {each.name for each in (*current, *later)}
             told = _steps_about(names, steps.get(stage.name.after, ()))
-            pass_name = stage.name.after or stage.label
+            pass_name = stage.pass_name
             named = tuple(each.name for each in later)
             events.append(Event(stage.label, pass_name, named, "; ".join(texts), told))
         current = tuple(later)
@@ -197,9 +197,7 @@ def _beginning(
         read = ", ".join(operand.name for operand in origin.operands)
         texts = [f"inserted{f', reads {read}' if read else ''}"]
     told = _steps_about({origin.name}, steps.get(stage.name.after, ()))
-    return Event(
-        stage.label, stage.name.after or stage.label, (origin.name,), "; ".join(texts), told
-    )
+    return Event(stage.label, stage.pass_name, (origin.name,), "; ".join(texts), told)
 
 
 def _follow(

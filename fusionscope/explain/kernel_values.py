@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusionscope.history.kernels import NOT_LAUNCHED, is_launched
+from fusionscope.history.kernels import is_launched
 from fusionscope.history.outcomes import is_looked_through
+from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Instruction, Shape
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from fusionscope.dump.buffer_assignment import BufferAssignment, Position
-from fusionscope.dump.live_ranges import LiveRanges
+from fusionscope.dump.buffer_assignment import BufferAssignment
+from fusionscope.dump.live_ranges import LiveRanges, Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Kernels that run at once share the time, so that the times of all kernels are those in which any
 kernel ran. Loops, calls and branches are not counted: what they run is. The CPU compiler makes one
 function of a small call (``xla_cpu_small_call``), and a trace shows nothing inside of it: such a
-call counts as a whole.
+call counts as a whole, and its model is that of all kernels in it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fusionscope.explain.result import (
 )
 from fusionscope.explain.summary import group_alike
 from fusionscope.graph.comparison import compare
+from fusionscope.history.kernels import KernelKind
 from fusionscope.hlo import Instruction, Module, parse
 
 _CONTAINERS = frozenset({"call", "conditional", "while"})
@@ -170,6 +171,12 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
         for kernel in kernels
         if kernel.name in times and kernel.time_ns is not None
     }
+    for kernel in kernels:
+        if kernel.kind == KernelKind.FUNCTION and kernel.name in expected:
+            held = found_runs.inside[kernel.name]
+            expected[kernel.name] += fsum(
+                _modelled(each, each.runs) for each in kernels if each.name in held
+            )
     is_nominal = any(kernel.time_source is TimeSource.NOMINAL for kernel in kernels)
     scale = _usual_ratio(middle, expected) if is_nominal else 1.0
 

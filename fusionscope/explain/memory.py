@@ -17,11 +17,12 @@ from fusionscope.dump.buffer_assignment import (
     AllocationKind,
     AssignedValue,
     BufferAssignment,
-    Position,
 )
+from fusionscope.dump.live_ranges import Position
 from fusionscope.dump.names import Role
 from fusionscope.errors import UnusableInput, shorten
-from fusionscope.explain.donations import find_donations
+from fusionscope.explain.donations import donated_peak, find_handovers
+from fusionscope.explain.library_memory import find_library_memory
 from fusionscope.explain.live_bytes import Span, count_live, spans_of
 from fusionscope.explain.memory_facts import (
     LifeTime,
@@ -42,6 +43,10 @@ _DIFFERS = (
     "the allocations add up to {sum:,} bytes, the compiler's report says {told:,}: one of the two "
     "files is cut off or of another module"
 )
+_NO_INSTRUCTION = (
+    "memory of {name} {shape}, which the final stage does not have: the file is of another module "
+    "or run, and ignored"
+)
 _FOREIGN = "live ranges of {name}, which has no memory in the buffer assignment beside it"
 
 
@@ -54,8 +59,8 @@ def find_memory(
     assignment, ranges = module.buffer_assignment, module.live_ranges
     if assignment is None:
         return None
-    _check(module, assignment)
     by_name = launched_by_name(final)
+    _check(module, assignment, final)
     spans = spans_of(assignment, ranges) if ranges is not None else {}
     length = len(ranges.sequence) if ranges is not None else 0
     sequence = ranges.sequence if ranges is not None else ()
@@ -66,6 +71,7 @@ def find_memory(
     bytes_of = _by_kind(assignment)
     temporary = (span for position, span in spans.items() if kinds[position] in _TEMPORARY)
     alive = max(count_live(temporary, length), default=0) if spans else None
+    handovers = list(find_handovers(assignment, final, sequence, gpu))
     return MemoryFacts(
         total_bytes=assignment.total_bytes,
         parameters=bytes_of[AllocationKind.PARAMETER],
@@ -81,29 +87,45 @@ def find_memory(
         compiler_peak=ranges.peak if ranges is not None else None,
         at_peak=_alive_at(at, assignment, spans, by_name) if at is not None else (),
         savings=find_savings(refused, by_name, sequence, spans, live) if spans else (),
-        donations=tuple(find_donations(assignment, final, sequence, gpu)),
+        donations=tuple(
+            sorted((each.donation for each in handovers), key=lambda donation: -donation.bytes)
+        ),
+        donated_peak=donated_peak(spans, length, handovers) if spans else None,
         over_time=tuple(live) if spans else (),
         values=tuple(
             LifeTime(str(position), kinds[position], span.size, span.first, span.last)
             for position, span in spans.items()
         ),
+        inside_calls=find_library_memory(final),
     )
 
 
 _TEMPORARY = frozenset({AllocationKind.TEMPORARY})
 
 
-def _check(module: DumpedModule, assignment: BufferAssignment) -> None:
-    """Raise ``UnusableInput`` if the files contradict each other."""
+def _check(module: DumpedModule, assignment: BufferAssignment, final: Module) -> None:
+    """Raise ``UnusableInput`` if the files contradict each other, or the final stage."""
     file, told = str(module.files[Role.BUFFER_ASSIGNMENT][0]), module.memory_usage
+    shapes = {s.name: s.shape for c in final.computations for s in c.graph.statements}
+    for value in (value for each in assignment.allocations for value in each.values):
+        name, shape = value.position.name, _without_layout(value.shape)
+        defined = shapes.get(name)
+        is_array = not value.position.index and defined is not None and defined[0] != "("
+        if defined is None or (is_array and _without_layout(defined) != shape):
+            problem = _NO_INSTRUCTION.format(name=shorten(name), shape=shorten(shape))
+            raise UnusableInput(problem, file=file)
     if told is not None and told != assignment.total_bytes:
         raise UnusableInput(_DIFFERS.format(sum=assignment.total_bytes, told=told), file=file)
     if module.live_ranges is not None:
         known = {value.position for each in assignment.allocations for value in each.values}
         foreign = next((each for each in module.live_ranges.ranges if each not in known), None)
         if foreign is not None:
-            file = str(module.files[Role.LIVE_RANGES][0])
+            file = str(module.files.get(Role.LIVE_RANGES, (file,))[0])
             raise UnusableInput(_FOREIGN.format(name=shorten(str(foreign))), file=file)
+
+
+def _without_layout(shape: str) -> str:
+    return shape.partition("{")[0]
 
 
 def _by_kind(assignment: BufferAssignment) -> Mapping[AllocationKind, int]:

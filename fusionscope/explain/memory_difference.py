@@ -59,11 +59,14 @@ class BufferDifference:
 
 @dataclass(frozen=True, slots=True)
 class PeakFacts:
-    """The memory of one side, in bytes. ``peak_bytes`` are alive at ``peak_instruction``."""
+    """The memory of one side, in bytes. ``peak_bytes`` are alive at ``peak_instruction``, and
+    ``inside_calls`` the most that a library may reserve in addition.
+    """
 
     total_bytes: int
     peak_bytes: int
     peak_instruction: str | None
+    inside_calls: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,11 @@ class MemoryDifference:
     @property
     def is_same(self) -> bool:
         """Whether the figures are equal."""
-        ours, theirs = self.before, self.after
-        return (ours.total_bytes, ours.peak_bytes) == (theirs.total_bytes, theirs.peak_bytes)
+        ours, theirs = (
+            (side.total_bytes, side.peak_bytes, side.inside_calls)
+            for side in (self.before, self.after)
+        )
+        return ours == theirs
 
 
 class MemorySide(NamedTuple):
@@ -131,11 +137,13 @@ def compare_memory(
         if _bytes(ours := alive[0].get(key, [])) != _bytes(theirs := alive[1].get(key, []))
     ]
     before, after = (
-        PeakFacts(facts.total_bytes, peak, facts.peak_instruction)
+        PeakFacts(facts.total_bytes, peak, facts.peak_instruction, facts.inside_call_bytes)
         for (facts, *_), peak in zip(sides, peaks, strict=True)
     )
     return MemoryDifference(
-        before, after, tuple(sorted(buffers, key=lambda each: (-each.growth, each.name)))
+        before,
+        after,
+        tuple(sorted(buffers, key=lambda each: (-abs(each.growth), -each.growth, each.name))),
     )
 
 

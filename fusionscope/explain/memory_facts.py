@@ -46,14 +46,27 @@ class MemorySaving:
 @dataclass(frozen=True, slots=True)
 class Donation:
     """An output that could have the memory of a parameter of the same shape, if the caller donated
-    the parameter. ``read_by`` is what would still read the parameter when the output is written, so
-    that the compiler may have to copy it; None if nothing does.
+    the parameter. ``argument`` is the number of the argument that the parameter is, or is a part
+    of, as ``donate_argnums`` counts them. ``read_by`` is what would still read the parameter when
+    the output is written, so that the compiler may have to copy it; None if nothing does.
     """
 
     parameter: str
+    argument: int
     output: str
     bytes: int
     read_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallMemory:
+    """Memory that a library may reserve inside of ``call``, an instruction: at most ``bytes``, for
+    ``values`` of its computation, each with its shape. The allocations do not contain it.
+    """
+
+    call: str
+    bytes: int
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +89,10 @@ class MemoryFacts:
     ``temporaries`` that is not alive even when most of them are. ``peak_bytes`` are those alive at
     ``peak_at``, the place of ``peak_instruction`` in the sequence of ``length`` instructions; None
     if nothing shows when values are alive. ``compiler_peak`` is the place that the compiler names.
-    ``over_time`` are the bytes alive at each place.
+    ``donated_peak`` is the peak if the parameters of ``donations`` that nothing reads too late are
+    donated: an estimate, for the same instructions in the same order.
+    ``over_time`` are the bytes alive at each place. ``inside_calls`` is what libraries may reserve
+    in addition, the most first.
     """
 
     total_bytes: int
@@ -94,5 +110,12 @@ class MemoryFacts:
     at_peak: tuple[LiveBuffer, ...]
     savings: tuple[MemorySaving, ...]
     donations: tuple[Donation, ...]
+    donated_peak: int | None
     over_time: tuple[int, ...]
     values: tuple[LifeTime, ...]
+    inside_calls: tuple[CallMemory, ...] = ()
+
+    @property
+    def inside_call_bytes(self) -> int:
+        """The most that a library may reserve at once."""
+        return max((call.bytes for call in self.inside_calls), default=0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fusionscope.dump.buffer_assignment import Position
+from fusionscope.dump.live_ranges import Position
 from fusionscope.explain.analysis import KernelDetails
 from fusionscope.explain.live_bytes import Span, Spans, changes_of, count, sum_up
 from fusionscope.explain.memory_facts import MemorySaving

@@ -183,7 +183,7 @@ def _pass_facts(
     stage = lineage.stages[index + 1]
     return PassFacts(
         stage=stage.label,
-        pass_name=stage.name.after or stage.label,
+        pass_name=stage.pass_name,
         fusions=_count_fusions(lineage.modules[index + 1]),
         kinds=dict(Counter(change.kind.value for change in changes)),
         changes=fusion_facts(changes, lineage.dumped.backend),

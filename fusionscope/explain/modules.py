@@ -13,17 +13,20 @@ from fusionscope.explain.analysis import Examined
 from fusionscope.explain.result import ModuleRow
 from fusionscope.progress import Progress, counted, silent
 
+MODULES_SHOWN = 8  # in a table, with all figures
 NO_FINAL = "no after_optimizations stage (did the compiler crash?): using {stage} instead"
 
 
 def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
-    """Return the modules that ``wanted`` names (a glob or a number; None: all). Raises
-    ``UnusableInput`` if there is none.
+    """Return the modules that ``wanted`` names (a glob, a number or the timestamp of a run; None:
+    all). Raises ``UnusableInput`` if there is none.
     """
     modules = [
         module
         for module in dump.modules
-        if wanted is None or fnmatchcase(module.name, wanted) or wanted == str(module.number)
+        if wanted is None
+        or fnmatchcase(module.name, wanted)
+        or wanted in (str(module.number), module.run)
     ]
     if not modules:
         names = ", ".join(sorted({module.name for module in dump.modules})[:8])
@@ -38,7 +41,7 @@ def pick_module(dump: Dump, wanted: str | None) -> DumpedModule:
     """
     picked = pick_modules(dump, wanted)
     if len(picked) > 1:
-        names = ", ".join(f"{each.name} ({each.number})" for each in picked[:8])
+        names = ", ".join(f"{each.name} ({each.run or each.number})" for each in picked[:8])
         raise UnusableInput(f"several modules: {names}", hint="name one with --module")
     return picked[0]
 
@@ -59,7 +62,8 @@ def rank(
     """Return the same with the cost of a run of each module.
 
     If there is only one module, its cost is not examined. The user's modules come before those that
-    JAX compiled for functions of its own.
+    JAX compiled for functions of its own, and those for a CPU, whose time is that of a nominal one,
+    after those for other devices.
     """
     modules = pick_modules(dump, wanted)
     if len(modules) == 1:
@@ -72,19 +76,26 @@ def rank(
             examined.append((cache.get(module, Examined, (), partial(_examine, module)), module))
         except UnusableInput as error:
             problems.append(str(error))
-    # With call stacks elsewhere, names without one are those of no line of the user's.
-    have_stacks = len(examined) > 1 and any(each.has_stacks for each, _ in examined)
+    # With call stacks elsewhere in a dump, names without one are those of no line of the user's.
+    with_stacks = {module.directory for each, module in examined if each.has_stacks}
     rows = [
         (
             replace(each.row, is_helper=True)
-            if have_stacks and each.has_names and not each.has_stacks
+            if module.directory in with_stacks and each.has_names and not each.has_stacks
             else each.row,
             module,
         )
         for each, module in examined
     ]
     are_timed = all(row.time_us is not None for row, _ in rows)
-    rows.sort(key=lambda each: (each[0].is_helper, -weight(each[0], by_time=are_timed)))
+    rows.sort(
+        key=lambda each: (
+            each[0].is_helper,
+            each[1].backend == "cpu",
+            each[0].device,
+            -weight(each[0], by_time=are_timed),
+        )
+    )
     return rows, problems
 
 
@@ -103,6 +114,7 @@ def _only(module: DumpedModule) -> ModuleRow:
     return ModuleRow(
         name=module.name,
         number=module.number,
+        device="",
         launches=0,
         bytes_moved=0,
         time_us=None,

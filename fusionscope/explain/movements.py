@@ -92,7 +92,7 @@ def _launch(launch: Instruction, facts: Sequence[KernelFacts]) -> _Launch:
         moves=moves,
         is_alone=is_alone,
         size=sum(map(_size, moves)) if is_alone else 0,
-        runs=sum(fact.runs for fact in facts),
+        runs=sum(fact.launches for fact in facts),
         bytes_moved=sum(fact.bytes_moved for fact in facts),
         time_ns=fsum(times) if len(times) == len(facts) else None,
     )
@@ -166,7 +166,7 @@ def _origins(
             else:
                 earlier[instruction] = before
         if inserted:
-            made_by = lineage.stages[index + 1].name.after or lineage.stages[index + 1].label
+            made_by = lineage.stages[index + 1].pass_name
             causes = _causes(lineage, index, made_by, inserted.values())
             for (instruction, here), cause in zip(inserted.items(), causes, strict=True):
                 found[instruction] = _Origin(index + 1, made_by, here, cause)

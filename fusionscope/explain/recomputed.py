@@ -344,6 +344,7 @@ class _Measured:
             name: clock.time(kernel) if clock is not None else None
             for name, kernel in self._kernels.items()
         }
+        self._launch_ns = clock.machine.launch if clock is not None else 0.0
 
     def release(self) -> None:
         """Free the drafts, which may be many."""
@@ -361,12 +362,14 @@ class _Measured:
         found = traffic(self._kernels[draft].instruction).operands
         return sum(size for each, size in found.items() if each.name == operand)
 
-    def cost(self, draft: str, runs: int) -> RunCosts:
+    def cost(self, draft: str, runs: int, *, is_inside: bool) -> RunCosts:
+        """Return the cost of so many runs, of which none is a launch if a function has them."""
         own, time = self._kernels[draft], self._times[draft]
+        launch = self._launch_ns if is_inside else 0.0
         return RunCosts(
-            runs,
+            0 if is_inside else runs,
             runs * (own.bytes_read + own.bytes_written),
-            runs * time.nanoseconds if time is not None else None,
+            runs * (time.nanoseconds - launch) if time is not None else None,
         )
 
     def cost_instead(self, draft: str | None, kernel: Instruction, facts: KernelFacts) -> RunCosts:
@@ -375,7 +378,8 @@ class _Measured:
         """
         if draft is None:
             return RunCosts(0, 0, 0.0)
-        cost, time = self.cost(draft, facts.runs), self._times[draft]
+        cost = self.cost(draft, facts.runs, is_inside=_is_inside(facts))
+        time = self._times[draft]
         # A custom fusion would have other tiles, and a floor is not an estimate.
         if time is None or (time.source is facts.time_source and not _is_custom(kernel)):
             return cost
@@ -397,6 +401,7 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
     if as_is.bytes_moved <= reading.bytes_moved and not costs_time:
         return None
     runs = max(facts.runs for facts in kernels.values())
+    is_inside = any(map(_is_inside, kernels.values()))
     times = sum(kernels[kernel].runs for kernel in readers)
     bytes_read = sum(kernels[kernel].runs * kernels[kernel].bytes_read for kernel in readers)
     for kernel, draft in readers.items():
@@ -418,7 +423,7 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
                     measured.cost_instead(draft, each, kernels[each])
                     for each, draft in rest.items()
                 ),
-                *(measured.cost(draft, runs) for draft in option.added),
+                *(measured.cost(draft, runs, is_inside=is_inside) for draft in option.added),
             ]
         )
         choices.append((option, before, after))
@@ -428,7 +433,7 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
         value=operation_of(source[0]),
         operations=computing.operations,
         kernels=tuple(facts.name for facts in kernels.values()),
-        launches=sum(facts.runs for facts in kernels.values()),
+        launches=sum(facts.launches for facts in kernels.values()),
         instructions=len(candidate.before_fusion),
         flops_again=times * flops,
         bytes_again=max(bytes_read, 0),
@@ -500,7 +505,7 @@ class _Together:
     ) -> None:
         self._values = len(candidates)
         self._facts: dict[Instruction, KernelFacts] = {}
-        self._launches: list[tuple[str, int]] = []
+        self._launches: list[tuple[str, int, bool]] = []
         self._instead: dict[Instruction, str | None] = {}
         given: dict[Instruction, dict[Instruction, Instruction]] = defaultdict(dict)
         for candidate in candidates:
@@ -519,7 +524,8 @@ class _Together:
                 others = {each: other for each, other in given[first].items() if other is not kept}
                 launch = drafts.add(Draft(first, [value], others), _emission(value, backend))
                 runs = max(each.runs for each in candidate.kernels.values())
-                self._launches.append((launch, runs))
+                is_inside = any(map(_is_inside, candidate.kernels.values()))
+                self._launches.append((launch, runs, is_inside))
         for kernel, read in given.items():
             results = [each for each in _results(kernel) if each not in read]
             draft = Draft(kernel, results, read)
@@ -532,7 +538,10 @@ class _Together:
             measured.cost_instead(draft, kernel, facts[kernel])
             for kernel, draft in self._instead.items()
         ]
-        after += [measured.cost(launch, runs) for launch, runs in self._launches]
+        after += [
+            measured.cost(launch, runs, is_inside=is_inside)
+            for launch, runs, is_inside in self._launches
+        ]
         return KeptValues(self._values, len(facts), _sum(before), _sum(after))
 
 
@@ -544,7 +553,11 @@ def _change(before: RunCosts, after: RunCosts) -> tuple[float, int]:
 
 def _cost(facts: KernelFacts) -> RunCosts:
     time = facts.runs * facts.time_ns if facts.time_ns is not None else None
-    return RunCosts(facts.runs, facts.bytes_moved, time)
+    return RunCosts(facts.launches, facts.bytes_moved, time)
+
+
+def _is_inside(facts: KernelFacts) -> bool:
+    return facts.launches < facts.runs
 
 
 def _sum(costs: Iterable[RunCosts]) -> RunCosts:

@@ -150,8 +150,9 @@ def find_rules(module: DumpedModule) -> RulesUsed | None:
 def _replay_by_record(
     module: DumpedModule, run: PassRun, context: PassContext, chosen: ChosenCompiler
 ) -> FusionPlan | None:
-    """Return the replay of priority fusion with the scores that the compiler recorded, which take
-    most of the time of a replay.
+    """Return the replay of priority fusion with the scores and the order that the compiler
+    recorded. Computing scores takes most of the time of a replay, and without ids, which only
+    protos show, another order of equal priorities leads to scores that the record does not have.
 
     None where there is none, or where record, rules and stages do not all agree.
     """
@@ -161,10 +162,15 @@ def _replay_by_record(
         return None
     if gpu.gpu_model.has_heroless_triton or not chosen.are_checked:
         return None
-    from fusionscope.passes.gpu.priority_fusion.record import recorded_scores
+    from fusionscope.passes.gpu.priority_fusion.record import recorded_order, recorded_scores
     from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordDiffers
 
-    gpu = replace(gpu, scores=recorded_scores(record.steps), has_record=False)
+    gpu = replace(
+        gpu,
+        recorded=recorded_order(record.steps),
+        scores=recorded_scores(record.steps),
+        has_record=False,
+    )
     context = replace(context, gpu=gpu)
     try:
         plan = replay(run.pass_name, module.read(run.before), context, chosen.compiler)

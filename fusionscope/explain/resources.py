@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule
@@ -12,10 +13,14 @@ from fusionscope.explain.analysis import ABOUT, Resources
 from fusionscope.explain.ptxas import Assembled, assemble
 from fusionscope.explain.result import KernelResources
 from fusionscope.gpu.occupancy import occupancy
+from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.progress import Progress, silent
 from fusionscope.system.cache import Cache
 
-_HOW_TO_DUMP = "dump with --xla_dump_emitter_re=.* as well, or use --compile"
+_HOW_TO_DUMP = "dump with --xla_dump_emitter_re=ptx as well, or use --compile"
+_EXTERNAL = re.compile(rb"\.extern \.shared [^;]*?([\w$]+)\[\]")
+_ENTRY = re.compile(rb"\.entry ([\w$]+)\(")
+_NOT_IN_NAMES = re.compile(r"[^\w$]")  # XLA replaces them by "_" in the names of entries
 _EXTRA_FLAGS = "xla_gpu_ptx_compiler_extra_flags"
 _NOT_OPTIMIZED = "xla_gpu_disable_gpuasm_optimizations"
 
@@ -35,7 +40,7 @@ def find_resources(
     Raises ``UnusableInput`` if a file of the dump cannot be read, or ptxas cannot be run.
     """
     texts = module.ptx
-    names = module.thunk_instructions  # without metadata, a kernel has its own name
+    names = module.thunk_instructions or _instructions(module)
     launches = {names.get(each.thunk, each.entry): each for each in module.launches}
     if device is None or not isinstance(device.capability, CudaCapability):
         return Resources({}, (f"{ABOUT}: the module is not for an NVIDIA GPU",))
@@ -44,12 +49,42 @@ def find_resources(
         return Resources({}, (f"{ABOUT}: the dump has no {missing}; {_HOW_TO_DUMP}",))
     flags = (*_flags_of(module), *flags)
     assembled, problems = assemble(ptxas, texts, flags=flags, kept=kept, progress=progress)
+    external = _with_external_memory(texts)
     found = {
-        name: _resources(device, launch, assembled[launch.entry])
+        name: _resources(device, launch, assembled[launch.entry], external)
         for name, launch in launches.items()
         if launch.entry in assembled
     }
     return Resources(found, tuple(_notes(launches, found, problems)))
+
+
+def _instructions(module: DumpedModule) -> dict[int, str]:
+    """Return the instruction that each thunk runs, by the number of the thunk, if no metadata of
+    thunks was dumped: that of the launch, or else the one whose name is that of the entry.
+    """
+    if module.final is None:
+        return {}
+    entries = {
+        _NOT_IN_NAMES.sub("_", instruction.name): instruction.name
+        for instruction in module.read(module.final).walk()
+        if instruction.opcode not in NOT_LAUNCHED
+    }
+    return {
+        launch.thunk: launch.instruction or entries.get(launch.entry, launch.entry)
+        for launch in module.launches
+    }
+
+
+def _with_external_memory(texts: Sequence[bytes]) -> set[str]:
+    """Return the kernels whose shared memory the launch reserves."""
+    found = set()
+    for text in texts:
+        symbols = _EXTERNAL.findall(text)
+        _, *parts = _ENTRY.split(text) if symbols else ("",)
+        for name, body in zip(parts[::2], parts[1::2], strict=True):
+            if any(symbol in body for symbol in symbols):
+                found.add(name.decode())
+    return found
 
 
 def _flags_of(module: DumpedModule) -> Iterator[str]:
@@ -60,9 +95,14 @@ def _flags_of(module: DumpedModule) -> Iterator[str]:
     yield from values.get(_EXTRA_FLAGS, ())
 
 
-def _resources(device: Device, launch: Launch, kernel: Assembled) -> KernelResources:
-    shared = kernel.shared_bytes + launch.shared_bytes
-    running = occupancy(device, kernel.registers, launch.threads, shared)
+def _resources(
+    device: Device, launch: Launch, kernel: Assembled, external: Collection[str]
+) -> KernelResources:
+    """``external`` are the kernels whose shared memory the launch reserves."""
+    shared = running = None
+    if launch.shared_bytes is not None or launch.entry not in external:
+        shared = kernel.shared_bytes + (launch.shared_bytes or 0)
+        running = occupancy(device, kernel.registers, launch.threads, shared)
     return KernelResources(
         registers=kernel.registers,
         spill_store_bytes=kernel.spill_stores,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fusionscope.dump.length import Length
 from fusionscope.explain.autotuned import Autotuned
 from fusionscope.explain.compile_time import CompileTime
 from fusionscope.explain.memory_facts import MemoryFacts
@@ -109,16 +110,16 @@ class KernelResources:
     """What a kernel takes of an NVIDIA GPU.
 
     ``spill_store_bytes`` and ``spill_load_bytes`` are those of one thread, counted once for each
-    place in the code. ``shared_bytes`` are those of one block. ``occupancy`` is the share of the
-    warps of a core that run at once, and ``occupancy_limit`` what keeps more from it; both are
-    None if the kernel does not fit. ``assembly_ms`` is how long ptxas took for it, None if that
-    does not say.
+    place in the code. ``shared_bytes`` are those of one block, None if the dump does not say.
+    ``occupancy`` is the share of the warps of a core that run at once, and ``occupancy_limit`` what
+    keeps more from it; both are None if the kernel does not fit, or ``shared_bytes`` is None.
+    ``assembly_ms`` is how long ptxas took for it, None if that does not say.
     """
 
     registers: int
     spill_store_bytes: int
     spill_load_bytes: int
-    shared_bytes: int
+    shared_bytes: int | None
     blocks: int
     threads_per_block: int
     occupancy: float | None
@@ -213,9 +214,10 @@ class KernelMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
-    """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
+    """One kernel of the final module; bytes of one of its ``runs`` in a run of the program.
 
-    ``time_ns`` are nanoseconds of one launch, None if nothing is known of the device.
+    ``launches`` is 0 instead of ``runs`` if a function contains it, which is launched as a whole.
+    ``time_ns`` are nanoseconds of one run, None if nothing is known of the device.
     ``time_source`` is their source: ``model`` (the GPU compiler's own), ``floor`` (the least that a
     GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop whose
     trip count the compiler does not know, and inside a branch: these count once. ``members`` are
@@ -233,6 +235,7 @@ class KernelFacts:
     bytes_written: int
     runs: int
     runs_known: bool
+    launches: int
     op_name: str | None = None
     source: str | None
     time_ns: float | None = None
@@ -260,7 +263,7 @@ class KernelFacts:
     @property
     def bandwidth(self) -> float | None:
         """Return the measured bytes per microsecond, None if nothing was measured."""
-        if not self.measured_us or self.measurement is None:
+        if not self.measured_us or self.measurement is None or not self.bytes_moved:
             return None
         launches = self.runs if self.runs_known else self.measurement.launches
         return (self.bytes_read + self.bytes_written) * launches / self.measured_us
@@ -733,6 +736,24 @@ class Recomputation:
     unpriced: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopRow:
+    """A loop of the final module: the ``steps`` of its body and the ``tests`` of its condition in
+    one run of the loop, and ``runs`` of it in a run of the program.
+
+    ``length`` is what is known of the steps. A loop that ``is_function`` is one launch, whatever it
+    contains.
+    """
+
+    name: str
+    steps: int
+    length: Length
+    tests: int
+    runs: int
+    is_function: bool
+    source: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class GraphLaunches:
     """How often the host launches a CUDA graph in a run, and the launches that are in them."""
@@ -754,7 +775,8 @@ class ModuleFacts:
     changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
     replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
     names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
-    the requested kernels. ``suggestions`` is None unless changes were tried. ``memory`` is None if
+    the requested kernels. ``loops`` and ``branches``, the number of conditionals, are those of the
+    final module. ``suggestions`` is None unless changes were tried. ``memory`` is None if
     no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace, and
     ``compile_time`` if no times of passes were dumped. ``autotuned`` needs the autotuner's log.
     """
@@ -786,6 +808,8 @@ class ModuleFacts:
     breakdown: Breakdown | None = None
     near: tuple[str, ...] = ()
     kernel_pages: tuple[KernelPage, ...] = ()
+    loops: tuple[LoopRow, ...] = ()
+    branches: int = 0
     graphs: GraphLaunches | None = None
     over_fused: OverFused | None = None
     memory: MemoryFacts | None = None
@@ -793,18 +817,32 @@ class ModuleFacts:
     compile_time: CompileTime | None = None
     autotuned: tuple[Autotuned, ...] = ()
 
+    @property
+    def relation(self) -> str:
+        """Return how a run compares with ``totals``: empty if they are exact, ``≤``, ``≥``, or
+        ``≈`` if some of it counts too often and some too rarely.
+        """
+        if self.totals.exact:
+            return ""
+        lengths = {loop.length for loop in self.loops}
+        if Length.UNKNOWN not in lengths:
+            return "≤"
+        return "≈" if self.branches or Length.BOUND in lengths else "≥"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRow:
     """The cost of one run of the final module of a dump.
 
-    ``time_us`` is None if nothing is known of the device, ``refused_bytes`` if pairs were not
-    examined. ``is_helper`` is whether JAX compiled it for a function of its own, such as
-    ``jax.random.normal``, and not for a user's.
+    ``device`` is what it was compiled for, in words, empty if unknown. ``time_us`` is None if
+    nothing is known of the device, ``refused_bytes`` if pairs were not examined. ``is_helper`` is
+    whether JAX compiled it for a function of its own, such as ``jax.random.normal``, and not for a
+    user's.
     """
 
     name: str
     number: int
+    device: str
     launches: int
     bytes_moved: int
     time_us: float | None
@@ -816,9 +854,9 @@ class ModuleRow:
 class Explanation:
     """The explanation of a dump.
 
-    ``modules`` are explained, the user's before helpers of JAX, the costliest first. ``table`` are
-    all modules, in the same order, ``folded`` those that were not explained, ``problems`` one line
-    for each file that could not be read.
+    ``modules`` are explained, the user's before helpers of JAX, those for CPUs after those for
+    other devices, the costliest first. ``table`` are all modules, in the same order, ``folded``
+    those that were not explained, ``problems`` one line for each file that could not be read.
     """
 
     path: str

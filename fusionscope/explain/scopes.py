@@ -77,7 +77,7 @@ def _split(name: str) -> list[str]:
 
 def origin_of(launch: Instruction) -> Instruction:
     """Return the instruction with the name and the line of ``launch``: itself, one in the fusion,
-    or else its nearest producer or consumer that has them.
+    its nearest producer or consumer that has them, or else the loop, call or branch around it.
 
     Returns ``launch`` if there is none: passes insert instructions without name and line.
     """
@@ -95,7 +95,22 @@ def origin_of(launch: Instruction) -> Instruction:
             found = follow(found)
         if found is not None and found.op_name and found.opcode != "parameter":
             return found
-    return launch
+    return _around(launch) or launch
+
+
+def _around(launch: Instruction) -> Instruction | None:
+    """Return the innermost loop, call or branch around it that has a name."""
+    callers = launch.computation.module.callers
+    computation, seen = launch.computation, {launch.computation}
+    while computation in callers:
+        caller = callers[computation][0]
+        if caller.op_name:
+            return caller
+        computation = caller.computation
+        if computation in seen:
+            break
+        seen.add(computation)
+    return None
 
 
 def _first_operand(instruction: Instruction) -> Instruction | None:

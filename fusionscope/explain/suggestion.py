@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import count
+
+_FOR_OTHERS = "it fuses none of these pairs"
 
 
 class SuggestionKind(StrEnum):
@@ -18,7 +21,7 @@ class HowTried(StrEnum):
     REPLAYED = "replayed"  # the fusion passes, by the compiler's rules
     COMPILED = "compiled"  # by the compiler itself
     MEASURED = "measured"  # compiled, and timed beside the unchanged program
-    EXAMPLE = "example"  # on the recipe's own example
+    EXAMPLE = "example"  # not here: on the recipe's own example
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,12 @@ class Suggestion:
     ``pairs`` are the refused producers and consumers that it fuses, by name. ``number`` is its
     place among the suggestions for its module, from 1 on. ``title`` are a few words on a recipe,
     ``sources`` the user's lines that it changes. ``removes`` are the kernels of the final module
-    that only move data and that it removes, by name; a rejected change has none. With the evidence
-    ``EXAMPLE`` the figures are those of the recipe's example, and ``pairs`` those of operations
-    that it changes: nothing was tried here.
+    that only move data and that it removes, by name; a rejected change has none. ``keeps`` are
+    the values that several kernels compute and that it keeps instead, by name. With the evidence
+    ``EXAMPLE`` the figures are those of the recipe's example, which no report shows, and ``pairs``
+    those of operations that it changes: nothing was tried here. ``why_not`` says why it is not
+    worth it; it is empty for a change that helps. ``command`` are the words of the command line
+    that tries it, empty if there is none.
     """
 
     number: int
@@ -53,6 +59,17 @@ class Suggestion:
     title: str = ""
     sources: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    why_not: str = ""
+    command: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the change as options of ``rerun``, none for a recipe."""
+        words = shlex.split(self.change)
+        if self.kind is SuggestionKind.FLAG:
+            return tuple(word for flag in words for word in ("--flag", flag.removeprefix("--")))
+        return tuple(words) if self.kind is SuggestionKind.RULE else ()
 
     @property
     def saved_us(self) -> float:
@@ -90,12 +107,13 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Suggestions:
     """What was tried on one module: ``helpful`` changes, which save something, the most first, and
-    ``rejected`` ones, which fuse none of the pairs or cost more.
+    ``rejected`` ones.
 
     ``unmeasured`` changes reduce launches or bytes on a CPU, but were not timed: whether they save
     time is unknown. ``untried`` counts the candidates for which there was no
     time. ``notes`` say why others could not be tried. ``answers`` are about the costliest kinds of
-    refusals, the costliest first.
+    refusals, the costliest first. ``cannot_rerun`` says why ``rerun`` cannot compile the module
+    again; it is empty if it can.
     """
 
     helpful: tuple[Suggestion, ...] = ()
@@ -104,6 +122,7 @@ class Suggestions:
     untried: int = 0
     notes: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
+    cannot_rerun: str = ""
 
     @property
     def is_tried(self) -> bool:
@@ -136,8 +155,10 @@ class Suggestions:
         for group, kept in ((self.helpful, helpful), (self.unmeasured, unmeasured)):
             for each in group:
                 own = tuple(pair for pair in each.pairs if pair in pairs)
-                is_for_others = bool(each.pairs) and not own and each.evidence != HowTried.EXAMPLE
-                (rejected if is_for_others else kept).append(replace(each, pairs=own))
+                if own or each.kind is SuggestionKind.RECIPE:
+                    kept.append(replace(each, pairs=own))
+                else:
+                    rejected.append(replace(each, pairs=(), why_not=_FOR_OTHERS))
         return replace(
             self,
             helpful=tuple(merged(helpful)),
@@ -147,17 +168,47 @@ class Suggestions:
         ).numbered()
 
     def numbered(self) -> Suggestions:
-        """Return the same with numbers from 1 on, which continue from group to group."""
+        """Return the suggestions with numbers from 1 on, which continue from group to group."""
         numbers = count(1)
+        return self._each(lambda suggestion: replace(suggestion, number=next(numbers)))
+
+    def with_commands(self, rerun: Sequence[str]) -> Suggestions:
+        """Return the suggestions with their command lines. ``rerun`` are the words that compile the
+        module again, without options.
+        """
+
+        def command(suggestion: Suggestion) -> Sequence[str]:
+            if suggestion.kind is SuggestionKind.RECIPE:
+                return ("fusionscope", "recipes", suggestion.change)
+            return (*rerun, *suggestion.options) if not self.cannot_rerun else ()
+
+        return self._each(lambda each: replace(each, command=tuple(command(each))))
+
+    def _each(self, change: Callable[[Suggestion], Suggestion]) -> Suggestions:
         helpful, unmeasured, rejected = (
-            tuple(replace(each, number=next(numbers)) for each in group)
-            for group in (self.helpful, self.unmeasured, self.rejected)
+            tuple(map(change, group)) for group in (self.helpful, self.unmeasured, self.rejected)
         )
         return replace(self, helpful=helpful, unmeasured=unmeasured, rejected=rejected)
 
     def find(self, producer: str, consumer: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that fuse a pair."""
-        return tuple(each.number for each in self.helpful if (producer, consumer) in each.pairs)
+        return tuple(
+            each.number
+            for each in self.helpful
+            if (producer, consumer) in each.pairs and each.evidence is not HowTried.EXAMPLE
+        )
+
+    def matching(self, producer: str, consumer: str) -> tuple[int, ...]:
+        """Return the numbers of the recipes that concern a pair and were not tried here."""
+        return tuple(
+            each.number
+            for each in self.helpful
+            if (producer, consumer) in each.pairs and each.evidence is HowTried.EXAMPLE
+        )
+
+    def keeping(self, value: str) -> tuple[int, ...]:
+        """Return the numbers of the helpful suggestions that keep a value."""
+        return tuple(each.number for each in self.helpful if value in each.keeps)
 
     def removing(self, kernel: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that remove a kernel that only moves

@@ -30,6 +30,7 @@ def kernel_facts(kernel: Kernel, time: KernelTime | None) -> KernelFacts:
         bytes_written=kernel.bytes_written,
         runs=kernel.runs,
         runs_known=kernel.runs_known,
+        launches=kernel.launches,
         source=str(place) if place else None,
         op_name=kernel.instruction.op_name,
         time_ns=time.nanoseconds if time is not None else None,
@@ -42,7 +43,7 @@ def group_kinds(kernels: list[KernelFacts]) -> tuple[KindFacts, ...]:
     for kernel in kernels:
         by_kind[kernel.kind].append(kernel)
     kinds = [
-        KindFacts(kind, len(own), sum(k.runs for k in own), sum(k.bytes_moved for k in own))
+        KindFacts(kind, len(own), sum(k.launches for k in own), sum(k.bytes_moved for k in own))
         for kind, own in by_kind.items()
     ]
     return tuple(sorted(kinds, key=lambda kind: -kind.bytes_moved))
@@ -53,7 +54,7 @@ def group_kernels(kernels: list[KernelFacts]) -> tuple[AlikeKernels, ...]:
     for kernel in kernels:
         alike[
             kernel.kind, kernel.emitter, tuple(sorted(kernel.members)), kernel.bytes_read,
-            kernel.bytes_written, kernel.runs, kernel.source,
+            kernel.bytes_written, kernel.runs, kernel.launches, kernel.source,
         ].append(kernel)  # fmt: skip
     heaviest = [
         AlikeKernels(own[0], len(own), sum(kernel.bytes_moved for kernel in own))

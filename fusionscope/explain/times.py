@@ -20,6 +20,7 @@ from fusionscope.explain.clock import NOMINAL_CPU, Clock, KernelTime
 from fusionscope.explain.result import TimeEstimate, TimeSource
 from fusionscope.explain.suggestion import Figures
 from fusionscope.history.kernels import Kernel, launches_of
+from fusionscope.history.loops import NOTHING_MORE, LoopFacts
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
 from fusionscope.versions.context import read_gpu
@@ -42,9 +43,11 @@ def estimate(
     return sum_up(kernels, [clock.time(kernel) for kernel in kernels])
 
 
-def count_figures(module: Module, backend: str | None, gpu: GpuTarget | None) -> Figures:
+def count_figures(
+    module: Module, backend: str | None, gpu: GpuTarget | None, loops: LoopFacts = NOTHING_MORE
+) -> Figures:
     """Return the launches, bytes and time of one run of ``module``, as ``estimate`` does."""
-    kernels = launches_of(module, backend)
+    kernels = launches_of(module, backend, loops)
     clock = clock_for(module, backend, gpu)
     time = None
     if clock is not None:
@@ -55,7 +58,7 @@ def count_figures(module: Module, backend: str | None, gpu: GpuTarget | None) ->
 def figures_of(kernels: Sequence[Kernel], time: TimeEstimate | None) -> Figures:
     """Return the launches and bytes of one run of ``kernels``, which takes ``time``."""
     return Figures(
-        sum(kernel.runs for kernel in kernels),
+        sum(kernel.launches for kernel in kernels),
         sum(kernel.bytes_moved for kernel in kernels),
         time.microseconds if time is not None else None,
     )
@@ -78,7 +81,7 @@ def sum_up(kernels: Sequence[Kernel], times: Sequence[KernelTime | None]) -> Tim
         if time is None:
             return None
         shares.append(kernel.runs * time.nanoseconds)
-        floors += kernel.runs * (time.source is TimeSource.FLOOR)
+        floors += kernel.launches * (time.source is TimeSource.FLOOR)
     return TimeEstimate(fsum(shares) / 1_000, floors)
 
 

@@ -18,6 +18,7 @@ from fusionscope.explain.result import ChangedKernel, ChangedPair, WhatIf
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import clock_for, figures_of, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels, form_of, without_equals
+from fusionscope.history.loops import read_loop_facts
 from fusionscope.history.outcomes import TOGETHER, Pair
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
@@ -133,6 +134,7 @@ def predict_final(
         module.backend,
         passes.context.gpu,
         is_copied=passes.is_late,
+        loops=read_loop_facts(module),
     )
     return final.before, final.predict(changed)
 
@@ -147,7 +149,7 @@ def _peak(module: DumpedModule, passes: ChangedPasses, changed: Module) -> tuple
 def _costs(stage: Module, module: DumpedModule, context: PassContext) -> list[_Cost]:
     """Return the kernels of one stage, with their times."""
     clock = clock_for(stage, module.backend, context.gpu)
-    kernels = find_kernels(Numbering().number(stage), module.backend)
+    kernels = find_kernels(Numbering().number(stage), module.backend, read_loop_facts(module))
     return [(kernel, clock.time(kernel) if clock is not None else None) for kernel in kernels]
 
 
@@ -161,7 +163,7 @@ def _difference(ours: Sequence[_Cost], theirs: Sequence[_Cost]) -> tuple[Changed
     found: list[ChangedKernel] = []
     for kernel, time in without_equals(ours, theirs, lambda cost: (form_of(cost[0]), cost[1])):
         took = time.nanoseconds * kernel.runs / 1_000 if time is not None else None
-        found.append(ChangedKernel(kernel.name, kernel.runs, kernel.bytes_moved, took))
+        found.append(ChangedKernel(kernel.name, kernel.launches, kernel.bytes_moved, took))
     return tuple(sorted(found, key=lambda each: (-(each.time_us or 0.0), -each.bytes_moved)))
 
 
@@ -206,8 +208,8 @@ def _notes(changes: Changes, passes: ChangedPasses) -> Iterator[str]:
         yield "the kernels that a plan lists are for `fusionscope rerun`, which are not tried here"
     if changes.allowed and any(run.pass_name == "fusion_merger" for run in passes.runs):
         yield _NO_OVERRIDES
-    for pattern in passes.unmatched_patterns():
-        yield f"no pair before the fusion pass matches {pattern}"
+    for pattern, hint in passes.unmatched_patterns():
+        yield "; ".join(filter(None, (f"no pair before the fusion pass matches {pattern}", hint)))
     asked = {rule.id: rule for each in passes.replayed_passes for rule in each.book}
     names = {each.name for each in passes.replayed_passes}
     for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):

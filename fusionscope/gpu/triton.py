@@ -63,6 +63,12 @@ class Triton:
             return None
         return _ERROR + found.message if found.is_error else found.message
 
+    def forget_pairs(self) -> None:
+        """Discard the tilings of pairs: the compiler keeps them for one computation. Identities
+        stay.
+        """
+        self._pairs.clear()
+
     def find_best_tiling(self, body: FusionBody) -> Tiling | Untileable:
         """Return the fastest tiling of a kernel."""
         return find_best_tiling(body, self._device, self._version, self._tables)

@@ -16,7 +16,7 @@ from fusionscope.graph.mutable import (
     backend_kind_of,
 )
 from fusionscope.graph.properties import EMBEDDING, has_side_effect
-from fusionscope.history.kernels import NOT_LAUNCHED
+from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_attribute, split_attributes
 from fusionscope.hlo.model import Statement

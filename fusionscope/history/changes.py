@@ -21,15 +21,17 @@ from fusionscope.history.meaning import (
     Says,
     is_commutative,
     normal_attributes,
+    normal_constant,
     normal_shape,
     says,
-    without_spaces,
 )
 from fusionscope.history.operations import TRANSPARENT, Operations, flatten, plain_shape
 from fusionscope.history.pairing import MatchKind
 from fusionscope.history.sameness import Sameness, check_sameness
-from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names, read_value
+from fusionscope.hlo.literals import is_elided
+from fusionscope.hlo.model import Statement
 
 
 class EditKind(StrEnum):
@@ -120,9 +122,11 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
         if matching.computations.get(before.computation) is not after.computation:
             edits.append(Edit(EditKind.MOVED, before, after, (), step))
     for after, before in matching.copies.items():
-        edits.append(Edit(EditKind.COPIED, before, after))
+        fields_of_copy = _fields_of_double(matching, before, after, after.computation)
+        edits.append(Edit(EditKind.COPIED, before, after, fields_of_copy))
     for before, after in matching.merged.items():
-        edits.append(Edit(EditKind.MERGED, before, after))
+        fields_of_copy = _fields_of_double(matching, before, after, before.computation)
+        edits.append(Edit(EditKind.MERGED, before, after, fields_of_copy))
     edits += [Edit(EditKind.REMOVED, each, None) for each in matching.removed]
     edits += [Edit(EditKind.INSERTED, None, each) for each in matching.inserted]
     for root, before, after in matching.results:
@@ -130,6 +134,24 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
             field = "root", before.name, after.name
             edits.append(Edit(EditKind.UPDATED, before, after, (field,)))
     return tuple(edits)
+
+
+def _fields_of_double(
+    matching: Matching, before: Instruction, after: Instruction, computation: Computation
+) -> tuple[tuple[str, str, str], ...]:
+    """Return what differs between an instruction and its copy; their operands only if the
+    ``computation`` was copied or merged as a whole.
+    """
+    fields = _own_updates(matching, before, after)
+    if computation in matching.shared:
+        fields = updates(matching, before, after)
+    return tuple(fields)
+
+
+def is_of_shared(matching: Matching, edit: Edit) -> bool:
+    """Return whether an edit only says that callers share a computation, or no longer do."""
+    end = {EditKind.COPIED: edit.after, EditKind.MERGED: edit.before}.get(edit.kind)
+    return end is not None and end.computation in matching.shared and not edit.fields
 
 
 # The differences by instruction of the first module: names of fields with both texts.
@@ -172,12 +194,12 @@ def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
     before.check()
     after.check()
     sameness: Sameness | None = None
-    if before.opcode_histogram() == after.opcode_histogram():  # otherwise they differ
+    if _opcodes(before) == _opcodes(after):  # otherwise they differ
         sameness = check_sameness(before, after)
         if sameness.is_same and not sameness.is_swapped:
             return Changes(None)
     matching = match(before, after)
-    edits = find_edits(matching)
+    edits = tuple(edit for edit in find_edits(matching) if not is_of_shared(matching, edit))
     swapped = tuple(edit for edit in edits if edit.kind is EditKind.SWAPPED)
     if sameness is not None and sameness.is_same:
         return Changes(matching, swapped=swapped)
@@ -189,6 +211,11 @@ def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
         sameness = sameness or check_sameness(before, after)
         edits += _unexplained(matching, sameness.begins)
     return Changes(matching, fusions, edits, swapped)
+
+
+def _opcodes(module: Module) -> set[tuple[str, ...]]:
+    """Return the opcodes of each computation. Equal computations count once."""
+    return {tuple(sorted(s[3] for s in each.graph.statements)) for each in module.computations}
 
 
 def _unexplained(
@@ -273,6 +300,17 @@ def _renumbered_channels(matching: Matching) -> dict[Instruction, tuple[str, str
 def updates(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
+    """Yield what differs between two instructions: names of fields with both texts."""
+    yield from _own_updates(matching, before, after)
+    opcodes = before.opcode, after.opcode
+    if before.opcode not in _FOLLOWS and "fusion" not in opcodes:
+        yield from _operands(matching, before, after)
+
+
+def _own_updates(
+    matching: Matching, before: Instruction, after: Instruction
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the same without operands."""
     one, other = before.statement, after.statement
     if one.opcode != other.opcode:
         yield "opcode", one.opcode, other.opcode
@@ -284,11 +322,15 @@ def updates(
     if one.opcode == other.opcode:
         if one.opcode == "constant":
             literals = one.inside.strip(), other.inside.strip()
-            if literals[0] != literals[1] and len({*map(without_spaces, literals)}) > 1:
+            if (
+                literals[0] != literals[1]
+                and not any(map(is_elided, literals))
+                and normal_constant(one) != normal_constant(other)
+            ):
                 yield "literal", *literals
         yield from _attributes(matching, before, after)
-    if one.opcode not in _FOLLOWS and "fusion" not in (one.opcode, other.opcode):
-        yield from _operands(matching, before, after)
+    else:
+        yield from _execution(one, other)
 
 
 def _operands(
@@ -356,10 +398,26 @@ def _attributes(
             and not (key == "index" and _is_same_element(matching, before, after))
         ):
             texts = one.get(key, ""), other.get(key, "")
-            if texts[0] == texts[1]:  # the difference comes after a comma
-                texts = normal[0].get(key, ""), normal[1].get(key, "")
-            yield from _json_fields(key, *texts) if key == "backend_config" else ((key, *texts),)
+            values = normal[0].get(key, ""), normal[1].get(key, "")
+            if key == "backend_config":
+                yield from _json_fields(key, *values)
+            else:  # equal texts differ after a comma
+                yield (key, *(values if texts[0] == texts[1] else texts))
     yield from _control_predecessors(matching, before, after)
+
+
+def _execution(one: Statement, other: Statement) -> Iterator[tuple[str, str, str]]:
+    """Yield the attributes of different operations that say where or how they run, if they say
+    so of any operation.
+    """
+    normal = [normal_attributes(each.attributes) for each in (one, other)]
+    for key in _OF_EVERY_OPERATION:
+        values = normal[0].get(key, ""), normal[1].get(key, "")
+        if values[0] != values[1]:
+            yield key, *values
+
+
+_OF_EVERY_OPERATION = ("frontend_attributes", "sharding")
 
 
 def _control_predecessors(
@@ -420,22 +478,56 @@ def _calls(
 
 def is_incidental(edit: Edit) -> bool:
     """Return whether an edit merely accompanies a change of fusions: an instruction that moved into
-    or out of a fusion, or parameters, tuples and their elements around it.
+    or out of a fusion, or parameters, tuples and their elements around it. A shape or layout that
+    changed is incidental if it is that of the value that the instruction passes on.
     """
     ends = [each for each in (edit.before, edit.after) if each is not None]
     opcodes = {each.opcode for each in ends}
     in_fusion = [each.computation in each.computation.module.outermost_fusions for each in ends]
     if edit.kind is EditKind.DIFFERENT:
         return False
-    if edit.kind is EditKind.UPDATED and not {name for name, _, _ in edit.fields} <= _INCIDENTAL:
-        return False
+    if edit.fields:
+        names = {name for name, _, _ in edit.fields}
+        if not names <= _INCIDENTAL or (names != {"operands"} and not all(map(_has_shape, ends))):
+            return False
     if edit.kind is EditKind.MOVED:
         return any(in_fusion) or not opcodes.isdisjoint(CARRIERS)
     if "parameter" in opcodes:
-        return any(in_fusion)
+        return any(in_fusion) and (edit.kind is EditKind.UPDATED or all(map(_is_plain, ends)))
     if edit.kind is EditKind.UPDATED and not any(in_fusion):
         return False
     return not opcodes.isdisjoint(CARRIERS)
+
+
+def _is_plain(parameter: Instruction) -> bool:
+    """Return whether a parameter only passes on what its caller passes."""
+    return _has_shape(parameter) and not normal_attributes(parameter.statement.attributes)
+
+
+def _has_shape(carrier: Instruction) -> bool:
+    """Return whether an instruction that computes nothing has the shape and layout of the value
+    that it passes on; true if there is no such value.
+    """
+    if carrier.opcode == "parameter":
+        number = carrier.parameter_number or 0
+        return all(
+            number >= len(caller.operands) or _are_laid_out_alike(caller.operands[number], carrier)
+            for caller in carrier.computation.module.callers.get(carrier.computation, ())
+            if caller.opcode in TRANSPARENT
+        )
+    if carrier.opcode == "get-tuple-element":
+        whole, index = carrier.operands[0].shape, int(carrier.attributes.get("index", "0"))
+        if index >= len(whole.elements):
+            return True
+        return normal_shape(str(whole.elements[index])) == normal_shape(carrier.statement.shape)
+    if carrier.opcode in ("fusion", "call"):
+        return _are_laid_out_alike(carrier.called[0].root, carrier)
+    return True
+
+
+def _are_laid_out_alike(one: Instruction, other: Instruction) -> bool:
+    shapes = one.statement.shape, other.statement.shape
+    return shapes[0] == shapes[1] or normal_shape(shapes[0]) == normal_shape(shapes[1])
 
 
 _INCIDENTAL = frozenset({"layout", "operands", "shape"})
@@ -480,7 +572,8 @@ def _json_fields(key: str, old: str, new: str) -> Iterator[tuple[str, str, str]]
             else:
                 leaves[path] = json.dumps(part)
         sides.append(leaves)
-    for path in sorted(sides[0].keys() | sides[1].keys()):
+    paths = sides[0].keys() | sides[1].keys()
+    for path in sorted(paths - {key} if len(paths) > 1 else paths):  # {} beside its fields
         one, other = sides[0].get(path, ""), sides[1].get(path, "")
         if one != other:
             yield path, one, other

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.history.kernels import NOT_LAUNCHED, find_kernels, is_launched
+from fusionscope.history.kernels import KernelKind, find_kernels, is_launched
+from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.history.traffic import traffic
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Computation, Instruction, Module, Shape
@@ -37,6 +38,8 @@ def kernel_graph(module: Module, backend: str | None) -> networkx.MultiDiGraph[I
 
     graph: networkx.MultiDiGraph[Instruction] = networkx.MultiDiGraph()
     for kernel in find_kernels(Numbering().number(module), backend):
+        if kernel.kind is KernelKind.FUNCTION:
+            continue  # the kernels in it read and make values
         if kernel.instruction in graph:  # several calls reach it
             graph.nodes[kernel.instruction]["runs"] += kernel.runs
         else:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
+from fusionscope.history.loops import NOTHING_MORE, LoopFacts, describe_loop, functions_of
 from fusionscope.history.operations import flatten
+from fusionscope.history.thunks import NOT_LAUNCHED, TARGETS_NOT_LAUNCHED
 from fusionscope.history.traffic import traffic
 from fusionscope.history.values import NumberedModule, Numbering, control_of
+from fusionscope.history.workspaces import workspace_bytes
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 
@@ -24,16 +27,19 @@ class KernelKind(StrEnum):
     LIBRARY = "library"
     CUSTOM_CALL = "custom-call"
     OPERATION = "operation"  # unfused
+    FUNCTION = "function"  # a loop that a CPU runs as one function, with the kernels in it
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Kernel:
-    """One launch. Bytes are those of one launch; ``runs`` is how often the program launches it.
+    """One kernel. Bytes are those of one run; ``runs`` is how often the program runs it.
 
-    ``runs`` multiplies the trip counts of the surrounding loops. A loop with an unknown trip count
-    and a branch of a conditional count once; ``runs_known`` is false then. ``emitter`` names the
-    source of the code: a fusion kind, a backend's own kind of fusion, or a library function.
-    ``operations`` counts the user's operations: no parameters, constants, tuples or bitcasts.
+    ``runs`` multiplies the trip counts of the surrounding loops. A loop whose steps are not known
+    counts the most that its condition allows, or once; a branch of a conditional counts once;
+    ``runs_known`` is false then. What ``is_inside`` a function is launched with it. ``emitter``
+    names the source of the code: a fusion kind, a backend's own kind of fusion, or a library
+    function. ``operations`` counts the user's operations: no parameters, constants, tuples or
+    bitcasts. Bytes of a function are those of the kernels in it, and it has none itself.
     """
 
     instruction: Instruction
@@ -44,8 +50,13 @@ class Kernel:
     bytes_written: int
     runs: int
     runs_known: bool
+    is_inside: bool = False
     path: Hashable
     values: frozenset[int]
+
+    @property
+    def launches(self) -> int:
+        return 0 if self.is_inside else self.runs
 
     @property
     def name(self) -> str:
@@ -61,28 +72,15 @@ class Kernel:
         return (self.bytes_read + self.bytes_written) * self.runs
 
 
-# Instructions that need no launch: they name, order or wait for values.
-NOT_LAUNCHED = frozenset(
-    """add-dependency after-all all-gather-done all-reduce-done async-done async-update bitcast call
-    collective-permute-done conditional constant copy-done domain get-dimension-size
-    get-tuple-element opt-barrier parameter partition-id recv-done replica-id send-done tuple
-    while""".split()
-)
-# A custom call that reserves memory whose content does not matter.
-# Source: IrEmitterUnnested, xla/service/gpu/thunk_emitter.cc: it has no thunk.
-_ALLOCATION = "AllocateBuffer"
 _LAUNCHES_OF_OTHERS = ("async-start", "fusion")  # a launch executes what they call
 
 _BACKEND_KIND = re.compile(r'"kind":\s*"(__[^"]+)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
-# Older texts quote it.
-_TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?":\s*\{\s*\\?"n\\?":\s*\\?"(\d+)\\?"')
-
 # Custom fusions that a library implements.
 _LIBRARY_FUSIONS = ("__ynn", "__onednn", "__cudnn", "__cublas")
 _LIBRARY_TARGETS = re.compile(
     r"__cublas|__cudnn|__onednn|__cusolver|__hipblas|cublas|cudnn|cusolver|cufft|hipsolver|miopen|"
-    r"rocsolver|lapack_|blas_|cu_|mhlo_cu|__\$?ynn|EigenMatMul|__cub\$|cub"
+    r"rocsolver|lapack_|blas_|cu_|mhlo_cu|__\$?ynn|EigenMatMul|__cub\$|cub|xla\.gpu\.ext\.cub_"
 )
 # Operations that CPUs and GPUs leave to a library if they are unfused.
 _LIBRARY_OPERATIONS = frozenset({"cholesky", "convolution", "dot", "fft", "triangular-solve"})
@@ -98,7 +96,7 @@ class Totals(NamedTuple):
 def is_launched(instruction: Instruction) -> bool:
     """Return whether the program launches something for an instruction outside of fusions."""
     if instruction.opcode == "custom-call":
-        return call_target(instruction.statement.attributes) != _ALLOCATION
+        return call_target(instruction.statement.attributes) not in TARGETS_NOT_LAUNCHED
     return instruction.opcode not in NOT_LAUNCHED
 
 
@@ -113,40 +111,67 @@ def call_target(attributes: str) -> str:
     return found[1] if found else ""
 
 
-def total_kernels(module: Module, backend: str | None) -> Totals:
-    kernels = launches_of(module, backend)
+def total_kernels(module: Module, backend: str | None, loops: LoopFacts = NOTHING_MORE) -> Totals:
+    kernels = launches_of(module, backend, loops)
     return Totals(
-        sum(kernel.runs for kernel in kernels), sum(kernel.bytes_moved for kernel in kernels)
+        sum(kernel.launches for kernel in kernels), sum(kernel.bytes_moved for kernel in kernels)
     )
 
 
-def launches_of(module: Module, backend: str | None) -> tuple[Kernel, ...]:
+def launches_of(
+    module: Module, backend: str | None, loops: LoopFacts = NOTHING_MORE
+) -> tuple[Kernel, ...]:
     """Return the launches of ``module`` like ``find_kernels``, but without the values that they
     compute inside, which take as long as all else. Raises ``UnusableInput`` like ``Module.check``.
     """
     module.check()
-    return find_kernels(Numbering().number(module, contents=False), backend)
+    return find_kernels(Numbering().number(module, contents=False), backend, loops)
 
 
-def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel, ...]:
-    """Return the launches of a module, in the order of its text. ``numbered`` must include
+def find_kernels(
+    numbered: NumberedModule, backend: str | None, loops: LoopFacts = NOTHING_MORE
+) -> tuple[Kernel, ...]:
+    """Return the kernels of a module, in the order of its text. ``numbered`` must include
     contents.
     """
-    runs = count_runs(numbered)
-    return tuple(
-        kernel_of(
-            instruction,
-            backend,
-            runs=runs[execution.path],
-            path=execution.path,
-            values=frozenset(execution.computed.get(instruction, ()))
-            | frozenset(flatten(execution.values.get(instruction, ()))),
-        )
-        for execution in numbered.executions
-        for block in execution.blocks
-        if block.inside is None
-        for instruction in block.computation.instructions
-        if is_launched(instruction)
+    runs = count_runs(numbered, loops)
+    functions = functions_of(numbered.module, loops)
+    found = []
+    for execution in numbered.executions:
+        counts, known, is_inside = runs[execution.path]
+        for block in execution.blocks:
+            if block.inside is not None:
+                continue
+            for instruction in block.computation.instructions:
+                if not is_inside and instruction in functions:
+                    found.append(_function(instruction, (counts, known), execution.path))
+                elif is_launched(instruction):
+                    computed = execution.computed.get(instruction, ())
+                    results = flatten(execution.values.get(instruction, ()))
+                    kernel = kernel_of(
+                        instruction,
+                        backend,
+                        runs=(counts, known),
+                        path=execution.path,
+                        values=frozenset(computed) | frozenset(results),
+                    )
+                    found.append(replace(kernel, is_inside=True) if is_inside else kernel)
+    return tuple(found)
+
+
+def _function(loop: Instruction, runs: tuple[int, bool], path: Hashable) -> Kernel:
+    """Return the launch of a loop that is one function."""
+    return Kernel(
+        instruction=loop,
+        kind=KernelKind.FUNCTION,
+        emitter="",
+        operations=(),
+        bytes_read=0,
+        bytes_written=0,
+        runs=runs[0],
+        runs_known=runs[1],
+        path=path,
+        values=frozenset(),
     )
 
 
@@ -173,28 +198,49 @@ def form_of(kernel: Kernel) -> Hashable:
     return kernel.kind, operations, kernel.bytes_read, kernel.bytes_written, kernel.runs
 
 
-def count_runs(numbered: NumberedModule) -> dict[Hashable, tuple[int, bool]]:
-    """Return how often each execution runs, by its path, and whether that is known."""
-    runs: dict[Hashable, tuple[int, bool]] = {"entry": (1, True)}
+class Runs(NamedTuple):
+    """How often a computation runs, whether that is known, and whether that is in a function."""
+
+    times: int
+    is_known: bool
+    is_inside: bool
+
+
+def count_runs(numbered: NumberedModule, loops: LoopFacts = NOTHING_MORE) -> dict[Hashable, Runs]:
+    """Return how often each execution runs, by its path."""
+    runs: dict[Hashable, Runs] = {"entry": Runs(1, True, False)}
+    functions = functions_of(numbered.module, loops)
     for execution in numbered.executions:
-        count, known = runs.setdefault(execution.path, (1, False))
+        around = runs.setdefault(execution.path, Runs(1, False, False))
         for block in execution.blocks:
             if block.inside is not None:
                 continue
+            callers = numbered.module.callers.get(block.computation, ())
+            is_inside = around.is_inside or not functions.isdisjoint(callers)
             for index, statement in enumerate(block.computation.graph.statements):
                 if statement.opcode not in ("while", "conditional"):
                     continue
                 instruction = block.computation.instructions[index]
                 control = control_of(block.values[index], numbered.controls)
-                trips = _TRIP_COUNT.search(statement.attributes)
-                condition = instruction.attributes.get("condition", "").lstrip("%")
-                for number, inner in enumerate(instruction.called):
-                    if trips:  # the condition runs once more, when it ends the loop
-                        times = int(trips[1]) + (inner.name == condition)
-                        runs[execution.path, control, number] = count * times, known
-                    else:  # the trip count or the branch is unknown
-                        runs[execution.path, control, number] = count, False
+                for number, (inner, known) in enumerate(_inner_runs(instruction, loops)):
+                    runs[execution.path, control, number] = Runs(
+                        around.times * inner,
+                        around.is_known and known,
+                        is_inside or instruction in functions,
+                    )
     return runs
+
+
+def _inner_runs(instruction: Instruction, loops: LoopFacts) -> Iterator[tuple[int, bool]]:
+    """Yield how often each computation of a loop or conditional runs, and whether that is known."""
+    if instruction.opcode == "conditional":
+        for _ in instruction.called:
+            yield 1, False
+        return
+    loop = describe_loop(instruction, loops)
+    condition = instruction.attributes.get("condition", "").lstrip("%")
+    for called in instruction.called:
+        yield loop.tests if called.name == condition else loop.steps, loop.is_exact
 
 
 def kernel_of(
@@ -209,13 +255,14 @@ def kernel_of(
     operations = operations_in(instruction)
     kind, emitter = kind_and_emitter(instruction, backend)
     moved = traffic(instruction)
+    workspace = workspace_bytes(instruction) if kind is KernelKind.LIBRARY else 0
     return Kernel(
         instruction=instruction,
         kind=kind,
         emitter=emitter,
         operations=operations,
         bytes_read=moved.read,
-        bytes_written=moved.written,
+        bytes_written=moved.written - workspace,
         runs=runs[0],
         runs_known=runs[1],
         path=path,

@@ -22,6 +22,7 @@ from fusionscope.history.operations import (
     TRANSPARENT,
     Operations,
     Value,
+    elided_shapes,
     flatten,
     plain_shape,
 )
@@ -36,6 +37,7 @@ _Pending: TypeAlias = "list[tuple[Computation, Computation, dict[int, int]]]"
 # Instructions that compute nothing.
 PLACES = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
 _UNEVALUATED = PLACES - {"parameter"}
+_CALLS = TRANSPARENT - {"fusion"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -45,9 +47,11 @@ class Matching:
     ``after`` maps an instruction of the first module to its counterpart in the second, and
     ``before`` the other way round. ``copies`` are instructions of the second module that compute a
     matched one's value again; ``merged`` are such instructions of the first module.
-    ``computations`` holds the matched computations. ``values`` numbers the value of each
-    instruction: values with equal numbers are the same, or differ by a change that is reported
-    where it happens. ``idle`` operations are dead: no result depends on them.
+    ``computations`` holds the matched computations, ``shared`` those of either module that are
+    copied or merged as a whole: callers that shared one now call equal ones, or the other way
+    round. ``values`` numbers the value of each instruction: values with equal numbers are the same,
+    or differ by a change that is reported where it happens. ``idle`` operations are dead: no result
+    depends on them.
 
     ``rewired`` are matched operations of the first module that read other values than before, with
     their operands in both modules. ``results`` are roots of the first module, each with an
@@ -70,6 +74,7 @@ class Matching:
     )
     results: list[tuple[Instruction, Instruction, Instruction]] = field(default_factory=list)
     recounted: set[Instruction] = field(default_factory=set)
+    shared: set[Computation] = field(default_factory=set)
     regions: tuple[dict[Computation, Region], dict[Computation, Region]] = ({}, {})
 
     @property
@@ -87,10 +92,12 @@ class Matching:
 
 
 class MatchTable:
-    """The facts about each module, shared by all matches that it takes part in."""
+    """The facts about each module, shared by all matches that it takes part in. ``elided`` as in
+    ``Operations``: all modules must print the same constants, or it names the others.
+    """
 
-    def __init__(self) -> None:
-        self.operations = Operations()
+    def __init__(self, elided: frozenset[str] = frozenset()) -> None:
+        self.operations = Operations(elided)
         self._regions: dict[int, tuple[Module, dict[Computation, Region]]] = {}
         self._kinds: dict[int, tuple[Region, list[int], dict[int, str]]] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -114,7 +121,7 @@ class MatchTable:
                 found[1] if (found := statements.get(id(statement))) else self._kind(operation)
                 for operation, statement in zip(region.operations, region.statements, strict=True)
             ]
-            known = self._kinds[id(region)] = region, kinds, unprinted(region)
+            known = self._kinds[id(region)] = region, kinds, unprinted(region, self.operations)
         return Side(*known, self.operations.laid_out)
 
     def forget(self, module: Module) -> None:
@@ -135,7 +142,7 @@ class MatchTable:
         known = self._known.get(brief)
         if known is None:
             plain = opcode.removesuffix("-start")
-            if opcode == "constant" and "..." in statement.inside:
+            if self.operations.is_elided(statement):
                 number = self.number((opcode, plain_shape(statement.shape), ...))
             elif plain in COLLECTIVES:  # the result of a start also holds the operand
                 number = self.number((plain, *self.operations.details(instruction)))
@@ -155,7 +162,8 @@ def match(before: Module, after: Module, table: MatchTable | None = None) -> Mat
     """
     before.check()
     after.check()
-    return _Matcher(before, after, table or MatchTable()).run()
+    table = table or MatchTable(elided_shapes(before, after))
+    return _Matcher(before, after, table).run()
 
 
 class _Matcher:
@@ -248,14 +256,23 @@ class _Matcher:
         )
 
     def _note_double(self, one: Computation, other: Computation, *, is_copy: bool) -> None:
+        """Record a computation that is called once more, or once less, as copied or merged."""
         ours, theirs = one.instructions, other.instructions
-        if [i.opcode for i in ours] == [i.opcode for i in theirs]:
-            result = self._result
-            for a, b in zip(ours, theirs, strict=True):
-                if is_copy and b not in result.before:
-                    result.copies.setdefault(b, a)
-                elif not is_copy and a not in result.after:
-                    result.merged.setdefault(a, b)
+        values = [self._table.operations.values(computation) for computation in (one, other)]
+        if sorted(values[0]) == sorted(values[1]):  # the order of the text does not count
+            ours, theirs = (
+                tuple([side[index] for index in sorted(range(len(side)), key=numbers.__getitem__)])
+                for side, numbers in zip((ours, theirs), values, strict=True)
+            )
+        elif [i.opcode for i in ours] != [i.opcode for i in theirs]:
+            return
+        result = self._result
+        result.shared.add(other if is_copy else one)
+        for a, b in zip(ours, theirs, strict=True):
+            if is_copy and b not in result.before:
+                result.copies.setdefault(b, a)
+            elif not is_copy and a not in result.after:
+                result.merged.setdefault(a, b)
 
     def _evaluate_alone(self, region: Region) -> None:
         """Number the values of a region without a counterpart."""
@@ -483,10 +500,20 @@ class _Matcher:
         reverse |= {
             result.computations[c]: c for c in a.region.computations if c in result.computations
         }
-        callers_of = set(a.region.callers.values()), set(b.region.callers.values())
+        paired = computations.keys(), {*computations.values()}
+        callers_of = tuple(  # what a call of another computation became, its place says
+            {
+                caller
+                for called, caller in side.region.callers.items()
+                if caller.opcode == "fusion" or called in own
+            }
+            for side, own in zip((a, b), paired, strict=True)
+        )
         shared = set(a.region.computations[1:]) - a.region.callers.keys()
-        for other, one in reverse.items():
+        pending = [(one, other) for other, one in reverse.items()]
+        for one, other in pending:  # grows on the way
             self._match_places(one, other, callers_of, shared)
+            pending += self._called_alike(one)
         for one, other in computations.items():
             callers = a.region.callers.get(one), b.region.callers.get(other)
             if callers[0] is not None and callers[1] is not None:
@@ -559,6 +586,25 @@ class _Matcher:
                     else:
                         self._note_double(computation, counterpart, is_copy=False)
 
+    def _called_alike(self, one: Computation) -> Iterator[tuple[Computation, Computation]]:
+        """Pair the computations that only matched calls in ``one`` identify, as they have no
+        operations of their own. Two calls may share one, and call one each in the other module.
+        """
+        result = self._result
+        taken = set(result.computations.values())
+        for caller in one.instructions:
+            counterpart = result.after.get(caller)
+            if caller.opcode not in _CALLS or counterpart is None or not counterpart.called:
+                continue
+            for inner, outer in zip(caller.called, counterpart.called, strict=False):
+                is_paired = inner in result.computations
+                if not is_paired and outer not in taken:
+                    result.computations[inner] = outer
+                    taken.add(outer)
+                    yield inner, outer
+                elif is_paired is not (outer in taken):
+                    self._note_double(inner, outer, is_copy=is_paired)
+
     def _keep_values(self, side: Side) -> None:
         values, known = side.values, self._result.values
         for instruction, carried in side.region.carried.items():
@@ -573,7 +619,7 @@ class _Matcher:
         self,
         one: Computation,
         other: Computation,
-        callers_of: tuple[set[Instruction], set[Instruction]],
+        callers_of: tuple[set[Instruction], ...],
         shared: set[Computation],
     ) -> None:
         """Match the parameters, tuples and elements of two computations, which compute nothing."""

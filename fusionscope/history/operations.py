@@ -13,11 +13,13 @@ from fusionscope.history.meaning import (
     Says,
     is_commutative,
     normal_attributes,
+    normal_constant,
     normal_shape,
     says,
 )
-from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names
+from fusionscope.hlo.literals import is_elided
 from fusionscope.hlo.model import Body, Statement
 
 RESHAPES = frozenset({"bitcast", "copy", "reshape"})
@@ -31,6 +33,7 @@ _IDENTITIES = frozenset(
 ) | {f"{opcode}-done" for opcode in COLLECTIVES}
 # Their value is that of the root of the called computation.
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
+NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 # Their computations run instruction by instruction, each a kernel.
 CONTROL = frozenset({"while", "conditional", "call"})
 
@@ -53,15 +56,17 @@ def flatten(value: Value) -> Iterator[int]:
 class Operations:
     """Keys of operations, with a cache.
 
-    One instance serves all modules that are compared with each other.
+    One instance serves all modules that are compared with each other. ``elided`` are the shapes
+    (plain) whose constants one of them omits, so that the names identify them in all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, elided: frozenset[str] = frozenset()) -> None:
+        self._elided = elided
         self._attributes: dict[str, Hashable] = {}
         self._shapes: dict[str, str] = {}
         self._layouts: dict[str, str] = {}
         self._calls: dict[str, tuple[str, ...]] = {}
-        self._expressions: dict[Body, int] = {}
+        self._expressions: dict[Body, tuple[int, ...]] = {}
         self._are_free: dict[tuple[str, str], bool] = {}
         self._numbers: dict[Hashable, int] = {}
 
@@ -71,16 +76,22 @@ class Operations:
         shape = self.plain_shape(statement.shape)
         opcode = statement.opcode
         if opcode == "constant":
-            literal = statement.inside
-            if "..." in literal:  # the compiler omitted the value, so the name identifies it
+            if self.is_elided(statement):  # the name identifies it
                 return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
-            return opcode, shape, literal
+            return opcode, shape, normal_constant(statement)
         if opcode in RESHAPES:
             # The same elements: a plain reshape, or another order in memory.
             if opcode == "reshape" or (opcode == "bitcast" and self._moves_nothing(instruction)):
                 return "reshape", shape, operands
             shape = self.laid_out(statement.shape)
         return opcode, shape, operands, *self.details(instruction)
+
+    def is_elided(self, statement: Statement) -> bool:
+        """Return whether the value of a constant is omitted in one of the modules."""
+        return statement.opcode == "constant" and (
+            is_elided(statement.inside)
+            or bool(self._elided and self.plain_shape(statement.shape) in self._elided)
+        )
 
     def _moves_nothing(self, bitcast: Instruction) -> bool:
         shapes = bitcast.operands[0].statement.shape, bitcast.statement.shape
@@ -125,11 +136,17 @@ class Operations:
         """Return a shape with layouts, without memory spaces."""
         shape = self._layouts.get(text)
         if shape is None:
-            shape = self._layouts[text] = _MEMORY_SPACE.sub("", normal_shape(text))
+            shape = self._layouts[text] = normal_shape(_MEMORY_SPACE.sub("", text))
         return shape
 
     def expression(self, computation: Computation) -> int:
         """Return a number for what a small computation (of a reduction, a sort) computes from its
+        parameters.
+        """
+        return self.values(computation)[computation.graph.root]
+
+    def values(self, computation: Computation) -> tuple[int, ...]:
+        """Return a number for what each instruction of a small computation computes from the
         parameters.
         """
         body = computation.body
@@ -144,12 +161,12 @@ class Operations:
                 key = (
                     statement.opcode,
                     self.plain_shape(statement.shape),
-                    statement.inside if statement.opcode in ("constant", "parameter") else "",
+                    _content(statement),
                     tuple(read),
                     self._material(statement.attributes),
                 )
                 values.append(self._numbers.setdefault(key, len(self._numbers)))
-            known = self._expressions[body] = values[graph.root]
+            known = self._expressions[body] = tuple(values)
         return known
 
     def _material(self, attributes: str) -> Hashable:
@@ -164,6 +181,26 @@ class Operations:
                 )
             )
         return material
+
+
+def _content(statement: Statement) -> str:
+    """Return the value of a constant or the number of a parameter; nothing for others."""
+    if statement.opcode == "constant":
+        return normal_constant(statement)
+    return statement.inside if statement.opcode == "parameter" else ""
+
+
+def elided_shapes(*modules: Module) -> frozenset[str]:
+    """Return the shapes (plain) of constants whose values the compiler omitted. It omits them by
+    their size: one module omits all of a shape, or none.
+    """
+    return frozenset(
+        plain_shape(statement.shape)
+        for module in modules
+        for body in module.bodies
+        for statement in body.written
+        if statement[3] == "constant" and is_elided(statement[4])
+    )
 
 
 def plain_shape(text: str) -> str:

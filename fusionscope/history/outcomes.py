@@ -16,6 +16,8 @@ from fusionscope.hlo import Instruction, Module
 
 # Their result is their first operand.
 _PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
+# Of an equal value that is read in more places than this nothing more is asked.
+_MOST_READERS = 200
 _LOOKED_THROUGH = _PASSED_ON | {"bitcast", "get-tuple-element", "parameter", "tuple"}
 
 
@@ -85,6 +87,7 @@ class _Stage:
         self.parts = numbered.parts
         self._numbered = numbered
         self._following: dict[Instruction, dict[int, list[int]]] = {}
+        self._read: dict[Instruction, dict[int, list[int]]] = {}
         self._readers: dict[Instruction, set[Instruction]] = {}
         self._sources: dict[Instruction, dict[int, set[str]]] = {}
         self._by_source: dict[int, dict[str, list[Instruction]]] = {}
@@ -172,6 +175,16 @@ class _Stage:
             self._following[kernel] = found
         return self._following[kernel].get(number, [])
 
+    def reads(self, kernel: Instruction, number: int) -> list[int]:
+        """Return the values that ``kernel`` computes directly from a value."""
+        if kernel not in self._read:
+            found: dict[int, list[int]] = defaultdict(list)
+            if kernel in self._executions:  # not a tuple
+                for read, reader in self._executions[kernel].edges.get(kernel, ()):
+                    found[read].append(reader)
+            self._read[kernel] = found
+        return self._read[kernel].get(number, [])
+
     def sources(self, number: int, kernel: Instruction) -> set[str]:
         """Return the framework's names of the operations by which ``kernel`` computes a value."""
         if kernel not in self._sources:
@@ -251,11 +264,14 @@ class _Copies:
         if len(self._before.kernels.get(number, ())) < 2:
             yield from stage.kernels.get(number, ())
             return
-        for kernel in self._of_source(number, own, stage):
-            if self._before.named(number, kernel.name) in (own, None) and self._is_used_alike(
-                number, own, kernel, stage
-            ):
-                yield kernel
+        kernels = [
+            kernel
+            for kernel in self._of_source(number, own, stage)
+            if self._before.named(number, kernel.name) in (own, None)
+            and self._is_used_alike(number, own, kernel, stage)
+        ]
+        certain = [k for k in kernels if self._is_read_alike(number, own, k, stage)]
+        yield from certain or kernels
 
     def _of_source(self, number: int, own: Instruction, stage: _Stage) -> Sequence[Instruction]:
         """Return the kernels with the source of ``own``, or with a source that did not exist
@@ -294,6 +310,37 @@ class _Copies:
                 seen |= fresh
                 pending += fresh
         return False
+
+    def _is_read_alike(
+        self, number: int, own: Instruction, kernel: Instruction, stage: _Stage
+    ) -> bool:
+        """Return whether a path from the value, through operations that passes inserted and other
+        kernels, leads to a value that only one instruction computes, and from ``own`` too.
+        """
+        before = self._before
+        pending = [(number, number, own, kernel)]
+        seen = set(pending)
+        while pending and len(seen) < _MOST_READERS:
+            value, known, holder, place = pending.pop()
+            fresh: set[tuple[int, int, Instruction, Instruction]] = set()
+            reached = [(reader, place) for reader in stage.following(place, value)]
+            if value in stage.results[place]:
+                users = stage.readers(place) - {place}
+                reached += [(reader, user) for user in users for reader in stage.reads(user, value)]
+                if not reached:
+                    return True
+            for reader, reading in reached:
+                if reader not in before.kernels:
+                    fresh.add((reader, known, holder, reading))
+                    continue
+                users = before.readers(holder) & before.reading.get((known, reader), set())
+                if users and len(before.kernels[reader]) == 1:
+                    return True
+                fresh |= {(reader, reader, user, reading) for user in users}
+            fresh -= seen
+            seen |= fresh
+            pending += fresh
+        return bool(pending)
 
 
 def find_pairs(

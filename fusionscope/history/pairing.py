@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import TypeVar
 
 from fusionscope.history.flow import Region
-from fusionscope.history.operations import plain_shape
+from fusionscope.history.operations import Operations, plain_shape
 from fusionscope.hlo import Computation, Instruction
 
 Item = TypeVar("Item")
@@ -78,12 +78,12 @@ class Side:
         return self._laid_out(self.region.statements[index].shape)
 
 
-def unprinted(region: Region) -> dict[int, str]:
+def unprinted(region: Region, keys: Operations) -> dict[int, str]:
     """Return the names of constants whose values the compiler omitted, by their positions."""
     return {
         index: re.sub(r"[.\-]", "_", statement.name)
         for index, statement in enumerate(region.statements)
-        if statement[3] == "constant" and "..." in statement.inside
+        if keys.is_elided(statement)
     }
 
 

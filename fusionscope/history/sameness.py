@@ -3,7 +3,8 @@
 Two modules are the same if they are equal apart from names, notes (``Says.NOTHING``), notation, the
 order of the text, and swapped operands of commutative operations. Every instruction gets two
 numbers: one for what it computes, from its operands on, and one for its uses, from its users on.
-The modules are the same if each pair of numbers occurs equally often in both.
+The modules are the same if their computations have the same pairs of numbers. It does not matter
+whether two callers share a computation or call two equal ones.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from fusionscope.history.meaning import (
     Says,
     is_commutative,
     normal_attributes,
+    normal_constant,
     normal_shape,
     says,
     without_spaces,
 )
+from fusionscope.history.operations import elided_shapes, plain_shape
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names
 from fusionscope.hlo.model import Statement
@@ -42,7 +45,9 @@ class Sameness:
 
 def check_sameness(before: Module, after: Module) -> Sameness:
     """Compare two modules, headers excluded. Both must be consistent (``Module.check``)."""
-    numbers = _Numbers(_unprinted(before) == _unprinted(after))
+    elided = elided_shapes(before, after)
+    names = [_elided_names(module, elided) for module in (before, after)]
+    numbers = _Numbers(elided, named=names[0] == names[1])
     one, other = numbers.module(before), numbers.module(after)
     if one.whole == other.whole:
         return Sameness(([], []), one.ordered != other.ordered)
@@ -56,19 +61,15 @@ def check_sameness(before: Module, after: Module) -> Sameness:
     return Sameness(begins, is_swapped=False)
 
 
-def _is_unprinted(statement: Statement) -> bool:
-    return statement[3] == "constant" and "..." in statement[4]
-
-
-def _unprinted(module: Module) -> Counter[tuple[str, str]]:
-    """Return the constants whose values the compiler omitted: by name, if both modules have the
-    same.
-    """
+def _elided_names(module: Module, elided: frozenset[str]) -> Counter[tuple[str, str]]:
+    """Return the names and shapes of constants of the shapes that one of the modules omits."""
+    if not elided:
+        return Counter()
     return Counter(
         (statement[1], normal_shape(statement[2]))
         for body in module.bodies
         for statement in body.written
-        if _is_unprinted(statement)
+        if statement[3] == "constant" and plain_shape(statement[2]) in elided
     )
 
 
@@ -97,8 +98,9 @@ class _Side:
     whole: Hashable = None
 
     @property
-    def ordered(self) -> Counter[tuple[int, ...]]:
-        return Counter(each for body in self.bodies.values() for each in body.ordered)
+    def ordered(self) -> set[tuple[int, tuple[tuple[int, ...], ...]]]:
+        """The operands of commutative operations in the order of the text, by computation."""
+        return {(body.number, tuple(body.ordered)) for body in self.bodies.values()}
 
     def computed(self, instruction: Instruction) -> int:
         return self.bodies[instruction.computation].computed[instruction.index]
@@ -129,7 +131,9 @@ class _Side:
         ]
 
     def _numbers(self) -> Iterator[tuple[tuple[int, int], Instruction]]:
-        for computation, body in self.bodies.items():
+        """Yield the numbers of all instructions, those of equal computations once."""
+        unlike = {body.number: (computation, body) for computation, body in self.bodies.items()}
+        for computation, body in unlike.values():
             numbers = zip(body.computed, body.made, strict=True)
             yield from zip(numbers, computation.instructions, strict=True)
 
@@ -138,9 +142,12 @@ _MOST = 10
 
 
 class _Numbers:
-    """The numbers that two modules share. ``named``: omitted constants are identified by name."""
+    """The numbers that two modules share. Constants of the shapes in ``elided`` are identified by
+    their names if both modules use the same, ``named``, and otherwise by their shapes alone.
+    """
 
-    def __init__(self, named: bool) -> None:
+    def __init__(self, elided: frozenset[str], *, named: bool) -> None:
+        self._elided = elided
         self._named = named
         self._numbers: dict[Hashable, int] = {}
         self._bodies: dict[Hashable, _Body] = {}
@@ -166,7 +173,7 @@ class _Numbers:
                 channels[channel].append((known.computed[index], known.made[index]))
         side.whole = (
             side.names[module.entry.name],
-            tuple(sorted(side.names.values())),
+            frozenset(side.names.values()),  # equal computations may be one
             sorted(sorted(users) for users in channels.values()),
         )
         return side
@@ -220,9 +227,11 @@ class _Numbers:
         if shape is None:
             shape = self._shapes[statement[2]] = normal_shape(statement[2])
         opcode = statement[3]
-        if _is_unprinted(statement):
-            return opcode, shape, statement[1] if self._named else ...
-        if opcode in ("constant", "parameter"):
+        if opcode == "constant":
+            if self._elided and plain_shape(statement[2]) in self._elided:
+                return opcode, shape, statement[1] if self._named else ...
+            return opcode, shape, normal_constant(statement)
+        if opcode == "parameter":
             return opcode, shape, without_spaces(statement[4])
         return opcode, shape
 

@@ -7,14 +7,14 @@ final one are therefore comparable.
 
 A later pass may rewrite an instruction (a dot becomes a library call), and then it and all its
 users would get new numbers. Stages are therefore numbered in order, and an instruction that is new
-in one stage takes the number of the instruction with the same name, or else the same metadata, in
-the stage before.
+in one stage takes the number of the instruction with the same name, or else the same users, or else
+the same metadata, in the stage before.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from fusionscope.history.operations import (
     COLLECTIVES,
+    NOTHING_COMPUTED,
     RESHAPES,
     TRANSPARENT,
     Operations,
@@ -31,11 +32,16 @@ from fusionscope.history.operations import (
     is_passed_on,
     keeps_layout,
 )
-from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.history.replacements import (
+    paired_operands,
+    past_views,
+    replacements,
+    stands_for,
+)
+from fusionscope.hlo import Computation, Instruction, Module, Shape
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
 
-_NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 _LOOPS_AND_BRANCHES = frozenset({"conditional", "while"})
 # Computations that are nested deeper than ``_DEEPEST`` in calls are not entered. Nor are further
 # calls after ``_MOST_REPEATED`` instructions were visited again: each of forty computations could
@@ -75,6 +81,8 @@ class Execution:
     views: dict[int, int] = field(default_factory=dict)
     # The values that each kernel computes itself.
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
+    # The values of the elements that each library call returns.
+    elements: dict[Instruction, list[int]] = field(default_factory=dict)
     _values: dict[Instruction, Value] = field(default_factory=dict)
 
     @property
@@ -125,12 +133,18 @@ _Described = dict[Hashable, list[tuple[Instruction, Value]]]
 
 @dataclass(frozen=True, eq=False)
 class _Before:
-    """The stage before: its instructions by name, and those whose name is gone by their nameless
-    description.
+    """The stage before: its instructions by name, those whose name is gone by their nameless
+    description, and by the name of what replaced them.
     """
 
     named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]
     described: _Described
+    replaced: dict[str, Instruction]
+
+    def replaced_by(self, path: Hashable, name: str) -> tuple[Instruction, Value] | None:
+        """Return the instruction, with its value, whose place one of that name took."""
+        earlier = self.replaced.get(name)
+        return None if earlier is None else self.named.get((path, None, earlier.name))
 
     @cached_property
     def moved(self) -> _Described:
@@ -269,7 +283,7 @@ class Numbering:
     def _look_back(self) -> _Before:
         assert self._module is not None
         if self._previous is None:
-            return _Before({}, {})
+            return _Before({}, {}, {})
         named = self._previous.by_name()
         names = {statement.name for body in self._module.bodies for statement in body.written}
         described: _Described = defaultdict(list)
@@ -281,7 +295,8 @@ class Numbering:
                 keys.append(self._loop(path, known[0]))
             for key in filter(None, keys):
                 described[key].append(known)
-        return _Before(named, described)
+        computations = {execution.computation for execution in self._previous.executions}
+        return _Before(named, described, replacements(computations, self._module))
 
     def _description(
         self, path: Hashable, inside: str | None, instruction: Instruction
@@ -290,7 +305,8 @@ class Numbering:
         another name.
 
         In a fusion (a dot with swapped operands) that is its opcode and number of elements;
-        elsewhere (a dot that becomes a library call) its metadata and shape.
+        elsewhere (a dot that becomes a library call) its metadata and shape. A view has the
+        metadata of what it is a view of, and replaces no other operation.
         """
         if inside is not None:
             if instruction.opcode not in ("convolution", "dot"):
@@ -300,7 +316,8 @@ class Numbering:
         source = instruction
         if instruction.opcode == "get-tuple-element" and instruction.operands:
             source = instruction.operands[0]
-        return path, None, source.attributes.get("metadata", instruction.name), shape
+        is_view = instruction.opcode in RESHAPES
+        return path, None, source.attributes.get("metadata", instruction.name), shape, is_view
 
     def _loop(self, path: Hashable, loop: Instruction, length: int | None = None) -> Hashable:
         """Return what a loop keeps: its metadata and its first variables. Passes append others."""
@@ -361,8 +378,24 @@ class Numbering:
                     for branch, called_computation in enumerate(instruction.called):
                         yield (execution.path, control, branch), called_computation
             else:
+                if self._recognizes(frame):
+                    # What is computed from a value that has its earlier number again may have one.
+                    del execution.blocks[frame.mark :]
+                    values.clear()
+                    continue
                 finished = frames.pop()
                 execution.blocks.append(Block(computation, values, frame.fusion))
+
+    def _recognizes(self, frame: _Frame) -> bool:
+        """Return whether values of a fusion that was evaluated turn out to have earlier numbers."""
+        fusion = frame.caller
+        if fusion is None or fusion is not frame.fusion or fusion.opcode != "fusion":
+            return False
+        successors = self._successors(frame.execution.path, fusion, frame)
+        if successors.keys() <= self._renamed.keys():
+            return False
+        self._renamed |= successors
+        return True
 
     def _return(
         self,
@@ -373,16 +406,9 @@ class Numbering:
     ) -> Value:
         """Return the value of an instruction whose called computation was evaluated."""
         value = finished.values[finished.computation.graph.root]
-        if frame.fusion is None and caller.opcode == "fusion":
-            renamed = self._successors(frame.execution.path, caller, finished)
-            if renamed:
-                self._renamed |= renamed
-                value = _rename(value, renamed)
-                for block in frame.execution.blocks[finished.mark :]:
-                    block.values[:] = [_rename(inner, renamed) for inner in block.values]
-            if not finished.nested:
-                # The next stages have most fusions unchanged.
-                self._memory[finished.computation.body, operands] = finished.values, value
+        if frame.fusion is None and caller.opcode == "fusion" and not finished.nested:
+            # The next stages have most fusions unchanged.
+            self._memory[finished.computation.body, operands] = finished.values, value
         return value
 
     def _evaluate(
@@ -473,8 +499,11 @@ class Numbering:
             known = self._anchor(frame.execution.path, inside, instruction)
             if known is None:
                 known = self._new()
-            elif instruction.opcode == "reduce" and instruction.operands[0].opcode == "reduce":
-                self._parts[known].update(flatten(operands[0]))
+            elif instruction.opcode == "reduce":
+                half = instruction.operands[0]
+                half = half.operands[0] if half.opcode == "get-tuple-element" else half
+                if half.opcode == "reduce":
+                    self._parts[known].update(flatten(frame.values[half.index]))
             self._numbers[key] = known
         return self._renamed.get(known, known)
 
@@ -517,6 +546,9 @@ class Numbering:
             if isinstance(value, int) and old.opcode != "fusion" and self._fits(old, instruction):
                 return value
         if inside is None:
+            replaced = known.replaced_by(path, instruction.name)
+            if replaced is not None and isinstance(replaced[1], int):
+                return replaced[1]
             if not known.described:
                 return None
             keys = [self._description(path, inside, instruction)]
@@ -542,7 +574,9 @@ class Numbering:
             return False
         if new.opcode == "while":
             return shapes[1].startswith(shapes[0].removesuffix(")") + ",")
-        return new.shape.is_array and old.shape.dimensions == new.shape.dimensions
+        return [part.dimensions for part in _arrays(old)] == [
+            part.dimensions for part in _arrays(new)
+        ]
 
     def _successors(self, path: Hashable, fusion: Instruction, frame: _Frame) -> dict[int, int]:
         """Return replacements for numbers in a fusion by those in the stage before.
@@ -560,7 +594,7 @@ class Numbering:
             renamed = _renamed_results(result, earlier.result, known.numbers)
         pending, seen = list(earlier.alike), set[Instruction]()
         while pending:
-            one, other = map(_past_views, pending.pop())
+            one, other = map(past_views, pending.pop())
             value = frame.values[one.index]
             _, number = known.named.get((path, earlier.inside, other.name), (None, None))
             if (
@@ -569,12 +603,12 @@ class Numbering:
                 and isinstance(number, int)
                 and (value not in known.numbers or value == number)
                 and renamed.get(value, number) == number
-                and _stands_for(one, other)
+                and stands_for(one, other)
             ):
                 seen.add(one)
                 if value != number:
                     renamed[value] = number
-                pending += _alike_operands(one, other)
+                pending += paired_operands(one, other)
         return renamed
 
     def _find_earlier(self, path: Hashable, fusion: Instruction, inner: Computation) -> _Earlier:
@@ -585,10 +619,13 @@ class Numbering:
             return _Earlier(before[1], fusion.name, roots)
         # It may have formed around one instruction, and then has its metadata and name.
         result, alike = None, []
-        described = known.described.get(self._description(path, None, fusion), [])
-        if len(described) == 1:
-            old, result = described[0]
-            alike.append((inner.root, old))
+        formed = known.replaced_by(path, fusion.name)
+        if formed is None:
+            described = known.described.get(self._description(path, None, fusion), [])
+            formed = described[0] if len(described) == 1 else None
+        if formed is not None:
+            result = formed[1]
+            alike.append((inner.root, formed[0]))
         dot = known.named.get((path, None, fusion.name.removeprefix("gemm_fusion_")))
         if dot is not None:
             dots = [each for each in inner.instructions if each.opcode == dot[0].opcode]
@@ -611,17 +648,6 @@ def _renamed_results(new: Value, old: Value, numbers: set[int]) -> dict[int, int
     return {a: b for a, b in zip(ours, theirs, strict=True) if a != b and a not in numbers}
 
 
-def _alike_operands(
-    new: Instruction, old: Instruction
-) -> Iterable[tuple[Instruction, Instruction]]:
-    ours, theirs = new.operands, old.operands
-    if len(ours) != len(theirs):
-        return ()
-    orders = theirs, theirs[::-1]  # the operands of a dot may be swapped
-    fitting = max(orders, key=lambda order: sum(map(_stands_for, ours, order)))
-    return zip(ours, fitting, strict=True)
-
-
 def _collect(execution: Execution, first_count: int) -> None:
     """Collect what each kernel computes, and what it reads for that.
 
@@ -638,7 +664,7 @@ def _collect_computed(execution: Execution, first_count: int) -> None:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
         for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
             opcode = instruction.opcode
-            if opcode in _NOTHING_COMPUTED:
+            if opcode in NOTHING_COMPUTED:
                 continue
             kernel = block.inside or instruction
             computed = execution.computed.setdefault(kernel, set())
@@ -646,10 +672,15 @@ def _collect_computed(execution: Execution, first_count: int) -> None:
                 computed.update(flatten(value))
                 continue
             computed.add(value)
-            if (
+            if opcode == "get-tuple-element":
+                call = instruction.operands[0]
+                if call.opcode == "custom-call" and block.inside is None:
+                    execution.elements.setdefault(call, []).append(value)
+                    execution.computed[call].add(value)
+            elif (
                 opcode == "bitcast"
                 or is_free_reshape(instruction)
-                or (value > first_count and len(operands) == 1 and opcode != "get-tuple-element")
+                or (value > first_count and (len(operands) == 1 or opcode == "pad"))
             ):
                 views.update((value, n) for n in flatten(block.values[operands[0]]) if n != value)
 
@@ -661,7 +692,7 @@ def _collect_read(execution: Execution) -> None:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
         outside = _from_outside(block)
         for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
-            if instruction.opcode in _NOTHING_COMPUTED:
+            if instruction.opcode in NOTHING_COMPUTED:
                 continue
             kernel = block.inside or instruction
             if kernel is not current:
@@ -674,10 +705,16 @@ def _collect_read(execution: Execution) -> None:
                     joined = execution.joined.setdefault(kernel, joined)
             readers = [value] if isinstance(value, int) else list(flatten(value))
             is_split = len(readers) == len(operands) > 1  # each result has its own operand
+            readers += execution.elements.get(instruction, ())
             for position, operand in enumerate(operands):
                 is_own = not outside[operand]
                 given = block.values[operand]
-                if isinstance(value, int) and isinstance(given, int) and given not in views:
+                if (
+                    isinstance(value, int)
+                    and isinstance(given, int)
+                    and given not in views
+                    and len(readers) == 1
+                ):
                     # Most operands: the rest does the same for any others.
                     read.add((given, value))
                     if is_own and given in computed:
@@ -723,10 +760,9 @@ def _viewed(number: int, views: dict[int, int]) -> list[int]:
     return chain
 
 
-def _rename(value: Value, renamed: dict[int, int]) -> Value:
-    if isinstance(value, int):
-        return renamed.get(value, value)
-    return tuple(renamed.get(part, part) if isinstance(part, int) else part for part in value)
+def _arrays(instruction: Instruction) -> Sequence[Shape]:
+    shape = instruction.shape
+    return (shape,) if shape.is_array else shape.elements
 
 
 def _moved(path: Hashable, instruction: Instruction) -> Hashable:
@@ -750,21 +786,3 @@ def _only(found: list[tuple[Instruction, Value]] | None) -> int | None:
     """Return the number of the only instruction found, or None."""
     value = found[0][1] if found and len(found) == 1 else None
     return value if isinstance(value, int) else None
-
-
-def _past_views(instruction: Instruction) -> Instruction:
-    while instruction.opcode in RESHAPES:
-        instruction = instruction.operands[0]
-    return instruction
-
-
-def _stands_for(new: Instruction, old: Instruction) -> bool:
-    """Return whether one instruction may be a rewriting of the other, by itself."""
-    new, old = _past_views(new), _past_views(old)
-    one, other = (i.attributes.get("metadata") for i in (new, old))
-    return (
-        new.opcode == old.opcode
-        and new.opcode not in _NOTHING_COMPUTED
-        and new.shape.element_count == old.shape.element_count
-        and (one is None or other is None or one == other)
-    )

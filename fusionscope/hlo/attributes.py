@@ -161,14 +161,28 @@ def unknown_word(text: str) -> str | None:
     """Return the key of the first attribute with a word that the compiler's parser does
     not know.
     """
-    before, _, after = _parts(text)
-    for form in (before.form, after.form):
-        for key, skeleton in form.skeletons.items():
-            try:
-                form.joints.form(skeleton, "known")
-            except UnusableInput:
-                return key
+    before, metadata, after = _parts(text)
+    skeletons = {
+        key: (part.form.joints, s)
+        for part in (before, after)
+        for key, s in part.form.skeletons.items()
+    }
+    if metadata is not None:
+        skeletons["metadata"] = _JOINTS, _JOINTS.cut(f"metadata={{{metadata}}}")[0]
+    for key, (joints, skeleton) in skeletons.items():
+        try:
+            joints.form(skeleton, "known")
+        except UnusableInput:
+            return key
     return None
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def attribute_keys(text: str) -> frozenset[str]:
+    """Return the keys of the attributes in ``text``."""
+    before, metadata, after = _parts(text)
+    keys = before.form.by_key.keys() | after.form.by_key.keys()
+    return frozenset(keys if metadata is None else keys | {"metadata"})
 
 
 def split_attributes(text: str) -> dict[str, str]:

@@ -22,9 +22,10 @@ _TOKEN = re.compile(
     r"|(?P<word>(?:[^\s\"'()\[\]{},=/]+|/(?![/*]))+)|(?P<other>.)",
     re.DOTALL,
 )
+_BESIDE_MARKS = re.compile(r"\s*([\[\]{},<=?*])\s*")
 _SECTIONS = frozenset({"FileNames", "FunctionNames", "FileLocations", "StackFrames"})
 _LAYOUT = re.compile(r"\s*[\d:]")
-_ASSIGNED = re.compile(r"\s*=")
+_SPACE = re.compile(rf"\s+|{COMMENT}")
 _INSTRUCTION = re.compile(rf"\s*(?:ROOT\s|%?{NAME}\s*=)")
 _OPCODE = re.compile(r"(?!b\b)[a-z][a-z0-9\-]*")  # b() is the shape of a buffer
 
@@ -54,7 +55,7 @@ class _Part:
     def add(self, kind: str | None, token: str) -> None:
         """Append a token that is neither a space nor a bracket."""
         if kind == "group":
-            token = "".join(token.split())
+            token = _BESIDE_MARKS.sub(r"\1", token)
         elif kind == "string":  # a line break inside would end the line
             token = token.replace("\n", "\\n")
         self.words.append(token)
@@ -122,12 +123,18 @@ class _Desugarer:
         if part.kind == "computation":
             if not is_name or previous in (",", "=", "ROOT"):
                 return False
-            return word == "ROOT" or bool(_ASSIGNED.match(self.text, end))
+            return word == "ROOT" or self._is_assigned(end)
         return (
             word in _SECTIONS
             or word == "ENTRY"
             or (is_name and previous not in (",", "=", "->", "ENTRY", "HloModule"))
         )
+
+    def _is_assigned(self, end: int) -> bool:
+        """Return whether ``=`` follows, after any spaces and comments."""
+        while space := _SPACE.match(self.text, end):
+            end = space.end()
+        return self.text.startswith("=", end)
 
     def _open(self, part: _Part, token: str, found: re.Match[str]) -> _Part:
         """Handle an opening bracket. Return the part that continues after it."""

@@ -11,9 +11,11 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable
+from itertools import starmap
 
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.hlo.attributes import split_attributes, unknown_word
+from fusionscope.hlo.attribute_table import ALL_KEYS, ATTRIBUTE_KEYS, COMMON, HEADER, AttributeKeys
+from fusionscope.hlo.attributes import attribute_keys, split_attributes, unknown_word
 from fusionscope.hlo.grammar import derive
 from fusionscope.hlo.model import Instruction, Module
 from fusionscope.hlo.opcodes import OPCODES
@@ -23,42 +25,42 @@ _ONE_DIMENSION = frozenset(
     """all-gather all-gather-start concatenate get-dimension-size reduce-scatter
     set-dimension-size""".split()
 )
-_DEVICES = re.compile(r"devices=\[([\d,\s]*)\](?:<=\[([\d,\s]*)\]|([\d,\s]+))?")
-_IOTA = re.compile(r"\[([\d,\s]*)\]\s*<=\s*\[([\d,\s]*)\]")
+_IOTA = re.compile(r"\[([\d,\s\-]*)\]\s*<=\s*\[([\d,\s\-]*)\](?:\s*T\s*\(([\d,\s\-]*)\))?")
+_DEVICES = re.compile(r"devices=\[([\d,\s\-]*)\]\s*(-?\d[\d,\s\-]*)")
 _MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
 _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
 
 
-def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
+def check_known(module: Module, outlines: Iterable[tuple[str, str]], header: int) -> None:
     """Raises ``UnusableInput`` with file and line for anything that the compiler's parser does not
     know.
 
-    ``outlines`` are the attributes of all instructions with digits as zeros and empty strings.
-    There are few distinct ones, so they are searched first, and the text only for the place of an
-    error. ``header`` is the line of the module's header.
+    ``outlines`` are the opcodes and attributes of all instructions, with digits as zeros and empty
+    strings. There are few distinct ones, so they are searched first, and the text only for the
+    place of an error. ``header`` is the line of the module's header.
     """
-    if problem := _unknown_word(module.header):
+    if problem := _wrong_key(HEADER, module.header) or _unknown_word(module.header):
         raise UnusableInput(problem, file=module.file, line=header, column=1)
-    texts = list(outlines)
-    doubted = any(map(unknown_word, texts))
-    keys = [f"{key}=" for key in _NUMBERED]
-    numbered = [key for key in keys if any(key in text for text in texts)]
+    pairs = list(outlines)
+    texts = {text for _, text in pairs}
+    doubted = any(map(unknown_word, texts)) or any(starmap(_wrong_attribute, pairs))
+    numbered = {opcode for opcode, text in pairs if _has_numbers(text)}
+    # Most instructions need no check.
+    checked = numbered | {opcode for opcode, _ in pairs if opcode not in _PLAIN}
     for computation in module.computations:
         graph = computation.graph
-        # Most instructions need no check.
-        special = {i for i, s in enumerate(graph.statements) if s[3] not in _PLAIN}
-        values = {i for key in numbered for i, s in enumerate(graph.statements) if key in s[5]}
-        for index in range(len(graph.statements)) if doubted else sorted(special | values):
-            statement = graph.statements[index]
+        for index, statement in enumerate(graph.statements):
+            if statement[3] not in checked and not doubted:
+                continue
             problem = None
             if statement.opcode not in OPCODES:
                 problem = (
                     f"{statement.name} is an unknown operation, {quoted(statement.opcode)} (of a "
                     "newer compiler? explain reads the folder of a dump with such operations)"
                 )
-            elif doubted and (unknown := _unknown_word(statement.attributes)):
+            elif doubted and (unknown := _unknown(statement.opcode, statement.attributes)):
                 problem = f"{statement.name}: {unknown}"
-            elif index in values and (wrong := _wrong_number(statement.attributes)):
+            elif statement.opcode in numbered and (wrong := _wrong_number(statement.attributes)):
                 problem = f"{statement.name}: {wrong}"
             rule = _RULES.get(statement.opcode)
             if rule is not None and problem is None:
@@ -66,6 +68,28 @@ def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
             if problem is not None:
                 error = UnusableInput(problem, line=graph.lines[index])
                 raise module.placed(error, computation.line)
+
+
+def _wrong_attribute(opcode: str, attributes: str) -> str | None:
+    """Return what is wrong with the keys of the attributes of an operation, or None."""
+    if opcode not in OPCODES:
+        return None
+    return _wrong_key(ATTRIBUTE_KEYS.get(opcode, COMMON), attributes, f" of {opcode}")
+
+
+def _unknown(opcode: str, attributes: str) -> str | None:
+    return _wrong_attribute(opcode, attributes) or _unknown_word(attributes)
+
+
+def _wrong_key(keys: AttributeKeys, attributes: str, place: str = "") -> str | None:
+    present = attribute_keys(attributes)
+    foreign = (present - keys.allowed) & ALL_KEYS  # other ones are those of a newer compiler
+    if foreign:
+        expected = ", ".join(sorted(keys.allowed))
+        return f"{min(foreign)}= is no attribute{place}, expected one of {expected}"
+    if not present >= keys.required:
+        return f"has no {min(keys.required - present)}=, expected one"
+    return None
 
 
 def _unknown_word(attributes: str) -> str | None:
@@ -80,7 +104,13 @@ def _unknown_word(attributes: str) -> str | None:
     return f"found {key}={shorten(value)}, expected something else"
 
 
+def _has_numbers(attributes: str) -> bool:
+    return any(f"{key}=" in attributes for key in _NUMBERED)
+
+
 def _wrong_number(attributes: str) -> str | None:
+    if not _has_numbers(attributes):
+        return None
     for key, value in split_attributes(attributes).items():
         check = _NUMBERED.get(key)
         if check and (problem := check(value)):
@@ -92,20 +122,29 @@ def _product(numbers: str) -> int:
     return math.prod(int(number) for number in numbers.split(",") if number.strip())
 
 
-@functools.lru_cache(maxsize=4096)
-def _sharding(value: str) -> str | None:
-    for tiles, iota, devices in _DEVICES.findall(value):
-        count = _product(iota) if iota else sum(bool(d.strip()) for d in devices.split(","))
-        if count != _product(tiles):
-            return f"a sharding has tiles [{tiles}] for {count} devices, expected as many"
+def _iota(value: str, what: str) -> str | None:
+    for tiles, sizes, order in _IOTA.findall(value):
+        if _product(tiles) != _product(sizes):
+            return f"{what} [{tiles}] hold {_product(sizes)} devices, expected as many"
+        rank = len(sizes.split(","))
+        if order and sorted(map(int, order.split(","))) != [*range(rank)]:
+            return f"found T({order}), expected an order of {rank} dimensions"
     return None
 
 
 @functools.lru_cache(maxsize=4096)
+def _sharding(value: str) -> str | None:
+    for tiles, devices in _DEVICES.findall(value):
+        count = len(devices.split(","))
+        if count != _product(tiles):
+            return f"tiles [{tiles}] hold {count} devices, expected as many"
+    return _iota(value, "tiles")
+
+
+@functools.lru_cache(maxsize=4096)
 def _groups(value: str) -> str | None:
-    for groups, iota in _IOTA.findall(value):
-        if _product(groups) != _product(iota):
-            return f"replica groups [{groups}] hold {_product(iota)} devices, expected as many"
+    if problem := _iota(value, "replica groups"):
+        return problem
     for mesh, axes in _MESH.findall(value):
         names = _QUOTED.findall(mesh)
         for axis in _QUOTED.findall(axes):

@@ -1,4 +1,4 @@
-"""Checks that literals of constants fit their shapes."""
+"""Literals of constants: whether they fit their shapes, and their values in one notation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 
 from fusionscope.errors import quoted
 from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.text import strip_comments
 
 _FLOAT = (
     r"(?:-?\d+\.?\d*(?:[eE][+\-]?\d+)?|-\.\d+(?:[eE][+\-]?\d+)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]+\))?)"
@@ -80,7 +81,9 @@ def _fills(literal: str, scalar: re.Pattern[str], sizes: list[int]) -> bool:
         return False
     rest = _SEPARATORS.sub(" ", scalar.sub(" 0 ", literal))
     for size in reversed(sizes):
-        rest = re.sub(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
+        rest, count = re.subn(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
+        if not count:
+            return False
     return rest.strip() == "0" and literal.startswith("{")
 
 
@@ -113,3 +116,80 @@ def _out_of_range(literal: str, element_type: str) -> str | None:
         if number[-3:] != "inf" and "nan" not in number and abs(float(number)) >= limit:
             return number
     return None
+
+
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,\s]*)\]")
+_ELEMENT = re.compile(r"-?nan\(0x[0-9a-fA-F]+\)|[^\s,{}()]+")
+_MOST_ELEMENTS = 1 << 16  # the most that a single printed element is repeated for
+# Of each type of floating-point numbers, the bits of its significand, the first one included, and
+# the exponent of its smallest normal number.
+_PRECISION = {
+    "bf16": (8, -126),
+    "c64": (24, -126),
+    "f16": (11, -14),
+    "f32": (24, -126),
+    "f4e2m1fn": (2, 0),
+    "f8e3m4": (5, -2),
+    "f8e4m3": (4, -6),
+    "f8e4m3b11fnuz": (4, -10),
+    "f8e4m3fn": (4, -6),
+    "f8e4m3fnuz": (4, -7),
+    "f8e5m2": (3, -14),
+    "f8e5m2fnuz": (3, -15),
+}
+
+
+def is_elided(literal: str) -> bool:
+    """Return whether the compiler omitted the value of a constant."""
+    return "..." in literal
+
+
+def normal_literal(literal: str, shape: str) -> str:
+    """Return the elements of a constant of this shape, without braces, as the numbers that its
+    type can hold. An unreadable literal, a tuple, and one that the compiler omitted remain as
+    they are.
+
+    As in the compiler's parser, the elements that are missing after a single one are zero. ``-0``
+    is a negative zero where the type has one: this is how the compiler prints it.
+    """
+    array = _ARRAY.match(shape)
+    if array is None or is_elided(literal):
+        return literal
+    element_type, dimensions = array.groups()
+    try:
+        elements = [
+            _normal_element(element, element_type)
+            for element in _ELEMENT.findall(strip_comments(literal))
+        ]
+    except (ValueError, OverflowError):
+        return literal
+    if len(elements) == 1 and "{" not in literal and dimensions.strip():
+        count = math.prod(map(int, dimensions.split(",")))
+        if count <= _MOST_ELEMENTS:
+            elements += [_normal_element("0", element_type)] * (count - 1)
+    return ",".join(elements)
+
+
+def _normal_element(text: str, element_type: str) -> str:
+    if element_type == "pred":
+        return str(int(text == "true" or (text != "false" and int(text) != 0)))
+    if element_type[0] in "su":
+        number = int(text)
+        return str(number % (1 << 64) if element_type == "u64" else number)
+    if text.endswith(")"):  # the payload of a NaN
+        sign, _, payload = text[:-1].partition("nan(")
+        usual = 1 << max(_PAYLOAD_BITS.get(element_type, 1) - 1, 0)
+        return f"{sign}nan" if int(payload, 16) == usual else f"{sign}nan({int(payload, 16)})"
+    if text.lstrip("-") in ("inf", "nan"):
+        return text
+    return repr(_rounded(float(text), element_type))
+
+
+def _rounded(number: float, element_type: str) -> float:
+    """Return the nearest number of a type, the even one of two."""
+    precision = _PRECISION.get(element_type)
+    if precision is None or not number or not math.isfinite(number):
+        return number
+    bits, least = precision
+    step = 2.0 ** (max(math.frexp(number)[1] - 1, least) - bits + 1)
+    return math.copysign(round(number / step) * step, number)

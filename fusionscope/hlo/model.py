@@ -28,18 +28,24 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import StackFrames, source_stack
 from fusionscope.hlo.source_location import SourceLocation
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
-from fusionscope.hlo.validate import CHECKED, ELEMENTWISE, find_problem
+from fusionscope.hlo.validate import (
+    CHECKED,
+    ELEMENTWISE,
+    TRANSFERS,
+    find_problem,
+    transfer_shape,
+)
 from fusionscope.system.collector import collector_paused
 
 if TYPE_CHECKING:
     import networkx
 
-_OPERAND = rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)"
-_COMMAS = re.compile(r"(?:,\s*)+")
+_OPERAND = rf"\s*(?:({SHAPE})[\s,]*)?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,[\s,]*|$)"
 _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*(?:, *%?{NAME}(?:#\d{{1,9}})*)*")
 _NUMBERS = [str(number) for number in range(1000)]
 _NO_OPERANDS = frozenset({"constant", "parameter"})
 NEVER_CALL = frozenset(OPERAND_COUNT) - {"select-and-scatter", "while"}
+_NEGATIVE_ZERO = re.compile(r"(?<![\w.+\-])-0(?![\w.])")
 _WITHOUT_MEANING = re.compile(rf", (?:metadata=\{{[^{{}}]*\}}|(?:calls|to_apply)=%?{NAME})")
 
 
@@ -64,7 +70,7 @@ class Statement(NamedTuple):
 
         Raises ``UnusableInput``.
         """
-        if not self.inside or self.opcode in _NO_OPERANDS:
+        if not self.inside.strip() or self.opcode in _NO_OPERANDS:
             return ()
         if _PLAIN_OPERANDS.fullmatch(self.inside):
             return tuple(self.inside.replace("%", "").replace(" ", "").split(","))
@@ -74,7 +80,7 @@ class Statement(NamedTuple):
     def typed_operands(self) -> list[tuple[str, str]]:
         """Return the shape (empty if the line has none) and name of each operand."""
         # As in the compiler's parser, extra commas do not matter.
-        text = _COMMAS.sub(",", strip_comments(self.inside)).strip(" \t,")
+        text = strip_comments(self.inside).strip(" \t,")
         operands = []
         position = 0
         operand = re.compile(_OPERAND)  # compiled when a line first has this form
@@ -185,6 +191,7 @@ def _graph(body: Body) -> Graph:
                     checked = _checked(statement, operands, body.shapes, offset)
                     known = sound[line] = statement, checked
                 statement = known[1]
+                shape = statement[2]
         if root:
             roots.append(len(edges))
         position["%" + name] = len(edges)
@@ -206,8 +213,8 @@ def _graph(body: Body) -> Graph:
 def _checked(
     statement: Statement, operands: list[str], shapes: ShapeTable, offset: int
 ) -> Statement:
-    """Return the statement with the attributes that may be omitted. Raises ``UnusableInput`` if it
-    does not fit the shapes of its operands.
+    """Return the statement with the attributes that may be omitted, and the shape that its operands
+    determine. Raises ``UnusableInput`` if it does not fit the shapes of its operands.
     """
     _, name, shape, opcode, _, attributes = statement
     problem = find_problem(opcode, operands, shape, attributes, shapes)
@@ -216,6 +223,13 @@ def _checked(
     if opcode == "broadcast" and "dimensions=" not in attributes:
         # Optional for a scalar, though the compiler prints them.
         return statement._replace(attributes=f", dimensions={{}}{attributes}")
+    if opcode in TRANSFERS:
+        declared = shapes[shape]
+        transferred = transfer_shape(opcode, [shapes[each] for each in operands], declared)
+        if transferred is not None and not declared.compatible(transferred):
+            text = str(transferred)
+            shapes.known[text] = transferred
+            return statement._replace(shape=text)
     return statement
 
 
@@ -369,6 +383,16 @@ class Instruction:
     def literal(self) -> str | None:
         """The value of a constant, as written (``{...}`` if the compiler omitted it)."""
         return self.statement.inside.strip() if self.opcode == "constant" else None
+
+    @property
+    def plain_inside(self) -> str:
+        """The text in the parentheses of a constant or parameter, with one notation for a negative
+        zero. The compiler prints ``-0``, and reads that as 0.
+        """
+        inside = self.statement.inside
+        if self.opcode == "constant" and "-0" in inside and self.shape.is_floating:
+            return _NEGATIVE_ZERO.sub("-0.0", inside)
+        return inside
 
     @property
     def parameter_number(self) -> int | None:
@@ -843,7 +867,7 @@ def _say_the_same(one: Computation, other: Computation) -> bool:
                 a.statement.attributes == b.statement.attributes
                 or read_attributes(a.statement[5]) == read_attributes(b.statement[5])
             )
-            and (a.opcode not in _NO_OPERANDS or a.statement.inside == b.statement.inside)
+            and (a.opcode not in _NO_OPERANDS or a.plain_inside == b.plain_inside)
             for a, b in zip(one.instructions, other.instructions, strict=True)
         )
     )

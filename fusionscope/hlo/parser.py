@@ -42,6 +42,9 @@ from fusionscope.hlo.text import (
 from fusionscope.system.collector import collector_paused
 
 _INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
+_COMMENT = re.compile(r"\s+|//[^\n]*|/\*(?s:.*?)\*/|\ufeff")
+# How a module, a computation or an instruction begins.
+_BEGIN = re.compile(r"HloModule\b|ENTRY\b|(?:ROOT\s+)?%?[\w.-]+\s*[=({]")
 _MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)")
 _BLANK = re.compile(r"[ \t\n]*")
 _MARGINS = re.compile(r"^[ \t]*(?=\S)", re.MULTILINE)
@@ -96,7 +99,7 @@ class ParseTable:
         self.last: tuple[str, Module] | None = None
         # Texts that are known to be well formed.
         self.headers: set[str] = set()
-        self.outlines: set[str] = set()
+        self.outlines: set[tuple[str, str]] = set()  # with the opcodes of their instructions
         # Opcodes of a newer compiler, which ``opcodes`` does not list.
         self.unknown_opcodes: set[str] = set()
 
@@ -160,10 +163,19 @@ def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
                 file=file,
                 line=error.line,
                 column=error.column,
-                hint=error.hint,
+                hint=error.hint or _doubt(text, error.problem),
             ) from None
     table.last = text, module
     return module
+
+
+def _doubt(text: str, problem: str) -> str | None:
+    """Return a hint if a text does not begin as HLO and the problem does not say so."""
+    start = 0
+    while blank := _COMMENT.match(text, start):
+        start = blank.end()
+    is_doubtful = _HLO not in problem and _BEGIN.match(text, start) is None
+    return "Is this HLO text?" if is_doubtful else None
 
 
 def _read(text: str, table: ParseTable, file: str | None) -> Module:
@@ -437,6 +449,8 @@ class _Reader:
                 _check_signature(with_zeros(signature))
         except UnusableInput:
             raise self._diagnose("opening", line, opening) from None
+        for array in {*_ARRAYS.findall(signature)}.difference(self.table.shapes.known):
+            self._shape(array, line, opening)
         result = signature.rpartition("->")[2].strip()
         statements = self._statements(lines[opening + 1 :], opening + 1)
         if not statements:
@@ -492,12 +506,13 @@ class _Reader:
             raise self._diagnose("instruction", lines[0], offset)
         for shape in set(map(_shape_of, statements)).difference(self.table.shapes.known):
             self._shape(shape, lines[0], offset)
-        unknown = set(map(_opcode_of, statements)).difference(OPCODES)
+        attributes = list(map(_attributes_of, statements))
+        opcodes = map(_opcode_of, statements)
+        new = dict(zip(zip(opcodes, outlines(attributes), strict=True), attributes, strict=True))
+        unknown = {opcode for opcode, _ in new}.difference(OPCODES)
         for opcode in unknown:
             if is_async_shorthand(opcode):
                 raise self._error(f"{opcode} is not written out", offset)
-        attributes = list(map(_attributes_of, statements))
-        new = dict(zip(outlines(attributes), attributes, strict=True))
         for outline in new.keys() - self.table.outlines:
             if misfit := _misfit(new[outline]):
                 raise self._diagnose("instruction", lines[0], offset, otherwise=misfit)
@@ -507,14 +522,13 @@ class _Reader:
             if problem:
                 name = statements[0].name
                 raise self._error(f"{name}: {problem}", offset, lines[0].find(opcode) + 1)
-        for statement in statements:
-            if "(" in statement[4] and statement[3] not in _LITERALS:
-                try:
-                    _ = statement.typed_operands
-                except UnusableInput as error:
-                    raise self._error(
-                        error.problem, offset, lines[0].find(statement.opcode) + 1
-                    ) from None
+        for statement in [s for s in statements if "(" in s[4] and s[3] not in _LITERALS]:
+            try:
+                _ = statement.typed_operands
+            except UnusableInput as error:
+                raise self._error(
+                    error.problem, offset, lines[0].find(statement.opcode) + 1
+                ) from None
         self.table.unknown_opcodes |= unknown
         return statements
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from fusionscope.hlo.model import Computation, Instruction, Module
-from fusionscope.hlo.shape import Shape
-
-_NEGATIVE_ZERO = re.compile(r"(?<![\w.+\-])-0(?![\w.])")
 
 
 def to_text(module: Module) -> str:
@@ -46,16 +42,10 @@ def instruction_text(instruction: Instruction) -> str:
     """Return one instruction on one line, as the compiler prints it."""
     statement = instruction.statement
     root = "ROOT " if instruction.is_root else ""
-    inside = statement.inside
-    if statement.opcode == "constant" and "-0" in inside and _is_floating(instruction.shape):
-        inside = _NEGATIVE_ZERO.sub("-0.0", inside)
-    elif statement.opcode not in ("constant", "parameter"):
+    inside = instruction.plain_inside
+    if statement.opcode not in ("constant", "parameter"):
         inside = ", ".join(f"%{name}" for name in statement.operands)
     return (
         f"{root}%{statement.name} = {instruction.shape} {statement.opcode}({inside})"
         f"{statement.attributes}"
     )
-
-
-def _is_floating(shape: Shape) -> bool:
-    return shape.is_array and shape.element_type.startswith(("f", "bf", "c"))

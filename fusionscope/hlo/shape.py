@@ -114,6 +114,11 @@ class Shape:
         return self.element_type in _BITS
 
     @property
+    def is_floating(self) -> bool:
+        """Whether the elements are floating-point or complex numbers."""
+        return self.is_array and self.element_type.startswith(("f", "bf", "c"))
+
+    @property
     def rank(self) -> int:
         return len(self.dimensions)
 

@@ -72,8 +72,7 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
                     if statement.opcode == "async-start":
                         inner = wrapped[statement.name]
                         if inner.opcode in ("call", "fusion") and statement.calls:
-                            called = inner.called
-                            inner.update(parameters.get(called, {}).values(), results.get(called))
+                            inner.call(parameters, results)
                         done.append((inner, place))
                 elif statement.opcode in ("async-update", "async-done"):
                     _pass_on(statement, wrapped)
@@ -130,6 +129,11 @@ class _Wrapped:
                 self.parameters[number] = shape
         if result is not None and not self.table[result].compatible(self.table[self.result]):
             self.result = result
+
+    def call(self, parameters: dict[str, dict[str, str]], results: dict[str, str]) -> None:
+        """Take the shapes, with their layouts, from the called computation if it is given."""
+        self.parameters[:] = parameters.get(self.called, {}).values() or self.parameters
+        self.result = results.get(self.called, self.result)
 
     def lines(self) -> list[str]:
         parameters = dict(zip(_numbered("%async_param"), self.parameters, strict=False))

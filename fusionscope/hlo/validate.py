@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import called_names, read_attributes
 from fusionscope.hlo.opcodes import BINARY, UNARY
-from fusionscope.hlo.shape import Shape, ShapeTable
+from fusionscope.hlo.shape import TUPLE, Shape, ShapeTable
 from fusionscope.hlo.text import STRING
 from fusionscope.hlo.window import window_dimensions
 
@@ -254,5 +254,24 @@ _CHECKS: dict[str, Callable[[_Written], str | None]] = {
     "sort": _of_operand,
     "transpose": _transpose,
 }
+# Operations whose shape the compiler's parser infers, whatever the text declares.
+TRANSFERS = frozenset({"outfeed", "recv", "recv-done", "send", "send-done"})
 # The operations that are checked.
-CHECKED = frozenset(_CHECKS) | frozenset(_CALLS)
+CHECKED = frozenset(_CHECKS) | frozenset(_CALLS) | TRANSFERS
+
+
+def transfer_shape(opcode: str, operands: Sequence[Shape], declared: Shape) -> Shape | None:
+    """Return the shape of one of ``TRANSFERS``, or None if it has no data to transfer. Source:
+    xla/hlo/ir/hlo_instructions.cc, HloSendInstruction and so on.
+    """
+    token = Shape("token")
+    if opcode in ("outfeed", "send-done"):
+        return token
+    if opcode == "send":
+        return Shape(TUPLE, elements=(operands[0], Shape("u32"), token)) if operands else None
+    source = declared if opcode == "recv" else operands[0]
+    if not source.elements:
+        return None
+    if opcode == "recv-done":
+        return Shape(TUPLE, elements=(source.elements[0], token))
+    return Shape(TUPLE, elements=(source.elements[0], Shape("u32"), token))

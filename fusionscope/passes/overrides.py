@@ -19,7 +19,7 @@ _NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
 
 
 class PairPattern(NamedTuple):
-    """A producer and a consumer by name or opcode, with ``*`` and ``?``."""
+    """A producer and a consumer by name before fusion or by opcode, with ``*`` and ``?``."""
 
     producer: str
     consumer: str
@@ -48,8 +48,11 @@ class PairPattern(NamedTuple):
 
 
 def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
-    names = (instruction.name, instruction.origin, instruction.opcode)
-    return any(fnmatchcase(name, pattern) for name in names)
+    """Return whether ``pattern`` is its name before fusion, or its opcode: another instruction may
+    have that name in the stage that a pass works on.
+    """
+    names = (instruction.origin, instruction.opcode)
+    return any(fnmatchcase(name, pattern) for name in names if name)
 
 
 def _is_passed_on(instruction: MutableInstruction) -> bool:

@@ -66,15 +66,15 @@ def _figures(compiled: Compiled) -> list[str]:
     facts, estimate = compiled.facts, compiled.estimate
     if facts is None:
         return ["did not finish"]
-    least = "" if facts.totals.exact else "≥ "
+    relation = f"{facts.relation} " if facts.relation else ""
     pairs = [f"{facts.outcomes[each]:,}" for each in ("fused", "duplicated", "not-fused")]
     time = ""
     if estimate is not None:
         time = f"{estimate.microseconds:,.2f} µs"
     totals = facts.totals
     return [
-        f"{least}{totals.launches:,}",
-        f"{least}{size(totals.bytes_moved)}",
+        f"{relation}{totals.launches:,}",
+        f"{relation}{size(totals.bytes_moved)}",
         *pairs,
         time,
     ]
@@ -88,7 +88,11 @@ def print_captured(captured: Captured, console: Console) -> None:
     title.append(f" for {safe(captured.target)}", style="bold")
     console.print(title)
     console.print(Text(f"  jaxlib {safe(version)}, {_arguments(captured)}"))
+    if captured.program_flags:
+        console.print(Text(f"  with the XLA_FLAGS that it sets: {safe(captured.program_flags)}"))
     console.print(Text(f"  in {safe(str(captured.directory))}"))
+    for note in captured.notes:
+        console.print(Text(f"  note: {safe(note)}", style="yellow"))
     if captured.profile is not None:
         console.print(Text(f"  ran, with a profile in {safe(str(captured.profile))}"))
     if captured.problem:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
+from fusionscope.report.breakdown import print_rows
 from fusionscope.report.text import (
     cell,
     code,
+    duration,
     file_and_line,
+    or_dash,
     plural,
     print_hidden,
     safe,
@@ -20,6 +24,7 @@ from fusionscope.report.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.explain.cost_changes import CostChanges, PlaceChange
     from fusionscope.explain.difference import (
         Difference,
         EditFacts,
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from fusionscope.explain.first_divergence import DecisionChange, FirstDivergence
     from fusionscope.explain.memory_difference import BufferDifference, MemoryDifference
     from fusionscope.explain.recorded_decisions import ProducerDecision
+    from fusionscope.explain.suggestion import Figures
 
 
 def _same_lines(difference: Difference) -> Iterator[str]:
@@ -64,9 +70,12 @@ def _totals(module: ModuleDifference) -> str:
         for kind in dict.fromkeys((*before.kinds, *after.kinds))
         if before.kinds.get(kind, 0) != after.kinds.get(kind, 0)
     ]
+    time = ""
+    if not module.is_incomparable and before.time_us is not None and after.time_us is not None:
+        time = f", {_time_word(module)} {duration(before.time_us)} → {duration(after.time_us)}"
     return (
         f"launches {before.launches:,} → {after.launches:,}, bytes moved "
-        f"{size(before.bytes_moved)} → {size(after.bytes_moved)}"
+        f"{size(before.bytes_moved)} → {size(after.bytes_moved)}{time}"
         + (f" ({', '.join(kinds)})" if kinds else "")
         + (
             ""
@@ -74,6 +83,11 @@ def _totals(module: ModuleDifference) -> str:
             else "; code that runs an unknown number of times counts once"
         )
     )
+
+
+def _time_word(module: ModuleDifference) -> str:
+    """Return what a time is: a CPU's ranks kernels and says nothing of the machine."""
+    return "nominal time" if module.is_nominal else "time"
 
 
 def _header_lines(module: ModuleDifference) -> Iterator[str]:
@@ -95,6 +109,8 @@ def _pass_of(stage: str) -> str:
     pass.
     """
     pipeline, after, rest = stage.partition(".after_")
+    if rest.startswith("pipeline-start"):
+        return f"what runs before {pipeline}"
     return f"{rest.partition('.before_')[0]} in {pipeline}" if after else stage
 
 
@@ -179,16 +195,20 @@ _CAUSES = {
 
 def _memory_text(memory: MemoryDifference) -> str:
     before, after = memory.before, memory.after
-    return (
+    text = (
         f"{size(before.total_bytes)} → {size(after.total_bytes)}, at the peak "
         f"{size(before.peak_bytes)} → {size(after.peak_bytes)}, "
         f"{_signed(after.peak_bytes - before.peak_bytes)}"
     )
+    if before.inside_calls or after.inside_calls:
+        inside = f"{size(before.inside_calls)} → {size(after.inside_calls)}"
+        text += f"; inside library calls up to about {inside}"
+    return text
 
 
-def _buffer_text(buffer: BufferDifference) -> str:
+def _value_text(buffer: BufferDifference) -> str:
     place = f" ({file_and_line(buffer.source)})" if buffer.source else ""
-    return f"{buffer.name}{place}: {_cause(buffer)}"
+    return f"{buffer.name}{place}"
 
 
 def _cause(buffer: BufferDifference) -> str:
@@ -222,74 +242,175 @@ def _matched(module: ModuleDifference) -> str:
     return f"{100 * module.certain:.0f}% of instructions matched with certainty: {steps}"
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A part of a difference: the same titles and words in every format. ``names`` are the columns
+    that hold names.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    names: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What differs between two modules: lines, of which ``warnings`` come first, notes, and tables.
+    ``pairs`` is the index of the table of pairs, None if there is none.
+    """
+
+    warnings: tuple[str, ...]
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+    tables: tuple[Table, ...]
+    pairs: int | None
+
+
+def sheet_of(module: ModuleDifference) -> Sheet:
+    tables = list(_tables(module))
+    return Sheet(
+        tuple(_warnings(module)),
+        tuple(_lines(module)),
+        module.notes,
+        tuple(tables),
+        bool(module.costs) if module.outcomes else None,
+    )
+
+
+def _warnings(module: ModuleDifference) -> Iterator[str]:
+    return (each.text for each in module.unrelated)
+
+
+def _lines(module: ModuleDifference) -> Iterator[str]:
+    yield _totals(module)
+    yield from _header_lines(module)
+    if module.first_divergence:
+        yield _divergence_text(module.first_divergence)
+    if module.decision:
+        yield _decision_text(module.decision)
+
+
+def _tables(module: ModuleDifference) -> Iterator[Table]:
+    """Yield what differs, the cost first."""
+    if module.costs:
+        yield _cost_table(module.costs)
+    if module.outcomes:
+        yield _pair_table(module.outcomes)
+    if module.memory:
+        buffers = (
+            (_signed(buffer.growth), _value_text(buffer), _cause(buffer))
+            for buffer in module.memory.buffers
+        )
+        title = f"Memory ({_memory_text(module.memory)})"
+        yield Table(title, ("at the peak", "value", "why"), tuple(buffers))
+    if module.fusions:
+        changes = (
+            (each.change.kind, each.change.text, f"{each.change.count:,}", _passes_text(each))
+            for each in module.fusions
+        )
+        title = f"Fusions ({_lost_and_gained(module)})"
+        yield Table(title, ("fusions", "what changed", "alike", "passes"), tuple(changes))
+    if module.edits:
+        edits = ((edit.kind, _edit_text(edit), f"{edit.count:,}") for edit in module.edits)
+        yield Table(_edits_title(module), ("instructions", "what changed", "alike"), tuple(edits))
+
+
+def _pair_table(outcomes: Sequence[OutcomeChange]) -> Table:
+    rows = (
+        (
+            change.before.producer.name,
+            change.before.consumer.name,
+            f"{change.count:,}",
+            f"{change.before.outcome} → {change.after.outcome}",
+            "; ".join(_reasons(change)),
+        )
+        for change in outcomes
+    )
+    heads = "producer", "consumer", "pairs", "outcome", "why"
+    return Table(_pairs_title(outcomes), heads, tuple(rows), (0, 1))
+
+
+def _cost_table(costs: CostChanges) -> Table:
+    """Return the lines, or scopes, whose cost differs, with both figures."""
+    is_timed = any(side.time_us for each in costs.places for side in (each.before, each.after))
+    word = "nominal time" if costs.is_nominal else "time"
+    rows = (
+        (
+            each.place,
+            *([_both(each, lambda side: or_dash(side.time_us, duration))] if is_timed else []),
+            _both(each, lambda side: or_dash(side.launches, lambda count: f"{count:,}")),
+            _both(each, lambda side: or_dash(side.bytes_moved, size)),
+        )
+        for each in costs.places
+    )
+    return Table(
+        f"Where the {'time' if is_timed else 'bytes'} went, by {costs.by}",
+        (str(costs.by), *([word] if is_timed else []), "launches", "bytes"),
+        tuple(rows),
+    )
+
+
+def _both(change: PlaceChange, text: Callable[[Figures], str]) -> str:
+    before, after = text(change.before), text(change.after)
+    return before if before == after else f"{before} → {after}"
+
+
+def _pairs_title(outcomes: Sequence[OutcomeChange]) -> str:
+    total = sum(change.count for change in outcomes)
+    return f"{plural(total, 'pair')} {'ended' if total > 1 else 'that ended'} differently"
+
+
+def _edits_title(module: ModuleDifference) -> str:
+    count = sum(edit.count for edit in module.edits)
+    also = f", {module.incidental:,} more go with fusions" if module.incidental else ""
+    return f"Instructions ({plural(count, 'edit')}{also})"
+
+
+def same_lines(difference: Difference) -> list[str]:
+    """Return what did not change, and the modules of one side only."""
+    same = _same_lines(difference) if difference.same else ()
+    return [*same, *_unpaired(difference)]
+
+
 def to_markdown(difference: Difference, *, top: int | None) -> str:
-    """Yield headings and tables; ``top`` limits every list (None: no limit)."""
+    """Return headings and tables; ``top`` limits every list (None: no limit)."""
     return "\n".join(_markdown(difference, top)) + "\n"
 
 
 def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
     for module in difference.modules:
+        sheet = sheet_of(module)
         yield f"## {cell(module.before.module)}\n"
+        for line in sheet.warnings:
+            yield f"> {cell(line)}\n"
         yield f"- before: {cell(_side_text(module.before))}"
         yield f"- after: {cell(_side_text(module.after))}"
-        yield f"- {cell(_totals(module))}"
-        for line in _header_lines(module):
+        for line in sheet.lines:
             yield f"- {cell(line)}"
-        if module.first_divergence:
-            yield f"- {cell(_divergence_text(module.first_divergence))}"
-        if module.decision:
-            yield f"- {cell(_decision_text(module.decision))}"
         yield ""
-        for note in module.notes:
+        for note in sheet.notes:
             yield f"> {cell(note)}\n"
-        yield from _tables(module, top)
+        for table in sheet.tables:
+            yield from _markdown_table(table, top)
         yield f"{_matched(module)}.\n"
-    if difference.same:
-        for line in _same_lines(difference):
-            yield f"{cell(line)}.\n"
-    for line in _unpaired(difference):
+    for line in same_lines(difference):
         yield f"{cell(line)}.\n"
     for problem in (*difference.problems, *difference.notes):
         yield f"> {cell(problem)}\n"
 
 
-def _tables(module: ModuleDifference, top: int | None) -> Iterator[str]:
-    """Yield pairs, fusions and instructions that differ, as Markdown."""
-    if module.outcomes:
-        yield "| producer | consumer | pairs | outcome | why |\n|---|---|--:|---|---|"
-        for change in module.outcomes[:top]:
-            yield (
-                f"| {code(change.before.producer.name)} "
-                f"| {code(change.before.consumer.name)} | {change.count:,} "
-                f"| {change.before.outcome} → {change.after.outcome} "
-                f"| {cell('; '.join(_reasons(change)))} |"
-            )
-        yield from _more(len(module.outcomes), top)
-    if module.memory:
-        yield f"Memory: {_memory_text(module.memory)}.\n"
-        if module.memory.buffers:
-            yield "| at the peak | value | why |\n|--:|---|---|"
-            for buffer in module.memory.buffers[:top]:
-                place = f" {cell(file_and_line(buffer.source))}" if buffer.source else ""
-                yield (
-                    f"| {_signed(buffer.growth)} | {code(buffer.name)}{place} "
-                    f"| {cell(_cause(buffer))} |"
-                )
-            yield from _more(len(module.memory.buffers), top)
-    if module.fusions:
-        yield f"Fusions: {cell(_lost_and_gained(module))}.\n"
-        yield "| fusions | what changed | alike | passes |\n|---|---|--:|---|"
-        for each in module.fusions[:top]:
-            yield (
-                f"| {each.change.kind} | {cell(each.change.text)} | {each.change.count:,} "
-                f"| {cell(_passes_text(each))} |"
-            )
-        yield from _more(len(module.fusions), top)
-    if module.edits:
-        yield "| instructions | what changed | alike |\n|---|---|--:|"
-        for edit in module.edits[:top]:
-            yield f"| {edit.kind} | {cell(_edit_text(edit))} | {edit.count:,} |"
-        yield from _more(len(module.edits), top)
+_NUMBERS = frozenset({"alike", "at the peak", "bytes", "launches", "nominal time", "pairs", "time"})
+
+
+def _markdown_table(table: Table, top: int | None) -> Iterator[str]:
+    yield f"{cell(table.title)}:\n"
+    yield f"| {' | '.join(table.heads)} |"
+    yield f"|{'|'.join('--:' if head in _NUMBERS else '---' for head in table.heads)}|"
+    for row in table.rows[:top]:
+        cells = (code(text) if i in table.names else cell(text) for i, text in enumerate(row))
+        yield f"| {' | '.join(cells)} |"
+    yield from _more(len(table.rows), top)
 
 
 def _more(count: int, top: int | None) -> Iterator[str]:
@@ -304,28 +425,39 @@ def _unpaired(difference: Difference) -> Iterator[str]:
             yield f"only {side}: {', '.join(names)}"
 
 
+def _print_head(module: ModuleDifference, console: Console, top: int | None) -> None:
+    """Print the two sides, what limits the comparison, and what differs in total and by line."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(safe(module.before.module), style="bold"))
+    for line in _warnings(module):
+        console.print(Padding(Text(safe(line), style="yellow"), (0, 0, 0, 2)))
+    for name, side in (("before", module.before), ("after ", module.after)):
+        text = Text(f"{name} {safe(_side_text(side))}", style="dim")
+        console.print(Padding(text, (0, 0, 0, 2)))
+        if side.rules is not None and side.rules.guessed:
+            rules = Text(safe(rules_used.in_words(side.rules)), style="yellow")
+            console.print(Padding(rules, (0, 0, 0, 9)))
+    for note in module.notes:
+        console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
+    first, *lines = _lines(module)
+    console.print(Padding(Text(safe(first)), (0, 0, 0, 2)))
+    if module.costs:
+        _print_costs(module.costs, console, top)
+        if lines:
+            console.print()
+    for line in lines:
+        console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
+
+
 def print_difference(difference: Difference, console: Console, *, top: int | None) -> None:
     """Print it to a terminal; ``top`` as in ``to_markdown``."""
     from rich.padding import Padding
     from rich.text import Text
 
     for module in difference.modules:
-        console.print(Text(safe(module.before.module), style="bold"))
-        for name, side in (("before", module.before), ("after ", module.after)):
-            text = Text(f"{name} {safe(_side_text(side))}", style="dim")
-            console.print(Padding(text, (0, 0, 0, 2)))
-            if side.rules is not None and side.rules.guessed:
-                rules = Text(safe(rules_used.in_words(side.rules)), style="yellow")
-                console.print(Padding(rules, (0, 0, 0, 9)))
-        for note in module.notes:
-            console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-        lines = [_totals(module), *_header_lines(module)]
-        if module.first_divergence:
-            lines.append(_divergence_text(module.first_divergence))
-        if module.decision:
-            lines.append(_decision_text(module.decision))
-        for line in lines:
-            console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
+        _print_head(module, console, top)
         if module.outcomes:
             _print_outcomes(module.outcomes, console, top)
         if module.memory:
@@ -342,13 +474,18 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
         console.print(shorten(unpaired, console.width))
 
 
+def _print_costs(costs: CostChanges, console: Console, top: int | None) -> None:
+    table = _cost_table(costs)
+    console.print()
+    print_rows(console, (table.title, *table.heads[1:]), table.rows[:top])
+    print_hidden(console, 2, len(table.rows), top, str(costs.by))
+
+
 def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    total = sum(change.count for change in outcomes)
-    verb = "ended" if total > 1 else "that ended"
-    console.print(Text(f"\n  {plural(total, 'pair')} {verb} differently", style="bold"))
+    console.print(Text(f"\n  {_pairs_title(outcomes)}", style="bold"))
     for rank, change in enumerate(outcomes[:top], 1):
         line = Text(f"  {rank}. ")
         line.append(safe(change.before.producer.name), style="bold")
@@ -377,7 +514,10 @@ def _print_memory(memory: MemoryDifference, console: Console, top: int | None) -
     table.add_column()
     for buffer in memory.buffers[:top]:
         style = "red" if buffer.growth > 0 else "green"
-        table.add_row(Text(_signed(buffer.growth), style=style), Text(safe(_buffer_text(buffer))))
+        table.add_row(
+            Text(_signed(buffer.growth), style=style),
+            Text(safe(f"{_value_text(buffer)}: {_cause(buffer)}")),
+        )
     console.print(Padding(table, (0, 0, 0, 4)))
     print_hidden(console, 4, len(memory.buffers), top, "value")
 
@@ -404,9 +544,7 @@ def _print_edits(module: ModuleDifference, console: Console, top: int | None) ->
     from rich.padding import Padding
     from rich.text import Text
 
-    count = sum(edit.count for edit in module.edits)
-    also = f", {module.incidental:,} more go with fusions" if module.incidental else ""
-    console.print(Text(f"\n  Instructions ({plural(count, 'edit')}{also})", style="bold"))
+    console.print(Text(f"\n  {_edits_title(module)}", style="bold"))
     for edit in module.edits[:top]:
         alike = f"  x{edit.count:,} alike" if edit.count > 1 else ""
         line = Text(f"{edit.kind}: ", style="bold")

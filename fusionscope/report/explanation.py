@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.dump.length import Length
 from fusionscope.report import (
     autotuned,
     boundaries,
@@ -27,6 +28,7 @@ from fusionscope.report.text import (
     counted,
     duration,
     file_and_line,
+    percent_change,
     plural,
     safe,
     shorten,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 _SHOWN_SHARE = 0.01  # the smallest share of a loss that is shown
 
 
+_LOOPS = 3  # the most loops that a line names
 _NAMED = 3  # the most kernels of a list on one line
 
 
@@ -74,7 +77,7 @@ def _cost_lines(cost: CostFacts) -> Iterator[str]:
             f"{kernel.name}: {kernel.total_us:,.4g} us = compute {kernel.compute_us:,.4g}, "
             f"read {kernel.read_us:,.4g} ({size(kernel.bytes_read)}), "
             f"write {kernel.write_us:,.4g} ({size(kernel.bytes_written)}), overlapping; "
-            f"{kernel.blocks:,} x {kernel.threads:,} threads"
+            f"{kernel.blocks:,} x {plural(kernel.threads, 'thread')}"
         )
 
 
@@ -135,7 +138,7 @@ def _markdown(
             f"Launches {totals.launches_before:,} → **{totals.launches:,}**, bytes moved "
             f"{size(totals.bytes_before)} → **{size(totals.bytes_moved)}**"
             f"{_times(totals.time_before, totals.time, bold='**')}"
-            f"{'' if totals.exact else ' (branches and loops of unknown length count once)'}; "
+            f"{_assumed(module)}; "
             f"pairs: {_outcomes(module) or 'none'}.\n"
         )
         for note in module.notes:
@@ -313,6 +316,7 @@ def print_header(module: ModuleFacts, console: Console, *, in_full: bool = False
 
 def _print_totals(module: ModuleFacts, console: Console) -> None:
     """Print the figures of the final module, and those without any fusion."""
+    from rich.padding import Padding
     from rich.text import Text
 
     totals = module.totals
@@ -320,7 +324,7 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
         [
             word,
             _time(time) if time is not None else "",
-            plural(launches, "launch", "launches"),
+            plural(launches, "launch"),
             f"{size(moved)} moved",
         ]
         for word, time, launches, moved in (
@@ -336,12 +340,29 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
         console.print(Text(f"  {'   '.join(cells)}", style="dim" if row[0] else ""))
     if module.graphs is not None:
         times = "once" if module.graphs.graphs == 1 else f"{module.graphs.graphs:,} times"
-        held = f"{module.graphs.launches:,} of {plural(totals.launches, 'launch', 'launches')}"
+        held = f"{module.graphs.launches:,} of {plural(totals.launches, 'launch')}"
         words = f"{held} in CUDA graphs, which the host launches {times}"
         console.print(Text(f"  ({words})", style="dim"))
-    if not totals.exact:
-        words = "branches and loops of unknown length count once"
-        console.print(Text(f"  ({words})", style="dim"))
+    if assumed := _assumed(module):
+        console.print(Padding(Text(assumed.strip(), style="dim"), (0, 0, 0, 2)))
+
+
+def _assumed(module: ModuleFacts) -> str:
+    """Return what the totals assume, in parentheses after a space; empty if they are exact."""
+    bounds = [loop for loop in module.loops if loop.length is Length.BOUND]
+    unknown = [loop for loop in module.loops if loop.length is Length.UNKNOWN]
+    parts = [f"{safe(loop.name)}: at most {plural(loop.steps, 'step')}" for loop in bounds[:_LOOPS]]
+    if len(bounds) > _LOOPS:
+        parts.append(f"{len(bounds) - _LOOPS:,} more loops count the most steps that they can take")
+    if unknown:
+        names = ", ".join(safe(loop.name) for loop in unknown[:_LOOPS])
+        more = f" and {len(unknown) - _LOOPS:,} more" if len(unknown) > _LOOPS else ""
+        parts.append(f"of unknown length, counted as one step: {names}{more}")
+    if bounds or unknown:
+        parts[-1] += f"; --steps {safe((bounds or unknown)[0].name)}=N"
+    if module.branches:
+        parts.append("each branch counts once")
+    return f" ({'; '.join(parts)})" if parts and not module.totals.exact else ""
 
 
 def _time(time: TimeEstimate) -> str:
@@ -464,9 +485,8 @@ def _what_if_totals(before: Figures, after: Figures) -> str:
         f"bytes moved {size(before.bytes_moved)} → {size(after.bytes_moved)}",
     ]
     if before.time_us and after.time_us is not None:
-        share = 100 * (after.time_us / before.time_us - 1)
         times = f"{duration(before.time_us)} → {duration(after.time_us)}"
-        words.insert(0, f"time {times} ({share:+.3g}%)")
+        words.insert(0, f"time {times} ({percent_change(before.time_us, after.time_us)})")
     return ", ".join(words)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
+from fusionscope.explain.modules import MODULES_SHOWN
 from fusionscope.report import compile_time, measured, memory, recomputed, suggestions
 from fusionscope.report.breakdown import print_lines, print_rows
 from fusionscope.report.explanation import print_header, print_what_if
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow, Refusals
 
 _LINES = 3  # entries of a list
-_MODULES = 8  # modules with a row of their own in the table
 
 
 def print_screen(explanation: Explanation, console: Console) -> None:
@@ -42,17 +42,12 @@ def print_screen(explanation: Explanation, console: Console) -> None:
 
 
 def _print_modules(table: tuple[ModuleRow, ...], console: Console) -> None:
-    shown = [row for row in table if not row.is_helper][:_MODULES] or list(table[:_MODULES])
-    rows = [
-        (
-            f"{row.name}  ({row.number})",
-            or_dash(row.time_us, duration),
-            f"{row.launches:,}",
-            or_dash(row.bytes_moved, size),
-            or_dash(row.refused_bytes, size),
-        )
-        for row in shown
-    ]
+    """Print a table of modules, with their devices if these differ."""
+    shown = [row for row in table if not row.is_helper][:MODULES_SHOWN] or list(
+        table[:MODULES_SHOWN]
+    )
+    names_devices = len({row.device for row in table}) > 1
+    rows = [(f"{row.name}  ({row.number})", row.device, *_figures(row)) for row in shown]
     rest = [row for row in table if row not in shown]
     if rest:
         helpers = sum(row.is_helper for row in rest)
@@ -64,14 +59,26 @@ def _print_modules(table: tuple[ModuleRow, ...], console: Console) -> None:
         rows.append(
             (
                 words,
+                "",
                 or_dash(fsum(row.time_us or 0 for row in rest), duration),
                 f"{sum(row.launches for row in rest):,}",
                 or_dash(sum(row.bytes_moved for row in rest), size),
                 "",
             )
         )
-    head = (plural(len(table), "module"), "time", "launches", "bytes", "not fused")
-    print_rows(console, head, rows, indent=0)
+    titles = (plural(len(table), "module"), "device", "time", "launches", "bytes", "not fused")
+    lines = [line if names_devices else (line[0], *line[2:]) for line in (titles, *rows)]
+    print_rows(console, lines[0], lines[1:], indent=0)
+
+
+def _figures(row: ModuleRow) -> tuple[str, str, str, str]:
+    """Return time, launches, bytes and refused bytes; nothing for one that is unknown."""
+    return (
+        duration(row.time_us) if row.time_us is not None else "",
+        f"{row.launches:,}",
+        or_dash(row.bytes_moved, size),
+        or_dash(row.refused_bytes, size) if row.refused_bytes is not None else "",
+    )
 
 
 def _print_refusals(module: ModuleFacts, console: Console) -> None:

@@ -24,9 +24,12 @@ def _step_text(step: FusionStep) -> str:
     return f"{step.producer} -> {step.consumer} = {step.fusion}{times}"
 
 
-def pipeline_of(stage: str) -> str:
-    """Return the part of a stage's label that names the pipeline of passes."""
-    return stage.partition(".after_")[0]
+def place_of(stage: str) -> str:
+    """Return where a pass ran that left the stage with this label behind. At the start of a
+    pipeline it is a pass that runs the pipeline.
+    """
+    pipeline, _, after = stage.partition(".after_")
+    return f"{'before' if after.startswith('pipeline-start') else 'in'} {pipeline}"
 
 
 def _kinds(each: PassFacts) -> str:
@@ -134,7 +137,7 @@ def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
     from rich.text import Text
 
     line = Text(safe(each.pass_name), style="bold")
-    line.append(f" in {safe(pipeline_of(each.stage))}", style="not bold dim")
+    line.append(f" {safe(place_of(each.stage))}", style="not bold dim")
     line.append(f"  {_kinds(each)}; {plural(each.fusions, 'fusion')} now", style="not bold")
     console.print(Padding(line, (1, 0, 0, 2)))
     for change in each.changes[:top]:
@@ -167,7 +170,7 @@ def _print_trace(trace: InstructionTrace, console: Console, top: int | None) -> 
     for event in trace.events:
         line = Text("  ")
         line.append(safe(event.pass_name), style="bold")
-        line.append(f" in {safe(pipeline_of(event.stage))}", style="dim")
+        line.append(f" {safe(place_of(event.stage))}", style="dim")
         line.append(f"  {shorten(', '.join(event.names), 60) or 'gone'}")
         console.print(line)
         console.print(Padding(Text(safe(event.text)), (0, 0, 0, 4)))

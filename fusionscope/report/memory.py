@@ -21,7 +21,13 @@ from fusionscope.report.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.memory_facts import LiveBuffer, MemoryFacts, MemorySaving
+    from fusionscope.explain.memory_facts import (
+        CallMemory,
+        Donation,
+        LiveBuffer,
+        MemoryFacts,
+        MemorySaving,
+    )
     from fusionscope.explain.result import ModuleFacts
 
 _UNKNOWN = "unknown: the dump has no usable file about it"
@@ -41,6 +47,8 @@ def print_summary(module: ModuleFacts, console: Console) -> None:
     _print_totals(memory, console)
     _print_buffers(_shown(memory)[:_BUFFERS], console)
     width = console.width - 2
+    for call in memory.inside_calls[:1]:
+        console.print(Text(f"  {shorten(_inside(call), width)}"))
     for saving in memory.savings[:1]:
         console.print(Text(f"  {shorten(_saving(saving, width), width)}", style="cyan"))
     for words in _donated(memory, named=False):
@@ -60,6 +68,9 @@ def print_memory(module: ModuleFacts, console: Console, *, top: int | None) -> N
     shown = _shown(memory)
     _print_buffers(shown[:top], console)
     print_hidden(console, 2, len(shown), top, "value")
+    for call in memory.inside_calls[:top]:
+        console.print(Padding(Text(safe(_inside(call))), (0, 0, 0, 2)))
+    print_hidden(console, 2, len(memory.inside_calls), top, "library call")
     for saving in memory.savings[:top]:
         console.print(Padding(Text(safe(_saving(saving)), style="cyan"), (0, 0, 0, 2)))
     print_hidden(console, 2, len(memory.savings), top, "fusion", " that would lower the peak")
@@ -84,7 +95,8 @@ def to_markdown(module: ModuleFacts, top: int | None) -> Iterator[str]:
                 f"| {cell(buffer.shape)} | {cell(buffer.source or '')} |"
             )
         yield ""
-    for words in (*map(_saving, memory.savings[:top]), *_donated(memory)):
+    inside = map(_inside, memory.inside_calls[:top])
+    for words in (*inside, *map(_saving, memory.savings[:top]), *_donated(memory)):
         yield f"- {cell(words)}"
     yield ""
 
@@ -99,10 +111,22 @@ def _print_totals(memory: MemoryFacts, console: Console) -> None:
 
 
 def _total(memory: MemoryFacts) -> str:
+    inside, total = memory.inside_call_bytes, size(memory.total_bytes)
+    if inside:
+        total = f"up to about {size(memory.total_bytes + inside)}: {total} allocated"
     if memory.peak_bytes is None:
-        return f"{size(memory.total_bytes)}; no file shows when values are alive"
+        return f"{total}; no file shows when values are alive"
     at = memory.peak_instruction or ""
-    return f"{size(memory.total_bytes)}, of which {size(memory.peak_bytes)} alive at {at}"
+    return f"{total}, of which {size(memory.peak_bytes)} alive at {at}"
+
+
+def _inside(call: CallMemory) -> str:
+    """Return what a library may reserve."""
+    more = f" and {len(call.values) - 1} more" if len(call.values) > 1 else ""
+    return (
+        f"up to about {size(call.bytes)} inside {call.call}: the library may write "
+        f"{call.values[0]}{more}"
+    )
 
 
 def _parts(memory: MemoryFacts) -> str:
@@ -173,17 +197,33 @@ def _donated(memory: MemoryFacts, *, named: bool = True) -> Iterator[str]:
     """Yield a line on parameters whose memory an output could have, which it may name; with names,
     also on those that are still read then.
     """
-    largest = sorted(memory.donations, key=lambda each: -each.bytes)
-    helpful = [each for each in largest if each.read_by is None]
+    helpful = [each for each in memory.donations if each.read_by is None]
     if helpful:
         total = size(sum(each.bytes for each in helpful))
         outputs = "an output" if len(helpful) == 1 else "outputs"
         of = _names([each.parameter for each in helpful], "parameter", named)
-        yield f"donating {of} would give {outputs} of {total} their memory"
-    in_use = [each for each in largest if each.read_by is not None]
+        saved = f"would give {outputs} of {total} their memory{_peak(memory)}"
+        yield f"{_donating(helpful, of)} {saved}"
+    in_use = [each for each in memory.donations if each.read_by is not None]
     if in_use and named:
         of = _names([f"{each.parameter} ({each.read_by})" for each in in_use], "parameter", named)
         yield f"donating these may need a copy, as they are read when the output is written: {of}"
+
+
+def _donating(donations: Sequence[Donation], names: str) -> str:
+    """Return text such as *donate_argnums=(0, 2) (params, state)*."""
+    numbers = sorted({each.argument for each in donations})
+    written = str(numbers[0]) if len(numbers) == 1 else str(tuple(numbers))
+    return f"donate_argnums={written} ({names})"
+
+
+def _peak(memory: MemoryFacts) -> str:
+    """Return what the peak becomes with donated parameters."""
+    if memory.donated_peak is None or memory.peak_bytes is None:
+        return ""
+    if memory.donated_peak >= memory.peak_bytes:
+        return "; the peak stays"
+    return f": peak {size(memory.peak_bytes)} → {size(memory.donated_peak)}"
 
 
 def _names(names: Sequence[str], noun: str, named: bool) -> str:

@@ -98,7 +98,7 @@ def _summary(movements: Sequence[Movement]) -> str:
     moved = size(sum(each.bytes_moved for each in alone))
     times = [each.time_ns for each in alone if each.time_ns is not None]
     time = f", {duration(fsum(times) / 1_000)}" if len(times) == len(alone) else ""
-    return f"{plural(launches, 'launch', 'launches')} that compute nothing, {moved}{time}"
+    return f"{plural(launches, 'launch')} that compute nothing, {moved}{time}"
 
 
 def _group(movements: Sequence[Movement]) -> list[_Alike]:

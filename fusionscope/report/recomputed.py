@@ -11,7 +11,7 @@ from fusionscope.report.text import cell, code, duration, plural, print_hidden, 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.result import KeptValues, ModuleFacts, RecomputedValue
+    from fusionscope.explain.result import ModuleFacts, RecomputedValue
 
 _TITLE = "Computed more than once"
 _LEAST_SHARE = 0.01  # the smallest share of a module's bytes or time that is listed
@@ -22,8 +22,9 @@ def to_markdown(module: ModuleFacts, top: int | None) -> Iterator[str]:
     groups = _groups(module, top)
     if not groups:
         return
+    tried = dict(_kept(module))
     yield f"{_TITLE}: {_summary(module)}.\n"
-    yield "| value | kernels | again | if kept | source |"
+    yield "| value | kernels | again | what helps | source |"
     yield "|---|--:|---|---|---|"
     for group in groups[:top]:
         value = group[0]
@@ -31,7 +32,7 @@ def to_markdown(module: ModuleFacts, top: int | None) -> Iterator[str]:
             f"{code(value.value.name)} {cell(value.value.shape)}{_alike(group)}",
             f"{len(value.kernels):,}",
             cell(_again(value)),
-            cell(f"{_change(value)}: {_writer(value)}"),
+            _tries(numbers) if (numbers := tried.get(value.value.name)) else "",
             cell(value.value.source or ""),
         )
         yield f"| {' | '.join(columns)} |"
@@ -46,6 +47,7 @@ def print_recomputed(module: ModuleFacts, console: Console, *, top: int | None) 
     groups = _groups(module, top)
     if not groups:
         return
+    tried = dict(_kept(module))
     console.print(Padding(Text(f"{_TITLE}: {_summary(module)}", style="bold"), (1, 0, 0, 2)))
     for rank, group in enumerate(groups[:top], 1):
         value = group[0]
@@ -57,29 +59,38 @@ def print_recomputed(module: ModuleFacts, console: Console, *, top: int | None) 
         for text, style in (
             (f"{value.value.opcode} {value.value.shape}{place}", "dim"),
             (f"again: {_again(value)}", ""),
-            (f"kept:  {_change(value)}, {_writer(value)}", "green" if value.saved_ns else ""),
+            (_tries(numbers) if (numbers := tried.get(value.value.name)) else "", "cyan"),
         ):
-            console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))
+            if text:
+                console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))
     print_hidden(console, 2, len(groups), top, "value")
 
 
 def print_summary(module: ModuleFacts, console: Console) -> None:
-    """Print the cost of computing values again, if keeping one of them saves time, and the value
-    that saves most.
+    """Print the cost of computing values again, if the replay without one of these fusions saves
+    time.
     """
     from rich.padding import Padding
     from rich.text import Text
 
-    groups = _groups(module, 1)
-    if not groups or not groups[0][0].saved_ns:
+    kept = [each for each in _kept(module) if each[1]]
+    if not _groups(module, 1) or not kept:
         return
-    value = groups[0][0]
-    words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}. Keeping ")
-    where = f"in {len(value.kernels):,} kernels{_alike(groups[0])}"
-    words.append(f"{safe(value.value.name)} ({where}) ")
-    words.append(f"alone saves most: {_change(value)}", style="green")
-    words.append(f" (try --forbid '{safe(value.value.name)} -> *')")
+    words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}. ")
+    value, numbers = kept[0]
+    words.append(f"Keeping {safe(value)} saves time: {_tries(numbers)}", style="green")
     console.print(Padding(words, (1, 0, 0, 2)))
+
+
+def _kept(module: ModuleFacts) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield each value, with the numbers of the suggestions that keep it."""
+    tried = module.suggestions
+    for value in module.recomputed.values if module.recomputed is not None else ():
+        yield value.value.name, tried.keeping(value.value.name) if tried is not None else ()
+
+
+def _tries(numbers: tuple[int, ...]) -> str:
+    return f"try {', '.join(map(str, numbers))}"
 
 
 def _groups(module: ModuleFacts, top: int | None) -> list[list[RecomputedValue]]:
@@ -123,24 +134,9 @@ def _summary(module: ModuleFacts) -> str:
     assert found is not None
     kernels = {kernel for each in found.values for kernel in each.kernels}
     parts = [f"{plural(len(found.values), 'value')} in {plural(len(kernels), 'kernel')}"]
-    if found.kept is None and all(each.saved_ns is not None for each in found.values):
-        which = "it" if len(found.values) == 1 else "any of them"
-        parts.append(f"keeping {which} would not save time")
-    elif found.kept is not None and found.kept.values > 1:
-        which = "all" if found.kept.values == len(found.values) else f"{found.kept.values:,}"
-        saved = _change(found.kept, _share(found.kept, module))
-        parts.append(f"keeping {which} of them: {saved}")
     if found.free:
         parts.append(f"{found.free:,} more cost nothing")
     return "; ".join(parts)
-
-
-def _share(kept: KeptValues, module: ModuleFacts) -> str:
-    """Return which share of a module's time keeping values saves, in words."""
-    time, before, after = module.totals.time, kept.before.time_ns, kept.after.time_ns
-    if time is None or not time.microseconds or before is None or after is None:
-        return ""
-    return f" ({(before - after) / (1_000 * time.microseconds):.0%} of the time)"
 
 
 def _again(value: RecomputedValue) -> str:
@@ -149,27 +145,3 @@ def _again(value: RecomputedValue) -> str:
         text += f", {duration(value.time_again_ns / 1_000)} longer than reading it"
     program = f"; the program computes it {value.instructions:,} times"
     return f"{text}{program if value.instructions > 1 else ''}"
-
-
-def _change(kept: RecomputedValue | KeptValues, share: str = "") -> str:
-    before, after = kept.before, kept.after
-    changes: list[str] = []
-    if before.time_ns is not None and after.time_ns is not None:
-        time = after.time_ns - before.time_ns
-        changes.append(f"{_sign(time)}{duration(abs(time) / 1_000)}{share}")
-    moved = after.bytes_moved - before.bytes_moved
-    changes.append(f"{_sign(moved)}{size(abs(moved))}")
-    launches = after.launches - before.launches
-    if launches:
-        changes.append(f"{_sign(launches)}{plural(abs(launches), 'launch', 'launches')}")
-    return ", ".join(changes)
-
-
-def _sign(change: float) -> str:
-    return "-" if change < 0 else "+"
-
-
-def _writer(value: RecomputedValue) -> str:
-    if value.written_by is None:
-        return "written by a launch of its own"
-    return f"{value.written_by} {'writes it already' if value.is_written else 'writes it too'}"

@@ -62,8 +62,8 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         words = f"  estimated {model} {old.microseconds:,.2f} → {new.microseconds:,.2f} µs"
         if found.is_gpu and (old.floor_launches or new.floor_launches):
             words += (
-                f", a lower bound for {old.floor_launches} → {new.floor_launches} launches that "
-                "it does not cover"
+                f", a lower bound for {old.floor_launches} → "
+                f"{plural(new.floor_launches, 'launch')} that it does not cover"
             )
         console.print(Text(words))
     if tried.measurement is not None:
@@ -116,7 +116,7 @@ def _print_verdict(found: Rerun, console: Console) -> None:
 
 
 def _figures(figures: Figures) -> str:
-    words = f"{figures.launches:,} launches, {figures.bytes_moved:,} bytes"
+    words = f"{plural(figures.launches, 'launch')}, {plural(figures.bytes_moved, 'byte')}"
     return words if figures.time_us is None else f"{words}, {figures.time_us:,.2f} µs"
 
 

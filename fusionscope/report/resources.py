@@ -37,7 +37,7 @@ def to_markdown(
             code(kernel.name),
             str(taken.registers),
             f"{taken.spill_store_bytes:,} stored, {taken.spill_load_bytes:,} loaded",
-            size(taken.shared_bytes),
+            size(taken.shared_bytes) if taken.shared_bytes is not None else "unknown",
             _occupancy(taken),
             _time(kernel),
             cell(kernel.source or ""),
@@ -115,10 +115,14 @@ def words_on(kernel: KernelFacts) -> Iterator[str]:
 
 
 def _words(kernel: KernelFacts, taken: KernelResources) -> Iterator[str]:
-    shared = f", {size(taken.shared_bytes)} of shared memory a block" if taken.shared_bytes else ""
+    shared = ""
+    if taken.shared_bytes is None:
+        shared = ", an unknown amount of shared memory"
+    elif taken.shared_bytes:
+        shared = f", {size(taken.shared_bytes)} of shared memory a block"
     yield (
-        f"{taken.registers} registers{shared}; {taken.blocks:,} blocks of "
-        f"{taken.threads_per_block:,} threads; occupancy {_occupancy(taken)}"
+        f"{plural(taken.registers, 'register')}{shared}; {plural(taken.blocks, 'block')} of "
+        f"{plural(taken.threads_per_block, 'thread')}; occupancy {_occupancy(taken)}"
     )
     if taken.spill_bytes:
         begin = "over-fused: " if len(kernel.members) > 1 else ""

@@ -86,11 +86,11 @@ def _cells(result: StudyResult, table: SizeTable) -> list[list[str]]:
     for row, step in zip(table.rows, result.study.steps, strict=True):
         figures = [""] * 3
         if row.kernels:
-            least = "" if row.runs_known else "≥ "
+            relation = f"{row.relation} " if row.relation else ""
             figures = [
                 f"{row.kernels:,}",
-                f"{least}{row.launches / work:,.2f}",
-                f"{least}{size(round(row.bytes_moved / work))}",
+                f"{relation}{row.launches / work:,.2f}",
+                f"{relation}{size(round(row.bytes_moved / work))}",
             ]
         compiling = "" if row.compile_s is None else f"{row.compile_s:.2f} s"
         end = [_time(row, work), _speed_up(table, row), compiling, safe(step.paper)]

@@ -1,16 +1,20 @@
-"""Suggestions as Markdown and on a terminal: a part of an explanation."""
+"""Suggestions as Markdown, on a terminal and on a page: a part of an explanation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusionscope.report.text import (
     Figure,
     cell,
     code,
+    command_lines,
     duration,
     file_and_line,
+    percent_change,
     plural,
     print_hidden,
     safe,
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"
+MATCHING = "Recipes that match, not tried here: --compile tries them"
 UNMEASURED = (
     "These make fewer launches or bytes. On a CPU this says little about time, and "
     "many such changes are slower: --compile compiles and times them"
@@ -62,6 +67,8 @@ def for_pair(
     if numbers:
         return f"try {', '.join(map(str, numbers))}"
     is_open = suggestions.is_open(producer, consumer)
+    if matching := suggestions.matching(producer, consumer):
+        return f"{', '.join(map(str, matching))} not tried here: --compile"
     answer = suggestions.answer(producer, consumer)
     if answer is None:
         return "" if is_open else NOTHING
@@ -86,9 +93,7 @@ def _what_is_known(
         first = rejected[0]
         more = f", as do {plural(len(rejected) - 1, 'other')}" if len(rejected) > 1 else ""
         what = f"{shorten(first.change, _LONGEST)} fuses it{more}" if in_full else "if it is fused"
-        is_noise = first.evidence == "measured" and first.saved_us > 0
-        doubt = ", within the noise" if is_noise else _doubt(first)
-        yield f"{what}: {_differences(first)} ({first.evidence}{doubt})"
+        yield f"{what}: {_differences(first)} ({_evidence(first)})"
     if answer.untried:
         yield f"{plural(answer.untried, 'change')} not tried yet (--all)"
     if in_full and answer.why:
@@ -107,7 +112,7 @@ def _differences(each: Suggestion) -> str:
         words.append(_signed(after.time_us - before.time_us, duration))
     if after.launches != before.launches:
         launches = after.launches - before.launches
-        words.append(_signed(launches, lambda count: plural(count, "launch", "launches")))
+        words.append(_signed(launches, lambda count: plural(count, "launch")))
     if after.bytes_moved != before.bytes_moved:
         words.append(_signed(after.bytes_moved - before.bytes_moved, size))
     return ", ".join(words) or "no difference"
@@ -117,35 +122,97 @@ def _signed(figure: Figure, written: Callable[[Figure], str]) -> str:
     return f"{'-' if figure < 0 else '+'}{written(abs(figure))}"
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A suggestion in words. ``head`` says what it is, if its ``command`` does not; a command is
+    empty if there is none. ``outcome`` says what came of trying it, ``pairs`` are those it fuses.
+    """
+
+    number: int
+    head: str
+    command: tuple[str, ...]
+    outcome: str
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Suggestions of one kind, under a ``heading``, which the first part lacks. ``shown`` are the
+    first ones, ``noun`` is what they are called; ``hidden`` counts the others.
+    """
+
+    heading: str
+    noun: str
+    shown: tuple[Entry, ...]
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What to try: ``words`` if nothing is known that helps, the suggestions, and notes. The parts
+    ``rejected`` are not worth it.
+    """
+
+    words: str
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...]
+    rejected: tuple[Part, ...]
+
+
+def sheet(suggestions: Suggestions, top: int | None) -> Sheet:
+    """Return what to try; ``top`` limits each list, without it there are the rejected ones, too."""
+    tried = [each for each in suggestions.helpful if each.evidence != "example"]
+    matching = [each for each in suggestions.helpful if each.evidence == "example"]
+    unmeasured, rejected = suggestions.unmeasured, suggestions.rejected if top is None else ()
+    parts: tuple[tuple[str, str, Sequence[Suggestion]], ...] = (
+        ("", "suggestion", tried),
+        (f"{MATCHING}.", "recipe", matching),
+        (f"{UNMEASURED}.", "change", unmeasured),
+    )
+    return Sheet(
+        words=_none(suggestions) if not (tried or unmeasured) else "",
+        parts=tuple(_part(heading, noun, found, top) for heading, noun, found in parts if found),
+        notes=tuple(_notes(suggestions)),
+        rejected=(_part(REJECTED, "change", rejected, top),) if rejected else (),
+    )
+
+
+def _part(heading: str, noun: str, found: Sequence[Suggestion], top: int | None) -> Part:
+    shown = found[:top]
+    return Part(heading, noun, tuple(map(_entry, shown)), len(found) - len(shown))
+
+
+def _entry(each: Suggestion) -> Entry:
+    head = "" if each.command else each.change
+    if each.kind == "recipe":
+        head = f"{each.title}{_places(each)}"
+    return Entry(each.number, head, each.command, _what_came_of_it(each), each.pairs)
+
+
 def to_markdown(suggestions: Suggestions | None, top: int | None) -> Iterator[str]:
     """Yield the lines of a table, with the rejected ones if ``top`` is None."""
     if suggestions is None:
         return
+    found = sheet(suggestions, top)
     yield f"{TITLE}.\n"
-    if suggestions.helpful:
-        yield from _table(suggestions.helpful[:top])
-    elif not suggestions.unmeasured:
-        yield f"{_none(suggestions)}\n"
-    if suggestions.unmeasured:
-        yield f"{UNMEASURED}.\n"
-        yield from _table(suggestions.unmeasured[:top])
-    for note in _notes(suggestions):
+    if found.words:
+        yield f"{found.words}\n"
+    for part in found.parts:
+        yield from _table(part)
+    for note in found.notes:
         yield f"> {cell(note)}\n"
-    if top is None and suggestions.rejected:
-        yield f"{REJECTED}.\n"
-        yield from _table(suggestions.rejected)
+    for part in found.rejected:
+        yield from _table(part)
 
 
-def _table(suggestions: tuple[Suggestion, ...]) -> Iterator[str]:
-    yield "| | change | launches | bytes | time | pairs fused | evidence |"
-    yield "|--:|---|--:|--:|--:|--:|---|"
-    for each in suggestions:
-        yield (
-            f"| {each.number} | {code(each.change)}{cell(_places(each))} "
-            f"| {each.before.launches:,} → {each.after.launches:,} "
-            f"| {_sizes(each)} | {cell(_times(each))} | {len(each.pairs):,} "
-            f"| {each.evidence}{_doubt(each)} |"
-        )
+def _table(part: Part) -> Iterator[str]:
+    if part.heading:
+        yield f"{part.heading.rstrip('.')}.\n"
+    yield "| | change | what came of it |"
+    yield "|--:|---|---|"
+    for entry in part.shown:
+        change = ": ".join(filter(None, (cell(entry.head), code(shlex.join(entry.command)))))
+        yield f"| {entry.number} | {change} | {cell(entry.outcome)} |"
     yield ""
 
 
@@ -158,43 +225,44 @@ def print_suggestions(
 
     if suggestions is None:
         return
+    found = sheet(suggestions, top)
     console.print(Text(f"\n  {TITLE}", style="bold"))
-    if not (suggestions.helpful or suggestions.unmeasured):
-        console.print(Text(f"  {_none(suggestions)}"))
-    _print_list(suggestions.helpful[:top], console)
-    print_hidden(console, 2, len(suggestions.helpful), top, "suggestion")
-    if suggestions.unmeasured:
-        console.print(Padding(Text(f"{UNMEASURED}."), (0, 0, 0, 2)))
-        _print_list(suggestions.unmeasured[:top], console)
-        print_hidden(console, 2, len(suggestions.unmeasured), top, "change")
-    for note in _notes(suggestions):
+    if found.words:
+        more = " (--all shows them)" if suggestions.rejected and not found.rejected else ""
+        console.print(Text(f"  {found.words}{more}"))
+    for part in found.parts:
+        if part.heading:
+            console.print(Padding(Text(part.heading), (0, 0, 0, 2)))
+        _print_part(part, console)
+    for note in found.notes:
         console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-    if top is None and suggestions.rejected:
-        console.print(Text(f"\n  {REJECTED}", style="bold"))
-        _print_list(suggestions.rejected, console)
+    for part in found.rejected:
+        console.print(Text(f"\n  {part.heading}", style="bold"))
+        _print_part(part, console)
 
 
-def _print_list(suggestions: tuple[Suggestion, ...], console: Console) -> None:
+def _print_part(part: Part, console: Console) -> None:
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(justify="right")
-    table.add_column(overflow="fold")
-    for each in suggestions:
-        table.add_row(f"{each.number}.", Text(safe(_change(each)), style="cyan"))
-        table.add_row("", Text(_what_came_of_it(each)))
-    console.print(Padding(table, (0, 0, 0, 2)))
-
-
-def _change(each: Suggestion) -> str:
-    """Return the change as somebody would make it."""
-    if each.kind == "rule":
-        return f"fusionscope rerun DUMP {each.change}"
-    if each.kind == "recipe":
-        return f"{each.title}: fusionscope recipes {each.change}{_places(each)}"
-    return each.change
+    width = max((len(str(entry.number)) for entry in part.shown), default=1)
+    indent = width + 4
+    for entry in part.shown:
+        label = f"{entry.number:>{width}}. "
+        if entry.head:
+            table = Table.grid()
+            table.add_column()
+            table.add_column(overflow="fold")
+            table.add_row(label, Text(safe(entry.head), style="cyan"))
+            console.print(Padding(table, (0, 0, 0, 2)))
+            label = " " * len(label)
+        for line in command_lines(entry.command, console.width - indent):
+            # A terminal may break the line; a line break in a word cannot be copied.
+            console.print(Text(f"  {label}{line}", style="cyan"), soft_wrap=True)
+            label = " " * len(label)
+        console.print(Padding(Text(entry.outcome), (0, 0, 0, indent)))
+    print_hidden(console, 2, len(part.shown) + part.hidden, len(part.shown), part.noun)
 
 
 def _places(each: Suggestion) -> str:
@@ -208,30 +276,20 @@ def _places(each: Suggestion) -> str:
 
 def _what_came_of_it(each: Suggestion) -> str:
     if each.evidence == "example":
-        words = [_times(each), f"launches {each.before.launches:,} → {each.after.launches:,}"]
-        words.append(f"bytes {_sizes(each)}")
-        return f"not tried here (--compile does); its example: {', '.join(filter(None, words))}"
+        return "not tried here"
+    before, after = each.before, each.after
     words = [
         _times(each),
-        f"launches {each.before.launches:,} → {each.after.launches:,}",
-        f"bytes {_sizes(each)}",
+        f"launches {before.launches:,} → {after.launches:,}",
+        f"bytes {size(before.bytes_moved)} → {size(after.bytes_moved)}",
         f"fuses {plural(len(each.pairs), 'refused pair')}" if each.pairs else "",
     ]
-    return f"{', '.join(filter(None, words))} ({each.evidence}{_doubt(each)})"
+    return f"{', '.join(filter(None, words))} ({_evidence(each)})"
 
 
-def _doubt(each: Suggestion) -> str:
-    """Return why a change is not worth it whose time is estimated to be less."""
-    saved = {"launches": each.saved_launches, "bytes": each.saved_bytes}
-    more = [name for name, count in saved.items() if count < 0]
-    is_estimate = each.evidence in ("replayed", "compiled")
-    if not is_estimate or each.saved_us <= 0 or not more or max(saved.values()) > 0:
-        return ""
-    return f"; more {' and '.join(more)}, so the estimated time is not trusted"
-
-
-def _sizes(each: Suggestion) -> str:
-    return f"{size(each.before.bytes_moved)} → {size(each.after.bytes_moved)}"
+def _evidence(each: Suggestion) -> str:
+    """Return how a change was tried, and why it is not worth it."""
+    return f"{each.evidence}; {each.why_not}" if each.why_not else each.evidence
 
 
 def _times(each: Suggestion) -> str:
@@ -239,7 +297,7 @@ def _times(each: Suggestion) -> str:
     before, after = each.before.time_us, each.after.time_us
     if before is None or after is None:
         return ""
-    share = f" ({100 * (after / before - 1):+.2g}%)" if before else ""
+    share = f" ({percent_change(before, after)})" if before else ""
     return f"time {duration(before)} → {duration(after)}{share}"
 
 
@@ -247,7 +305,7 @@ def _none(suggestions: Suggestions) -> str:
     tried = len(suggestions.rejected)
     if suggestions.untried or not tried:
         return NOTHING if not suggestions.untried else _nothing_yet(suggestions)
-    return f"{NOTHING}: {plural(tried, 'change')} tried (--all shows them)"
+    return f"{NOTHING}: {plural(tried, 'change')} tried"
 
 
 def _nothing_yet(suggestions: Suggestions) -> str:
@@ -256,6 +314,9 @@ def _nothing_yet(suggestions: Suggestions) -> str:
 
 def _notes(suggestions: Suggestions) -> Iterator[str]:
     yield from suggestions.notes
+    shown = (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected)
+    if suggestions.cannot_rerun and any(each.kind != "recipe" for each in shown):
+        yield f"these cannot be compiled from this dump: {suggestions.cannot_rerun}"
     if suggestions.untried:
         what = "more candidate" if suggestions.is_tried else "candidate"
         yield f"{plural(suggestions.untried, what)} would take too long to try: --all tries them"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -63,6 +64,16 @@ def duration(microseconds: float) -> str:
     return f"{figure:,.0f} {unit}" if figure >= 99.5 else f"{figure:.3g} {unit}"
 
 
+def percent_change(before: float, after: float) -> str:
+    """Return a change in percent, such as ``-8.3%`` or ``+1,260%``; empty if there was nothing."""
+    if not before:
+        return ""
+    percent = 100 * (after / before - 1)
+    if abs(percent) < 0.01:
+        return "±0%"
+    return f"{percent:+.2g}%" if abs(percent) < 9.95 else f"{percent:+,.0f}%"
+
+
 Figure = TypeVar("Figure", int, float)
 
 
@@ -77,11 +88,29 @@ def file_and_line(source: str | None) -> str:
 
 
 def _many(noun: str) -> str:
-    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{noun}es" if noun.endswith(("s", "ch", "sh", "x")) else f"{noun}s"
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else many or _many(noun)}"
+
+
+def command_lines(words: Sequence[str], width: int) -> list[str]:
+    """Return the lines of a command line for a shell, quoted: all but the last end with a
+    backslash. A line breaks before an option only, so one may be longer than ``width``.
+    """
+    parts: list[list[str]] = []
+    for word in words:
+        if not parts or word.startswith("--"):
+            parts.append([])
+        parts[-1].append(shlex.quote(word))
+    lines: list[str] = []
+    for part in map(" ".join, parts):
+        if lines and len(lines[-1]) + len(part) + 3 <= width:  # with a space and the backslash
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def print_hidden(

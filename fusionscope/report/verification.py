@@ -39,8 +39,11 @@ def _plan(found: PassVerification) -> str:
     return "same kernels" if found.has_same_kernels else "differs"
 
 
-def _share(agreeing: int, compared: int) -> str:
-    return f"{agreeing:,} of {compared:,}" if compared else "-"
+def _share(agreeing: int, compared: int, noun: str = "") -> str:
+    """Return how many of those that were compared agree, with ``noun`` if there is one."""
+    if not compared:
+        return f"- {noun}s" if noun else "-"
+    return f"{agreeing:,} of {plural(compared, noun) if noun else f'{compared:,}'}"
 
 
 def _steps(steps: PriorityComparison) -> str:
@@ -84,8 +87,8 @@ def _inferred(modules: Sequence[InferredVerification]) -> str:
         sum(getattr(each, name) for each in modules) for name in ("pairs", "agreeing", "refused")
     )
     return (
-        f"inferred rules: {_share(agreeing, pairs)} pairs that they refuse were refused, "
-        f"{_share(agreeing, refused)} refused pairs have a rule"
+        f"inferred rules: {_share(agreeing, pairs, 'pair')} that they refuse were refused, "
+        f"{_share(agreeing, refused, 'refused pair')} have a rule"
     )
 
 
@@ -99,8 +102,8 @@ def _agreement(verification: Verification) -> str:
         f"{_percent(verification.agreement or 0)} agreement: "
         f"{identical:,} of {plural(len(passes), 'plan')} identical, "
         f"{f'{reordered:,} with the same kernels, ' if reordered else ''}"
-        f"{_share(sum(each.pairs_agreeing for each in passes), pairs)} pairs, "
-        f"{_share(sum(each.decisions_agreeing for each in passes), decisions)} recorded decisions"
+        f"{_share(sum(each.pairs_agreeing for each in passes), pairs, 'pair')}, "
+        f"{_share(sum(each.decisions_agreeing for each in passes), decisions, 'recorded decision')}"
     )
 
 

@@ -14,6 +14,7 @@ from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.history.loops import hoisted_loops
 from fusionscope.hlo import Module, to_text
 from fusionscope.rerun.loop_hoisting import hoist_loops
 from fusionscope.rerun.placeholders import (
@@ -116,9 +117,20 @@ def _inject_cpu(module: DumpedModule, plan: Plan, receive: Receiver) -> Injectio
     is_xla = plan.rest is Rest.XLA
     filled = _fill_new(received.module, plan) if is_xla else fill(received.module, plan.after)
     graph = MutableModule(filled)
-    if tuple(int(part) for part in re.findall(r"\d+", received.jaxlib)[:2]) >= _HOISTING:
-        hoist_loops(graph)
+    if _numbers(received.jaxlib) >= _HOISTING:
+        hoist_loops(graph, _hoisted(module))
     return Injection(to_module(graph))
+
+
+def _hoisted(module: DumpedModule) -> frozenset[str] | None:
+    """Return the loops that the compiler of the dump put into calls, None if that was another."""
+    if module.final is None or _numbers(choose_compiler(module).name) < _HOISTING:
+        return None
+    return hoisted_loops(module.read(module.final))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _receive(

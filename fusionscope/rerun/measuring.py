@@ -11,7 +11,10 @@ The interval of a ratio is a bootstrap over rounds. It does not cover chance bet
 equal kernels at other addresses may differ by several percent for as long as the process lives.
 Each program is therefore compiled several times, and the differences between these copies give the
 ``noise``: the ratio that two equal programs may have if they are timed like these. They come from
-chance between compilations and from that between rounds.
+chance between compilations and from that between rounds. Both are much the same for all variants of
+a program, so the copies of all that are timed together tell how large they are. Two copies of two
+programs alone have two degrees of freedom: if copies differ by 5 %, a ratio of 0.7 is noise then in
+half of the cases.
 """
 
 from __future__ import annotations
@@ -122,13 +125,13 @@ def time_in_turns(
         if rounds < look:
             continue
         look = next(looks)
-        found = {number: compare(taken[number], taken[0]) for number in left[1:]}
+        found = {number: compare(taken[number], taken[0], taken) for number in left[1:]}
         if drops_slower:
             best = min((each.ratio.high for each in found.values()), default=1.0)
             left = [0, *(n for n, each in found.items() if each.ratio.low <= min(best, 1.0))]
         if all(_is_clear(found[number]) for number in left[1:]):
             break
-    return [compare(each, taken[0]) for each in taken]
+    return [compare(each, taken[0], taken) for each in taken]
 
 
 def _looks() -> Iterator[int]:
@@ -159,16 +162,21 @@ def _repeats(programs: Sequence[Sequence[Program]], end: float | None) -> int:
     return max(1, _SHORTEST_NS // max(took[0], 1))
 
 
-def compare(times: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]) -> Times:
+def compare(
+    times: Sequence[Sequence[float]],
+    baseline: Sequence[Sequence[float]],
+    programs: Sequence[Sequence[Sequence[float]]] = (),
+) -> Times:
     """Compare two programs, of which ``times`` and ``baseline`` have the ns of each copy and round.
-    The baseline may have more rounds.
+    The baseline may have more rounds. ``programs`` are all that were timed together, by default
+    these two.
     """
     import numpy
 
     runs = [each for copy in times for each in copy]
     low, _, high = statistics.quantiles(runs, n=4) if len(runs) > 1 else runs * 3
     beside = [copy[: len(times[0])] for copy in baseline]
-    ratio, noise = _ratio_and_noise(times, beside)
+    ratio, noise = _ratio_and_noise(times, beside, programs or (times, beside))
     return Times(
         run_ns=float(numpy.quantile(runs, _DECILE)),
         quartiles=(low, high),
@@ -179,12 +187,14 @@ def compare(times: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]
 
 
 def _ratio_and_noise(
-    times: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]
+    times: Sequence[Sequence[float]],
+    baseline: Sequence[Sequence[float]],
+    programs: Sequence[Sequence[Sequence[float]]],
 ) -> tuple[Ratio, Ratio]:
     """Return the ratio, with a bootstrap interval, and the ratio that equal programs may have.
 
     The latter is the interval of Student's t for the difference of two means: those of the
-    logarithms of the times of the copies.
+    logarithms of the times of the copies. Their variance is that of the copies of all ``programs``.
     """
     import numpy
     from scipy.special import stdtrit
@@ -199,10 +209,11 @@ def _ratio_and_noise(
     ratios = numpy.exp(variant.mean(axis=0) - own.mean(axis=0))
     low, high = numpy.quantile(ratios, [(1 - _SHARE) / 2, (1 + _SHARE) / 2])
     found = Ratio(float(ratios[0]), float(min(low, ratios[0])), float(max(high, ratios[0])))
-    freedom = len(variant) + len(own) - 2
+    freedom = sum(len(copies) - 1 for copies in programs)
     if not freedom:
         return found, Ratio(1.0, 1.0, 1.0)
-    squares = sum(((each[:, 0] - each[:, 0].mean()) ** 2).sum() for each in (variant, own))
+    deciles = [numpy.log([numpy.quantile(copy, _DECILE) for copy in copies]) for copies in programs]
+    squares = sum(((each - each.mean()) ** 2).sum() for each in deciles)
     spread = (squares / freedom * (1 / len(variant) + 1 / len(own))) ** 0.5
     reach = float(stdtrit(freedom, (1 + _SHARE) / 2)) * spread
     return found, Ratio(1.0, float(numpy.exp(-reach)), float(numpy.exp(reach)))

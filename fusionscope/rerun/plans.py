@@ -113,10 +113,10 @@ def make_plan(
         if rest is Rest.XLA:
             words = f"{changes or 'nothing'}, and the rest as the compiler decides"
     passes = ChangedPasses(module, changes, from_first=rest is not Rest.RULES or not changes)
-    for pattern in passes.unmatched_patterns():
+    for pattern, hint in passes.unmatched_patterns():
         raise UnusableInput(
             f"{module.name}: no pair before fusion matches {shorten(str(pattern))}",
-            hint="`fusionscope explain DUMP --all` lists all pairs",
+            hint=hint or "`fusionscope explain DUMP --all` lists all pairs",
         )
     _require_early(module, passes, changes)
     before = module.read(passes.start)
@@ -132,6 +132,7 @@ def make_plan(
     replace_placeholders(graph, placed)
     if rest is Rest.XLA:
         _leave_single(graph)
+        passes.names.set_origins(graph)
         set_apart(graph, changes.forbidden)
     else:
         if module.backend == "cpu":
@@ -142,6 +143,8 @@ def make_plan(
     if predicts and rest is Rest.RULES:
         found = predict_final(module, passes, after)
         predicted = found[1].figures if found is not None and found[1].is_certain else None
+        if predicted is not None and found is not None and not found[1].is_time_certain:
+            predicted = replace(predicted, time_us=None)
     if rest is not Rest.XLA and module.backend == "cpu":
         assign_tasks(graph, threads_here())
         after = to_module(graph)

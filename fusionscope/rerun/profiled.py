@@ -110,7 +110,7 @@ class _Side:
         found = [
             MeasuredKernel(
                 name=kernel.name,
-                launches=kernel.runs,
+                launches=kernel.launches,
                 bytes_moved=kernel.bytes_moved,
                 time_us=self.times.get(kernel.name),
             )

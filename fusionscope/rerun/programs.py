@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from fusionscope.capture.capture import CONSTANTS, INPUTS
@@ -108,12 +108,6 @@ def disabling(module: DumpedModule, *names: str) -> Iterator[str]:
     already = module.flags.values.get(_DISABLING, ()) if module.flags is not None else ()
     if names or already:
         yield f"--{_DISABLING}={','.join([*already, *names])}"
-
-
-def compile_options(flags: Iterable[str]) -> dict[str, str]:
-    """Return flags as options of one compilation."""
-    pairs = (flag.removeprefix("--").partition("=") for flag in flags)
-    return {name: value for name, _, value in pairs}
 
 
 def lacks_constants(*modules: Module) -> bool:

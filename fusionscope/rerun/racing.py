@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusionscope.capture.capture import run_process, tell_problem
+from fusionscope.capture.capture import quoted_flags, run_process, tell_problem
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import to_text
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.measuring import Ratio, Speed
-from fusionscope.rerun.programs import compile_options, find_program, recorded_inputs
+from fusionscope.rerun.programs import find_program, recorded_inputs
 from fusionscope.rerun.running import (
     RUNNER,
     ResultDifference,
@@ -70,7 +70,7 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
             {
                 "text": to_text(find_program(each.module)),
                 "put": to_text(each.injection.module) if each.injection.module else "",
-                "options": compile_options(each.injection.flags),
+                "flags": quoted_flags(each.injection.flags),
                 "inputs": _inputs_of(each.module, module),
                 **profile_places(each.profile),
             }

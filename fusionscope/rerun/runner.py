@@ -21,7 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_LONG_S = 5.0  # a compilation that is repeated only once
+_LONG_S = 5.0  # a compilation that is repeated only once beside several other programs
+_SEVERAL = 4
 _HERE = {"is_here": True}
 _LARGEST_INTEGER = 8  # of random inputs: small enough for indices and counts of most programs
 
@@ -72,7 +73,7 @@ def _prepare(device: dict[str, Any], programs: Sequence[dict[str, Any]]) -> Any:
     injected = next((each for each in programs if each["put"]), None)
     if injected is not None:
         with _context():
-            child.require_hook(device, place, injected["options"])
+            child.require_hook(device, place, injected["flags"])
     return place
 
 
@@ -93,7 +94,8 @@ def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
         begin = time.perf_counter()
         first = _make(text, place, inputs, program, device["platform"])
         told["compile_s"].append(time.perf_counter() - begin)
-        programs.append(_copies(first, text, place, inputs, program, device["platform"]))
+        count = len(request["programs"])
+        programs.append(_copies(first, text, place, inputs, program, device["platform"], count))
     for copies in programs:
         for each in copies:
             each.run()
@@ -131,12 +133,13 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
     @cache
     def find_reference() -> list[Any] | None:
         """Only if results differ: to compile it, without fusion, may take longer than all else."""
-        return _run_in_64_bits(request["reference"], place, inputs, request["reference_options"])
+        return _run_in_64_bits(request["reference"], place, inputs, request["reference_flags"])
 
+    count = len(request["executables"])
     # With a strict limit, long runs are timed in one copy of each program.
-    runs_s = measuring.COPIES * len(request["executables"]) * baseline.run_s
+    runs_s = measuring.COPIES * count * baseline.run_s
     most = 1 if request["is_strict"] and runs_s > request["seconds"] else measuring.COPIES
-    programs = [_copies(baseline, text, place, inputs, first, device["platform"], most)]
+    programs = [_copies(baseline, text, place, inputs, first, device["platform"], count, most)]
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
@@ -149,7 +152,8 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
                 step(f"running variant {number}")
             told["numbers"].append(_compare(expected, found, reference))
             told["problems"].append("")
-            programs.append(_copies(made, text, place, inputs, variant, device["platform"], most))
+            copies = _copies(made, text, place, inputs, variant, device["platform"], count, most)
+            programs.append(copies)
         except Exception as error:
             told["numbers"].append([])
             told["problems"].append(f"{type(error).__name__}: {error}")
@@ -161,13 +165,13 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
 
 
 def _run_in_64_bits(
-    text: str | None, place: Any, inputs: Sequence[Any], options: dict[str, str]
+    text: str | None, place: Any, inputs: Sequence[Any], flags: Sequence[str]
 ) -> list[Any] | None:
     """Return the results of a program in 64 bits, None if it cannot be computed so."""
     if not text:
         return None
     try:
-        return Executable(text, place, [_widened(each) for each in inputs], options).run()
+        return Executable(text, place, [_widened(each) for each in inputs], flags).run()
     except Exception:
         return None
 
@@ -179,10 +183,14 @@ def _copies(
     inputs: Sequence[Any],
     asked: dict[str, Any],
     platform: str,
+    programs: int,
     most: int = measuring.COPIES,
 ) -> list[Executable]:
-    """Return ``first`` and further compilations of the same program, at most ``most`` in all."""
-    count = most if first.compile_s < _LONG_S else min(most, 2)
+    """Return ``first`` and further compilations of its program, which is one of ``programs``: at
+    most ``most`` in all.
+    """
+    is_cheap = first.compile_s < _LONG_S or programs < _SEVERAL
+    count = most if is_cheap else min(most, 2)
     more = (_make(text, place, inputs, asked, platform) for _ in range(count - 1))
     return [first, *more]
 
@@ -219,12 +227,12 @@ def _record_profiles(programs: Sequence[Executable], asked: Sequence[dict[str, A
 def _make(
     text: str, place: Any, inputs: Sequence[Any], asked: dict[str, Any], platform: str
 ) -> Executable:
-    """Return the program with the requested options and, if there is one, an injected plan."""
+    """Return the program with the requested flags and, if there is one, an injected plan."""
     if not asked["put"]:
-        return Executable(text, place, inputs, asked["options"])
+        return Executable(text, place, inputs, asked["flags"])
     transform = child.hook.replace_module(_module_name(text), asked["put"])
     with child.hook.hooked(transform, platform):
-        return Executable(text, place, inputs, asked["options"])
+        return Executable(text, place, inputs, asked["flags"])
 
 
 def _module_name(text: str) -> str:
@@ -251,12 +259,12 @@ class Executable:
         text: str,
         place: Any,
         inputs: Sequence[Any],
-        options: dict[str, str] | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         with _context():
             module = child.parse_module(text.encode(), "hlo")
             begin = time.perf_counter()
-            self._loaded = child.compile_module(module, _HERE, [place], options=options)
+            self._loaded = child.compile_module(module, _HERE, [place], flags=flags)
             self.compile_s = time.perf_counter() - begin
         self._place = place
         self._inputs = inputs

@@ -11,7 +11,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from fusionscope.capture.capture import run_process, tell_problem
+from fusionscope.capture.capture import quoted_flags, run_process, tell_problem
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.profile import EXECUTED
 from fusionscope.errors import UnusableInput
@@ -22,7 +22,6 @@ from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.inputs import find_domains
 from fusionscope.rerun.measuring import FEWEST, Ratio, Speed, judge
 from fusionscope.rerun.programs import (
-    compile_options,
     disabling,
     find_program,
     lacks_constants,
@@ -235,11 +234,11 @@ def _request(
         "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
         "seed": seed,
         "reference": widen(program),
-        "reference_options": wide_options(module),
+        "reference_flags": wide_flags(module),
         "executables": [
             {
                 "put": to_text(each.module) if each.module is not None else "",
-                "options": compile_options(each.flags),
+                "flags": quoted_flags(each.flags),
                 **profile_places(place),
             }
             for each, place in zip(injections, profiles or repeat(None), strict=False)
@@ -296,11 +295,11 @@ def widen(program: Module) -> str | None:
     return _WIDENED.sub(lambda found: wide.get(found[1], "f64") + "[", to_text(program))
 
 
-def wide_options(module: DumpedModule) -> dict[str, str]:
-    """Return the options of the run in 64 bits. On a CPU it runs without fusion, and shares no
+def wide_flags(module: DumpedModule) -> list[str]:
+    """Return the flags of the run in 64 bits. On a CPU it runs without fusion, and shares no
     fault of a kernel.
     """
-    return compile_options(disabling(module, *(_FUSING if module.backend == "cpu" else ())))
+    return quoted_flags(disabling(module, *(_FUSING if module.backend == "cpu" else ())))
 
 
 def _read(told: dict[str, Any]) -> list[Measurement]:

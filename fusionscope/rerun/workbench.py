@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from fusionscope.capture.answering import AnsweringChild
+from fusionscope.capture.capture import quoted_flags
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.injection import Injection, Received
 from fusionscope.rerun.measuring import Ratio, Times
-from fusionscope.rerun.programs import compile_options, find_program, recorded_inputs
+from fusionscope.rerun.programs import find_program, recorded_inputs
 from fusionscope.rerun.running import (
     ResultDifference,
     choose_inputs,
     device_here,
     environment_for,
-    wide_options,
+    wide_flags,
     widen,
 )
 
@@ -77,7 +78,7 @@ class Workbench:
             "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
             "seed": seed,
             "reference": widen(program),
-            "reference_options": wide_options(module),
+            "reference_flags": wide_flags(module),
             "baseline": _asked(Variant(baseline)),
             "predicate": predicate,
             "expected": None,
@@ -99,7 +100,7 @@ class Workbench:
         request = {
             "do": "receive",
             "text": to_text(carrier),
-            "options": compile_options(flags),
+            "flags": quoted_flags(flags),
         }
         told = self._ask(request)
         if told.get("problem"):
@@ -204,7 +205,7 @@ def _asked(variant: Variant) -> dict[str, Any]:
     return {
         "text": to_text(variant.program) if variant.program is not None else "",
         "put": to_text(injection.module) if injection.module is not None else "",
-        "options": compile_options(injection.flags),
+        "flags": quoted_flags(injection.flags),
     }
 
 

@@ -68,7 +68,7 @@ class Bench:
         baseline = self._compile(request["baseline"])
         self._expected = baseline.run()
         self._reference = runner._run_in_64_bits(
-            request["reference"], self._place, self._inputs, request["reference_options"]
+            request["reference"], self._place, self._inputs, request["reference_flags"]
         )
         self._programs = {0: baseline}
         self._predicate = _load_predicate(request["predicate"])
@@ -80,7 +80,7 @@ class Bench:
         text = asked.get("text") or self._text
         return runner._make(text, self._place, self._inputs, asked, self._platform)
 
-    def receive(self, text: str, options: dict[str, str]) -> dict[str, Any]:
+    def receive(self, text: str, flags: list[str]) -> dict[str, Any]:
         """Compile up to the hook, and answer with the module that it receives."""
         printed = child.hook.bindings().HloPrintOptions()
         printed.print_large_constants = True
@@ -92,7 +92,7 @@ class Bench:
 
         try:
             with child.hook.hooked(transform, self._platform):
-                runner.Executable(text, self._place, self._inputs, options)
+                runner.Executable(text, self._place, self._inputs, flags)
         except Exception:
             if not found:
                 raise

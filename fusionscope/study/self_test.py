@@ -298,7 +298,10 @@ def _study(
         return Check("study", False, (str(problem),))
     (table,) = result.tables
     problems = [f"{row.step}: {row.problem}" for row in table.rows if row.problem]
-    launches = ", ".join(f"{row.step} {row.launches} launches" for row in table.rows)
+    launches = ", ".join(
+        f"{row.step} {row.launches} {'launch' if row.launches == 1 else 'launches'}"
+        for row in table.rows
+    )
     if table.not_run:
         launches += f"; not run: {table.not_run}"
     return Check("study", not problems, (launches, *problems))

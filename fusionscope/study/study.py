@@ -67,11 +67,12 @@ class Profiled:
 class Row:
     """One step for one target and size. ``dump`` is the source of its explanation.
 
-    Launches and bytes are those of one run, or lower bounds unless ``runs_known``. ``compile_s`` is
-    the time to compile it and dump its stages, in seconds. ``estimate`` is that of the GPU's cost
-    model, or None for a CPU. ``race`` is the measurement, and ``profiled`` what its kernels took;
-    both are None if nothing ran. ``boundaries`` are library calls. ``refusal`` is None if rules
-    were changed. ``problem`` says why figures are missing, and is empty otherwise.
+    Launches and bytes are those of one run; unless ``runs_known``, ``relation`` says how a run
+    compares with them. ``compile_s`` is the time to compile it and dump its stages, in seconds.
+    ``estimate`` is that of the GPU's cost model, or None for a CPU. ``race`` is the measurement,
+    and ``profiled`` what its kernels took; both are None if nothing ran. ``boundaries`` are library
+    calls. ``refusal`` is None if rules were changed. ``problem`` says why figures are missing, and
+    is empty otherwise.
     """
 
     step: str
@@ -81,6 +82,7 @@ class Row:
     launches: int = 0
     bytes_moved: int = 0
     runs_known: bool = True
+    relation: str = ""
     compile_s: float | None = None
     estimate: TimeEstimate | None = None
     refusal: Refusal | None = None
@@ -215,6 +217,7 @@ def _make(
         launches=facts.totals.launches,
         bytes_moved=facts.totals.bytes_moved,
         runs_known=all(kernel.runs_known for kernel in facts.kernels),
+        relation=facts.relation,
         compile_s=captured.compile_s,
         estimate=estimate_final(module),
         refusal=_costliest(facts) if step.of is None else None,  # changed rules refuse no pair

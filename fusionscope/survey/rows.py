@@ -87,7 +87,7 @@ def _kernel(content: str, kernel: KernelFacts) -> KernelRow:
         bytes_read=kernel.bytes_read * kernel.runs,
         bytes_written=kernel.bytes_written * kernel.runs,
         bytes_moved=kernel.bytes_moved,
-        launches=kernel.runs,
+        launches=kernel.launches,
         launches_known=kernel.runs_known,
         time_us=kernel.time_us if kernel.time_ns is not None else None,
         time_source=kernel.time_source,

@@ -80,11 +80,12 @@ def read_file(
 
 
 def read_own_file(path: Path, *, largest: int = LARGEST_BYTES) -> bytes:
-    """Return the bytes of a file that only this user, or root, can have written.
+    """Return the bytes of a file that only this user, or root, can have written, and that is no
+    link.
 
     Raises ``UnusableInput``, also if there are more than ``largest``.
     """
-    with _opened(path, str(path)) as (file, status):
+    with _opened(path, str(path), getattr(os, "O_NOFOLLOW", 0)) as (file, status):
         is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
         if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UnusableInput("others can write it", file=str(path))
@@ -94,13 +95,13 @@ def read_own_file(path: Path, *, largest: int = LARGEST_BYTES) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(path: Path, name: str) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+def _opened(path: Path, name: str, flags: int = 0) -> Iterator[tuple[BinaryIO, os.stat_result]]:
     """Open a regular file. Raises ``UnusableInput`` if there is none, or if reading fails."""
     if problem := why_unreadable(path):
         raise UnusableInput(problem, file=name)
     try:
         # If the path becomes a FIFO meanwhile, opening it must not wait for its other end.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | flags)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):

@@ -104,7 +104,7 @@ def start_from(module: DumpedModule, own: Plan) -> Start:
         and (why := reasons.reason(compiler.main_pass, pair.producer.name, pair.consumer.name))
         and any(rule.id == why.rule for rule in optional)
     ]
-    names = {later: name for name, later in own.passes.names.items()}
+    names = {later: name for name, later in own.passes.names.later.items()}
     return Start(module, own, pairs, optional, refused, names)
 
 

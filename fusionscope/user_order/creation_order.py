@@ -24,6 +24,8 @@ _NUMBERED = re.compile(r"(.+)\.(\d+)")
 _PARAMETER, _CONSTANT, _FORWARD, _BACKWARD = range(4)
 
 _MOVING = frozenset({"bitcast", "broadcast", "reshape"})
+# Opcodes of the first result of a reduction.
+_PARTIAL = frozenset({"get-tuple-element", "reduce"})
 
 Key = tuple[int, ...]
 
@@ -72,7 +74,8 @@ class _Changed(NamedTuple):
 
 def find_made_again(before: StageGraph, after: StageGraph) -> Iterator[str]:
     """Yield instructions that most likely were created later, under the name of the one that they
-    replaced: they have another opcode or other attributes, or combine two that move elements.
+    replaced: they have another opcode or other attributes, combine two that move elements, or
+    finish a reduction that was split.
     """
     lines = {
         id(statement)
@@ -91,12 +94,20 @@ def find_made_again(before: StageGraph, after: StageGraph) -> Iterator[str]:
         if [each.name for each in reads] != [each.name for each in old_reads] and (
             _meaning(known) != _meaning(statement)
             or (
+                known.opcode == "reduce"
+                and reads[0].name not in before.ages
+                and reads[0].opcode in _PARTIAL
+            )
+            or (
                 reads[0].name in before.ages
                 and {known.opcode, old_reads[0].opcode} <= _MOVING
                 and (
                     _shape(old_computation, old_reads[0]) != _shape(computation, reads[0])
                     # A bitcast could just have been left out where it changed nothing.
-                    or (old_reads[0].name not in after.ages and known.opcode != "bitcast")
+                    or (
+                        old_reads[0].name not in after.ages
+                        and "bitcast" not in (known.opcode, old_reads[0].opcode)
+                    )
                 )
             )
         ):

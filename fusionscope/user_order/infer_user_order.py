@@ -20,6 +20,8 @@ from fusionscope.hlo.model import Body, Statement
 
 UserOrder = Mapping[str, Sequence[str]]
 
+_RESHAPING = frozenset({"bitcast", "reshape"})
+
 
 class BodyGraph(NamedTuple):
     """The edges of one computation. The fields are as in ``StageGraph``; ``statements`` are those
@@ -72,6 +74,9 @@ def infer_user_order(
     gone = {name: f"{name} before" for name in _find_replaced(before, after)}  # no name has a space
     found = {name: each for name, each in users.items() if name not in gone}
     unshared = after.unshared(before)
+    reshaped = {
+        gone.get(name, name): new for name, new in _find_reshaped_reductions(before, after).items()
+    }
     if gone:
         names = {name: gone.get(name, name) for name in before.ages}
         users = {names[name]: [names[user] for user in each] for name, each in users.items()}
@@ -83,7 +88,8 @@ def infer_user_order(
             roots={computation: names[root] for computation, root in before.roots.items()},
             bodies={},
         )
-    retracing = _Retracing(before, after, users, {gone[name]: name for name in gone})
+    replaced = {gone[name]: name for name in gone}
+    retracing = _Retracing(before, after, users, replaced, reshaped)
     retracing.run(removes_last)
     for computation in unshared:
         for name, own in after.bodies[computation.body].users.items():
@@ -95,6 +101,37 @@ def infer_user_order(
 
 def _renamed(edges: Mapping[str, list[str]], names: Mapping[str, str]) -> dict[str, list[str]]:
     return {names[name]: [names[other] for other in each] for name, each in edges.items()}
+
+
+def _find_reshaped_reductions(before: StageGraph, after: StageGraph) -> dict[str, str]:
+    """Return reductions that are gone together with the reshape that was their only user, with the
+    new reductions that the users of the reshape read instead.
+
+    The simplifier replaces a reduction that keeps dimensions of one element by a new one with a
+    reshape behind it. Reshapes of this reshape become no-ops. The new reduction takes over their
+    users before they are removed, so the last user takes their place. Source:
+    xla/hlo/transforms/simplifiers/algebraic_simplifier.cc, HandleReduce and HandleReshape.
+    """
+    new = {
+        statement.name
+        for computation in after.unshared(before)
+        for statement in after.bodies[computation.body].statements
+        if statement.opcode == "reduce" and statement.name not in before.ages
+    }
+    found: dict[str, str] = {}
+    for computation in before.unshared(after) if new else ():
+        body = before.bodies[computation.body]
+        opcodes = {statement.name: statement.opcode for statement in body.statements}
+        for name, opcode in opcodes.items():
+            if opcode != "reduce" or name in after.ages or len(body.users[name]) != 1:
+                continue
+            (user,) = body.users[name]
+            if opcodes[user] not in _RESHAPING or user in after.ages:
+                continue
+            read = {each for reader in body.users[user] for each in after.operands.get(reader, ())}
+            if len(read & new) == 1:
+                (found[name],) = read & new
+    return found
 
 
 def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
@@ -150,10 +187,12 @@ class _Retracing:
         after: StageGraph,
         users: UserOrder,
         replaced: Mapping[str, str],
+        reshaped: Mapping[str, str],
     ) -> None:
         self._before = before
         self._after = after
         self._replaced = replaced
+        self._reshaped = reshaped
         self._operands = dict(before.operands)
         self._roots = {
             root: after.roots[computation]
@@ -257,6 +296,8 @@ class _Retracing:
             return self._roots[old]
         if not self._users_of(old):
             return self._replaced.get(old)
+        if old in self._reshaped:
+            return self._reshaped[old]
         found: set[str] = set()
         for user in self._users_of(old):
             theirs = self._after.operands.get(user, [])

@@ -302,16 +302,17 @@ class _Behind(NamedTuple):
 
 
 def _graph_before(module: DumpedModule, run: PassRun, behind: _Behind | None) -> MutableModule:
-    """Return the module before ``run`` with its users in order. ``behind`` is at most as late, and
-    is used up.
+    """Return the module before ``run`` with its users in order. ``behind`` is used up. It is later
+    only where stages of two runs are mixed.
     """
     rewriters = find_rewriters(module)
-    if behind is None:
-        users = find_user_order(module, run.before, rewriters)
-    elif behind.stage == run.before:
+    if behind is not None and behind.stage == run.before:
         return arrange(behind.graph, behind.users)
-    else:
+    if behind is not None:
         behind.graph.dissolve()
+    if behind is None or module.stages.index(behind.stage) > module.stages.index(run.before):
+        users = find_user_order(module, run.before, rewriters)
+    else:
         users = follow_users(module, behind.stage, run.before, behind.users, rewriters)
     return arrange(module.read(run.before), users)
 

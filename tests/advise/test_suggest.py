@@ -20,13 +20,14 @@ from fusionscope.advise.compilations import compile_each, compile_unchanged
 from fusionscope.advise.recipes.trying import Compilation
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.replays import Replays
-from fusionscope.advise.settled import later_names, settled_pairs
+from fusionscope.advise.settled import settled_pairs
 from fusionscope.advise.suggest import suggest, suggester
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.explain import ModuleFacts, Selection, explain
+from fusionscope.explain.first_names import FirstNames
 from fusionscope.explain.selection import EVERYTHING
 from fusionscope.explain.suggestion import (
     Figures,
@@ -38,15 +39,30 @@ from fusionscope.explain.suggestion import (
 from fusionscope.explain.summary import group_alike
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import Outcome
+from fusionscope.hlo import to_text
 from fusionscope.report import movements
 from fusionscope.report.suggestions import for_pair
-from fusionscope.rules.changes import Changes
+from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.versions.runs import find_runs
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "samples" / "programs"
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 PACKAGE = Path(__file__).resolve().parents[2] / "fusionscope"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
+
+
+RESIDUAL = Path(__file__).resolve().parents[1] / "explain" / "data" / "residual"
+INTEGERS = """
+import jax.numpy as jnp
+
+
+def program(x, w):
+    top = jnp.abs(x).max(axis=1, keepdims=True)
+    q = jnp.round(x / top * 127).astype(jnp.int8)
+    y = jnp.dot(q, w, preferred_element_type=jnp.int32).astype(jnp.float32) * top
+    z = x - x.mean(axis=1, keepdims=True)
+    return y, (z * z).sum(axis=1), jnp.log(jnp.abs(x) + 1).sum(axis=1)
+"""
 
 
 def totals(name: str) -> tuple[int, int]:
@@ -141,12 +157,14 @@ def test_nothing_is_suggested_that_fuses_no_refused_pair_or_costs_time(name):
     shown = [*replayed, *found.unmeasured]
     assert shown and found.rejected
     for each in shown:
-        assert each.pairs and refused.issuperset(each.pairs)
+        assert refused.issuperset(each.pairs)
         assert each.before.time_us and each.after.time_us
         assert each.after.time_us < each.before.time_us
     for each in found.helpful:
         for producer, consumer in each.pairs:
             assert each.number in found.find(producer, consumer)
+    assert all(each.why_not for each in found.rejected)
+    assert not any(each.why_not for each in (*found.helpful, *found.unmeasured))
     numbers = [each.number for each in (*found.helpful, *found.unmeasured, *found.rejected)]
     assert numbers == list(range(1, len(numbers) + 1))
     saved = [each.saved_us for each in shown]
@@ -216,7 +234,12 @@ def test_later_names_are_those_of_the_same_operations(name):
         {each.name: each for each in module.read(stage).entry.instructions}
         for stage in (module.pre_fusion, before)
     )
-    names = {one: other for one, other in later_names(module, before).items() if one in old}
+    later = FirstNames(module, before).later
+    names = {
+        one: other
+        for one, other in later.items()
+        if one in old and other in new and old[one].opcode != "parameter"
+    }
     assert names and all(one != other for one, other in names.items())
     for one, other in names.items():
         assert (old[one].opcode, old[one].op_name) == (new[other].opcode, new[other].op_name)
@@ -325,6 +348,54 @@ def test_the_limit_of_operations_is_that_of_all_replays_together():
     ]
     assert untried == sorted(untried, reverse=True)
     assert untried[0] > untried[1] > untried[2] > untried[3] == 0
+
+
+def test_keeping_values_is_a_replay():
+    dump = open_dump(RESIDUAL)
+    (facts,) = explain(dump, suggest=suggester(EVERYTHING, is_limited=False)).modules
+    assert facts.recomputed is not None and facts.suggestions is not None
+    values = [each.value.name for each in facts.recomputed.values]
+    tried = [each for each in facts.suggestions.unmeasured if each.keeps]
+    assert [each.keeps for each in tried] == [tuple(values[:8]), (values[0],), (values[1],)]
+    for each in tried:
+        forbidden = [f"{value} -> *" for value in each.keeps]
+        selection = Selection(changes=read_changes(forbid=forbidden))
+        (changed,) = explain(open_dump(RESIDUAL), selection).modules
+        assert changed.what_if is not None and changed.what_if.final is not None
+        assert changed.what_if.final == (each.before, each.after)
+
+
+@pytest.mark.parametrize(
+    ("change", "moves"),
+    [
+        ("--xla_disable_hlo_passes=dot-library-rewriter", True),
+        (f"--xla_cpu_experimental_ynn_fusion_type={ELEMENTWISE}", False),
+    ],
+)
+@pytest.mark.parametrize("name", ["cpu/attention", "cpu/reductions"])
+def test_what_leaves_the_library_is_other_code(name, change, moves):
+    """Dots and reductions: in YNN kernels of their own, or with what is around them, or outside."""
+    replays, candidate = flag_tried(name, change)
+    found = replays.try_out(candidate)
+    assert found is not None and replays.changes_code(found) is moves
+
+
+@with_jax
+def test_products_of_integers_are_not_taken_out_of_the_library_unmeasured(tmp_path):
+    """The reductions move fewer bytes outside of the library. The product of integers takes several
+    times as long there."""
+    file = tmp_path / "products.py"
+    file.write_text(INTEGERS)
+    program = read_program(f"{file}:program", ("f32[256,2048]", "s8[2048,64]"))
+    captured = capture(program, read_target("cpu"), tmp_path / "dump")
+    dump = open_dump(captured.directory)
+    (module,) = dump.modules
+    assert "__ynn_fusion" in to_text(module.read(module.final))
+    (facts,) = explain(dump, suggest=suggester(EVERYTHING, is_limited=False)).modules
+    found = facts.suggestions
+    changes = [each.change for each in (*found.helpful, *found.unmeasured)]
+    assert not any("dot-library-rewriter" in change for change in changes)
+    assert any("other code compute what the library" in note for note in found.notes)
 
 
 @with_jax

@@ -108,6 +108,8 @@ def test_a_card_that_is_not_here_is_compiled_for(model: Path, tmp_path: Path, de
     assert len(found.arguments) == 2
     dump = open_dump(found.directory)
     (module,) = dump.modules
+    if not found.problem:
+        assert module.ptx
     assert module.priority_fusion is not None  # whatever becomes of the code behind it
     assert verify_dump(dump, dump.modules).is_identical
 
@@ -160,6 +162,75 @@ def test_junk_is_an_error_of_one_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnusableInput) as error:
         captured(str(tmp_path / name), tmp_path / "dump")
     assert "\n" not in str(error.value)
+
+
+# `s1` is the name of a type; the case was found by accident.
+NAMED_AS_A_TYPE = """HloModule m
+
+ENTRY e {
+  s1 = f32[4]{0} parameter(0)
+  ROOT r = f32[4]{0} negate(s1)
+}
+"""
+
+
+@with_jax
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("step.hlo", NAMED_AS_A_TYPE, "4:3: the compiler cannot read it: expects name, found 's1"),
+        ("step.mlir", "module {\n func.func @f( {\n}", "2:15: the compiler cannot read it: expect"),
+    ],
+)
+def test_the_place_of_a_syntax_error_is_that_of_the_compiler(
+    tmp_path: Path, name: str, text: str, error: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UnusableInput, match=f"{name}:{error}"):
+        captured(str(tmp_path / name), tmp_path / "dump")
+
+
+FLAGS = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_cpu_enable_fast_math=true --xla_force_host_platform_device_count=4"
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((jax.device_count(),), ("d",), axis_types=(AxisType.Auto,))
+def step(x):
+    return jax.lax.with_sharding_constraint(jnp.tanh(x), NamedSharding(mesh, P("d"))).sum()
+example_args = (jnp.zeros((128, 8)),)
+"""
+
+
+@with_jax
+def test_flags_that_a_program_sets_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(FLAGS)
+    found = captured(f"{tmp_path / 'model.py'}:step", tmp_path / "dump")
+    assert found.program_flags.split() == [
+        "--xla_cpu_enable_fast_math=true",
+        "--xla_force_host_platform_device_count=4",
+    ]
+    (module,) = open_dump(found.directory).modules
+    assert module.flags is not None
+    assert module.flags.values["xla_cpu_enable_fast_math"] == ("true",)
+    assert module.read(module.stages[0]).attributes["num_partitions"] == "4"
+    assert found.notes == ()
+
+
+@with_jax
+def test_a_mesh_of_one_device_is_noted(tmp_path: Path) -> None:
+    text = FLAGS.replace(" --xla_force_host_platform_device_count=4", "")
+    (tmp_path / "model.py").write_text(text)
+    (note,) = captured(f"{tmp_path / 'model.py'}:step", tmp_path / "dump").notes
+    assert note.startswith("the program is sharded over a mesh of one device, and compiled for one")
+
+
+@with_jax
+@with_cuda
+def test_a_mesh_of_present_devices_is_not_compiled_for_an_absent_one(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(FLAGS)
+    with pytest.raises(UnusableInput, match="names devices of this machine"):
+        captured(f"{tmp_path / 'model.py'}:step", tmp_path / "dump", device="h100")
 
 
 @with_jax

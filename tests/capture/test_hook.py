@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,13 @@ DUMPS = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
 CPU: dict[str, Any] = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
 
 
-def compiled(text: str, options: dict[str, str] | None = None) -> Any:
+def compiled(text: str, flags: Sequence[str] = ()) -> Any:
     from jax._src.interpreters import mlir
 
     (place,) = child.find_devices(CPU, 1)
     with mlir.make_ir_context():
         module = child.parse_module(text.encode(), "hlo")
-        return child.compile_module(module, CPU, [place], options=options)
+        return child.compile_module(module, CPU, [place], flags=flags)
 
 
 def found(compile_text: Callable[[str], Any]) -> str:
@@ -65,8 +65,8 @@ def test_a_hook_that_is_not_called() -> None:
 
 
 def test_a_hook_before_fusion() -> None:
-    options = {"xla_disable_hlo_passes": "fusion,cpu_multi_output_fusion,fusion-wrapper"}
-    problem = found(lambda text: compiled(text, options))
+    flags = ["--xla_disable_hlo_passes=fusion,cpu_multi_output_fusion,fusion-wrapper"]
+    problem = found(lambda text: compiled(text, flags))
     assert "is given negate, multiply instead of fusion" in problem
 
 

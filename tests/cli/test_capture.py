@@ -45,6 +45,7 @@ def test_text(run, model, tmp_path):
         "1 argument: f32[64,32]",
         "jit_step on CPU",
         "launches",
+        "What to try",
     ):
         assert part in done.out
     assert (tmp_path / "dump" / "fusionscope-capture.json").exists()

@@ -647,7 +647,7 @@ def test_json_is_as_documented(run, tmp_path):
         found |= keys(document)
     assert "problems[]" in found
     sides = (
-        r"(modules\[\]|outcomes\[\]|edits\[\]|passes|first_divergence|decision|memory)"
+        r"(modules\[\]|outcomes\[\]|edits\[\]|passes|first_divergence|decision|memory|places\[\])"
         r"\.(?:before|after)\b(?!\[)"
     )
     found = {re.sub(sides, r"\1.<side>", path) for path in found}
@@ -885,6 +885,28 @@ def test_hostile_literals_attributes_and_targets(run, tmp_path, odd):
         assert CONTROL.search(done.out + done.errors) is None
         if format_name == "markdown":
             assert "<b>" not in done.out
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_where_the_time_went_comes_first(run, format_name):
+    """Before pairs and fusions: the line whose cost changed most."""
+    out = run(TRITON, NO_TRITON, "--format", format_name).out
+    if format_name == "json":
+        (module,) = json.loads(out)["modules"]
+        assert module["costs"]["by"] == "line"
+        assert module["costs"]["places"][0]["place"].startswith("softmax.py:10")
+    else:
+        heading = out.index("Where the time went, by line")
+        assert heading < out.index("softmax.py:10") < out.index("reduce_max.7")
+
+
+def test_unrelated_programs_are_said_to_be_unrelated(run):
+    done = run(CPU, GPU.parent / "softmax", "--format", "json")
+    (module,) = json.loads(done.out)["modules"]
+    assert [each["kind"] for each in module["unrelated"]] == ["programs", "backends"]
+    first, second, *_ = run(CPU, GPU.parent / "softmax").out.splitlines()[1:]
+    assert first.strip().startswith("these are different programs: ")
+    assert second.strip().startswith("compiled for different backends (CPU and H100")
 
 
 _KEPT = re.compile(

@@ -158,7 +158,7 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
         (tmp_path,), (tuned,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
         (SPILLS, "--resources"), (SPILLS, "--resources", "--compile"), (SPILLS.parent / "graphs",),
-        (SPILLS.parent / "residual",),
+        (SPILLS.parent / "residual",), (SPILLS.parent / "kernel_sum",),
         (PROFILE / "dump", "--profile", PROFILE / "trace"),
     )  # fmt: skip
     for dump, *options in asked:
@@ -751,3 +751,37 @@ def test_the_passes_that_took_longest_are_named(run):
         each for each in run(DUMPS / "h100/libraries").out.splitlines() if "Compile time" in each
     ]
     assert "800 ms in 291 passes: config-assigner 66%" in line
+
+
+def test_a_bounded_loop_says_so_and_steps_overrule_it(run):
+    """``(step < 100) & (change > 1e-3)``: three kernels before the loop, four in its body, and one
+    in its condition, which runs once more.
+    """
+    dump = DUMPS / "cpu" / "loop"
+    text = " ".join(run(dump, "--no-try").out.split())
+    assert "504 launches" in text  # 3 + 4 * 100 + 101
+    assert "(while.6: at most 100 steps; --steps while.6=N)" in text
+    module = json.loads(run(dump, "--no-try", "--format", "json").out)["modules"][0]
+    (loop,) = module["loops"]
+    assert (loop["name"], loop["steps"], loop["length"]) == ("while.6", 100, "at most")
+    assert (loop["tests"], loop["runs"], loop["is_function"]) == (101, 1, False)
+    module = json.loads(run(dump, "--no-try", "--format", "json", "--steps", "while.6=7").out)[
+        "modules"
+    ][0]
+    assert module["summary"]["launches"] == 3 + 4 * 7 + 8
+    assert module["summary"]["exact"]
+    assert module["loops"][0]["length"] == "given"
+    assert "at most" not in run(dump, "--no-try", "--steps", "while.6=7").out
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ("while.7=3", "no loop is called 'while.7'; loops: while.6"),
+        ("while.6", "--steps has 'while.6', expected LOOP=N"),
+        ("while.6=-1", "--steps has 'while.6=-1', expected LOOP=N"),
+    ],
+)
+def test_steps_that_make_no_sense_are_refused(run, steps, words):
+    done = run(DUMPS / "cpu" / "loop", "--no-try", "--steps", steps)
+    assert (done.code, done.out) == (2, "") and words in done.errors

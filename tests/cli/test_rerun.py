@@ -141,13 +141,33 @@ def test_flags_alone(run, tmp_path):
 
 
 @with_jax
-def test_a_program_runs_with_a_flag_that_is_true_or_false(run, tmp_path):
-    done = run(
-        *(CPU, "--flag", "xla_cpu_enable_fast_math=true", "--seconds", "0", "--format", "json"),
-        *("--output", tmp_path / "out"),
-    )
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "xla_backend_extra_options=xla_cpu_use_multi_output_fusion",
+        "xla_cpu_experimental_ynn_fusion_type=-reduce",
+        "xla_cpu_experimental_ynn_fusion_type=dot,LIBRARY_FUSION_TYPE_REDUCE",
+        "xla_cpu_experimental_ynn_fusion_type=",
+        "xla_disable_hlo_passes=dot-library-rewriter,HLO passes after layout assignment",
+        "xla_cpu_enable_fast_math",
+        "xla_cpu_enable_fast_math=true",
+    ],
+)
+def test_a_program_runs_with_every_notation_of_a_flag(run, tmp_path, flag):
+    options = ("--seconds", "0", "--output", tmp_path / "dump")
+    done = run(CPU, "--flag", flag, *options, "--format", "json")
+    assert done.code == 0, done.out
     (variant,) = json.loads(done.out)["variants"]
-    assert done.code == 0 and variant["measurement"]["problem"] == ""
+    assert variant["measurement"]["problem"] == ""
+
+
+@with_jax
+def test_a_second_dump_goes_beside_the_first(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("fusionscope-rerun", "fusionscope-rerun-2"):
+        flag = "xla_cpu_enable_fast_math=false"
+        assert f"dumped in {name}\n" in run(CPU, "--flag", flag, "--no-run").out
+        assert (tmp_path / name).is_dir()
 
 
 def test_help_shows_examples(run):

@@ -1,5 +1,6 @@
 """What the names of dumped files say. The names are those of real dumps."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def file(role, module, label):
         ),
         (
             "1763638291123456.module_0001.jit_f.0000.fusion.after_dce.before_cse.txt",
-            stage(1, "jit_f", 0, "fusion", "dce", "cse"),
+            replace(stage(1, "jit_f", 0, "fusion", "dce", "cse"), run="1763638291123456"),
         ),
         (  # stages inside copy insertion have no pass behind them
             "module_0001.jit_f.0050.copy-insertion.after_removing_unnecessary_copies.txt",

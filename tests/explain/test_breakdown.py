@@ -10,7 +10,7 @@ from fusionscope import parse
 from fusionscope.dump import open_dump
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.explain.result import Branch, Grouping, SortedBy
-from fusionscope.explain.scopes import outermost_first, scope_of
+from fusionscope.explain.scopes import origin_of, outermost_first, scope_of
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 
@@ -92,6 +92,34 @@ def test_layers_are_one_branch(tmp_path: Path) -> None:
     assert module.breakdown is not None
     (branch,) = module.breakdown.tree.children
     assert (branch.name, branch.count, branch.launches) == ("layer_*/cell/tanh", 12, 12)
+
+
+def test_a_copy_in_a_loop_is_from_where_the_loop_is() -> None:
+    """The compiler inserts it between a parameter and a result, which have no names."""
+    module = parse(
+        """HloModule m
+
+body {
+  p = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8] get-tuple-element(p), index=1
+  c = f32[8] copy(x)
+  ROOT t = (s32[], f32[8]) tuple(i, c)
+}
+
+condition {
+  p = (s32[], f32[8]) parameter(0)
+  ROOT go = pred[] constant(false)
+}
+
+ENTRY e {
+  a = (s32[], f32[8]) parameter(0)
+  ROOT w = (s32[], f32[8]) while(a), condition=condition, body=body, metadata={op_name="jit(f)/while"}
+}
+"""  # noqa: E501
+    )
+    copy = module.by_name["body"].instruction("c")
+    assert origin_of(copy) is module.entry.root
 
 
 def test_frames_that_inlining_repeated_are_told_once() -> None:

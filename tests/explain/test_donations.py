@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain
+from fusionscope.explain.donations import arguments_of
 from fusionscope.explain.memory_facts import MemoryFacts
+from fusionscope.hlo import parse
 
 with_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
 with_cuda = pytest.mark.skipif(
@@ -72,9 +75,30 @@ def test_donating_saves_the_bytes_of_an_output_if_nothing_reads_the_argument_the
 ) -> None:
     kept = memory(name, tmp_path, device)
     (donation,) = kept.donations
-    assert (donation.parameter, donation.bytes) == ("x", SIZE)
+    assert (donation.parameter, donation.argument, donation.bytes) == ("x", 0, SIZE)
     assert (donation.read_by is None) is is_free
     donated = memory(f"{name}_donated", tmp_path, device)
     assert donated.donations == ()
     assert kept.total_bytes - donated.total_bytes == (SIZE if is_free else 0)
     assert donated.donated == SIZE
+    if is_free:
+        assert donated.peak_bytes == kept.donated_peak != kept.peak_bytes
+
+
+PARTS = """
+HloModule parts, entry_computation_layout={(f32[4],f32[8],f32[4],f32[8])->(f32[4],f32[8])}
+
+ENTRY main {
+  a = f32[4] parameter(0), metadata={op_name="params['w']"}
+  b = f32[8] parameter(1), metadata={op_name="params['b']"}
+  c = f32[4] parameter(2), metadata={op_name="step"}
+  d = f32[8] parameter(3), metadata={op_name="args[3]['x']"}
+  ROOT result = (f32[4], f32[8]) tuple(a, b)
+}
+"""
+
+
+def test_the_parts_of_an_argument_have_its_number() -> None:
+    assert arguments_of(parse(PARTS)) == {0: 0, 1: 0, 2: 1, 3: 2}
+    unnamed = re.sub(", metadata=.*", "", PARTS)
+    assert arguments_of(parse(unnamed)) == {0: 0, 1: 1, 2: 2, 3: 3}

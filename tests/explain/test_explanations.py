@@ -64,7 +64,7 @@ def test_figures_add_up(dump):
         saved = sum(pair.bytes_saved for pair in module.pairs if pair.outcome == "not-fused")
         assert sum(figure.bytes_saved for figure in figures) == saved
     totals = module.totals
-    assert totals.launches == sum(kernel.runs for kernel in module.kernels)
+    assert totals.launches == sum(kernel.launches for kernel in module.kernels)
     assert totals.launches == sum(kind.launches for kind in module.kinds)
     for figures in (module.kernels, module.kinds, module.heaviest):
         assert sum(figure.bytes_moved for figure in figures) == totals.bytes_moved

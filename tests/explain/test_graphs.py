@@ -37,4 +37,4 @@ condition:
         005: kCustomKernel [source | sink] more grid: [1, 1, 1] threads: [1, 1, 1]
 003: kSequential [prev=000 (1) | sink] 006: kCopy [source | sink] kCopy
 """
-    assert read_command_buffers(text, "thunks") == (CommandBuffer((1, 2, 4, 5), (1, 2)),)
+    assert read_command_buffers(text, "thunks") == (CommandBuffer((1, 2, 4, 5), (1, 2), (2,)),)

@@ -15,6 +15,7 @@ from fusionscope.dump.profile import Span, read_profile
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.explain.measured import share_time
+from fusionscope.explain.result import Grouping
 
 DATA = Path(__file__).parent / "data/profile"
 (TRACE,) = DATA.glob("trace/plugins/profile/*/*.gz")
@@ -47,6 +48,20 @@ def test_kernels_and_calls_add_up_to_the_run() -> None:
     launches = {each.name: each.measurement.launches for each in module.kernels if each.measurement}
     assert 3 in launches.values()
     assert any(kernel.measured_us is None for kernel in module.kernels)
+
+
+def test_a_column_of_measured_times_has_no_others() -> None:
+    """What is in a function has no time of its own in the trace: its time is that of the call."""
+    selection = Selection(profile=read_profile(DATA / "trace"), by=Grouping.KIND)
+    (module,) = explain(open_dump(DATA / "dump"), selection).modules
+    assert module.measured is not None and module.breakdown is not None
+    assert module.breakdown.is_measured
+    inside = [kernel for kernel in module.kernels if kernel.launches < kernel.runs]
+    assert inside and all(kernel.measured_us is None for kernel in inside)
+    (call,) = (kernel for kernel in module.kernels if kernel.kind == "function")
+    assert call.measurement is not None and call.measurement.launches == call.launches == 1
+    measured = sum(kernel.measured_us or 0.0 for kernel in module.kernels)
+    assert module.breakdown.tree.time_us == pytest.approx(measured)
 
 
 def test_kernels_that_run_at_once_share_the_time() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import Explanation, explain
 from fusionscope.explain.selection import Selection
 
+SAMPLES = Path(__file__).parents[2] / "samples/dumps"
 FRAMES = """
 FileNames
 1 "train.py"
@@ -65,3 +67,17 @@ def test_without_call_stacks_all_are_the_users(tmp_path: Path) -> None:
     write(tmp_path, 1, "jit_step", 1 << 10, frame=None)
     found = explain(open_dump(tmp_path))
     assert table(found) == [("jit__normal", False), ("jit_step", False)]
+
+
+def test_a_folder_of_dumps_names_devices_and_counts_every_column(tmp_path: Path) -> None:
+    for kind, program in (("cpu", "softmax"), ("h100", "softmax"), ("h100", "reductions")):
+        shutil.copytree(SAMPLES / kind / program, tmp_path / f"{kind}-{program}")
+    found = explain(open_dump(tmp_path), Selection(most_modules=1))
+    assert [row.device for row in found.table] == ["H100 SXM", "H100 SXM", "CPU"]
+    times = [row.time_us for row in found.table[:2]]
+    assert times == sorted(times, reverse=True)
+    assert len(found.modules) == 1
+    everything = explain(open_dump(tmp_path), Selection(all_modules=True))
+    refused = [sum(each.bytes_saved for each in module.reasons) for module in everything.modules]
+    assert [row.refused_bytes for row in found.table] == refused
+    assert refused[0] and refused[2]

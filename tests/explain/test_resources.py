@@ -19,6 +19,7 @@ from fusionscope.explain.ptxas import assemble, find_ptxas
 from fusionscope.gpu.occupancy import occupancy
 
 DUMP = Path(__file__).parent / "data" / "spills"
+OLDER = Path(__file__).parent / "data" / "older_thunks"
 
 
 def run(*words: str) -> str:
@@ -117,6 +118,27 @@ def test_ptxas_itself_agrees() -> None:
     assert not problems
     assert found["loop_add_fusion"].registers > 128
     assert found["loop_add_fusion"].spill_stores > 0
+
+
+def test_the_notation_of_older_compilers_is_read(monkeypatch) -> None:
+    monkeypatch.setenv("PTXAS", str(OLDER / "ptxas"))
+    (module,) = explain(open_dump(OLDER), Selection(resources=True)).modules
+    taken = {kernel.name: kernel.resources for kernel in module.kernels}
+    # The launch of the softmax kernel reserves its shared memory. The file does not say how much.
+    figures = {
+        name: (each.registers, each.blocks, each.threads_per_block, each.shared_bytes)
+        for name, each in taken.items()
+    }
+    assert figures == {
+        "wrapped_tanh": (14, 1024, 128, 0),
+        "input_reduce_fusion": (26, 8, 1024, 8320),
+        "triton_softmax.2": (31, 256, 64, None),
+    }
+    assert {name: each.occupancy for name, each in taken.items()} == {
+        "wrapped_tanh": 1.0,
+        "input_reduce_fusion": 1.0,
+        "triton_softmax.2": None,
+    }
 
 
 def test_a_launch_in_another_form_is_one_line() -> None:

@@ -1,11 +1,12 @@
 """Whether pairs were fused, held against the compiler's records, against names, and by hand."""
 
+import gzip
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from outcomes import check_explorer, check_names, check_record
+from outcomes import CHECKS, check_metadata, without_metadata
 
 from fusionscope.dump import open_dump
 from fusionscope.history import Numbering, Outcome, Pair, find_kernels, find_pairs
@@ -13,6 +14,7 @@ from fusionscope.hlo import parse, to_text
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
+EQUAL_LAYERS = sorted((Path(__file__).parent / "equal_layers").glob("*.txt.gz"))
 
 
 def identifier(path: Path) -> str:
@@ -22,10 +24,10 @@ def identifier(path: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
 def test_no_record_and_no_name_says_otherwise(dump):
-    """The three checks of outcomes.py, each independent of how values are numbered."""
+    """The checks of outcomes.py, most of them independent of how values are numbered."""
     (module,) = open_dump(dump).modules
     counts: Counter[str] = Counter()
-    for check in (check_record, check_explorer, check_names):
+    for check in CHECKS:
         assert list(check(module, counts)) == []
     assert counts["names: agree"] > 0 or is_older(dump)  # no signs mark names there
     assert not module.fusion_explorer or counts["explorer: steps agree"] > 0
@@ -74,16 +76,47 @@ def test_pairs_are_complete(dump):
     assert len({(p.producer, p.consumer, p.chain, p.path) for p in pairs}) == len(pairs)
 
 
+# One for each kind of product, library, and generation of passes.
+FEW = [
+    "cpu/attention",
+    "h100/attention",
+    "h100-without-triton-gemm/projections",
+    "a100-jaxlib-0.4.35/library_random",
+]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_metadata_changes_no_outcome(name):
+    (module,) = open_dump(DUMPS / name).modules
+    counts: Counter[str] = Counter()
+    assert list(check_metadata(module, counts)) == []
+    assert counts["metadata: agree"] > 0
+
+
+@pytest.mark.parametrize("change", [str, without_metadata])
+def test_equal_layers_keep_their_refusals(change):
+    """``program.hlo`` by jaxlib 0.12 for an H100. Both layers have the same metadata. In each, the
+    conversion behind the first product is in its Triton fusion, and the kernel that multiplies
+    reads what that fusion writes: 8 MiB, once written and once read.
+    """
+    texts = [change(gzip.decompress(file.read_bytes()).decode()) for file in EQUAL_LAYERS]
+    pairs = numbered(*texts)
+    products = [
+        pair for pair in pairs if (pair.producer.opcode, pair.consumer.opcode) == ("dot", "convert")
+    ]
+    conversions = {pair.consumer for pair in products}
+    behind = [pair for pair in pairs if pair.producer in conversions]
+    assert [pair.outcome for pair in products] == [Outcome.FUSED] * 2
+    assert [pair.outcome for pair in behind] == [Outcome.NOT_FUSED] * 2
+    assert {pair.bytes_between for pair in behind} == {2 * 512 * 4096 * 4}
+
+
 def renamed(text: str) -> str:
     """The same module under other names of instructions and computations."""
     names: dict[str, str] = {}
     return re.sub(
         r"%([\w.\-]+)", lambda name: "%" + names.setdefault(name[1], f"n{len(names)}"), text
     )
-
-
-def without_metadata(text: str) -> str:
-    return re.sub(r', metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}', "", text)
 
 
 # Between these two stages of theirs nothing is rewritten that would need a name to be known again.
@@ -284,6 +317,59 @@ def test_an_operation_between_two_that_was_there_before_parts_their_pair():
     assert told(numbered(CHAIN, after)) == {("a", "b"): "fused", ("b", "c"): "fused"}
 
 
+def test_a_library_call_that_takes_the_place_of_an_operation_is_known_by_its_readers():
+    """It returns a workspace too, has another name, and no metadata."""
+    before = module(
+        "%a = f32[8] sine(%x)\n%s = f32[8] sort(%a), dimensions={0}, to_apply=%less\n"
+        "%b = f32[8] tanh(%s)",
+        LESS,
+    )
+    after = module(
+        "%a = f32[8] sine(%x)\n"
+        '%call = (f32[8], s8[64]) custom-call(%a), custom_call_target="library"\n'
+        "%r = f32[8] get-tuple-element(%call), index=0\n%b = f32[8] tanh(%r)"
+    )
+    assert told(numbered(before, after)) == {("a", "s"): "not-fused", ("s", "b"): "not-fused"}
+
+
+def test_another_shape_is_known_by_its_readers():
+    """As where the dimensions of a reduction are put in their order in memory."""
+    before = module(
+        "%a = f32[8] sine(%x)\n%m = f32[2,4] bitcast(%a)\n%n = f32[2,4] cosine(%m)\n"
+        "%v = f32[8] bitcast(%n)\n%b = f32[8] tanh(%v)"
+    )
+    after = module("%a = f32[8] sine(%x)\n%o = f32[8] cosine(%a)\n%b = f32[8] tanh(%o)")
+    assert told(numbered(before, after)) == {("a", "n"): "not-fused", ("n", "b"): "not-fused"}
+
+
+def test_a_padded_operand_of_a_split_reduction_is_still_read():
+    before = module(
+        "%z = f32[] constant(0)\n%a = f32[8] sine(%x)\n"
+        "%r = f32[] reduce(%a, %z), dimensions={0}, to_apply=%sum",
+        SUM,
+    )
+    after = module(
+        "%z = f32[] constant(0)\n%a = f32[8] sine(%x)\n%p = f32[9] pad(%a, %z), padding=0_1\n"
+        "%v = f32[3,3] bitcast(%p)\n%h = f32[3] reduce(%v, %z), dimensions={1}, to_apply=%sum\n"
+        "%r = f32[] reduce(%h, %z), dimensions={0}, to_apply=%sum",
+        SUM,
+    )
+    assert told(numbered(before, after))["a", "r"] == "not-fused"
+
+
+def test_a_view_is_not_what_it_has_the_metadata_of():
+    """The kernel reads the sine through a bitcast that has its metadata and shape."""
+    name = ', metadata={op_name="sine"}'
+    before = module(f"%a = f32[8] sine(%x){name}\n%b = f32[8] tanh(%a)")
+    inner = f"%m = f32[2,4] reshape(%x)\n%s = f32[2,4] sine(%m){name}\n"
+    reshaped = module(f"{inner}%v = f32[8] bitcast(%s){name}\n%b = f32[8] tanh(%v)")
+    after = module(
+        f"{inner}%f = f32[8] fusion(%s), kind=kLoop, calls=%g",
+        fused("g", f"%v = f32[8] bitcast(%p){name}\n%b = f32[8] tanh(%v)", "p: f32[2,4]"),
+    )
+    assert told(numbered(before, reshaped, after)) == {("a", "b"): "not-fused"}
+
+
 def test_what_was_removed_is_gone():
     after = module("%a = f32[8] sine(%x)\n%c = f32[8] tanh(%a)")
     assert told(numbered(CHAIN, after)) == {("a", "b"): "gone", ("b", "c"): "gone"}
@@ -308,6 +394,9 @@ def test_an_asynchronous_fusion_is_one_kernel():
     pairs = numbered(CHAIN, after)
     assert told(pairs) == {("a", "b"): "fused", ("b", "c"): "not-fused"}
     assert pairs[0].kernel.name == "s"
+
+
+LESS = "%less (l: f32[], r: f32[]) -> pred[] {\n  %l = f32[] parameter(0)\n  %r = f32[] parameter(1)\n  ROOT %s = pred[] compare(%l, %r), direction=LT\n}"  # noqa: E501
 
 
 SUM = "%sum (l: f32[], r: f32[]) -> f32[] {\n  %l = f32[] parameter(0)\n  %r = f32[] parameter(1)\n  ROOT %s = f32[] add(%l, %r)\n}"  # noqa: E501

@@ -381,6 +381,25 @@ def test_damaged_files(seed: int) -> None:
             assert parse(to_text(found)) == found
 
 
+@pytest.mark.parametrize("gap", [" ", "/*c*/", "\n"])
+def test_a_number_in_two_parts_is_refused(gap: str) -> None:
+    """Sizes, layouts, groups, tiles, slices: no list of numbers has two without a comma."""
+    chance = random.Random(gap)
+    for _ in range(MUTATIONS // 5):
+        text = chance.choice(TEXTS)
+        lines = text.split("\n")
+        numbers = [
+            (index, number.start())
+            for index, line in enumerate(lines)
+            if line.startswith(("  ", "%", "ENTRY")) and '"' not in line and "constant" not in line
+            for number in re.finditer(r"(?<=[\[{,(:])\d{2,}(?=[\]},:)])", line)
+        ]
+        index, place = chance.choice(numbers)
+        line = lines[index]
+        lines[index] = f"{line[: place + 1]}{gap}{line[place + 1 :]}"
+        assert isinstance(attempt("\n".join(lines)), UnusableInput), lines[index]
+
+
 def test_a_damaged_stage_leaves_nothing_in_the_table() -> None:
     chance = random.Random(0)
     text = max(TEXTS, key=len)

@@ -876,6 +876,31 @@ ODD_BUT_READ = [
         ),
         "*e: a = parameter(), b = get-tuple-element(a), *c = add(b b)",
     ),
+    Case(
+        "comments in the place of spaces",
+        of_one(
+            '  p /*{*/= f32[8] parameter(0)\n  t = token[] after-all(/*c*/)\n  q /*"*/= f32[8] '
+            "add(p, p), sharding={devices=[2]/*,*/<=[2]}\n  ROOT n = f32[8] negate(f32[8]q)"
+        ),
+        "*e: p = parameter(), t = after-all(), q = add(p p), *n = negate(q)",
+    ),
+    Case(
+        "spaces in shapes, beside numbers",
+        of_one("  p = f32[ 64 , 48 ]{ 1 , 0 } parameter(0) ROOT n = f32[64 ,48] negate(p)"),
+        "*e: p = parameter(), *n = negate(p)",
+    ),
+    Case(
+        "shapes of transfers, which follow from their operands",
+        of_one(
+            "  p = f32[8] parameter(0)\n  t = token[] after-all()\n"
+            "  s = (f32[2], token[]) send(p, t), channel_id=1\n"
+            "  d = (f32[8], token[]) send-done(s), channel_id=1\n"
+            "  r = (f32[3], f32[3]) recv(t), channel_id=2\n"
+            "  ROOT e = f32[3] recv-done(r), channel_id=2"
+        ),
+        "*e: p = parameter(), t = after-all(), s = send(p t), d = send-done(s), r = recv(t), "
+        "*e = recv-done(r)",
+    ),
 ]
 
 READ = (
@@ -891,14 +916,6 @@ READ_BY_FUSIONSCOPE_ALONE = [
         "HloModule m, brand_new=1\nENTRY e {\n  p = f32[2] parameter(0), brand_new={1, {x=2}}\n"
         '  ROOT a = f32[2] add(p, p), metadata={op_name="a" brand_new="b"}\n}\n',
         "*e: p = parameter(), *a = add(p p)",
-    ),
-    Case(
-        "an attribute of another operation",
-        of_one(
-            "  p = f32[2,3] parameter(0)\n  t = f32[3,2] transpose(p), dimensions={1,0}\n"
-            "  ROOT n = f32[3,2] negate(t), dimensions={0}"
-        ),
-        "*e: p = parameter(), t = transpose(p), *n = negate(t)",
     ),
     Case(
         "a name that is an element type",

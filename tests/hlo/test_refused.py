@@ -186,12 +186,12 @@ REFUSED = [
     Refused(
         "tiles for other devices",
         of_parameter("f32[4,4]", "f32[4,4] copy(p), sharding={devices=[2,2]0,1,2}"),
-        4, "tiles [2,2] for 3 devices",
+        4, "tiles [2,2] hold 3 devices",
     ),
     Refused(
         "tiles for another iota",
         of_parameter("f32[4,4]", "f32[4,4] copy(p), sharding={devices=[2,2]<=[8]}"),
-        4, "tiles [2,2] for 8 devices",
+        4, "tiles [2,2] hold 8 devices",
     ),
     Refused("groups of another iota", reduced("replica_groups=[2,2]<=[8]"), 5, "hold 8 devices"),
     Refused("groups that are a word", reduced("replica_groups=all"), 5, "replica_groups=all"),
@@ -230,6 +230,60 @@ REFUSED = [
     Refused("no payload", of_one("  ROOT c = f8e4m3fn[] constant(nan(0x1))"), 3, "0x1"),
     Refused("one complex value", of_one("  ROOT c = c64[2] constant((1, 2))"), 3, "not fill"),
     Refused("one value for nothing", of_one("  ROOT c = f32[0] constant(1)"), 3, "not fill"),
+    Refused("braces for one dimension", of_one("  ROOT c = f32[1,1] constant({4})"), 3, "not fill"),
+    # Spaces, comments and commas inside of tokens and lists
+    Refused(
+        "a space in a size",
+        of_parameter("f32[64]", "f32[6 4] negate(p)"), 4, "expected a shape",
+    ),
+    Refused(
+        "a space in a size, in a line of two instructions",
+        of_one("  p = f32[64] parameter(0) n = f32[64] abs(p)\n  ROOT r = f32[6 4] negate(n)"),
+        4, "expected a shape",
+    ),
+    Refused(
+        "a space in a size of a signature",
+        "HloModule m\nENTRY e (p: f32[6 4]) -> f32[64] {\n  ROOT p = f32[64] parameter(0)\n}\n",
+        2, "expected a shape",
+    ),
+    Refused(
+        "a comma too many in an operand's layout",
+        of_parameter("f32[8,8]{1,0}", "f32[8,8] negate(f32[8,8]{1, ,0} p)"), 4, "an integer",
+    ),
+    Refused(
+        "a comment in a number of tiles",
+        of_parameter("f32[8]", "f32[8] negate(p), sharding={devices=[1/*c*/1]<=[11]}"),
+        4, "found '1'",
+    ),
+    Refused(
+        "a space between devices",
+        of_parameter("f32[8]", "f32[8] negate(p), sharding={devices=[4]0,1,2,3 3}"),
+        4, "found '3'",
+    ),
+    Refused("a comma too many in groups", reduced("replica_groups={{0,,1}}"), 5, "an integer"),
+    # Attributes
+    Refused(
+        "an attribute of another operation",
+        of_parameter("f32[2,3]", "f32[2,3] negate(p), dimensions={0}"),
+        4, "dimensions= is no attribute of negate",
+    ),
+    Refused(
+        "no target",
+        of_parameter("f32[2]", "f32[2] custom-call(p)"), 4, "has no custom_call_target=",
+    ),
+    Refused(
+        "a key in the place of a sharding's",
+        of_parameter("f32[2]", "f32[2] negate(p), sharding={tiles=[2]<=[2]}"), 4, "found 'tiles='",
+    ),
+    Refused(
+        "a string in the place of a line",
+        of_parameter("f32[2]", 'f32[2] negate(p), metadata={source_line="3"}'), 4, "an integer",
+    ),
+    Refused(
+        "no pairs",
+        of_parameter("f32[2]", "f32[2] collective-permute(p), source_target_pairs={0,1}"),
+        4, "source_target_pairs=",
+    ),
     # The header
     Refused(
         "an index that is no number",

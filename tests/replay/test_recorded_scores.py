@@ -94,10 +94,16 @@ def test_a_record_that_contradicts_the_rules_is_not_followed(
         replayed(module, change)
 
 
-def test_only_the_pairs_that_are_left_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("name", ["h100/cartpole", "h100/concatenate", "h100/loop"])
+def test_only_the_pairs_that_are_left_are_decided(
+    name: str, has_ids: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fusionscope.gpu.cost.model import CostModel
 
-    (module,) = open_dump(DUMPS / "h100" / "concatenate").modules
+    (module,) = open_dump(DUMPS / name).modules
+    if not has_ids:  # as in a dump of texts alone
+        monkeypatch.setattr(DumpedModule, "instruction_ids", lambda *_: None)
     asked: list[object] = []
     estimate = CostModel.time
     monkeypatch.setattr(CostModel, "time", lambda self, of: asked.append(of) or estimate(self, of))

@@ -306,6 +306,23 @@ ENTRY main {
     assert sorted(ages, key=ages.__getitem__)[-2:] == ["b", "e"]
 
 
+@pytest.mark.parametrize("name", ["bitcasts_of_a_reduction", "split_reduction"])
+def test_without_ids_operations_have_the_order_that_the_compiler_recorded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (record,) = [each for each in RECORDS if each.name == name]
+    (module,) = open_dump(record).modules
+    stage = module.stages[-1]
+    recorded = module.instruction_ids(stage)
+    assert recorded is not None
+    monkeypatch.setattr(DumpedModule, "instruction_ids", lambda *_: None)
+    entry = module.read(stage).entry
+    ages = find_creation_order(module, stage, {})[entry.name]
+    operations = [each.name for each in entry.instructions if each.operands]
+    expected = sorted(operations, key=recorded[entry.name].__getitem__)
+    assert sorted(operations, key=ages.__getitem__) == expected
+
+
 @pytest.mark.slow
 def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
     monkeypatch: pytest.MonkeyPatch,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -359,6 +360,20 @@ def test_a_browser_runs_nothing_hostile(hostile) -> None:
 def test_a_browser_shows_both_sides_of_a_difference(tmp_path) -> None:
     shown, console = in_browser(difference_of(OLD, NEW, tmp_path))
     assert not console
-    for words in ("What changed", "4.38 µs → 1.47 µs", "not-fused, pf-two-reduces", "(now)"):
+    for words in ("What changed", "4.38 µs → 1.47 µs", "not-fused, pf-two-reduces", "(after)"):
         assert words in shown
     assert shown.count("triton_softmax.2") > 1
+
+
+@with_browser
+def test_a_difference_is_told_in_the_same_words(tmp_path) -> None:
+    """What ``diff`` prints stands in the page: every title, line and cell."""
+    shown, _ = in_browser(difference_of(OLD, NEW, tmp_path))
+    page = html.unescape(re.sub(r"<[^>]+>", "\n", shown))
+    document = run("diff", OLD, NEW, "--all", "--format", "markdown")
+    lines = [line for line in document.splitlines() if line.startswith(("- ", "| ", "> "))]
+    assert len(lines) > 20
+    for line in lines[2:]:  # after the two sides
+        cells = line.strip("|->").split(" | ") if line.startswith("|") else [line[2:]]
+        for cell in cells:
+            assert cell.replace("\\", "").strip("` ") in page

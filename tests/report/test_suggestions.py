@@ -3,59 +3,122 @@
 from __future__ import annotations
 
 import io
+import shlex
 
 import pytest
+from follow_advice import printed_commands
 from rich.console import Console
 
-from fusionscope.explain import suggestion
-from fusionscope.explain.suggestion import Figures, HowTried, Suggestions
+from fusionscope.advise.suggest import why_not_better
+from fusionscope.explain.suggestion import (
+    Answer,
+    Figures,
+    HowTried,
+    Suggestion,
+    SuggestionKind,
+    Suggestions,
+)
 from fusionscope.report.suggestions import for_pair, print_suggestions, to_markdown
 
 PAIR = ("a", "b")
 
 
-def rejected(after: Figures, how: HowTried = HowTried.REPLAYED) -> Suggestions:
-    return Suggestions(
-        answers=(suggestion.Answer(pairs=(PAIR,)),),
-        rejected=(
-            suggestion.Suggestion(
-                number=1,
-                kind=suggestion.SuggestionKind.FLAG,
-                change="--xla_disable_hlo_passes=multi_output_fusion",
-                evidence=how,
-                pairs=(PAIR,),
-                before=Figures(57, 1000, 111.0),
-                after=after,
-            ),
-        ),
+BEFORE = Figures(57, 1000, 111.0)
+
+
+def tried(
+    change: str = "--xla_disable_hlo_passes=multi_output_fusion",
+    kind: SuggestionKind = SuggestionKind.FLAG,
+    how: HowTried = HowTried.REPLAYED,
+    why_not: str = "",
+) -> Suggestion:
+    return Suggestion(
+        number=1,
+        kind=kind,
+        change=change,
+        evidence=how,
+        pairs=(PAIR,),
+        before=BEFORE,
+        after=Figures(85, 1200, 98.4),
+        why_not=why_not,
+        title="a title" if kind is SuggestionKind.RECIPE else "",
     )
 
 
+def screen_of(suggestions: Suggestions, width: int) -> str:
+    screen = io.StringIO()
+    print_suggestions(suggestions, Console(file=screen, width=width), top=None)
+    return screen.getvalue()
+
+
 @pytest.mark.parametrize(
-    ("launches", "bytes_moved", "time_us", "more"),
+    ("launches", "bytes_moved", "time_us", "why_not"),
     [
-        (85, 1200, 98.4, "launches and bytes"),
-        (85, 1000, 98.4, "launches"),
-        (57, 1200, 98.4, "bytes"),
-        (85, 900, 98.4, None),  # each of these has figures that say why, or one that is less
-        (57, 1000, 111.0, None),
-        (85, 1200, 120.0, None),
-        (85, 1200, None, None),
+        (85, 1200, 98.4, "more launches and bytes, so the estimated time is not trusted"),
+        (85, 1000, 98.4, "more launches, so the estimated time is not trusted"),
+        (57, 1200, 98.4, "more bytes, so the estimated time is not trusted"),
+        (85, 900, 98.4, ""),
+        (57, 1000, 98.4, ""),
+        (57, 1000, 111.0, "it saves less than 0.1% of the time"),
+        (57, 900, 110.99, "it saves less than 0.1% of the time"),
+        (57, 900, 111.01, "it saves less than 0.1% of the time"),
+        (57, 900, 111.2, "it takes longer"),
+        (85, 1200, None, "more launches and bytes"),
+        (57, 1000, None, "no fewer launches or bytes"),
+        (57, 900, None, ""),
     ],
 )
-def test_a_time_that_is_estimated_to_be_less_and_not_trusted(
-    launches: int, bytes_moved: int, time_us: float | None, more: str | None
+def test_why_a_change_is_not_worth_it(
+    launches: int, bytes_moved: int, time_us: float | None, why_not: str
 ) -> None:
-    tried = rejected(Figures(launches, bytes_moved, time_us))
-    screen = io.StringIO()
-    print_suggestions(tried, Console(file=screen, width=200), top=None)
-    for text in (screen.getvalue(), "\n".join(to_markdown(tried, None)), for_pair(tried, *PAIR)):
-        assert ("not trusted" in text) == (more is not None)
-        assert more is None or f"replayed; more {more}, so the estimated time" in text
+    assert why_not_better(BEFORE, Figures(launches, bytes_moved, time_us)) == why_not
 
 
-@pytest.mark.parametrize("how", [HowTried.MEASURED, HowTried.EXAMPLE])
-def test_a_measured_time_is_a_fact(how: HowTried) -> None:
-    tried = rejected(Figures(85, 1200, 98.4), how)
-    assert not any("not trusted" in line for line in to_markdown(tried, None))
-    assert "not trusted" not in for_pair(tried, *PAIR)
+def test_every_report_says_why_a_change_is_not_worth_it() -> None:
+    found = Suggestions(
+        answers=(Answer(pairs=(PAIR,)),), rejected=(tried(why_not="it takes longer"),)
+    )
+    for text in (
+        screen_of(found, 200),
+        "\n".join(to_markdown(found, None)),
+        for_pair(found, *PAIR),
+    ):
+        assert "(replayed; it takes longer)" in text
+
+
+@pytest.mark.parametrize("width", [20, 80, 100])
+@pytest.mark.parametrize("path", ["dump", 'a dump\'s "$HOME"', "a" * 90])
+def test_a_command_can_be_copied(width: int, path: str) -> None:
+    allow = " ".join(f"--allow 'add.{n} -> a-long-name.{n}'" for n in range(8))
+    found = Suggestions(
+        helpful=(
+            tried(f"--xla_disable_hlo_passes={'a,' * 80}b"),
+            tried(allow, SuggestionKind.RULE),
+        )
+    ).with_commands(["fusionscope", "rerun", path, "--module", "3"])
+    flag = f"xla_disable_hlo_passes={'a,' * 80}b"
+    expected = [
+        ["fusionscope", "rerun", path, "--module", "3", "--flag", flag],
+        ["fusionscope", "rerun", path, "--module", "3", *shlex.split(allow)],
+    ]
+    assert printed_commands(screen_of(found, width)) == expected
+
+
+def test_a_module_that_cannot_be_compiled_has_no_command() -> None:
+    found = Suggestions(helpful=(tried(),), cannot_rerun="the dump lacks the program")
+    text = screen_of(found.with_commands(["fusionscope", "rerun", "dump"]), 100)
+    assert not printed_commands(text)
+    assert "--xla_disable_hlo_passes=multi_output_fusion" in text
+    assert "cannot be compiled from this dump: the dump lacks the program" in text
+
+
+def test_no_figure_of_the_example_of_a_recipe_is_shown() -> None:
+    recipe = tried("unroll-loop", SuggestionKind.RECIPE, HowTried.EXAMPLE)
+    found = Suggestions(helpful=(recipe,)).with_commands(["fusionscope", "rerun", "dump"])
+    text = screen_of(found, 100)
+    assert printed_commands(text) == [["fusionscope", "recipes", "unroll-loop"]]
+    assert "nothing known that helps" in text
+    for words in (text, "\n".join(to_markdown(found, None))):
+        assert "a title" in words
+        assert not any(figure in words for figure in ("57", "85", "1.2 kB", "98", "111"))
+    assert for_pair(found, *PAIR) == "1 not tried here: --compile"

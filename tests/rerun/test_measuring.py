@@ -73,6 +73,29 @@ def test_a_difference_is_found(ratio: float, chance: float, rounds: int, verdict
     assert found[verdict] >= 38
 
 
+def test_many_variants_tell_how_large_the_noise_is() -> None:
+    """With two copies each, as of programs that compile slowly."""
+    machine = Machine(4)
+    chance = random.Random(5)
+
+    def timed(ratio: float) -> list[list[float]]:
+        copies = [ratio * chance.lognormvariate(0, 0.05) for _ in range(2)]
+        return [[machine.run(copy) for _ in range(30)] for copy in copies]
+
+    verdicts: dict[float, Counter[Speed]] = {0.7: Counter(), 1.0: Counter()}
+    alone = Counter[Speed]()
+    for _ in range(30):
+        programs = [timed(ratio) for ratio in (1.0, 0.7, 1.0, *[1.0] * 9)]
+        for ratio, variant in zip(verdicts, programs[1:], strict=False):
+            found = compare(variant, programs[0], programs)
+            verdicts[ratio][judge(found.ratio, found.noise)] += 1
+        found = compare(programs[1], programs[0])
+        alone[judge(found.ratio, found.noise)] += 1
+    assert verdicts[0.7][Speed.FASTER] >= 28
+    assert verdicts[1.0][Speed.SAME] >= 28
+    assert alone[Speed.FASTER] < 28
+
+
 def test_the_interval_contains_the_true_ratio() -> None:
     source = random.Random(2)
     contained = 0

@@ -134,6 +134,41 @@ class Text:
                     pending += [(computation, operand) for operand in read.operands]
         return found
 
+    def first_half(self, line: Line) -> Line:
+        """The reduction whose result a reduction goes on to reduce, if a pass split it in two."""
+        pending = [(line.computation, operand) for operand in line.operands]
+        seen = set(pending)
+        while pending:
+            computation, name = pending.pop()
+            read = self.computations[computation].get(name.partition("#")[0])
+            behind: list[tuple[str, str]] = []
+            if read is None:
+                continue
+            if read.opcode == "reduce" and _op_name(read) == _op_name(line):
+                return read
+            if read.opcode == "parameter":
+                for caller in self._callers[computation]:
+                    outer = self.computations[caller[0]][caller[1]]
+                    if outer.opcode in _FUSIONS:
+                        behind += [(caller[0], o) for o in outer.operands[int(read.inside) :][:1]]
+            elif read.opcode in _FUSIONS:
+                element = name.rpartition("#")[2] if "#" in name else ""
+                for called in _called(read):
+                    lines = self.computations.get(called, {}).values()
+                    for root in (inner for inner in lines if inner.is_root):
+                        if root.opcode == "tuple" and element:
+                            behind.append((called, root.operands[int(element)]))
+                        else:
+                            behind.append((called, root.name))
+            elif read.opcode == "get-tuple-element":
+                index = re.search(r"index=(\d+)", read.attributes)
+                behind = [(computation, f"{read.operands[0]}#{index[1] if index else 0}")]
+            elif _is_view(read) or read.opcode == "tuple":
+                behind = [(computation, operand) for operand in read.operands]
+            pending += set(behind) - seen
+            seen |= set(behind)
+        return line
+
     def place(self, line: Line) -> Hashable:
         """The user's call stack, as the tables before the computations have it."""
         found = re.search(r"stack_frame_id=(\d+)", line.attributes)
@@ -215,7 +250,12 @@ def _base(line: Line) -> str:
 
 
 def _is_view(line: Line) -> bool:
-    return line.opcode in ("bitcast", "copy", "reshape")
+    return line.opcode in ("bitcast", "copy", "pad", "reshape")
+
+
+def _op_name(line: Line) -> str | None:
+    found = re.search(r'op_name="((?:[^"\\]|\\.)*)"', line.attributes)
+    return found[1] if found else None
 
 
 class Judge:
@@ -297,6 +337,8 @@ class Judge:
             return "unclear"
         joined = []
         for consumer in consumers:
+            if consumer.opcode == "reduce":
+                consumer = self.final.first_half(consumer)
             for kernel in self.final.kernels_of(consumer):
                 read = self.final.read_in(consumer, kernel, _is_view)
                 if read.isdisjoint(producers):

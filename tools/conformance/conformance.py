@@ -1,85 +1,84 @@
-"""Compares fusionscope's parser with the compiler's own on the HLO texts of XLA's test sources.
+"""Compares fusionscope's parser with the compiler's own on HLO texts made of XLA's sources.
 
     python tools/conformance/conformance.py XLA
 
-Needs a Python with jaxlib 0.12. XLA is a checkout of XLA's sources. It is searched for, each text
-once:
+Needs a Python with jaxlib 0.12. XLA is a checkout of XLA's sources, or a part of one. The texts,
+each once (``corpus.py``):
 
-- the raw strings of C++ files that hold `HloModule` or `ENTRY`;
-- the parts of `.hlo` files (which `// -----` separates).
+- written: the strings of C++ and Python files that hold `HloModule` or `ENTRY`, `.hlo` files (at
+  `// -----` in parts), and what tests of MLIR expect;
+- filled: those with holes (`$0`, `%s`), with plausible values in them;
+- printed: each that the compiler reads, printed by it with some of all options;
+- mutated: short ones that it reads, with one token inserted, deleted, exchanged, split, …
 
 Each text goes to both parsers, in a child process, as some texts end the process in the compiler's
-library: such a text counts as refused. What is compared is told in `oracle.py`. Prints every
-difference with the place of the text, then counts. Exits with 1 where there is a difference.
+library: such a text counts as refused. `oracle.py` says what is compared. What fusionscope alone
+refuses is compiled for a CPU: most of it contradicts itself, which the compiler's parser leaves to
+its verifier. Prints every difference with the place of the text, then counts. Exits with 1 where
+there is a difference.
 """
 
 import argparse
 import json
-import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from corpus import Text, filled, mutated, printed, written
+from cpu_compiling import compile_all
 from oracle import differences, oracle
 
-_RAW_STRING = re.compile(r'R"([^()\\\s"]{0,16})\((.*?)\)\1"', re.DOTALL)
-_HLO = re.compile(r"\b(?:HloModule|ENTRY)\b")
-_SEPARATOR = re.compile(r"^// -----.*\n", re.MULTILINE)
 # Texts given to one child; the more, the less time is spent on starting them.
-_BATCH = 500
+_BATCH = 300
+_FILLS = 4  # of each template
+_OPTIONS = 2  # with which a module is printed
+_MUTABLE = 4000  # characters
 
 VERDICTS = ("both read it", "both refuse it", "only fusionscope refuses", "only fusionscope reads",
-            "both read it, differently")  # fmt: skip
+            "both read it, differently", "fusionscope fails",
+           "the compiler refuses it when it compiles")  # fmt: skip
+_READ_BY_COMPILER = {VERDICTS[0], VERDICTS[2], VERDICTS[4]}
 
 
-def texts(root: Path) -> dict[str, str]:
-    """Each different HLO text under ``root``, with the place (file:line) where it first stands."""
-    found: dict[str, str] = {}
-    for file in sorted(root.rglob("*")):
-        if file.suffix in (".cc", ".h", ".hlo") and file.is_file():
-            content = file.read_text(errors="replace")
-            for start, text in _cut(content, file.suffix):
-                if _HLO.search(text):
-                    line = content.count("\n", 0, start) + 1
-                    found.setdefault(text, f"{file.relative_to(root)}:{line}")
-    return found
+class Verdict(NamedTuple):
+    """One of VERDICTS on a text, the differences, and the text as the compiler prints it."""
 
-
-def _cut(content: str, suffix: str) -> Iterator[tuple[int, str]]:
-    if suffix != ".hlo":
-        yield from ((string.start(2), string[2]) for string in _RAW_STRING.finditer(content))
-        return
-    start = 0
-    for separator in _SEPARATOR.finditer(content):
-        yield start, content[start : separator.start()]
-        start = separator.end()
-    yield start, content[start:]
+    text: Text
+    verdict: str
+    problems: list[str]
+    printed: list[Text]
 
 
 def verdict(text: str) -> tuple[str, list[str]]:
     """One of VERDICTS, and the differences."""
     try:
-        found = list(differences(text))
+        problems = list(differences(text))
     except Exception as error:
-        return VERDICTS[4], [f"comparing fails: {error!r}"]
-    if not found:
+        return VERDICTS[5], [f"fails: {error!r}"]
+    if not problems:
         return VERDICTS[oracle(text) is None], []
-    if found[0].startswith("only fusionscope refuses"):
-        return VERDICTS[2], found
-    return VERDICTS[3 if found[0].startswith("only the compiler refuses") else 4], found
+    if problems[0].startswith("only fusionscope refuses"):
+        return VERDICTS[2], problems
+    return VERDICTS[3 if problems[0].startswith("only the compiler refuses") else 4], problems
 
 
 def answer() -> None:
-    """The child: reads JSON texts, one a line, and prints a verdict for each."""
+    """The child: reads texts as JSON, one a line, and prints what to say of each."""
     for line in sys.stdin:
-        print(json.dumps(verdict(json.loads(line))), flush=True)
+        text = Text(*json.loads(line))
+        kind, problems = verdict(text.text)
+        again = []
+        if text.kind in ("written", "filled") and kind in _READ_BY_COMPILER:
+            again = list(printed(text, oracle(text.text), _OPTIONS))
+        print(json.dumps((kind, problems, again)), flush=True)
 
 
-def verdicts(pending: list[str]) -> Iterator[tuple[str, str, list[str]]]:
+def verdicts(pending: list[Text]) -> Iterator[Verdict]:
     """Every text with its verdict."""
-    pending = list(pending)
     while pending:
         batch = pending[:_BATCH]
         child = subprocess.run(
@@ -91,11 +90,12 @@ def verdicts(pending: list[str]) -> Iterator[tuple[str, str, list[str]]]:
         )
         answers = child.stdout.splitlines()
         for text, line in zip(batch, answers, strict=False):
-            yield text, *json.loads(line)
+            kind, problems, again = json.loads(line)
+            yield Verdict(text, kind, problems, [Text(*fields) for fields in again])
         if len(answers) < len(batch):
-            yield batch[len(answers)], *_without_compiler(batch[len(answers)])
-            answers.append("")
-        pending = pending[len(answers) :]
+            text = batch[len(answers)]
+            yield Verdict(text, *_without_compiler(text.text), [])
+        pending = pending[len(answers) + (len(answers) < len(batch)) :]
 
 
 def _without_compiler(text: str) -> tuple[str, list[str]]:
@@ -107,20 +107,89 @@ def _without_compiler(text: str) -> tuple[str, list[str]]:
         parse(text)
     except UnusableInput:
         return VERDICTS[1], []
+    except Exception as error:
+        return VERDICTS[5], [f"fails: {error!r}"]
     return VERDICTS[3], ["only the compiler refuses: the process ends"]
+
+
+def corpus(root: Path, mutants: int) -> Iterator[Verdict]:
+    """All texts made of the sources under ``root``, each once, with their verdicts."""
+    known: set[str] = set()
+
+    def new(texts: Iterator[Text]) -> list[Text]:
+        unseen = [text for text in texts if text.text not in known]
+        known.update(text.text for text in unseen)
+        return list({text.text: text for text in reversed(unseen)}.values())[::-1]
+
+    sources = new(written(root))
+    fills = new(text for source in sources for text in filled(source, _FILLS))
+    again: list[Text] = []
+    readable: list[Text] = []
+    for result in verdicts(sources + fills):
+        yield result
+        again += result.printed
+        if result.verdict in _READ_BY_COMPILER and len(result.text.text) < _MUTABLE:
+            readable.append(result.text)
+    yield from verdicts(new(iter(again)))
+    count, rest = divmod(mutants, max(1, len(readable)))
+    yield from verdicts(
+        new(
+            text
+            for number, source in enumerate(readable)
+            for text in mutated(source, count + (number < rest))
+        )
+    )
+
+
+# Errors that say nothing of the text: a call that this process has no implementation of.
+_OF_OTHER_CAUSES = ("NOT_FOUND", "INTERNAL", "UNIMPLEMENTED", "the compiler crashed")
+
+
+def compiled(refused: list[Verdict]) -> Iterator[Verdict]:
+    """What fusionscope alone refuses, with another verdict if the compiler cannot compile it."""
+    with tempfile.TemporaryDirectory() as directory:
+        texts = [result.text.text for result in refused]
+        errors = compile_all(sys.executable, "", texts, Path(directory))
+    for result, error in zip(refused, errors, strict=True):
+        if error and not error.startswith(_OF_OTHER_CAUSES):
+            yield result._replace(verdict=VERDICTS[6], problems=[])
+        else:
+            yield result
+
+
+def results(root: Path, mutants: int) -> Iterator[Verdict]:
+    """The verdicts on all texts."""
+    refused = []
+    for result in corpus(root, mutants):
+        if result.verdict == VERDICTS[2]:
+            refused.append(result)
+        else:
+            yield result
+    yield from compiled(refused)
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("xla", type=Path, metavar="XLA")
-    found = texts(arguments.parse_args().xla)
-    counts: Counter[str] = Counter()
-    for text, kind, problems in verdicts(list(found)):
-        counts[kind] += 1
+    arguments.add_argument(
+        "--mutants", type=int, default=10_000, metavar="N", help="default: 10000"
+    )
+    arguments.add_argument("--save", type=Path, metavar="FILE", help="save the texts that differ")
+    options = arguments.parse_args()
+    counts: Counter[tuple[str, str]] = Counter()
+    different = []
+    for text, kind, problems, _ in results(options.xla, options.mutants):
+        counts[text.kind, kind] += 1
+        if problems:
+            different.append((*text, kind, problems))
         for problem in problems:
-            print(f"{found[text]}: {problem}", flush=True)
-    print(f"{len(found)} texts: {', '.join(f'{kind} {counts[kind]}' for kind in VERDICTS)}")
-    return 1 if any(counts[kind] for kind in VERDICTS[2:]) else 0
+            print(f"{text.place}: {problem}", flush=True)
+    if options.save:
+        options.save.write_text("".join(f"{json.dumps(entry)}\n" for entry in different))
+    for way in dict.fromkeys(way for way, _ in counts):
+        row = {kind: counts[way, kind] for kind in VERDICTS}
+        print(f"{sum(row.values())} {way}: {', '.join(f'{k} {n}' for k, n in row.items())}")
+    return 1 if any(kind in VERDICTS[2:6] for _, kind in counts) else 0
 
 
 if __name__ == "__main__":

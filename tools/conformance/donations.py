@@ -5,7 +5,8 @@
 Each of DUMPS is a dump for a CPU or an NVIDIA GPU, or a directory with dumps in it. Modules with
 such outputs are compiled again: once with the arguments donated that nothing reads any more when
 the output is written, and once with the others. Prints by how much the total and the peak are
-lower, and the bytes of the outputs. Exit code 1 if a total is higher, or nothing was compared.
+lower, and the bytes of the outputs, and whether the peak is the predicted one. Exit code 1 if a
+total is higher, or nothing was compared.
 """
 
 import argparse
@@ -68,6 +69,11 @@ def compare(
     of = sum(each.bytes for each in chosen)
     counts[f"{kind}, outputs"] += len(chosen)
     counts[f"{kind}, total {'higher' if total < 0 else 'lower' if total else 'the same'}"] += 1
+    if is_free:
+        counts[
+            f"peak {'as' if made.peak_bytes == memory.donated_peak else 'not as'} predicted"
+        ] += 1
+        print(f"  peak predicted {memory.donated_peak:,}, made {made.peak_bytes:,}")
     print(
         f"{directory} {module.number}: {kind}: {len(chosen)} outputs of {of:,} bytes, total "
         f"{memory.total_bytes:,} lower by {total:,}, peak {memory.peak_bytes:,} by {peak:,}"

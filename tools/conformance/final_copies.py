@@ -20,6 +20,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.copies import insert_copies
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import total_kernels
+from fusionscope.history.loops import read_loop_facts
 
 
 def compare(path: Path, module: DumpedModule) -> str:
@@ -29,7 +30,7 @@ def compare(path: Path, module: DumpedModule) -> str:
     after = module.read(runs[-1].after or runs[-1].before)
     graph = MutableModule(after)
     copies = insert_copies(graph, module.backend)
-    predicted = total_kernels(to_module(graph), module.backend)
+    predicted = total_kernels(to_module(graph), module.backend, read_loop_facts(module))
     final = total_kernels(module.read(module.final), module.backend)
     if predicted == final:
         return "equal, with copies" if copies else "equal, without copies"

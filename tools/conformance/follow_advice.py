@@ -1,148 +1,217 @@
-"""Follows what `explain` suggests, and compares what the compiler does with what was predicted.
+"""Runs every command line that `explain` prints, as printed, and compares what comes of it.
 
-    python tools/conformance/follow_advice.py DUMPS... [--seconds 2] [--rejected] [--markdown FILE]
+    python tools/conformance/follow_advice.py DUMPS... [--rejected] [--seconds N] [--markdown FILE]
 
-Each of DUMPS is a dump of a program, or a directory with dumps in it. Every flag and every change
-of rules that `explain` suggests is compiled, for the device of the dump, by the jaxlib of this
-Python. A prediction is right if launches and bytes are exactly those of the compiled module. A
-change of rules for a CPU is compared with a plan without changes, around which the compiler may
-copy more than in the dump: there the difference between the two counts. If the
-device is present, the program is timed with and without the change.
+Each of DUMPS is a dump of a program, or a directory with dumps in it. `explain --all` prints its
+text for 80 and for 100 columns, with the same command lines. A shell runs each of them, with the
+compiler of this Python, in an empty directory. It is right if it exits with 0 and prints the
+launches and bytes that `explain` printed, and for an absent GPU the estimated time. If the device
+is present, the program is timed with and without the change.
 
-Prints a line for each and the number of right predictions. What `explain` shows for a CPU without
-calling it helpful, as it was not timed, is followed too, and counted by itself. Exits with 1 if
-something is worse that `explain` calls helpful.
+Prints a line for each command, and how many were right. What is not worth it is followed with
+--rejected. `--seconds N` is appended to each command and limits its timing. Exits with 1 if a
+command is not right, or the program is slower with a change that `explain` calls helpful.
 """
 
 import argparse
+import os
+import re
+import shlex
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from math import isclose
 from pathlib import Path
 from typing import NamedTuple
 
 from outcomes import dumps
 
-from fusionscope.advise.candidates import read_candidate
-from fusionscope.advise.compilations import Compiled, compile_each, compile_unchanged
-from fusionscope.advise.recipes.trying import Compilation
-from fusionscope.advise.suggest import suggester
-from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.errors import UnusableInput
-from fusionscope.explain import Selection, explain
-from fusionscope.explain.result import ModuleFacts
-from fusionscope.explain.suggestion import Figures, Suggestion, SuggestionKind
-from fusionscope.report.text import size
+PACKAGE = Path(__file__).resolve().parents[2]
+WIDTHS = (80, 100)
+HEAD = "| dump | command | predicted | made | ratio | |\n|---|---|---|---|--:|---|"
+_PARTS = {
+    "What to try": "helpful",
+    "Recipes that": "recipe",
+    "These make": "not timed",
+    "Tried, not": "rejected",
+}
+_NUMBERED = re.compile(r" *\d+\. (.*)")
+_PREDICTED = re.compile(r"launches (\S+) → (\S+), bytes (\S+ \S+) → (\S+ [kMGT]?B)")
+_MADE = re.compile(r"launches (\S+) → (\S+) +bytes moved (\S+ \S+) → (\S+ [kMGT]?B)")
+_EXPECTED_TIME = re.compile(r"time (\S+) (µs|ms|s) → (\S+) (µs|ms|s)")
+_ESTIMATED = re.compile(r"cost model (\S+) → (\S+) µs")
+_TIMED = re.compile(r"time .*?, (\S+) \[.*?\] of it .*?\): (.*)")
+_ROUGH = "estimated times of replayed changes are rough"  # and so not compared
+_IN_US = {"µs": 1.0, "ms": 1e3, "s": 1e6}
 
-HEAD = """| program | for | change | launches | compiled | bytes | compiled | time |
-|---|---|---|--:|--:|--:|--:|---|"""
+
+class Advice(NamedTuple):
+    """A command line as printed, in which part, and what is printed below it."""
+
+    part: str
+    command: str
+    outcome: str
+
+    @property
+    def words(self) -> list[str]:
+        """The words as a shell reads them."""
+        return shlex.split(self.command.replace("\\\n", ""))
 
 
 class Followed(NamedTuple):
-    suggestion: Suggestion
-    compiled: Compiled
+    """What came of a command line. ``problem`` is empty if it did what was predicted."""
+
+    advice: Advice
+    made: str
+    ratio: str
+    verdict: str
+    problem: str
 
 
-def suggested(path: Path, *, rejected: bool) -> Iterator[tuple[DumpedModule, list[Suggestion]]]:
-    """Yield the costliest module of a dump, with what is suggested for it."""
-    dump = open_dump(path)
-    facts: ModuleFacts = explain(dump, suggest=suggester(Selection(), is_limited=False)).modules[0]
-    (module,) = (each for each in dump.modules if each.number == facts.number)
-    found = facts.suggestions
-    if found is not None:
-        shown = [*found.helpful, *found.unmeasured, *(found.rejected if rejected else ())]
-        yield module, [each for each in shown if each.kind is not SuggestionKind.RECIPE]
+def printed_advice(text: str) -> Iterator[Advice]:
+    """Yield the command lines in a text of `explain`."""
+    part, command, below = "", "", ""
+    lines = iter(text.splitlines())
+    for line in lines:
+        numbered = _NUMBERED.fullmatch(line)
+        found = numbered[1] if numbered is not None else line.strip()
+        if numbered is not None or any(line.strip().startswith(title) for title in _PARTS):
+            if command:
+                yield Advice(part, command, below)
+            command, below = "", ""
+        part = next((name for title, name in _PARTS.items() if found.startswith(title)), part)
+        if found.startswith("fusionscope "):
+            command = found
+            while command.endswith("\\"):
+                command += f"\n{next(lines)}"
+        else:
+            below += f"{found} "
+    if command:
+        yield Advice(part, command, below)
 
 
-def follow(module: DumpedModule, suggestions: list[Suggestion], seconds: float) -> list[Followed]:
-    compilation = Compilation(sys.executable, seconds=seconds)
-    unchanged = compile_unchanged(module, compilation)
-    candidates = list(map(read_candidate, suggestions))
-    compiled = compile_each(module, candidates, compilation)
-    return [
-        Followed(shifted(suggestion, unchanged.beside(each.candidate)), each)
-        for suggestion, each in zip(suggestions, compiled, strict=True)
-    ]
+def printed_commands(text: str) -> list[list[str]]:
+    """Return the words of the command lines in a text of `explain`."""
+    return [advice.words for advice in printed_advice(text)]
 
 
-def shifted(suggestion: Suggestion, before: Figures) -> Suggestion:
-    """Return a suggestion with the same changes to other figures."""
-    old, new = suggestion.before, suggestion.after
-    after = Figures(
-        before.launches + new.launches - old.launches,
-        before.bytes_moved + new.bytes_moved - old.bytes_moved,
+def run(words: list[str], columns: int, folder: Path | None = None) -> tuple[int, str, str]:
+    environment = os.environ | {"COLUMNS": str(columns)}
+    done = subprocess.run(
+        words, capture_output=True, text=True, env=environment, cwd=folder, check=False
     )
-    return replace(suggestion, before=before, after=after)
+    return done.returncode, done.stdout, done.stderr
 
 
-def row(program: str, target: str, suggestion: Suggestion, compiled: Compiled) -> str:
-    before, predicted, found = suggestion.before, suggestion.after, compiled.figures
-    launches = f"{found.launches:,}" if found is not None else "-"
-    moved = size(found.bytes_moved) if found is not None else "-"
-    time = compiled.problem
-    if compiled.timing is not None:
-        ratio = compiled.timing.ratio
-        time = f"{ratio.value:.2f} of it ({compiled.timing.verdict})"
+def advice_on(dump: Path) -> tuple[list[Advice], str]:
+    """Return what `explain` advises, and what is wrong with how it prints that."""
+    words = [sys.executable, "-m", "fusionscope", "explain", str(dump.resolve()), "--all"]
+    printed: list[list[Advice]] = []
+    for width in WIDTHS:
+        code, text, errors = run(words, width)
+        if code:
+            return [], errors.strip()
+        found = list(printed_advice(text))
+        if _ROUGH in " ".join(text.split()):
+            found = [each._replace(outcome=_EXPECTED_TIME.sub("", each.outcome)) for each in found]
+        printed.append(found)
+    words_of = [[advice.words for advice in found] for found in printed]
+    is_same = words_of[0] == words_of[1]
+    return printed[0], "" if is_same else f"other commands at {WIDTHS[0]} columns"
+
+
+def write_tool(tools: Path) -> None:
+    """Write a `fusionscope` for a shell, that of this checkout."""
+    script = tools / "fusionscope"
+    script.write_text(
+        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(PACKAGE))} "
+        f'exec {shlex.quote(sys.executable)} -m fusionscope "$@"\n',
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+
+
+def follow(advice: Advice, seconds: float | None, tools: Path) -> Followed:
+    is_rerun = advice.words[1] == "rerun"
+    command = advice.command
+    if seconds is not None and is_rerun:
+        command += f" --seconds {seconds}"
+    with tempfile.TemporaryDirectory() as folder:
+        shell = ["bash", "-c", f"PATH={shlex.quote(str(tools))}:$PATH\n{command}"]
+        code, text, errors = run(shell, 10_000, Path(folder))
+    problem = f"exit {code}: {' '.join(errors.split())}" if code else ""
+    if not is_rerun:
+        return Followed(advice, "", "", "", problem)
+    predicted, made = _PREDICTED.search(advice.outcome), _MADE.search(text)
+    if predicted is None or made is None or predicted.groups() != made.groups():
+        problem += " other figures"
+    elif not has_same_time(advice.outcome, text):
+        problem += " another time"
+    timed = _TIMED.search(text)
+    ratio, verdict = timed.groups() if timed is not None else ("", "")
+    return Followed(advice, made[0] if made is not None else "", ratio, verdict, problem.strip())
+
+
+def has_same_time(outcome: str, text: str) -> bool:
+    expected, made = _EXPECTED_TIME.search(outcome), _ESTIMATED.search(text)
+    if expected is None or made is None:
+        return True
+    figures = (expected[1], expected[2]), (expected[3], expected[4])
+    return all(
+        isclose(_number(figure) * _IN_US[unit], _number(other), rel_tol=0.006)  # three digits
+        for (figure, unit), other in zip(figures, made.groups(), strict=True)
+    )
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def row(dump: Path, followed: Followed) -> str:
+    advice = followed.advice
+    predicted = _PREDICTED.search(advice.outcome)
+    command = shlex.join(advice.words).replace(str(dump.resolve()), "DUMP").replace("|", "/")
     return (
-        f"| {program} | {target} | `{suggestion.change.replace('|', '/')}` "
-        f"| {before.launches:,} → {predicted.launches:,} | {launches} "
-        f"| {size(before.bytes_moved)} → {size(predicted.bytes_moved)} | {moved} | {time} |"
+        f"| {dump.parent.name}/{dump.name} | `{command}` "
+        f"| {predicted[0] if predicted is not None else '-'} | {followed.made or '-'} "
+        f"| {followed.ratio or '-'} | {followed.problem or followed.verdict or 'as predicted'} |"
     )
-
-
-def is_worse(suggestion: Suggestion, compiled: Compiled) -> bool:
-    """Return whether it is slower, or the compiler makes more bytes and no fewer launches of it."""
-    if compiled.timing is not None:
-        return compiled.timing.verdict == "slower"
-    before, found = suggestion.before, compiled.figures
-    return (
-        found is not None
-        and found.launches >= before.launches
-        and found.bytes_moved > before.bytes_moved
-    )
-
-
-def verdict(suggestion: Suggestion, compiled: Compiled) -> str:
-    predicted, found = suggestion.after, compiled.figures
-    if found is None:
-        return "not compiled"
-    is_right = (found.launches, found.bytes_moved) == (predicted.launches, predicted.bytes_moved)
-    return "as predicted" if is_right else "other figures"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dumps", nargs="+", type=Path)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float)
     parser.add_argument("--rejected", action="store_true", help="follow the rejected ones, too")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     options = parser.parse_args()
     rows: list[str] = []
     counts: Counter[str] = Counter()
-    for path in (dump for root in options.dumps for dump in dumps(root)):
-        try:
-            for module, suggestions in suggested(path, rejected=options.rejected):
-                target = "CPU" if module.backend == "cpu" else path.parts[-2]
-                followed = follow(module, suggestions, options.seconds) if suggestions else []
-                counts["programs"] += 1
-                counts["programs with a suggestion"] += bool(suggestions)
-                for suggestion, compiled in followed:
-                    said = verdict(suggestion, compiled)
-                    counts[said] += 1
-                    if is_worse(suggestion, compiled) and suggestion.pairs:
-                        kind = "not timed" if module.backend == "cpu" else "suggested"
-                        counts[f"worse and {kind}"] += 1
-                        said += ", worse"
-                    rows.append(row(path.name, target, suggestion, compiled))
-                    print(f"{said}: {rows[-1]}", flush=True)
-        except UnusableInput as error:
-            counts["unusable"] += 1
-            print(f"{path}: {error}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        tools = Path(scratch)
+        write_tool(tools)
+        for dump in (dump for root in options.dumps for dump in dumps(root)):
+            found, problem = advice_on(dump)
+            counts["dumps"] += 1
+            counts["dumps with a command"] += bool(found)
+            if problem:
+                counts["wrong texts"] += 1
+                print(f"{dump}: {problem}", flush=True)
+            for advice in found:
+                if advice.part == "rejected" and not options.rejected:
+                    continue
+                followed = follow(advice, options.seconds, tools)
+                counts["commands"] += 1
+                counts["right" if not followed.problem else "not right"] += 1
+                counts[f"{advice.part} and slower"] += followed.verdict == "slower"
+                rows.append(row(dump, followed))
+                print(f"{advice.part}: {rows[-1]}", flush=True)
     print(", ".join(f"{count} {name}" for name, count in counts.items()))
     if options.markdown is not None:
         options.markdown.write_text("\n".join([HEAD, *rows]) + "\n", encoding="utf-8")
-    return 1 if counts["worse and suggested"] else 0
+    return 1 if counts["not right"] or counts["wrong texts"] or counts["helpful and slower"] else 0
 
 
 if __name__ == "__main__":

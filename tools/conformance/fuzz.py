@@ -2,10 +2,12 @@
 always be true.
 
     python tools/conformance/fuzz.py [--count 1000] [--start 0] [--seed 0] [--processes]
-        [--keep DIR]
+        [--keep DIR] [--only CASE]
 
 Each case is a dump, a text, a plan, expectations, a baseline, a description of a GPU or a study,
-damaged in one to three places, and a command that reads it. A case is made of the seed and its
+damaged in one to three places, and a command that reads it; or a folder that holds several runs, a
+dump with files of another one or with stages that are cut, or a user's cache that is not what it
+should be. A case is made of the seed and its
 number alone, so a run can be continued, and one case be run again, with ``--start``.
 ``--processes`` runs each command in a process of its own instead of in this one; ``--keep`` keeps
 the inputs of cases that fail. Prints each failure and counts by kind; exits with 1 where there is
@@ -15,7 +17,8 @@ What must be true: the exit code is 0, 1 or 2; no traceback, no report of a bug 
 answer within the limit of time; few lines of errors, each plain; nothing in the output that is
 not printable; JSON, XML and annotations are whole; Markdown holds nothing live; a text that is read
 is printed so that it is read as the same again; ``diff`` finds what is another computation; a
-stage that cannot be read is told.
+stage that cannot be read is told; so is a folder that holds two runs, and a stage of another
+program; nothing is written through links in a cache.
 """
 
 from __future__ import annotations
@@ -220,10 +223,21 @@ def insert(text: str, random: Random) -> str:
     return text[:place] + random.choice((*HOSTILE, "\0", "\ufeff", "\r\n", "}", '"')) + text[place:]
 
 
+def split_token(text: str, random: Random) -> str:
+    """A space or comment inside a number or word, where a reader could close the gap."""
+    gap = random.choice((" ", "\n", "/*c*/", "/*,*/", "//c\n"))
+
+    def split(token: str) -> str:
+        place = random.randrange(1, len(token))
+        return token[:place] + gap + token[place:]
+
+    return _replaced(text, random, random.choice((r"\d{2,}", r"[\w.-]{2,}")), split)
+
+
 DAMAGES: tuple[Damage, ...] = (
     flip, delete_lines, repeat_line, swap_lines, truncate, cut_out, other_number, near_number,
     near_number, hostile_name, hostile_name, swap_tokens, swap_words, swap_words, swap_values,
-    swap_values, nest, repeat_part, insert,
+    swap_values, nest, repeat_part, insert, split_token,
 )  # fmt: skip
 
 
@@ -358,12 +372,15 @@ class Case:
     arguments: list[str] = field(default_factory=list)
     texts: tuple[bytes, bytes] | None = None
     damaged: tuple[Path, ...] = ()
+    told: tuple[str, ...] = ()  # words that the answer has, if there is one
+    cache: Path | None = None  # of this case alone
 
 
-def make_case(seed: int, number: int, place: Path) -> Case:
+def make_case(seed: int, number: int, place: Path, only: frozenset[str] = frozenset()) -> Case:
     random = Random(f"{seed} {number}")
     case = Case(place)
-    makers, weights = zip(*CASES, strict=True)
+    cases = [(make, weight) for make, weight in CASES if not only or make.__name__ in only]
+    makers, weights = zip(*cases, strict=True)
     (make,) = random.choices(makers, weights)
     make(case, random)
     return case
@@ -609,11 +626,155 @@ def case_options(case: Case, random: Random) -> None:
         case.arguments = [each if each != words else words or "x" for each in case.arguments]
 
 
+def run_files(folder: str) -> dict[str, bytes]:
+    """The files of a dump as those of module 1, in the order in which a run writes them."""
+    files = dump_files(folder)
+    names = sorted(files, key=lambda name: (".before_optimizations." not in name, name))
+    return {name.replace("module_0000", "module_0001"): files[name] for name in names}
+
+
+READERS = (
+    ["explain", "dump"], ["explain", "dump", "--no-try"], ["verify", "dump"], ["history", "dump"],
+    ["check", "dump", "--expect", "expect.toml"], ["diff", "dump", "other"],
+    ["diff", "other", "dump"], ["report", "dump"], ["survey", "dump", "-o", "tables"],
+    ["rerun", "dump", "--replay", *NO_PYTHON],
+)  # fmt: skip
+
+
+def read_by(case: Case, random: Random, folder: str) -> None:
+    """A command that reads the folder ``dump``; ``other`` is a whole dump."""
+    case.arguments = list(random.choice(READERS))
+    if "other" in case.arguments:
+        put(case.place / "other", dump_files(folder))
+    (case.place / "expect.toml").write_text(EXPECTATIONS)
+
+
+_STEP = re.compile(r"(module_0001\.[^.]+)\.(\d{4})\.(.+)\.txt$")
+
+
+def case_runs(case: Case, random: Random) -> None:
+    """Two or three runs in one folder: over each other, with timestamps, with timestamps in some
+    names, or with files that were copied without their times."""
+    folders = random.choices(DUMPS, k=random.choice((2, 2, 3)))
+    directory = case.place / "dump"
+    directory.mkdir()
+    stamps, share = random.random() < 0.4, random.choice((1.0, 1.0, 0.9, 0.3))
+    steps: dict[tuple[str, str], set[str]] = {}
+    for number, folder in enumerate(folders):
+        for place, (name, content) in enumerate(run_files(folder).items()):
+            if stamps and random.random() < share:
+                name = f"{1764267890123456 + number * 60_000_000}.{name}"
+            file = directory / name
+            file.write_bytes(content)
+            if share == 1.0:
+                os.utime(file, ns=(10**18, 10**18 + (number * 60_000 + place) * 1_000_000))
+            if step := _STEP.match(name):
+                steps.setdefault((step[1], step[2]), set()).add(step[3])
+    if any(len(labels) > 1 for labels in steps.values()):
+        case.told = ("two runs",)
+    if random.random() < 0.2:
+        for file in random.sample(sorted(directory.iterdir()), 2):
+            file.write_bytes(damage(file.read_bytes(), random))
+    read_by(case, random, folders[0])
+
+
+def case_swapped(case: Case, random: Random) -> None:
+    """Files of one dump have the contents of files of the same kind of another."""
+    folder, other = random.sample(DUMPS, 2)
+    files, foreign = run_files(folder), run_files(other)
+    for name in random.sample(sorted(files), random.choice((1, 1, 2, 4))):
+        kind = _kind(name)
+        same = [each for each in foreign if _kind(each) == kind]
+        if random.random() < 0.15:
+            same = sorted(foreign)
+        if same:
+            files[name] = foreign[random.choice(same)]
+    if random.random() < 0.3:  # beside the other files
+        name = random.choice(sorted(foreign))
+        files.setdefault(name, foreign[name])
+    put(case.place / "dump", files)
+    read_by(case, random, other)
+
+
+def _kind(name: str) -> str:
+    return "stage" if _STEP.match(name) else name.rpartition("-")[2].rpartition(".module_")[2][-20:]
+
+
+def case_cut(case: Case, random: Random) -> None:
+    """Stages end at a computation, at a line, or anywhere."""
+    folder = random.choice(DUMPS)
+    files = run_files(folder)
+    stages = sorted(name for name in files if files[name].startswith(b"HloModule"))
+    for name in random.sample(stages, min(len(stages), random.choice((1, 1, 2)))):
+        text = files[name]
+        ends = random.choice((rb"\nENTRY", rb"\n\n", rb"\n", rb"[ ,(]", rb"\n(?=%\S+ \()"))
+        places = [found.start() for found in re.finditer(ends, text)]
+        files[name] = text[: random.choice(places)] if places else b""
+    put(case.place / "dump", files)
+    case.damaged = tuple(case.place / "dump" / name for name in stages)
+    read_by(case, random, folder)
+
+
+def case_cache(case: Case, random: Random) -> None:
+    """A cache in which something else is where entries were, or that others may change."""
+    whole_dump(case, random, "cpu/elementwise", "cpu/concatenate", "h100/softmax")
+    (case.place / "victim").write_bytes(VICTIM)
+    case.cache = case.place / "cache"
+    case.arguments = random.choice(
+        (["explain", "dump", "--no-try"], ["history", "dump"], ["cache"], ["cache", "--clear"])
+    )
+    run_apart(["explain", "dump", "--no-try"], case.place, 60.0, case.cache)
+    root = case.cache / "fusionscope"
+    for file in [path for path in sorted(root.rglob("*")) if path.is_file()]:
+        if random.random() < 0.7:
+            spoil_entry(file, case.place / "victim", random)
+    spoil_directory(random.choice((root, root, root / "results", case.cache)), random)
+
+
+VICTIM = b"precious"
+
+
+def spoil_entry(file: Path, victim: Path, random: Random) -> None:
+    match random.randrange(6):
+        case 0:
+            file.unlink()
+            file.symlink_to(victim)
+        case 1:
+            file.chmod(random.choice((0o666, 0o000, 0o444)))
+        case 2:
+            os.link(victim, file.with_name("linked"))
+        case 3:
+            file.write_bytes(damage(file.read_bytes(), random))
+        case _:
+            damage_place(file, random)
+
+
+def spoil_directory(directory: Path, random: Random) -> None:
+    match random.randrange(7):
+        case 0:
+            directory.chmod(random.choice((0o777, 0o770, 0o1777, 0o500)))
+        case 1:
+            directory.rename(directory.with_name("moved"))
+            directory.symlink_to("moved")
+        case 2:
+            shutil.rmtree(directory)
+            directory.write_text("")
+        case 3:
+            shutil.rmtree(directory)
+            os.mkfifo(directory)
+        case 4:
+            if os.geteuid() == 0:
+                os.chown(directory, 65534, -1)
+        case _:
+            pass
+
+
 CASES: tuple[tuple[Callable[[Case, Random], None], float], ...] = (
     (case_parse, 30), (case_diff, 20), (case_text, 10), (case_explain, 8), (case_history, 6),
     (case_verify, 6), (case_diff_dumps, 4), (case_check, 4), (case_expectations, 3),
     (case_baseline, 3), (case_plan, 3), (case_device, 2), (case_study, 1), (case_capture, 1),
     (case_rerun, 2), (case_options, 3), (case_replayed, 25),
+    (case_runs, 5), (case_swapped, 5), (case_cut, 4), (case_cache, 1),
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------ running
@@ -672,12 +833,20 @@ def run_here(arguments: list[str], place: Path, limit_s: float = 60.0) -> Answer
     return Answer(code, out, errors, hung)
 
 
-def run_apart(arguments: list[str], place: Path, limit_s: float) -> Answer:
-    """In a process of its own."""
+def run_apart(
+    arguments: list[str], place: Path, limit_s: float, cache: Path | None = None
+) -> Answer:
+    """In a process of its own, by default with the cache of this one."""
     command = [sys.executable, "-m", "fusionscope", *arguments]
+    environment = os.environ | ({"XDG_CACHE_HOME": str(cache)} if cache is not None else {})
     try:
         done = subprocess.run(
-            command, cwd=place, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL
+            command,
+            cwd=place,
+            capture_output=True,
+            timeout=limit_s,
+            stdin=subprocess.DEVNULL,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
         return Answer(0, "", "", f"{limit_s} s")
@@ -731,6 +900,12 @@ def faults(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
     if case.texts is not None:
         yield from _silent_changes(case, answer)
     yield from _untold(case, answer)
+    said = " ".join((answer.out + answer.errors).split())
+    for words in case.told if answer.code != 2 and "survey" not in case.arguments else ():
+        if words not in said:
+            yield "two runs untold", repr(case.arguments)
+    if case.cache is not None and (case.place / "victim").read_bytes() != VICTIM:
+        yield "written through a link", repr(case.arguments)
 
 
 def _longest(line: str) -> int:
@@ -875,9 +1050,12 @@ def work(options: argparse.Namespace) -> None:
     for number in range(options.start, options.start + options.count):
         place = Path(tempfile.mkdtemp(prefix=f"fuzz-{number}-"))
         try:
-            case = make_case(options.seed, number, place)
+            case = make_case(options.seed, number, place, frozenset(options.only))
             began = time.process_time()
-            answer = run(case.arguments, place, options.limit)
+            if case.cache is not None:
+                answer = run_apart(case.arguments, place, options.limit, case.cache)
+            else:
+                answer = run(case.arguments, place, options.limit)
             took = time.process_time() - began
             found = list(faults(case, answer))
             if found and options.keep:
@@ -904,6 +1082,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one case")
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--keep", metavar="DIR")
+    parser.add_argument(
+        "--only", metavar="CASE", action="append", default=[], help="cases of this kind: case_runs"
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -927,6 +1108,7 @@ def main() -> int:
             str(count),
         ]
         own += ["--processes"] if options.processes else []
+        own += [word for name in options.only for word in ("--only", name)]
         own += ["--keep", str(Path(options.keep).resolve())] if options.keep else []
         command = [sys.executable, __file__, "--worker", *own]
         worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

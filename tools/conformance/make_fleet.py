@@ -56,7 +56,18 @@ FIRST: tuple[str, ...] = (
 )  # every program is compiled for these, and for one of the others
 OTHERS = tuple(label for label in TARGETS if label not in FIRST)
 
-OWN = ("gradients", "control", "indexing", "numbers", "windows", "dots", "sharded", "surroundings")
+OWN = (
+    "gradients",
+    "control",
+    "indexing",
+    "numbers",
+    "windows",
+    "dots",
+    "sharded",
+    "surroundings",
+    "repeated",
+    "decoding",
+)
 MODELS = ("flax_models", "equinox_models", "optax_updates", "gymnax_environments", "numpyro_models")
 # Written after the replay of the CPU fusion passes, which they are to test.
 REPLAYED = ("solvers", "signals", "functions", "layers", "updates", "environments", "packages")

@@ -25,6 +25,7 @@ from pathlib import Path
 from random import Random
 from time import process_time
 
+import double_changes
 import mutations
 import notations
 from mutations import Injected
@@ -43,6 +44,7 @@ from fusionscope.history.changes import (
     find_fusion_changes,
     is_idle,
     is_incidental,
+    is_of_shared,
 )
 from fusionscope.history.matching import Matching, match
 from fusionscope.history.pairing import CERTAIN
@@ -160,13 +162,18 @@ class Compared:
 
     def __init__(self, before: Module, after: Module, backend: str | None) -> None:
         self.matching = match(before, after)
-        self.edits = tuple(e for e in find_edits(self.matching) if e.kind is not EditKind.SWAPPED)
+        self.all_edits = find_edits(self.matching)
+        self.edits = tuple(
+            edit
+            for edit in self.all_edits
+            if edit.kind is not EditKind.SWAPPED and not is_of_shared(self.matching, edit)
+        )
         self.changes = find_fusion_changes(self.matching, backend)
         self.told = [e for e in self.edits if e.instruction.opcode not in COMPUTES_NOTHING]
         self.not_renamed = [c for c in self.changes if c.kind is not ChangeKind.RENAMED]
 
     def faults(self) -> Iterator[str]:
-        return faults(self.matching, self.edits, self.changes)
+        return faults(self.matching, self.all_edits, self.changes)
 
     def __str__(self) -> str:
         lines = [*map(describe_edit, self.told), *map(describe_change, self.not_renamed)]
@@ -381,6 +388,85 @@ def check_found(module: Module, injected: Injected, backend: str | None) -> str 
     return None
 
 
+def check_doubled(
+    module: DumpedModule, seeds: Iterable[int], counts: Counter[str]
+) -> Iterator[str]:
+    """Two changes at once in the main stages: `diff` must tell of both."""
+    for stage in main_stages(module):
+        text = to_text(module.read(stage))
+        original = parse(text)
+        for seed in seeds:
+            for place in double_changes.PLACES:
+                doubled = double_changes.doubled(text, Random(seed), place)
+                if doubled is None:
+                    continue
+                counts[f"mutants: two changes, {place}"] += 1
+                found = find_changes(original, parse(doubled.text), module.backend)
+                told = {
+                    (edit.before.computation.name, edit.before.name, name)
+                    for edit in found.edits
+                    if edit.before is not None and not is_incidental(edit)
+                    for name in fields(edit)
+                }
+                told |= {
+                    (edit.before.computation.name, edit.before.name, name)
+                    for edit in found.edits
+                    if edit.before is not None and edit.kind is EditKind.REMOVED
+                    for name in ("opcode", "operands")
+                }
+                missed = [change for change in doubled.changes if change not in told]
+                if missed:
+                    counts[f"mutants: two changes, {place} FAILED"] += 1
+                    edits = [edit for edit in found.edits if not is_incidental(edit)]
+                    shown = "; ".join(map(describe_edit, edits[:4]))
+                    yield (
+                        f"{stage.label}: two changes, {place}, seed {seed}: {doubled.what}: not "
+                        f"told: {missed}; told: {shown}"
+                    )
+
+
+def check_changed_near(
+    module: DumpedModule, seeds: Iterable[int], counts: Counter[str]
+) -> Iterator[str]:
+    """A known change of fusions, constants or operands, and another change at the same place."""
+    for stage in main_stages(module):
+        text = to_text(module.read(stage))
+        original = parse(text)
+        for seed in seeds:
+            for kind, inject in INJECTIONS.items():
+                injected = inject(text, Random(seed))
+                doubled = injected and double_changes.changed_near(injected, Random(seed))
+                if not doubled:
+                    continue
+                counts[f"mutants: {kind} and another"] += 1
+                found = find_changes(original, parse(doubled.text), module.backend)
+                shown = [edit for edit in found.edits if not is_incidental(edit)]
+                told = {
+                    (edit.after.computation.name, edit.after.name, name)
+                    for edit in shown
+                    if edit.after is not None
+                    for name in fields(edit)
+                }
+                told |= {
+                    (edit.after.computation.name, edit.after.name, doubled.changes[0][2])
+                    for edit in shown
+                    if edit.after is not None and edit.kind is EditKind.INSERTED
+                }
+                told |= {  # a new fusion is told as a whole
+                    (fusion.computation.name, fusion.name, doubled.changes[0][2])
+                    for change in found.fusions
+                    for fusion in change.after
+                    if found.matching and fusion not in found.matching.before
+                }
+                if not told.issuperset(doubled.changes):
+                    counts[f"mutants: {kind} and another FAILED"] += 1
+                    edits = "; ".join(map(describe_edit, shown[:4]))
+                    yield (
+                        f"{stage.label}: {kind} and another, seed {seed}: {doubled.what}: not told "
+                        f"in {doubled.changes}; told: {edits}"
+                    )
+
+
 def check_notations(
     module: DumpedModule, seed: int, counts: Counter[str], *, plain: bool = True
 ) -> Iterator[str]:
@@ -515,6 +601,8 @@ def main() -> int:
             checks = [] if parsed.final_mutants else [check_stages(module, counts)]
             if parsed.mutants:
                 checks.append(check_mutants(module, 0, counts))
+                checks.append(check_doubled(module, range(4), counts))
+                checks.append(check_changed_near(module, range(4), counts))
             if parsed.mutants or parsed.final_mutants:
                 checks.append(check_notations(module, 0, counts))
             for check in checks:

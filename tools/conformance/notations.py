@@ -8,6 +8,7 @@ passed in chooses; it gives None where there is no such place.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import product
 from random import Random
@@ -141,6 +142,144 @@ def listed_sharding(text: str, random: Random) -> str | None:
     return _changed(text, change)
 
 
+def sharding_of_a_mesh(text: str, random: Random) -> str | None:
+    """Shardings by the axes of a mesh, and metadata in them that mean nothing."""
+
+    def other(tiles: re.Match[str]) -> str:
+        sizes, whole = _numbers(tiles[1]), tiles[2]
+        if len(_in_order(sizes, [*range(len(sizes))])) != int(whole):
+            return tiles[0]
+        data = sizes[:-1] if tiles[3] else sizes
+        axes = ",".join(f"'a{number}'={size}" for number, size in enumerate(sizes))
+        places = ", ".join(f"{{'a{number}'}}" for number in range(len(data)))
+        return f"{{mesh[{axes}], [{places}]}}"
+
+    def change(statement: Statement) -> Statement:
+        pieces = mutations._attributes(statement)
+        if "sharding" in pieces:
+            value = re.sub(
+                r"\{devices=\[([\d,]+)\]<=\[(\d+)\]( last_tile_dim_replicate)?\}",
+                other,
+                pieces["sharding"],
+            )
+            note = ' metadata={op_type="t" op_name="n"}}'
+            pieces["sharding"] = re.sub(r"(?<=\{replicated)\}", note, value)
+        return _with_attributes(statement, pieces)
+
+    return _changed(text, change)
+
+
+def numbers_spelled_otherwise(text: str, random: Random) -> str | None:
+    """Floating-point literals with all of their digits, and truth as a number."""
+
+    def change(statement: Statement) -> Statement:
+        if statement.opcode != "constant" or "..." in statement.inside:
+            return statement
+        inside = statement.inside
+        if statement.shape.startswith("pred"):
+            inside = inside.replace("true", "1").replace("false", "0")
+        elif statement.shape.startswith(("f", "bf")):
+            number = re.compile(r"(?<![\w.(+\-])-?\d+(?:\.\d*)?(?:e[+\-]?\d+)?(?![\w.])")
+            inside = number.sub(lambda found: f"{float(found[0]):.20e}", inside)
+        return statement._replace(inside=inside)
+
+    return _changed(text, change)
+
+
+def constants_elided(text: str, random: Random) -> str | None:
+    """Constants whose values are omitted, where no other one has the same shape."""
+    module = parse(text)
+    shapes = Counter(
+        mutations._without_layouts(i.statement.shape) for i in module.walk() if i.literal
+    )
+
+    def change(statement: Statement) -> Statement:
+        shape = mutations._without_layouts(statement.shape)
+        if statement.opcode == "constant" and "[]" not in shape and shapes[shape] == 1:
+            return statement._replace(inside="{...}")
+        return statement
+
+    return _changed(text, change)
+
+
+def usual_properties(text: str, random: Random) -> str | None:
+    """Layouts that name the memory space and the alignment that hold without it."""
+
+    def other(array: re.Match[str]) -> str:
+        bare, _, layout = array.groups()
+        if not layout or ":" in layout or random.random() < 0.5:
+            return array[0]
+        return f"{bare}{layout[:-1]}:{random.choice(('S(0)', 'L(1)', 'L(1)S(0)', ''))}}}"
+
+    return _changed(text, lambda s: s._replace(shape=_ARRAY.sub(other, s.shape)))
+
+
+def dimensions_written_out(text: str, random: Random) -> str | None:
+    """Windows, slices and paddings with the strides, dilations and paddings that they have."""
+
+    def window(value: str) -> str:
+        fields = dict(re.findall(r"(\w+)=([\w\-]+)", value))
+        rank = fields.get("size", "").count("x") + 1
+        usual = {"stride": "1", "lhs_dilate": "1", "rhs_dilate": "1", "pad": "0_0"}
+        written = {key: "x".join([each] * rank) for key, each in usual.items()} | fields
+        order = random.sample([*written], len(written))
+        return f"{{{' '.join(f'{key}={written[key]}' for key in order)}}}"
+
+    def change(statement: Statement) -> Statement:
+        pieces = mutations._attributes(statement)
+        for key, write in (
+            ("window", window),
+            ("slice", lambda value: re.sub(r"\[(\d+):(\d+)\]", r"[\1:\2:1]", value)),
+            ("padding", lambda value: re.sub(r"\b(-?\d+)_(-?\d+)(?=x|$)", r"\1_\2_0", value)),
+        ):
+            if key in pieces and not (key == "padding" and statement.opcode != "pad"):
+                value = pieces[key].partition("=")[2].strip()
+                if not (key == "padding" and re.search(r"\d_-?\d+_\d", value)):
+                    pieces[key] = f", {key}={write(value)}"
+        return _with_attributes(statement, pieces)
+
+    return _changed(text, change)
+
+
+def header_written_out(text: str, random: Random) -> str | None:
+    """A header that says what holds without it, and leaves out that aliases are optional."""
+    line, rest = text.split("\n", 1)
+    other = line.replace(", may-alias)", ")")
+    for key, value in (
+        ("allow_spmd_sharding_propagation_to_output", "{false}"),
+        ("allow_spmd_sharding_propagation_to_parameters", "{false}"),
+        ("replica_count", "1"),
+        ("num_partitions", "1"),
+    ):
+        if f" {key}=" not in other:
+            other += f", {key}={value}"
+    return f"{other}\n{rest}"
+
+
+def computation_apart(text: str, random: Random) -> str | None:
+    """One of the callers that share a computation calls an equal one of its own."""
+    module = parse(text)
+    callers = [
+        (caller, called)
+        for computation in module.computations
+        for caller in computation.instructions
+        for called in caller.called
+        if sum(called.name in i.statement.calls for i in module.walk()) > 1
+        and "channel_id=" not in "".join(i.statement.attributes for i in called.instructions)
+    ]
+    if not callers:
+        return None
+    caller, called = random.choice(callers)
+    draft = mutations._Draft(module)
+    body = draft.bodies[called.name]
+    name = draft.fresh(called.name)
+    names = {s.name: draft.fresh(s.name) for s in body.statements}
+    copies = [mutations._naming(mutations._named(s, names), {}, names) for s in body.statements]
+    draft.put(name, mutations._Body(copies, names[body.root], body.footer), caller.computation.name)
+    draft.replace(caller, mutations._naming(caller.statement, {called.name: name}, {}))
+    return draft.text()
+
+
 def commutative_swapped(text: str, random: Random) -> str | None:
     """Operations that do not care for the order of their two operands read them swapped."""
 
@@ -175,7 +314,10 @@ def fields_in_another_order(text: str, random: Random) -> str | None:
         if value.startswith('{"'):
             fields = [*json.loads(value).items()]
             random.shuffle(fields)
-            pieces["backend_config"] = f", backend_config={json.dumps(dict(fields))}"
+            written = json.dumps(dict(fields))
+            if random.random() < 0.5:
+                written = f"{{ {written[1:]}"
+            pieces["backend_config"] = f", backend_config={written}"
         return _with_attributes(statement, pieces)
 
     return _changed(text, change)
@@ -271,6 +413,13 @@ HARMLESS = (
     default_layouts,
     replica_groups,
     listed_sharding,
+    sharding_of_a_mesh,
+    numbers_spelled_otherwise,
+    constants_elided,
+    usual_properties,
+    dimensions_written_out,
+    header_written_out,
+    computation_apart,
     commutative_swapped,
     attributes_in_another_order,
     fields_in_another_order,
@@ -391,8 +540,16 @@ def sharding_changed(text: str, random: Random) -> Injected | None:
         return None
     chosen = random.choice(places)
     pieces = mutations._attributes(chosen.statement)
-    others = ["{replicated}", "{maximal device=0}", "{maximal device=1}"]
-    value = random.choice([o for o in others if o not in pieces.get("sharding", "")])
+    others = [
+        "{manual}",
+        "{maximal device=0}",
+        "{maximal device=1}",
+        *(
+            f'{{unreduced metadata={{op_type="sdy::reduction_op" op_name="{name}"}}}}'
+            for name in ("MAX", "MIN")
+        ),
+    ]
+    value = random.choice([o for o in others if o[1:-1] not in pieces.get("sharding", "")])
     pieces["sharding"] = f", sharding={value}"
     return _attribute_injected(module, chosen, "sharding", pieces)
 

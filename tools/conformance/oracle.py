@@ -27,6 +27,7 @@ from typing import Any
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Computation, Module, parse, to_text
 
+_NEGATIVE_ZERO = re.compile(r"(?<![\w.])-0(?![\w.])")
 # Opcodes whose enumerator does not spell their name.
 _NAMES = {
     "kClz": "count-leading-zeros",
@@ -87,12 +88,14 @@ def differences(text: str) -> Iterator[str]:
 
 
 def _printed(module: Any) -> str:
-    """The compiler's own words, whatever the white space in JSON and without large constants."""
+    """The compiler's own words, whatever the white space in JSON, without large constants, and with
+    zeros for negative ones, which it prints as -0 and reads as 0.
+    """
     from jaxlib import _hlo
 
     options = _hlo.HloPrintOptions()
     options.print_large_constants = False
-    return "".join(module.to_string(options).split())
+    return _NEGATIVE_ZERO.sub("0", "".join(module.to_string(options).split()))
 
 
 def compare(theirs: Any, ours: Module) -> Iterator[str]:

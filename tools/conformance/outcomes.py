@@ -3,7 +3,7 @@
     python tools/conformance/outcomes.py DUMPS...
 
 Each of DUMPS is a dump, or a directory with dumps in it. Three checks, each independent of how
-values are numbered:
+values are numbered, and one that needs no second opinion:
 
 - The record of PriorityFusion (GPU). Taken on the module that the pass worked on, a pair is fused
   where the record has a step for it, and only there. Constants of one element are fused without a
@@ -11,6 +11,7 @@ values are numbered:
 - Fusion Explorer records (all backends). The same, for each pass that makes such a record.
 - Names and metadata (``by_names.py``), between the stage before fusion and the final
   one.
+- Metadata changes nothing: the same stages without it give the same outcomes.
 
 Prints every disagreement, then counts for each of DUMPS. Exits with 1 where there is one that is
 not explained below.
@@ -18,9 +19,10 @@ not explained below.
 
 import argparse
 import os
+import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from by_names import Judge
@@ -30,9 +32,14 @@ from fusionscope.dump.fusion_explorer import Kind
 from fusionscope.dump.priority_fusion import Fused, Ineligible
 from fusionscope.errors import UnusableInput
 from fusionscope.history import NumberedModule, Numbering, Outcome, Pair, find_pairs
-from fusionscope.hlo import Instruction, parse
+from fusionscope.hlo import Instruction, Module, parse
 
 JOINED = (Outcome.FUSED, Outcome.DUPLICATED)
+_METADATA = re.compile(
+    r', metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}'
+    r"|^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d+ .*\n)*",
+    re.MULTILINE,
+)
 
 
 class Steps:
@@ -60,14 +67,23 @@ class Steps:
         self._slots[fusion], self._members[fusion] = slot, members
 
 
+def without_metadata(text: str) -> str:
+    """The text of a module without metadata and the tables to which it refers."""
+    return _METADATA.sub("", text)
+
+
 def numbered(
-    module: DumpedModule, first: NumberedModule, numbering: Numbering, after: Stage
+    module: DumpedModule,
+    numbering: Numbering,
+    after: Stage,
+    read: Callable[[Stage], Module] | None = None,
 ) -> Iterator[tuple[Stage, NumberedModule]]:
     """The stages from ``after`` to the final one."""
+    read = read or module.read
     final = module.final
     for stage in module.stages[module.stages.index(after) :]:
         if stage is final or (stage.name.counter is not None and stage.text is not None):
-            yield stage, numbering.number(module.read(stage))
+            yield stage, numbering.number(read(stage))
         if stage is final:
             break
 
@@ -118,7 +134,7 @@ def check_record(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
         return
     numbering = Numbering()
     first = numbering.number(parse(record.module_before_fusion()))
-    stages = [(stage.label, n) for stage, n in numbered(module, first, numbering, after)]
+    stages = [(stage.label, n) for stage, n in numbered(module, numbering, after)]
     at_once = find_pairs(first, stages[:1])
     final = outcomes(find_pairs(first, stages)) if module.final else {}
     ends = outcomes(at_once)
@@ -140,9 +156,10 @@ def check_record(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
         name = pair.producer.name, pair.consumer.name
         if is_small_constant(pair.producer) or name in covered:
             continue
-        joined = pair.outcome in JOINED
-        counts["record: other pairs DISAGREE" if joined else "record: other pairs agree"] += 1
-        if joined:
+        # The pass removes nothing that a refused pair needs.
+        wrong = pair.outcome is not Outcome.NOT_FUSED
+        counts["record: other pairs DISAGREE" if wrong else "record: other pairs agree"] += 1
+        if wrong:
             yield f"record: {' -> '.join(name)} has no step, told {pair.outcome.value}"
         if isinstance(last.get(pair.producer.name), Ineligible):
             counts["record: of these, producer ineligible to the end"] += 1
@@ -176,7 +193,7 @@ def check_explorer(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
     before = module.stages[module.stages.index(after) - 1]
     numbering = Numbering()
     first = numbering.number(module.read(before))
-    stages = [(stage.label, n) for stage, n in numbered(module, first, numbering, after)]
+    stages = [(stage.label, n) for stage, n in numbered(module, numbering, after)]
     at_once = find_pairs(first, stages[:1])
     ends = outcomes([*at_once, *find_pairs(first, stages)])
     covered: set[tuple[str, str]] = set()
@@ -199,18 +216,45 @@ def check_explorer(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
                 yield f"explorer: {' -> '.join(name)} has no step, told {pair.outcome.value}"
 
 
-def check_names(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
-    """Names and metadata, before fusion and in the end."""
+def pairs_of(
+    module: DumpedModule, read: Callable[[Stage], Module] | None = None
+) -> tuple[Pair, ...]:
+    """The pairs of the stage before fusion; none if this or the final stage is missing."""
     before, final = module.pre_fusion, module.final
     if before is None or final is None or not (before.text and final.text):
+        return ()
+    numbering = Numbering()
+    first = numbering.number((read or module.read)(before))
+    after = module.stages[module.stages.index(before) + 1]
+    stages = [(stage.label, n) for stage, n in numbered(module, numbering, after, read)]
+    passes = {stage.label for stage in module.fusion_stages} | {final.label}
+    return find_pairs(first, [stage for stage in stages if stage[0] in passes])
+
+
+def check_metadata(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
+    """The same stages without metadata."""
+
+    def read(stage: Stage) -> Module:
+        assert stage.text is not None
+        return parse(without_metadata(stage.text.text()))
+
+    for pair, plain in zip(pairs_of(module), pairs_of(module, read), strict=True):
+        same = pair.outcome is plain.outcome
+        counts["metadata: agree" if same else "metadata: DISAGREE"] += 1
+        if not same:
+            yield (
+                f"metadata: {pair.producer!r} -> {pair.consumer!r} told {pair.outcome.value}, "
+                f"without it {plain.outcome.value}"
+            )
+
+
+def check_names(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
+    """Names and metadata, before fusion and in the end."""
+    pairs = pairs_of(module)
+    before, final = module.pre_fusion, module.final
+    if not pairs or before is None or final is None or not (before.text and final.text):
         counts["names: modules without both stages"] += 1
         return
-    numbering = Numbering()
-    first = numbering.number(module.read(before))
-    after = module.stages[module.stages.index(before) + 1]
-    stages = [(stage.label, n) for stage, n in numbered(module, first, numbering, after)]
-    passes = {stage.label for stage in module.fusion_stages} | {final.label}
-    pairs = find_pairs(first, [stage for stage in stages if stage[0] in passes])
     judge = Judge(before.text.text(), final.text.text())
     verdicts = judge.verdicts(
         (pair.producer.computation.name, pair.producer.name, pair.consumer.name) for pair in pairs
@@ -232,6 +276,9 @@ def check_names(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
                 f"names: {pair.producer!r} -> {pair.consumer!r} {verdict}, "
                 f"told {pair.outcome.value} {pair.kernel.name if pair.kernel else ''}"
             )
+
+
+CHECKS = (check_record, check_explorer, check_names, check_metadata)
 
 
 def dumps(root: Path) -> Iterator[Path]:
@@ -258,7 +305,7 @@ def main() -> int:
                 continue
             counts["modules"] += len(modules)
             for module in modules:
-                for check in (check_record, check_explorer, check_names):
+                for check in CHECKS:
                     try:
                         for disagreement in check(module, counts):
                             disagreements += 1

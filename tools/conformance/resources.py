@@ -168,7 +168,7 @@ def compare(module: DumpedModule, ptxas: Path, program: Path, scratch: Path) -> 
         share = warps / (device.threads_per_core_limit // 32)
         is_equal = (
             taken.registers == other.registers
-            and taken.shared_bytes == other.shared_bytes + launch.shared_bytes
+            and taken.shared_bytes == other.shared_bytes + (launch.shared_bytes or 0)
             and taken.spill_store_bytes == other.spill_store_bytes
             and taken.spill_load_bytes == other.spill_load_bytes
             and (taken.occupancy or 0) == share

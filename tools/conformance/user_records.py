@@ -1,6 +1,6 @@
 """Keeps the orders of users that the real compiler recorded behind passes, for the tests.
 
-    python tools/conformance/user_records.py --python PATH
+    python tools/conformance/user_records.py --python PATH [--only NAME]
 
 ``PATH`` is a Python that has jax 0.12 and its plugin for CUDA; no GPU is needed. Each file
 ``users/NAME.hlo`` is a module, of which a first line ``// passes: a b`` says what runs on it before
@@ -30,9 +30,10 @@ DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "replay" / "users"
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", required=True, help="one that has jax and its plugin for CUDA")
-    python: str = parser.parse_args().python
-    for file in sorted(DIRECTORY.glob("*.hlo")):
-        _record(python, file)
+    parser.add_argument("--only", default="*", help="the name of one file")
+    options = parser.parse_args()
+    for file in sorted(DIRECTORY.glob(f"{options.only}.hlo")):
+        _record(options.python, file)
 
 
 def _record(python: str, file: Path) -> None:

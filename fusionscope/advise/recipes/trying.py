@@ -24,7 +24,6 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack
 from fusionscope.rerun.injection import Injection
-from fusionscope.rerun.measuring import Speed
 from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
 from fusionscope.rerun.racing import Race, Racer, race
 from fusionscope.rerun.running import Numbers, why_not_run
@@ -109,10 +108,10 @@ def _suggestion(
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """``is_faster`` is whether it was measured to be faster, None if nothing was measured."""
+    """``race`` is its measurement beside the unchanged program, None if nothing was measured."""
 
     suggestion: Suggestion
-    is_faster: bool | None
+    race: Race | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ def by_compiler(
             pairs = settled_pairs(module, made) & wanted
             suggestion = _suggestion(offer, how, pairs, before, after)
             suggestion = replace(suggestion, removes=_removes(module, made))
-            found.append(Tried(suggestion, races[1].verdict is Speed.FASTER if races else None))
+            found.append(Tried(suggestion, races[1] if races else None))
     return found, problems
 
 

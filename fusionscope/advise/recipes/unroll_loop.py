@@ -39,9 +39,9 @@ class UnrollLoop(Recipe):
         "short step. Four steps become one, as with `unroll=4`."
     )
     why: ClassVar = (
-        "On a GPU each step launches the kernels of its body, one that counts, and one that "
-        "compares the count. After unrolling, the latter two are launched once for four steps, and "
-        "consecutive elementwise steps become one kernel."
+        "On a GPU each step launches the kernels of its body, and one that counts. After "
+        "unrolling, the latter is launched once for four steps, and consecutive elementwise steps "
+        "become one kernel."
     )
     backfires: ClassVar = (
         "Compilation takes longer with each unrolled step: for an H100, the example took 0.4 s "

@@ -14,6 +14,8 @@ class Capture(Form):
     program: str
     target: str
     flags: list[str]
+    program_flags: str
+    notes: list[str]
     arguments: list[str]
     python: str
     versions: dict[str, str]

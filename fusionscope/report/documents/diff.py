@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from fusionscope.explain.cost_changes import PlaceKind
 from fusionscope.explain.estimates import Estimate
 from fusionscope.explain.memory_difference import BufferDifference, PeakFacts
+from fusionscope.explain.relation import Doubt
 from fusionscope.explain.result import Operation
 from fusionscope.history.changes import EditKind
 from fusionscope.history.outcomes import Outcome
@@ -26,6 +28,7 @@ class Side(Form):
     instructions: int
     launches: int
     bytes_moved: int
+    time_us: float | None
     exact: bool
     kinds: dict[str, int]
     rules: RulesUsed | None
@@ -117,11 +120,44 @@ class Matched(Form):
     certain: Annotated[float, At(lambda module: round(module.certain, 4))]
 
 
+class Unrelated(Form):
+    """Why comparing two modules means little."""
+
+    kind: Doubt
+    text: str
+
+
+class Cost(Form):
+    """The cost of a run on one side."""
+
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+
+
+class Place(Form):
+    """A line, or scope, of the program whose cost differs."""
+
+    place: str
+    before: Cost
+    after: Cost
+
+
+class Costs(Form):
+    """Where the cost differs."""
+
+    by: PlaceKind
+    is_nominal: bool
+    places: list[Place]
+
+
 class Module(Form):
     """A module that differs."""
 
     before: Side
     after: Side
+    unrelated: list[Unrelated]
+    costs: Costs | None
     header: dict[str, list[str]]
     flags: dict[str, list[str]]
     swapped: list[str]

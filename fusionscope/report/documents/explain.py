@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from fusionscope.explain.result import (
     KernelFacts,
     KernelInput,
     KernelOutput,
+    LoopRow,
     Measured,
     ModuleFacts,
     Neighbour,
@@ -26,6 +28,7 @@ from fusionscope.explain.suggestion import HowTried, SuggestionKind
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
+from fusionscope.report.suggestions import Entry
 
 
 def _answers(module: ModuleFacts) -> Sequence[object]:
@@ -43,6 +46,16 @@ def _numbers(kind: str) -> Callable[[tuple[suggestion.Suggestions, suggestion.An
         return [each.number for each in found if not set(answer.pairs).isdisjoint(each.pairs)]
 
     return find
+
+
+def _figures(name: str) -> Callable[[suggestion.Suggestion], suggestion.Figures | None]:
+    """Return nothing for a recipe that was not tried: its figures are those of another program."""
+    return lambda tried: None if tried.evidence is HowTried.EXAMPLE else getattr(tried, name)
+
+
+def command_of(tried: suggestion.Suggestion | Entry) -> str:
+    """Return the command line for a shell."""
+    return shlex.join(tried.command)
 
 
 def _suggestions(kind: str) -> Callable[[ModuleFacts], Sequence[object]]:
@@ -309,11 +322,14 @@ class Suggestion(Form):
     change: str
     evidence: HowTried
     pairs: list[FusedPair]
-    before: Figures
-    after: Figures
+    before: Annotated[Figures | None, At(_figures("before"))]
+    after: Annotated[Figures | None, At(_figures("after"))]
     title: str
     sources: list[str]
     removes: list[str]
+    keeps: list[str]
+    why_not: str | None
+    command: Annotated[str | None, At(command_of)]
 
 
 class Answer(Form):
@@ -360,8 +376,10 @@ class Memory(Form):
     at_peak: list[MemoryAtPeak]
     savings: list[memory_facts.MemorySaving]
     donations: list[memory_facts.Donation]
+    donated_peak: int | None
     over_time: list[int]
     values: list[memory_facts.LifeTime]
+    inside_calls: list[memory_facts.CallMemory]
 
 
 class CompileTime(Form):
@@ -415,6 +433,7 @@ class Module(Form):
     notes: list[str]
     memory: Memory | None
     over_fused: OverFused | None
+    loops: list[LoopRow]
     graphs: GraphLaunches | None
     measured: Measured | None
     compile_time: CompileTime | None
@@ -434,6 +453,7 @@ class ModuleRow(Form):
 
     name: str
     number: int
+    device: str
     launches: int
     bytes_moved: int
     time_us: float | None

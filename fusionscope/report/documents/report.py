@@ -89,20 +89,68 @@ class SourceLines(Form):
     lines: list[str]
 
 
+class Entry(Form):
+    """A suggestion in words."""
+
+    number: int
+    head: str
+    command: Annotated[str, At(explain.command_of)]
+    outcome: str
+    pairs: list[explain.FusedPair]
+
+
+class Part(Form):
+    """Suggestions of one kind. The first part has no heading."""
+
+    heading: str
+    entries: Annotated[list[Entry], At("shown")]
+
+
+class Tried(Form):
+    """What to try, in the words of ``fusionscope explain``."""
+
+    words: str
+    parts: list[Part]
+    notes: list[str]
+    rejected: list[Part]
+
+
 class Side(Form):
-    """One dump: its explained modules, and the picture of each."""
+    """One dump: its explained modules, and the picture of each, and what to try there."""
 
     explanation: explain.Document
     pictures: list[Picture | None]
+    tried: list[Tried | None]
+
+
+class Table(Form):
+    """A part of what differs, as ``fusionscope diff`` prints it."""
+
+    title: str
+    heads: list[str]
+    rows: list[list[str]]
+
+
+class Sheet(Form):
+    """What differs in a module. ``pairs`` is the index of the table of its pairs."""
+
+    warnings: list[str]
+    lines: list[str]
+    notes: list[str]
+    tables: list[Table]
+    pairs: int | None
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.report/1"):
     """``before`` and ``difference`` are null in the page of one dump. Otherwise the modules of both
-    sides correspond, and their pictures have the same nodes, boxes and spots.
+    sides correspond, and their pictures have the same nodes, boxes and spots. There is a sheet for
+    each module that differs, and a line of ``same`` for what does not.
     """
 
     now: Side
     before: Side | None
     difference: diff.Document | None
+    sheets: list[Sheet]
+    same: list[str]
     rules: list[rules.Rule]
     sources: list[SourceLines]

@@ -1,6 +1,6 @@
-// What differs between two dumps, the worst first.
+// What differs between two dumps, in the words of `fusionscope diff`.
 
-const MOST_FIELDS = 3; // of an instruction: the configuration of a kernel has dozens
+const MOST_ROWS = 200; // of a table
 
 /** @param {any} pair */
 function endsOf(pair) {
@@ -12,83 +12,38 @@ function outcomeAndReason(pair) {
   return pair.reason ? `${pair.outcome}, ${pair.reason}` : pair.outcome;
 }
 
-/** The name of the pass that a stage is after. @param {string | null} stage */
-function passOf(stage) {
-  const found = /\.after_(.+?)(?:\.before_|$)/.exec(stage ?? "");
-  return found ? found[1] : stage ?? "";
-}
-
-/** @param {number} bytes */
-function signed(bytes) {
-  return `${bytes < 0 ? "−" : "+"}${size(Math.abs(bytes))}`;
-}
-
-/** @param {any} module  of `diff` @param {(pair: any) => void} choose */
-function moduleChanges(module, choose) {
-  const { first_divergence: divergence, memory } = module;
-  const lines = [...texts(module.header), ...texts(module.flags, "flag ")];
-  if (divergence) {
-    const passes = [...new Set([divergence.before, divergence.after].filter(Boolean).map(passOf))].join(", ");
-    const same = divergence.last_same ? `the same up to ${passOf(divergence.last_same)}; ` : "";
-    lines.push(passes ? `${same}first difference after ${passes}` : "the same in every stage but for annotations");
-  }
-  const outcomes = module.outcomes.map((/** @type {any} */ each) => make("tr", {},
-    make("td", {}, make("button", { onclick: () => choose(each.after) }, shorten(endsOf(each.after), 80)),
-      each.count > 1 ? ` ×${count(each.count)}` : ""),
-    make("td", { class: each.before.outcome === "not-fused" ? "refused" : "" }, outcomeAndReason(each.before)),
-    make("td", { class: each.after.outcome === "not-fused" ? "refused" : "" }, outcomeAndReason(each.after)),
-    make("td", { class: "number" }, size(each.count * Math.max(each.before.bytes_saved, each.after.bytes_saved)))));
-  const names = (/** @type {any[]} */ side) => side.map((each) => each.name).join(", ");
-  const fusions = module.fusions.map((/** @type {any} */ each) => make("tr", {},
-    make("td", {}, each.kind + (each.count > 1 ? ` ×${count(each.count)}` : "")),
-    make("td", {}, shorten(names(each.before), 90)), make("td", {}, shorten(names(each.after), 90)),
-    make("td", { class: "quiet" }, [...new Set([...each.passes.before, ...each.passes.after])].join(", "))));
-  const buffers = (memory?.buffers ?? []).slice(0, 8).map((/** @type {any} */ each) =>
-    make("li", {}, [signed(each.bytes_after - each.bytes_before), each.name, each.cause, each.reason, fileAndLine(each.source)].filter(Boolean).join(", ")));
-  const edits = module.edits.slice(0, 20).map((/** @type {any} */ each) => {
-    const at = each.after ?? each.before;
-    const fields = Object.entries(each.fields).map(([name, [was, is]]) => `${name} ${shorten(was, 60) || "none"} → ${shorten(is, 60) || "none"}`);
-    return make("li", {}, `${each.kind} ${at?.opcode ?? ""} ${shorten(at?.name ?? "", 60)}${each.count > 1 ? ` ×${count(each.count)}` : ""}`,
-      fields.length ? `: ${fields.slice(0, MOST_FIELDS).join(", ")}` : "",
-      fields.length > MOST_FIELDS ? `, and ${count(fields.length - MOST_FIELDS)} more` : "");
-  });
-  return [
-    ...lines.map((line) => make("p", {}, line)),
-    ...changeTable("Pairs that ended otherwise", ["pair", "before", "now", "bytes"], outcomes),
-    ...changeTable("Fusions", ["what", "before", "now", "passes"], fusions),
-    ...changeList("Memory at the peak", buffers), ...changeList("Instructions", edits),
-  ];
-}
-
-/** @param {Record<string, string[]>} fields @param {string} [begin] */
-function texts(fields, begin = "") {
-  return Object.entries(fields).map(([name, [was, is]]) =>
-    `${begin}${name}: ${shorten(was, 120) || "not set"} → ${shorten(is, 120) || "not set"}`);
-}
-
-/** @param {string} title @param {string[]} heads @param {HTMLElement[]} rows */
-function changeTable(title, heads, rows) {
-  if (!rows.length) return [];
-  return [make("h3", {}, `${title} (${count(rows.length)})`),
-    make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": title }, make("table", {},
-      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
-      make("tbody", {}, ...rows)))];
-}
-
-/** @param {string} title @param {HTMLElement[]} items */
-function changeList(title, items) {
-  return items.length ? [make("h3", {}, title), make("ul", {}, ...items)] : [];
+/**
+ * One table. The cells of the first two columns of pairs choose the pair.
+ * @param {any} table  of a sheet @param {any[] | null} pairs @param {(pair: any) => void} choose
+ */
+function changeTable(table, pairs, choose) {
+  const rows = table.rows.slice(0, MOST_ROWS).map((/** @type {string[]} */ row, /** @type {number} */ place) =>
+    make("tr", {}, ...row.map((text, column) => make("td", {},
+      pairs && column < 2 ? make("button", { onclick: () => choose(pairs[place].after) }, text) : text))));
+  const hidden = table.rows.length - rows.length;
+  return [make("h3", {}, table.title),
+    make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": table.title }, make("table", {},
+      make("thead", {}, make("tr", {}, ...table.heads.map((/** @type {string} */ head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, ...rows))),
+    hidden > 0 ? make("p", { class: "quiet" }, `… and ${count(hidden)} more`) : null];
 }
 
 /**
- * @param {any} difference  the document of `diff` @param {any} module  the one that is shown, or undefined
+ * @param {any} sheet  of the module that is shown, or undefined @param {any} module  its document
+ * @param {string[]} same  the lines on modules that did not change
  * @param {(pair: any) => void} choose
  */
-function changes(difference, module, choose) {
-  const others = (/** @type {string} */ words, /** @type {string[]} */ names) =>
-    names.length ? [make("p", { class: "quiet" }, `${words}: ${shorten(names.join(", "), 200)}`)] : [];
+function changes(sheet, module, same, choose) {
+  const content = sheet
+    ? [...sheet.warnings.map((/** @type {string} */ line) => make("p", { class: "refused" }, line)),
+      make("p", {}, sheet.lines[0]),
+      ...sheet.tables.flatMap((/** @type {any} */ table, /** @type {number} */ place) => [
+        ...changeTable(table, place === sheet.pairs ? module.outcomes : null, choose),
+        ...(place === 0 ? sheet.lines.slice(1) : []).map((/** @type {string} */ line) => make("p", {}, line)),
+      ]),
+      ...sheet.notes.map((/** @type {string} */ note) => make("p", { class: "quiet" }, note)),
+      ...(sheet.tables.length ? [] : sheet.lines.slice(1)).map((/** @type {string} */ line) => make("p", {}, line))]
+    : [];
   return make("section", { class: "card", "aria-labelledby": "changes" }, make("h2", { id: "changes" }, "What changed"),
-    ...(module ? moduleChanges(module, choose) : [make("p", {}, "Nothing but names, metadata, notation and order.")]),
-    ...others("the same in both", difference.same), ...others("only before", difference.only_before),
-    ...others("only now", difference.only_after));
+    ...content, ...same.map((line) => make("p", { class: "quiet" }, line)));
 }

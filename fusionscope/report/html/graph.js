@@ -138,7 +138,7 @@ function stepsOf(pictures, nodes) {
     const acting = waiting.filter((side) => name(side) === name(first));
     const { pass, label } = pictures[first].stages[left[first][0]];
     for (const side of acting) stages[side] = /** @type {number} */ (left[side].shift());
-    const only = pictures.length > acting.length ? (first ? " (now)" : " (before)") : "";
+    const only = pictures.length > acting.length ? (first ? " (after)" : " (before)") : "";
     steps.push({ name: pass + only, label, stages: [...stages], changed: pictures.map((_, side) => acting.includes(side)) });
   }
   return steps;

@@ -180,20 +180,20 @@ function showPage(data) {
     make("div", { class: "quiet" }, [module.device, module.rules?.version, [data.before, data.now].filter(Boolean).map((side) => side.explanation.path).join(" → ")].filter(Boolean).join(" · ")),
     ...module.notes.map((/** @type {string} */ note) => make("div", { class: "quiet" }, note)),
     tiles(module, before && before.module),
-    data.difference ? changes(data.difference, data.difference.modules[state.module],
+    data.difference ? changes(data.sheets[state.module], data.difference.modules[state.module], data.same,
       (pair) => choosePair({ producer: pair.producer.name, consumer: pair.consumer.name })) : "",
     make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
       whole ? [make("p", { class: "quiet" }, `All kernels, from the first to the last; the stronger the colour, the more ${module.summary.time ? "time" : "bytes"}`), whole.element] : null,
       kernelBox),
-    suggestions(module, choosePair),
+    suggestions(data.now.tried[state.module], choosePair),
     make("section", { class: "card", "aria-labelledby": "pairs" }, make("h2", { id: "pairs" }, "Pairs"),
       make("div", { class: "bar" }, search, table.found), table.element),
     make("section", { class: "card", "aria-labelledby": "graph" }, make("h2", { id: "graph" }, "How it was fused"),
       make("div", { class: "bar" }, radius, slider), passBox,
       before
         ? [make("div", { class: "sides" }, ...sides.map((side, number) =>
-          make("div", {}, make("h3", {}, number ? "now" : "before"), side.box))), facts]
+          make("div", {}, make("h3", {}, number ? "after" : "before"), side.box))), facts]
         : make("div", { class: "split" }, now.box, facts)),
     sourceLines(data.sources, costsByLine(module), (place) => { search.value = place; set({ query: place }); }) ?? "",
     memoryOverTime(module.memory) ?? "",

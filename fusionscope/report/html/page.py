@@ -20,10 +20,14 @@ from fusionscope.explain.fusion_graph import FusionGraph, GraphStage, ends_of
 from fusionscope.explain.report_facts import DifferenceFacts, ReportFacts, SourceLines
 from fusionscope.explain.result import Explanation, ModuleFacts, Operation
 from fusionscope.report.curves import to_svg
+from fusionscope.report.difference import Sheet as DifferenceSheet
+from fusionscope.report.difference import same_lines, sheet_of
 from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
 from fusionscope.report.layout import Box, Layout, Spot, lay_out
 from fusionscope.report.study import grids, notes_on
+from fusionscope.report.suggestions import Sheet as SuggestionSheet
+from fusionscope.report.suggestions import sheet
 from fusionscope.report.survey import grids as survey_grids
 from fusionscope.report.survey import headline
 from fusionscope.report.text import size
@@ -76,6 +80,7 @@ def _picture(module: ModuleFacts, graph: FusionGraph, layout: Layout) -> Picture
 class _Side:
     explanation: Explanation
     pictures: Sequence[Picture | None]
+    tried: Sequence[SuggestionSheet | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,8 @@ class _Data:
     now: _Side
     before: _Side | None
     difference: Difference | None
+    sheets: Sequence[DifferenceSheet] = ()
+    same: Sequence[str] = ()
     rules: Sequence[RulePage]
     sources: Sequence[SourceLines]
 
@@ -140,6 +147,8 @@ def difference_page(facts: DifferenceFacts) -> str:
         now=_side(facts.after, layouts),
         before=_side(facts.before, layouts),
         difference=facts.difference,
+        sheets=[sheet_of(module) for module in facts.difference.modules],
+        same=same_lines(facts.difference),
         rules=tuple(rules.values()),
         sources=facts.after.sources,
     )
@@ -153,7 +162,11 @@ def _side(facts: ReportFacts, layouts: Sequence[Layout | None]) -> _Side:
             facts.explanation.modules, facts.graphs, layouts, strict=True
         )
     ]
-    return _Side(facts.explanation, pictures)
+    tried = [
+        sheet(module.suggestions, None) if module.suggestions is not None else None
+        for module in facts.explanation.modules
+    ]
+    return _Side(facts.explanation, pictures, tried)
 
 
 def study_page(result: StudyResult) -> str:

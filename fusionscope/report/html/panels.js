@@ -12,13 +12,14 @@ function tiles(module, other) {
     tile("launches", count(summary.launches), `unfused ${count(summary.launches_before)}`),
     tile("bytes moved", size(summary.bytes_moved), `unfused ${size(summary.bytes_before)}`),
     memory?.peak_bytes ? tile("peak of memory", size(memory.peak_bytes), `at ${shorten(memory.peak_instruction ?? "", 40)}`) : null,
-    tile("pairs not fused", count(summary.outcomes["not-fused"] ?? 0), `${count(module.pairs.length)} pairs`));
+    tile("pairs not fused", count(summary.outcomes["not-fused"] ?? 0), `${count(module.pairs.length)} ${module.pairs.length === 1 ? "pair" : "pairs"}`));
 }
 
 /** @param {number} was @param {number} is */
 function changeInPercent(was, is) {
   const share = Math.abs(100 * (is / was - 1));
-  return `${is > was ? "+" : "−"}${share < 10 ? share.toPrecision(2) : Math.round(share)}%`;
+  if (share < 0.01) return "±0%";
+  return `${is > was ? "+" : "−"}${share < 9.95 ? Number(share.toPrecision(2)) : count(Math.round(share))}%`;
 }
 
 /** @param {any} now @param {any} before */
@@ -38,33 +39,23 @@ function bothTiles(now, before) {
     tile("pairs not fused", ({ summary }) => summary.outcomes["not-fused"] ?? 0, count));
 }
 
-/** A change as somebody would make it. @param {any} suggestion */
-function changeOf({ kind, change, title, sources }) {
-  if (kind === "rule") return [make("code", {}, `fusionscope rerun DUMP ${change}`)];
-  if (kind !== "recipe") return [make("code", {}, change)];
-  const more = sources.length > 1 ? ` and ${count(sources.length - 1)} more ${sources.length > 2 ? "lines" : "line"}` : "";
-  return [`${title}: `, make("code", {}, `fusionscope recipes ${change}`), sources.length ? `, at ${fileAndLine(sources[0])}${more}` : ""];
+/** @param {any} part @param {(pair: {producer: string, consumer: string}) => void} choose */
+function suggestionsOf({ entries }, choose) {
+  return make("ol", { class: "try", start: entries[0].number }, ...entries.map((/** @type {any} */ { head, command, outcome, pairs }) => make("li", {},
+    head ? [head, make("br")] : null, command ? [make("code", {}, command), make("br")] : null, outcome,
+    make("div", { class: "passes" }, ...pairs.slice(0, 4).map((/** @type {any} */ pair) =>
+      make("button", { onclick: () => choose(pair) }, `${shorten(pair.producer, 40)} → ${shorten(pair.consumer, 40)}`))))));
 }
 
-/** @param {any} suggestion */
-function whatCameOfIt({ before, after, evidence }) {
-  const [was, is] = [before.time_us, after.time_us];
-  const words = [`launches ${count(before.launches)} → ${count(after.launches)}`, `bytes ${size(before.bytes)} → ${size(after.bytes)}`];
-  if (was !== null && is !== null) words.unshift(`time ${duration(was)} → ${duration(is)}${was ? ` (${changeInPercent(was, is)})` : ""}`);
-  const text = words.join(", ");
-  return evidence === "example" ? `not tried here; its example: ${text}` : `${text} (${evidence})`;
-}
-
-/** @param {any} module @param {(pair: {producer: string, consumer: string}) => void} choose */
-function suggestions(module, choose) {
-  const shown = module.suggestions.map((/** @type {any} */ each) => make("li", {},
-    ...changeOf(each), make("br"), whatCameOfIt(each),
-    make("div", { class: "passes" }, ...each.pairs.slice(0, 4).map((/** @type {any} */ pair) =>
-      make("button", { onclick: () => choose(pair) }, `${shorten(pair.producer, 40)} → ${shorten(pair.consumer, 40)}`)))));
-  const tried = module.rejected.length;
+/** The words of `fusionscope explain`. @param {any} tried @param {(pair: {producer: string, consumer: string}) => void} choose */
+function suggestions(tried, choose) {
+  if (!tried) return "";
   return make("section", { class: "card", "aria-labelledby": "try" }, make("h2", { id: "try" }, "What to try"),
-    shown.length ? make("ol", { class: "try" }, ...shown) : make("p", {}, "Nothing known that helps."),
-    tried ? make("p", { class: "quiet" }, tried === 1 ? "Another change was tried and does not help." : `${count(tried)} other changes were tried and do not help.`) : null);
+    tried.words ? make("p", {}, `${tried.words}.`) : null,
+    ...tried.parts.flatMap((/** @type {any} */ part) => [part.heading ? make("p", { class: "quiet" }, part.heading) : null, suggestionsOf(part, choose)]),
+    ...tried.notes.map((/** @type {string} */ note) => make("p", { class: "quiet" }, note)),
+    ...tried.rejected.map((/** @type {any} */ part) =>
+      make("details", {}, make("summary", {}, `${part.heading} (${count(part.entries.length)})`), suggestionsOf(part, choose))));
 }
 
 /** What a kernel takes of the GPU, each with its title. @param {any} kernel @returns {[string, string][]} */
@@ -75,8 +66,8 @@ function resourcesOf({ resources, runs }) {
   return [
     ["registers", count(registers)],
     ["spills", spilled ? `${size(spilled)}: each thread stores ${count(stored)} bytes and loads ${count(loaded)}` : "none"],
-    ["shared memory", shared ? `${size(shared)} a block` : "none"],
-    ["blocks", `${count(blocks)} of ${count(threads)} threads`],
+    ["shared memory", shared === null ? "unknown" : shared ? `${size(shared)} a block` : "none"],
+    ["blocks", `${count(blocks)} of ${count(threads)} ${threads === 1 ? "thread" : "threads"}`],
     ["occupancy", resources.occupancy === null ? "unknown" : `${Number((100 * resources.occupancy).toPrecision(3))}%, limited by ${resources.occupancy_limit}`],
   ];
 }
@@ -94,6 +85,7 @@ function memoryOverTime(memory) {
     draw("path", { class: "area", d: `M0,${high} ${points} H${wide} V${high} Z` }));
   const rows = memory.at_peak.slice(0, 8).map((/** @type {any} */ each) =>
     [make("dt", {}, size(each.bytes)), make("dd", { title: each.source }, [each.name, each.kind, fileAndLine(each.source)].filter(Boolean).join(", "))]);
+  for (const { call, bytes, values } of memory.inside_calls) rows.push([make("dt", {}, `up to about ${size(bytes)}`), make("dd", {}, `inside ${call}, ${values[0]}`)]);
   return make("section", { class: "card", "aria-labelledby": "memory" }, make("h2", { id: "memory" }, "Memory from the first instruction to the last"),
     svg, make("p", {}, words), make("dl", {}, ...rows.flat()));
 }
@@ -162,7 +154,7 @@ function sourceLines(sources, costs, choose) {
           const text = `${String(each.first + place).padStart(5)}  ${shorten(line, 300)}`;
           if (!cost) return make("div", {}, text);
           const words = costWords(cost);
-          return make("div", { class: "used", role: "button", tabindex: 0, title: `${count(cost.pairs)} pairs`, onclick: () => choose(where),
+          return make("div", { class: "used", role: "button", tabindex: 0, title: `${count(cost.pairs)} ${cost.pairs === 1 ? "pair" : "pairs"}`, onclick: () => choose(where),
             onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter") choose(where); } },
           text, words ? make("span", { class: "quiet" }, `   ${words}`) : null);
         })))));

@@ -56,7 +56,7 @@ function pairTable(pairs, choose, outcomeBefore) {
       || pairs[b].bytes_saved - pairs[a].bytes_saved || a - b);
     titles.forEach((title, place) => title.setAttribute("aria-sort",
       place !== column ? "none" : descending ? "descending" : "ascending"));
-    found.textContent = `${count(rows.length)} of ${count(pairs.length)} pairs`;
+    found.textContent = `${count(rows.length)} of ${count(pairs.length)} ${pairs.length === 1 ? "pair" : "pairs"}`;
     grid.setAttribute("aria-rowcount", String(rows.length + 1));
     body.style.height = `${rows.length * ROW}px`;
     show();

@@ -43,6 +43,17 @@ def residual(inputs, *changes):
     return halves
 
 
+def donated(values):  # by jaxlib 0.6.2 and 0.7.2, with donate_argnums=0 and the name `program`
+    exponentials = jnp.exp(values)
+
+    def body(step, state):
+        place, total = state
+        return place + 1, total + exponentials[place * 524288]
+
+    _, total = lax.fori_loop(0, 8, body, (0, jnp.float32(0)))
+    return exponentials * 2 + total
+
+
 programs = {
     "gathered": (
         gathered,
@@ -54,6 +65,7 @@ programs = {
         gated,
         tuple(("bf16", shape) for shape in ((1024, 256), (256, 512), (512,), (512, 256))),
     ),
+    "donated": (donated, (("f32", (4194304,)),)),
     "residual": (residual, 11 * (("f32", (64, 128)),)),
     "reshaped": (reshaped, (("f32", (64, 256)), ("f32", (256,)))),
 }

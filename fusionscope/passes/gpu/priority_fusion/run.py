@@ -207,6 +207,7 @@ class PriorityFusion:
             for instruction in computation.instructions:
                 if instruction.name in self.users:
                     reorder_users(instruction, self.users[instruction.name])
+            self.state.triton.forget_pairs()
             run = _Run(self, computation)
             run.run()
             events += run.events
@@ -241,7 +242,7 @@ class _Run:
         # The share of each consumer in the estimates of producers that are estimated with all
         # consumers.
         self._shares: dict[MutableInstruction, _Shares] = {}
-        # The consumers that the last fusion changed or removed, and its producer.
+        # The consumers that the last fusion changed or removed, and its producer if that is gone.
         self._changed: tuple[MutableInstruction, ...] = ()
         # For producers that will be scored again: the fusions that they now go into, and the times
         # of their removed consumers.
@@ -506,7 +507,7 @@ class _Run:
             self._invalidate(consumer)
         for each in to_score:
             self._estimate(each)
-        self._changed = (*consumers, producer)
+        self._changed = (*consumers, *([producer] if producer.parent is None else []))
         self._score(list(to_score))
         self._new_consumers.clear()
         self._gone.clear()

@@ -1,0 +1,86 @@
+"""Every command line that `explain` prints, run as printed: it does what was predicted."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from follow_advice import advice_on, follow, write_tool
+
+from fusionscope.advise.candidates import read_candidate
+from fusionscope.advise.suggest import suggester
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import read_program, read_target
+from fusionscope.dump import open_dump
+from fusionscope.explain import explain
+from fusionscope.explain.selection import EVERYTHING
+from fusionscope.explain.suggestion import SuggestionKind
+from fusionscope.rerun.plans import make_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+DUMPS = ROOT / "samples" / "dumps"
+PROGRAMS = ROOT / "tools" / "conformance" / "programs"
+with_cuda = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
+)
+
+
+def folders(*names: str) -> list[Path]:
+    return [path for name in names for path in sorted((DUMPS / name).iterdir())]
+
+
+def name_of(dump: Path) -> str:
+    return "/".join(dump.parts[-2:])
+
+
+def follow_all(dump: Path, tools: Path) -> int:
+    """Run all commands, and return how many there are."""
+    write_tool(tools)
+    found, problem = advice_on(dump)
+    assert not problem
+    for advice in found:
+        followed = follow(advice, 0.1, tools)
+        assert not followed.problem, (advice.command, followed)
+    return len(found)
+
+
+@pytest.mark.slow
+@pytest.mark.compiler
+@with_cuda
+@pytest.mark.parametrize("dump", folders("cpu", "h100"), ids=name_of)
+def test_samples(dump: Path, tmp_path: Path) -> None:
+    follow_all(dump, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.compiler
+@with_cuda
+def test_names_are_those_before_a_pass_that_renames(tmp_path: Path) -> None:
+    """A pass renames everything after the fusion of a softmax."""
+    shapes = ("f32[5,120,777]", "f32[5,120]")
+    program = read_program(f"{PROGRAMS / 'sums.py'}:temperatures", shapes)
+    captured = capture(program, read_target("h100"), tmp_path / "a dump", python=sys.executable)
+    assert follow_all(captured.directory, tmp_path) > 1
+    suggest = suggester(EVERYTHING, is_limited=False)
+    (facts,) = explain(open_dump(captured.directory), suggest=suggest).modules
+    found = facts.suggestions
+    assert found is not None
+    assert any("--allow" in each.change for each in (*found.helpful, *found.rejected))
+
+
+@pytest.mark.parametrize(
+    "dump", folders("cpu", "h100", "a100"), ids=lambda dump: f"{dump.parts[-2:]}"
+)
+def test_a_plan_predicts_what_is_printed(dump: Path) -> None:
+    """Without a compiler: the plan that rerun makes of each change of rules."""
+    opened = open_dump(dump)
+    (module,) = opened.modules
+    (facts,) = explain(opened, suggest=suggester(EVERYTHING, is_limited=False)).modules
+    found = facts.suggestions
+    assert found is not None
+    for each in (*found.helpful, *found.unmeasured, *found.rejected):
+        if each.kind is SuggestionKind.RULE:
+            plan = make_plan(module, read_candidate(each).changes)
+            assert plan.predicted == each.after

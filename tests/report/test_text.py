@@ -1,0 +1,37 @@
+"""Numbers and nouns in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusionscope.report.text import percent_change, plural
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (100, 91.7, "-8.3%"),
+        (100, 360, "+260%"),
+        (1, 13.6, "+1,260%"),
+        (100, 110.04, "+10%"),
+        (100, 100.2, "+0.2%"),
+        (100, 100.000001, "±0%"),
+        (0, 1, ""),
+    ],
+)
+def test_a_change_in_percent_has_no_exponent(before: float, after: float, words: str) -> None:
+    assert percent_change(before, after) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "words"),
+    [
+        (1, "pair", "1 pair"),
+        (2, "launch", "2 launches"),
+        (1200, "pass", "1,200 passes"),
+        (0, "box", "0 boxes"),
+        (3, "day", "3 days"),
+    ],
+)
+def test_plurals(count: int, noun: str, words: str) -> None:
+    assert plural(count, noun) == words

@@ -1,0 +1,296 @@
+"""Compares the launches by ``explain`` with those that the runtime shows.
+
+    python tools/conformance/launches.py [--python PATH] [--only NAME]  # programs on the CPU
+    python tools/conformance/launches.py --thunks DUMPS                 # dumps for GPUs
+
+The programs (``launch_programs.py``) are compiled and run, as they are and with loops kept out of
+functions, and the profiler counts what starts in a run. Of a loop whose steps the compiler does not
+know, the profile gives the number, and ``explain`` is asked again with ``--steps``. For GPUs, which
+need not be present, the thunks of a dump are what is launched.
+
+Each difference has a kind. Exits with 1 if one has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from outcomes import dumps
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.length import Length
+from fusionscope.dump.names import Role
+from fusionscope.dump.profile import read_profile
+from fusionscope.dump.text_proto import parse
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.analyze import analyze
+from fusionscope.explain.measured import find_runs
+from fusionscope.explain.result import ModuleFacts
+from fusionscope.history.kernels import is_launched, launches_of
+from fusionscope.history.thunks import GPU_THUNKS
+from fusionscope.hlo import Instruction, Module
+
+_HERE = Path(__file__).resolve().parent
+_CONTAINERS = ("call", "conditional", "while")
+_CONFIGURATIONS = {
+    "as it is": "",
+    "loops kept apart": "--xla_disable_hlo_passes=small-while-loop-hoisting",
+}
+_LATE_S = 0.2  # a thread may record the end of a kernel after its result is there
+# Whether a thunk starts something itself. What an asynchronous one contains has no line of its own.
+_STARTS = {
+    kind.name: not kind.launches.startswith(("nothing", "what it contains")) for kind in GPU_THUNKS
+} | {"kAsyncStart": True}
+_MODULE = "launched"  # name of the function that is compiled
+
+
+def record(names: list[str], folder: Path) -> None:
+    """Compile and run programs in this process, each into its own folder."""
+    import jax
+    from launch_programs import PROGRAMS
+
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.host_tracer_level = 2
+    for name in names or PROGRAMS:
+        function, arguments = PROGRAMS[name]
+
+        def launched(*given: object, function: object = function) -> object:
+            return function(*given)  # type: ignore[operator]
+
+        dump = folder / name / "dump"
+        compiled = (
+            jax.jit(launched)
+            .lower(*arguments)
+            .compile(
+                {
+                    "xla_dump_to": str(dump),
+                    "xla_dump_hlo_as_text": True,
+                    "xla_dump_hlo_pass_re": ".*",
+                }
+            )
+        )
+        jax.block_until_ready(compiled(*arguments))
+        with jax.profiler.trace(str(folder / name / "profile"), profiler_options=options):
+            jax.block_until_ready(compiled(*arguments))
+            time.sleep(_LATE_S)
+
+
+def compare(folder: Path) -> tuple[int, Counter[str], list[str]]:
+    """Return the launches of one program by the profile, and the kinds of differences, and the
+    differences without a kind.
+    """
+    dump = open_dump(folder / "dump")
+    module = next(each for each in dump.modules if each.name.endswith(_MODULE))
+    runs = find_runs(module, read_profile(folder / "profile"))
+    final = module.read(module.final or module.stages[-1])
+    started = Counter(span.instruction for span in runs.runs[0].spans)
+    facts = analyze(module).facts
+    steps, uneven = _steps(facts, final, started)
+    if steps:
+        dump = dump.with_steps(steps)
+        module = next(each for each in dump.modules if each.name.endswith(_MODULE))
+        facts = analyze(module).facts
+    expected: Counter[str] = Counter()
+    for kernel in facts.kernels:
+        expected[kernel.name] += kernel.launches
+    instructions = {each.name: each for each in final.walk()}
+    kinds: Counter[str] = Counter()
+    unknown = []
+    for name in expected.keys() | started.keys():
+        instruction = instructions[name]
+        if expected[name] != started[name] and not _is_container(instruction, expected):
+            kind = _kind(instruction, expected[name], started[name], uneven)
+            kinds[kind] += 1
+            if not kind:
+                unknown.append(f"{name}: {expected[name]} by explain, {started[name]} in the run")
+    launches = sum(
+        count for name, count in started.items() if not _is_container(instructions[name], expected)
+    )
+    return launches, kinds, unknown
+
+
+def _is_container(instruction: Instruction, expected: Mapping[str, int]) -> bool:
+    return instruction.opcode in _CONTAINERS and not expected[instruction.name]
+
+
+def _steps(
+    facts: ModuleFacts, final: Module, started: Counter[str]
+) -> tuple[dict[str, int], set[str]]:
+    """Return the steps in the run of loops whose number the compiler does not know, and the names
+    of computations of those that take another number each time.
+    """
+    steps: dict[str, int] = {}
+    uneven: set[str] = set()
+    loops = {each.name: each for each in final.walk() if each.opcode == "while"}
+    for row in facts.loops:
+        if row.length is Length.KNOWN or row.is_function or not started[row.name]:
+            continue
+        loop = loops[row.name]
+        body = next(c for c in loop.called if c.name == loop.attributes["body"].lstrip("%"))
+        counts = {started[each.name] for each in body.instructions if is_launched(each)}
+        times, rest = divmod(max(counts, default=0), started[row.name])
+        steps[row.name] = times
+        if rest:
+            uneven.update(each.name for each in _below(loop))
+    return steps, uneven
+
+
+def _below(caller: Instruction) -> Iterator[Instruction]:
+    pending, seen = list(caller.called), set(caller.called)
+    while pending:
+        for each in pending.pop().instructions:
+            yield each
+            pending += (called for called in each.called if called not in seen)
+            seen.update(each.called)
+
+
+def _kind(instruction: Instruction, expected: int, started: int, uneven: set[str]) -> str:
+    """Return why the two differ, empty if nothing explains it."""
+    if instruction.name in uneven:
+        return "a loop that takes another number of steps each time"
+    if _is_in_branch(instruction) and started < expected:
+        return "a branch that was not taken, or not each time"
+    if instruction.opcode == "sort" and started > expected:
+        return "copies of a sort's operands"
+    if instruction.opcode in ("partition-id", "replica-id"):
+        return "the number of the device"
+    return ""
+
+
+def _is_in_branch(instruction: Instruction) -> bool:
+    callers = instruction.computation.module.callers
+    pending = [instruction.computation]
+    for computation in pending:  # grows on the way
+        for caller in callers.get(computation, ()):
+            if caller.opcode == "conditional":
+                return True
+            if caller.computation not in pending:
+                pending.append(caller.computation)
+    return False
+
+
+def compare_thunks(module: DumpedModule) -> tuple[int, Counter[str], list[str]]:
+    """Return the same of a dump for a GPU, by the thunks of its final module, of which each loop
+    counts once.
+    """
+    final = module.read(module.final or module.stages[-1])
+    started: Counter[str] = Counter()
+    for file in module.files[Role.THUNK_METADATA]:
+        for entry in parse(file.read(), file.name).messages("thunk_metadata"):
+            info = entry.message("thunk_info")
+            kind = entry.string("thunk_kind") or ""
+            if info is not None and _STARTS.get(kind, True):
+                started[info.string("profile_annotation") or ""] += 1
+    expected = Counter({kernel.name: 1 for kernel in launches_of(final, "gpu")})
+    instructions = {each.name: each for each in final.walk()}
+    kinds: Counter[str] = Counter()
+    unknown = []
+    for name in expected.keys() | started.keys():
+        if expected[name] != started[name]:
+            kind = _kind_of_thunks(instructions.get(name), expected[name], started[name])
+            kinds[kind] += 1
+            if not kind:
+                unknown.append(f"{name}: {expected[name]} by explain, {started[name]} thunks")
+    return sum(started.values()), kinds, unknown
+
+
+def _kind_of_thunks(instruction: Instruction | None, expected: int, started: int) -> str:
+    if instruction is None:
+        return ""
+    inside = {each.opcode for each in _below(instruction)} | {instruction.opcode}
+    if "sort" in inside and started > expected:
+        return "copies of a sort's operands, and the stages of its network"
+    if "scatter" in inside and started > expected:
+        return "copies of a scatter's operands"
+    if instruction.opcode == "async-start" and started > expected:
+        return "the start beside what it starts"
+    return ""
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    options.add_argument("--python", default=sys.executable)
+    options.add_argument("--only", action="append", default=[])
+    options.add_argument("--keep", type=Path, help="keep dumps and profiles here")
+    options.add_argument("--record", type=Path, help=argparse.SUPPRESS)
+    options.add_argument("--thunks", type=Path, nargs="+", default=[])
+    asked = options.parse_args()
+    if asked.record:
+        record(asked.only, asked.record)
+        return 0
+    unexplained = 0
+    if asked.thunks:
+        return bool(_print_thunks([dump for root in asked.thunks for dump in dumps(root)]))
+    with TemporaryDirectory() as scratch:
+        for words, flags in _CONFIGURATIONS.items():
+            folder = (asked.keep or Path(scratch)) / words.replace(" ", "-")
+            folder.mkdir(parents=True, exist_ok=True)
+            command = [asked.python, __file__, "--record", str(folder)]
+            for name in asked.only:
+                command += ["--only", name]
+            if not any(folder.iterdir()):
+                subprocess.run(
+                    command,
+                    check=True,
+                    env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+                )
+            unexplained += _print(words, folder)
+    return bool(unexplained)
+
+
+def _print(words: str, folder: Path) -> int:
+    programs = sorted(each for each in folder.iterdir() if each.is_dir())
+    return _print_all(words, {each.name: partial(compare, each) for each in programs})
+
+
+def _print_thunks(paths: Sequence[Path]) -> int:
+    modules = {
+        f"{path} {module.name}": partial(compare_thunks, module)
+        for path in paths
+        for module in open_dump(path).modules
+        if module.files.get(Role.THUNK_METADATA)
+    }
+    return _print_all("dumps for GPUs", modules)
+
+
+def _print_all(
+    words: str, programs: Mapping[str, Callable[[], tuple[int, Counter[str], list[str]]]]
+) -> int:
+    """Print the comparisons, and return the number of differences without a kind."""
+    equal, launches, kinds, unexplained = 0, 0, Counter[str](), 0
+    for name, compared in programs.items():
+        try:
+            own, found, unknown = compared()
+        except UnusableInput as problem:
+            print(f"{name}: {problem}")
+            unexplained += 1
+            continue
+        launches += own
+        kinds += found
+        equal += not found
+        unexplained += len(unknown)
+        for line in unknown:
+            print(f"{name}: {line}")
+        for kind, count in found.items():
+            if kind:
+                print(f"{name}: {count} x {kind}")
+    print(f"{words}: {equal} of {len(programs)} equal, {launches:,} launches")
+    for kind, count in kinds.most_common():
+        print(f"  {count} kernels: {kind or 'no kind'}")
+    return unexplained
+
+
+if __name__ == "__main__":
+    sys.exit(main())
