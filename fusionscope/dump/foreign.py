@@ -302,14 +302,18 @@ def why_foreign_names(
     names: Iterable[str], before: Module | None, computation: str | None = None
 ) -> str:
     """Return which of the names with which a pass began, or which computation, is not in the module
-    before that pass, or "". None if that module is not known.
+    before that pass, or "". ``before`` is None if that module is not known.
+
+    Programs share some names by chance, and a damaged record has some that its own program lacks:
+    half of the names decide.
     """
     if before is None:
         return ""
     if computation is not None and computation not in {body.name for body in before.bodies}:
         return f"about {shorten(computation)}, a computation that the stage before it does not have"
     known = {s.name for each in before.computations for s in each.graph.statements}
-    missing = next((name for name in names if name not in known), None)
-    if missing is None:
+    named = dict.fromkeys(names)
+    missing = [name for name in named if name not in known]
+    if 2 * len(missing) < max(len(named), 1):
         return ""
-    return f"about {shorten(missing)}, which the stage before the pass does not have"
+    return f"about {shorten(missing[0])}, which the stage before the pass does not have"

@@ -92,6 +92,7 @@ def rank(
         key=lambda each: (
             each[0].is_helper,
             each[1].backend == "cpu",
+            not each[0].device,
             each[0].device,
             -weight(each[0], by_time=are_timed),
         )

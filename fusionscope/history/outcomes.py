@@ -18,6 +18,7 @@ from fusionscope.hlo import Instruction, Module
 _PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
 # Of an equal value that is read in more places than this nothing more is asked.
 _MOST_READERS = 200
+_MOST_COPIES = 64  # of one value that are told apart by further kernels: each is compared with each
 _LOOKED_THROUGH = _PASSED_ON | {"bitcast", "get-tuple-element", "parameter", "tuple"}
 
 
@@ -270,8 +271,10 @@ class _Copies:
             if self._before.named(number, kernel.name) in (own, None)
             and self._is_used_alike(number, own, kernel, stage)
         ]
-        certain = [k for k in kernels if self._is_read_alike(number, own, k, stage)]
-        yield from certain or kernels
+        if 1 < len(kernels) <= _MOST_COPIES:
+            alike = [k for k in kernels if self._is_read_alike(number, own, k, stage)]
+            kernels = alike or kernels
+        yield from kernels
 
     def _of_source(self, number: int, own: Instruction, stage: _Stage) -> Sequence[Instruction]:
         """Return the kernels with the source of ``own``, or with a source that did not exist

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"
 MATCHING = "Recipes that match, not tried here: --compile tries them"
-UNMEASURED = (
-    "These make fewer launches or bytes. On a CPU this says little about time, and "
-    "many such changes are slower: --compile compiles and times them"
-)
+UNMEASURED = "Not timed (--compile times them): launches and bytes say little on a CPU"
 NOTHING = "nothing known that helps"
 _NOTHING_YET = "nothing so far that helps"
 _NOTHING_TRIED = "nothing tried so far"

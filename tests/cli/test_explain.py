@@ -65,6 +65,11 @@ def test_text(run):
         assert part in done.out, part
 
 
+def is_one_option(line):
+    """Return whether a line of a command cannot be shorter: it breaks before an option only."""
+    return re.fullmatch(r"\s*(\d+\. )?(fusionscope|--)((?! --).)*", line) is not None
+
+
 @pytest.mark.parametrize(
     "dump",
     [GPU, CPU, TPU, DUMPS / "h100/cartpole", LIBRARIES],
@@ -73,7 +78,7 @@ def test_text(run):
 def test_text_fits_its_width(run, dump):
     for width in (60, 100, 137):  # the analysis is kept for the next one
         lines = run(dump, "--all", COLUMNS=str(width)).out.splitlines()
-        assert max(map(len, lines)) <= width
+        assert max(len(line) for line in lines if not is_one_option(line)) <= width
         assert [line for line in lines if line.endswith(" ")] == []
 
 

@@ -112,6 +112,8 @@ def test_without_tensor_cores_for_triton_none_of_its_passes_run(tmp_path: Path) 
     text, count = re.subn(r"(cuda_compute_capability\s*\{\s*major: )9", r"\g<1>7", file.read_text())
     assert count == 1
     file.write_text(text)
+    for stage in folder.glob("*sm_9.0a*"):
+        stage.rename(folder / stage.name.replace("sm_9.0a", "sm_7.0"))
     (module,) = open_dump(folder).modules
     names = {run.pass_name for run in find_runs(module)}
     assert not names.intersection((GEMM, "triton-softmax-rewriter", "fusion-block-level-rewriter"))

@@ -31,8 +31,6 @@ pytestmark = pytest.mark.slow
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 DUMPS = sorted((SAMPLES / "dumps").glob("*jaxlib-0.4*/*"))
-# Which of two users comes first where passes before these changed both, which no text tells.
-_MISSED = {("library_random", "fusion_merger"): 1}
 PASSES = (
     "fusion",
     "fusion-duplicating",
@@ -65,8 +63,7 @@ def test_every_plan_and_every_recorded_decision_is_the_compilers(dump: Path) -> 
     assert [each.pass_name for each in found.passes] == ["variadic-op-splitter", *PASSES]
     for run in found.passes:
         assert run.is_identical, run.divergence
-        missed = _MISSED.get((dump.name, run.pass_name), 0)
-        assert run.decisions_agreeing == run.decisions - missed, run.disagreement
+        assert run.decisions_agreeing == run.decisions, run.disagreement
 
 
 def test_each_pass_acts_in_one_of_them() -> None:
