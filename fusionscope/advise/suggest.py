@@ -48,9 +48,9 @@ MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
-# Operations that may be replayed for one module, about two seconds' worth on a GPU's model. It is a
-# count rather than a time, so that a busy machine prints the same.
-_MOST_OPERATIONS = 8_000
+# Operations that may be replayed for one module: about two seconds' worth. A count is the same on a
+# busy machine. Passes for GPUs ask a cost model.
+_MOST_OPERATIONS = {"cpu": 60_000, "gpu": 8_000}
 
 _MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
@@ -86,13 +86,14 @@ def suggester(
     ``UnusableInput`` if no rules have the name in ``selection``.
     """
     compiler = compiler_named(selection.rules)
+    is_fast = is_limited and compilation is None
 
     def ask(module: DumpedModule, facts: ModuleFacts, progress: Progress) -> Suggestions:
         device = selection.device if _lacks_device(module) else None
         return suggest(
             module,
             facts,
-            most_operations=_MOST_OPERATIONS if is_limited and compilation is None else None,
+            most_operations=_MOST_OPERATIONS.get(module.backend or "") if is_fast else None,
             compiler=compiler,
             device=device,
             compilation=compilation,
