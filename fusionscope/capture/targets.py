@@ -20,7 +20,8 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import read_file, read_text, why_unreadable
 
 _ARGUMENT = re.compile(r"([a-z]\w*)\[([\d,\s]*)\]")
-_PARTITIONS = re.compile(rb"num_partitions\s*=\s*(\d+)")
+_SIZE = re.compile(r"\d{1,18}")
+_PARTITIONS = re.compile(rb"num_partitions\s*=\s*(\d{1,9})(?!\d)")
 _FUNCTION = re.compile(r"(.+):([A-Za-z_][\w.]*)")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _TPU = "v5e:1x1"
@@ -132,6 +133,8 @@ def _read_argument(words: str) -> Argument:
     sizes = [each.strip() for each in found[2].split(",")] if found[2].strip() else []
     if not all(sizes):
         raise UnusableInput(f"--arg {quoted(words)}: a dimension has no size")
+    if wrong := next((size for size in sizes if _SIZE.fullmatch(size) is None), None):
+        raise UnusableInput(f"--arg {quoted(words)}: {quoted(wrong)} is no size")
     return Argument(found[1], tuple(map(int, sizes)))
 
 

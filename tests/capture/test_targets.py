@@ -101,6 +101,8 @@ def test_programs_are_named(tmp_path: Path) -> None:
         ("a.b:f", ["f32"]),
         ("a.b:f", ["f32[8,]"]),
         ("a.b:f", ["f32[8,x]"]),
+        ("a.b:f", ["f32[8 8]"]),
+        pytest.param("a.b:f", [f"f32[{'9' * 5000}]"], id="long size"),
         ("a.b:f", ["[8]"]),
     ],
 )
