@@ -222,7 +222,8 @@ def _times(
         for _, each in changed
         if each.measurement is not None and each.measurement.timing is not None
     ]
-    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in Speed)
+    kinds = [kind for kind in Speed if kind is not Speed.UNCLEAR or kind in verdicts]
+    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds)
     return Check("times", not wrong, (f"{len(own)} replays equal; changed plans: {counts}", *wrong))
 
 
