@@ -59,8 +59,8 @@ _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
 _NOT_COMPILED = "no change can be compiled: {}"
 _NOT_TIMED = "no change was timed: {}"
 _OTHER_CODE = (
-    "{} makes other code compute what the library computes now, which can take several times as "
-    "long: only a measurement tells (--compile)"
+    "some changes make other code compute what the library computes now, which can take several "
+    "times as long: only a measurement tells (--compile)"
 )
 _ROUGH_TIMES = (
     "a pass after fusion changes the code of kernels here, so the estimated times of replayed "
@@ -367,9 +367,10 @@ class _Trial:
         if best is not None and not _is_better(best, tried.figures):
             return
         why_not = why_not_better(replays.final, tried.figures)
-        if not why_not and replays.changes_code(tried):
+        if replays.changes_code(tried):  # figures say nothing either way
             self._disagreeing.append(candidate)
-            self.note(_OTHER_CODE.format(candidate.change))
+            if not why_not:
+                self.note(_OTHER_CODE)
             return
         if not tried.is_time_certain:
             self.note(_ROUGH_TIMES)
@@ -440,7 +441,7 @@ class _Trial:
                     _why_not_faster(each.timing.verdict, each.timing.noise),
                 )
             elif not has_model and not why_not and each.changes_code:
-                self.note(_OTHER_CODE.format(each.candidate.change))
+                self.note(_OTHER_CODE)
                 continue
             pairs = (each.pairs - unchanged.pairs) & self._wanted
             tried = _suggestion(each.candidate, how, pairs, then, now)

@@ -215,7 +215,8 @@ def test_a_plan_for_a_rewritten_program(run, tmp_path):
     (variant,) = json.loads(done.out)["variants"]
     assert variant["plan"] == "the rewritten program, the compiler's own plan"
     assert variant["baseline"]["launches"] == explain_module(module).totals.launches
-    assert variant["variant"]["launches"] < variant["baseline"]["launches"]
+    # The compiler makes one function of the loop and one of the unrolled loop.
+    assert variant["variant"]["launches"] == variant["baseline"]["launches"]
     assert variant["measurement"]["numbers"] in ("equal", "rounded differently")
     assert (variant["changed"], variant["same_kernels"]) == ([], False)
     (tmp_path / "unrolled.hlo").write_text("no program")
