@@ -50,7 +50,7 @@ _MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 # Operations that may be replayed for one module: about two seconds' worth. A count is the same on a
 # busy machine. Passes for GPUs ask a cost model.
-_MOST_OPERATIONS = {"cpu": 60_000, "gpu": 8_000}
+_MOST_OPERATIONS = {"cpu": 20_000, "gpu": 8_000}
 
 _MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one

@@ -41,7 +41,6 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
     assert {each for each in keys(document) if not each.startswith(("rules.", "best."))} | {
         "rules"
     } == {each for each in documented("tune") if not each.startswith("best.")}
-    assert document["left"] > 0  # of more changes than six seconds last for
     assert any(each["ratio"] for each in document["attempts"])
     assert {each["kind"] for each in document["attempts"]} >= {"pass", "one kernel"}
     assert done.code == (0 if document["best"] else 1)
@@ -76,9 +75,11 @@ def test_a_replay_that_takes_too_long_is_stopped_and_not_kept(run, tmp_path, mon
     monkeypatch.setattr("fusionscope.tune.search._LEAST_REPLAY_S", 0.0)
     best = tmp_path / "best.toml"
     done = run(CPU, "--budget", "0.1", "--output", best, "--format", "json")
+    document = json.loads(done.out)
+    assert document["left"] > 0
     stopped = [
         each["changes"]
-        for each in json.loads(done.out)["attempts"]
+        for each in document["attempts"]
         if each["problem"].startswith("its replay was stopped")
     ]
     assert stopped
