@@ -473,7 +473,7 @@ class Dump:
         return _open_with_steps, (self.path, self.steps)
 
     def with_steps(self, steps: Mapping[str, int]) -> Dump:
-        """Return the same dump, in which loops with these names have so many steps."""
+        """Return this dump with the number of steps of the loops that are named."""
         modules = tuple(replace(module, steps=steps) for module in self.modules)
         return replace(self, modules=modules, steps=steps)
 

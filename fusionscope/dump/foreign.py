@@ -283,7 +283,7 @@ def first_names(record: PriorityFusionRecord) -> tuple[str, ...]:
 
 
 def first_decided_names(record: FusionExplorerRecord) -> tuple[str, ...]:
-    """Return the same of a Fusion Explorer record, whose first pass this is about."""
+    """Return the instructions that the first pass names before it fuses any."""
     names: list[str | None] = []
     for decision in record.decisions[:_FIRST_STEPS]:
         is_fusion = decision.kind in (Kind.FUSED, Kind.ABOUT_TO_FUSE)
