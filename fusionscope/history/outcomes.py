@@ -18,7 +18,9 @@ from fusionscope.hlo import Instruction, Module
 _PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
 # Of an equal value that is read in more places than this nothing more is asked.
 _MOST_READERS = 200
-_MOST_COPIES = 64  # of one value that are told apart by further kernels: each is compared with each
+# With more copies of one value, further kernels do not tell them apart: each would be compared with
+# each.
+_MOST_COPIES = 64
 _LOOKED_THROUGH = _PASSED_ON | {"bitcast", "get-tuple-element", "parameter", "tuple"}
 
 

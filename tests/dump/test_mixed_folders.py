@@ -3,13 +3,13 @@
 import gzip
 import os
 import re
-import socket
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from special_files import make_socket
 
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
@@ -385,17 +385,6 @@ def a_directory(path: Path) -> None:
     path.mkdir()
 
 
-def a_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        here = Path.cwd()
-        os.chdir(path.parent)  # the path of a socket is short
-        try:
-            listener.bind("s")
-            Path("s").rename(path.name)
-        finally:
-            os.chdir(here)
-
-
 def a_broken_link(path: Path) -> None:
     path.symlink_to("nowhere")
 
@@ -426,7 +415,7 @@ def nothing(path: Path) -> None:
     [
         a_directory,
         os.mkfifo,
-        a_socket,
+        make_socket,
         a_broken_link,
         a_link_to_a_device,
         a_huge_empty_file,

@@ -45,7 +45,7 @@ USUAL = {"inner": "1,0", "outer": "1,0", "opcode": "negate", "more": ""}
     [
         # The parameter of a fusion has the layout of what is passed: one change, not two.
         ({"inner": "0,1", "outer": "0,1"}, {("p", "layout")}),
-        # It has another one: both are told, whatever else changes.
+        # It has another one: both are reported, whatever else changes.
         ({"inner": "0,1", "outer": "1,0:S(1)"}, {("p", "layout"), ("q", "layout")}),
         ({"inner": "0,1", "opcode": "abs"}, {("q", "layout"), ("n", "opcode")}),
         (

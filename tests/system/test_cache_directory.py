@@ -4,13 +4,13 @@ user's own."""
 from __future__ import annotations
 
 import os
-import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from special_files import make_socket
 
 from fusionscope.cli.cache import command
 from fusionscope.hlo.kept import keep, read_kept
@@ -50,17 +50,6 @@ def entries(home: Path) -> list[Path]:
 # --------------------------------------------------------------------------- in place of an entry
 
 
-def a_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        here = Path.cwd()
-        os.chdir(path.parent)  # the path of a socket is short
-        try:
-            listener.bind("s")
-            Path("s").rename(path.name)
-        finally:
-            os.chdir(here)
-
-
 def a_link(path: Path) -> None:
     path.symlink_to(path.parents[2 + (path.parent.name == "results")] / "victim")
 
@@ -98,7 +87,7 @@ def junk(path: Path) -> None:
     "make",
     [
         os.mkfifo,
-        a_socket,
+        make_socket,
         a_link,
         a_link_to_an_entry,
         a_link_to_nothing,

@@ -7,12 +7,12 @@ import gzip
 import os
 import re
 import resource
-import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from special_files import make_socket
 
 from fusionscope.errors import UnusableInput
 from fusionscope.system import files
@@ -37,10 +37,6 @@ def link_to_nowhere(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-def listen(path: Path) -> None:
-    socket.socket(socket.AF_UNIX).bind(str(path))
-
-
 def link_to_a_device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
@@ -50,7 +46,7 @@ def link_to_a_device(path: Path) -> None:
     [
         (os.mkfifo, "a FIFO, expected a regular file"),
         (Path.mkdir, "a directory, expected a regular file"),
-        (listen, "a socket, expected a regular file"),
+        (make_socket, "a socket, expected a regular file"),
         (link_to_a_device, "a device, expected a regular file"),
         (link_to_nowhere, "a link to a file that is not there"),
         (lambda path: None, "no such file"),

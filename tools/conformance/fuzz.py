@@ -17,7 +17,7 @@ What must be true: the exit code is 0, 1 or 2; no traceback, no report of a bug 
 answer within the limit of time; few lines of errors, each plain; nothing in the output that is
 not printable; JSON, XML and annotations are whole; Markdown holds nothing live; a text that is read
 is printed so that it is read as the same again; ``diff`` finds what is another computation; a
-stage that cannot be read is told; so is a folder that holds two runs, and a stage of another
+stage that cannot be read is reported, as is a folder that holds two runs, or a stage of another
 program; nothing is written through links in a cache.
 """
 

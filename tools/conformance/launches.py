@@ -180,8 +180,8 @@ def _is_in_branch(instruction: Instruction) -> bool:
 
 
 def compare_thunks(module: DumpedModule) -> tuple[int, Counter[str], list[str]]:
-    """Return the same of a dump for a GPU, by the thunks of its final module, of which each loop
-    counts once.
+    """Compare the launches of a dump for a GPU with the thunks of its final module, in which each
+    loop counts once. Return the same as ``compare``.
     """
     final = module.read(module.final or module.stages[-1])
     started: Counter[str] = Counter()

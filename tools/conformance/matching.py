@@ -19,8 +19,9 @@ anything that is not so.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from time import process_time
@@ -388,6 +389,18 @@ def check_found(module: Module, injected: Injected, backend: str | None) -> str 
     return None
 
 
+def reported_fields(
+    edits: Iterable[Edit], side: Callable[[Edit], Instruction | None]
+) -> set[tuple[str, str, str]]:
+    """Return computation, instruction and field of each edit of an instruction on one ``side``."""
+    return {
+        (instruction.computation.name, instruction.name, name)
+        for edit in edits
+        if (instruction := side(edit)) is not None
+        for name in fields(edit)
+    }
+
+
 def check_doubled(
     module: DumpedModule, seeds: Iterable[int], counts: Counter[str]
 ) -> Iterator[str]:
@@ -402,12 +415,8 @@ def check_doubled(
                     continue
                 counts[f"mutants: two changes, {place}"] += 1
                 found = find_changes(original, parse(doubled.text), module.backend)
-                told = {
-                    (edit.before.computation.name, edit.before.name, name)
-                    for edit in found.edits
-                    if edit.before is not None and not is_incidental(edit)
-                    for name in fields(edit)
-                }
+                shown = [edit for edit in found.edits if not is_incidental(edit)]
+                told = reported_fields(shown, attrgetter("before"))
                 told |= {
                     (edit.before.computation.name, edit.before.name, name)
                     for edit in found.edits
@@ -417,11 +426,10 @@ def check_doubled(
                 missed = [change for change in doubled.changes if change not in told]
                 if missed:
                     counts[f"mutants: two changes, {place} FAILED"] += 1
-                    edits = [edit for edit in found.edits if not is_incidental(edit)]
-                    shown = "; ".join(map(describe_edit, edits[:4]))
+                    edits = "; ".join(map(describe_edit, shown[:4]))
                     yield (
                         f"{stage.label}: two changes, {place}, seed {seed}: {doubled.what}: not "
-                        f"told: {missed}; told: {shown}"
+                        f"told: {missed}; told: {edits}"
                     )
 
 
@@ -441,18 +449,13 @@ def check_changed_near(
                 counts[f"mutants: {kind} and another"] += 1
                 found = find_changes(original, parse(doubled.text), module.backend)
                 shown = [edit for edit in found.edits if not is_incidental(edit)]
-                told = {
-                    (edit.after.computation.name, edit.after.name, name)
-                    for edit in shown
-                    if edit.after is not None
-                    for name in fields(edit)
-                }
+                told = reported_fields(shown, attrgetter("after"))
                 told |= {
                     (edit.after.computation.name, edit.after.name, doubled.changes[0][2])
                     for edit in shown
                     if edit.after is not None and edit.kind is EditKind.INSERTED
                 }
-                told |= {  # a new fusion is told as a whole
+                told |= {  # a new fusion is reported as a whole
                     (fusion.computation.name, fusion.name, doubled.changes[0][2])
                     for change in found.fusions
                     for fusion in change.after
