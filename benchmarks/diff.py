@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from layers import SIZES_OF_DIFF  # noqa: E402
 from timing import least  # noqa: E402
 
-from fusionscope.explain.difference import compare  # noqa: E402
+from fusionscope.compare.difference import compare  # noqa: E402
 from fusionscope.history.changes import find_edits, find_fusion_changes  # noqa: E402
 from fusionscope.history.matching import Matching, match  # noqa: E402
 from fusionscope.hlo import Module, parse  # noqa: E402

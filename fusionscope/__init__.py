@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from fusionscope.api import OpenedDump, diff, open
     from fusionscope.capture.capture import Captured
     from fusionscope.capture.functions import capture_dump, capturing
+    from fusionscope.compare.difference import Difference
+    from fusionscope.compare.module_history import History
     from fusionscope.dump import Dump, DumpedModule, Stage
     from fusionscope.errors import UnusableInput
     from fusionscope.explain import Explanation, ModuleFacts, PairFacts, Selection
-    from fusionscope.explain.difference import Difference
-    from fusionscope.explain.module_history import History
     from fusionscope.hlo import Computation, Instruction, Module, Shape, parse, to_text
     from fusionscope.passes.overrides import PairPattern
     from fusionscope.rerun.applying import Applied, apply
@@ -65,8 +65,8 @@ _FOLDERS = {
     "fusionscope.dump": ("Dump", "DumpedModule", "Stage"),
     "fusionscope.errors": ("UnusableInput",),
     "fusionscope.explain": ("Explanation", "ModuleFacts", "PairFacts", "Selection"),
-    "fusionscope.explain.difference": ("Difference",),
-    "fusionscope.explain.module_history": ("History",),
+    "fusionscope.compare.difference": ("Difference",),
+    "fusionscope.compare.module_history": ("History",),
     "fusionscope.hlo": ("Computation", "Instruction", "Module", "Shape", "parse", "to_text"),
     "fusionscope.passes.overrides": ("PairPattern",),
     "fusionscope.rerun.applying": ("Applied", "apply"),

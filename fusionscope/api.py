@@ -11,10 +11,10 @@ from fusionscope.dump import Dump, DumpedModule, open_dump
 if TYPE_CHECKING:
     import networkx
 
+    from fusionscope.compare.difference import Difference
+    from fusionscope.compare.module_history import History
     from fusionscope.dump.device import Device
     from fusionscope.explain import Explanation, Selection
-    from fusionscope.explain.difference import Difference
-    from fusionscope.explain.module_history import History
     from fusionscope.hlo import Instruction
     from fusionscope.verify.verification import Verification
 
@@ -48,7 +48,7 @@ class OpenedDump:
         """Return how fusions formed pass by pass in the costliest module, or in those that
         ``module`` (a glob, or a number) names; with the ``name`` of an instruction, its trace.
         Raises ``UnusableInput`` if there is nothing to show."""
-        from fusionscope.explain.module_history import history_of
+        from fusionscope.compare.module_history import history_of
 
         return history_of(self.dump, name, module=module, all_modules=all_modules)
 
@@ -85,6 +85,6 @@ def open(path: Path | str) -> OpenedDump:
 def diff(before: Path | str, after: Path | str, *, module: str | None = None) -> Difference:
     """Compare two HLO files, two stages (``DUMP@STAGE``) or two dumps. ``module`` is a glob for the
     names of modules. Raises ``UnusableInput`` if nothing can be compared."""
-    from fusionscope.explain.difference import compare
+    from fusionscope.compare.difference import compare
 
     return compare(before, after, module=module)

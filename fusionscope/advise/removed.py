@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from fusionscope.explain.movements import moves_in
+from fusionscope.findings.movements.find import moves_in
 from fusionscope.history.kernels import launches_of
 from fusionscope.hlo import Module
 

@@ -12,10 +12,8 @@ from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import fused_pairs
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
-from fusionscope.explain.final_figures import FinalFigures
-from fusionscope.explain.first_names import FirstNames
-from fusionscope.explain.suggestion import Figures
-from fusionscope.explain.times import count_figures
+from fusionscope.facts.times import count_figures
+from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
 from fusionscope.history.kernels import total_kernels
@@ -31,6 +29,8 @@ from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs, replay
+from fusionscope.what_if.final_figures import FinalFigures
+from fusionscope.what_if.first_names import FirstNames
 
 
 @dataclass(frozen=True, slots=True)

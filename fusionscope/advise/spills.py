@@ -12,10 +12,9 @@ from fusionscope.advise.recipes.trying import Compilation
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analysis import ABOUT, Resources
-from fusionscope.explain.ptxas import find_ptxas
-from fusionscope.explain.resources import find_resources
-from fusionscope.explain.result import (
+from fusionscope.explain.view import with_resources
+from fusionscope.facts.analysis import ABOUT, Resources
+from fusionscope.facts.result import (
     KernelFacts,
     KernelResources,
     ModuleFacts,
@@ -24,7 +23,8 @@ from fusionscope.explain.result import (
     SpillCost,
     SpillTrial,
 )
-from fusionscope.explain.view import with_resources
+from fusionscope.findings.resources.find import find_resources
+from fusionscope.findings.resources.ptxas import find_ptxas
 from fusionscope.history.kernels import launches_of
 from fusionscope.progress import Progress
 from fusionscope.rerun.plans import make_plan

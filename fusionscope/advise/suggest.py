@@ -19,11 +19,11 @@ from fusionscope.advise.replays import Replays
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.changed_passes import ChangedPasses, Orders
 from fusionscope.explain.explain import Suggest
-from fusionscope.explain.result import ModuleFacts, PairFacts, Recomputation, Totals
 from fusionscope.explain.selection import Selection
-from fusionscope.explain.suggestion import (
+from fusionscope.facts.result import ModuleFacts, PairFacts, Recomputation, Totals
+from fusionscope.facts.summary import group_alike
+from fusionscope.findings.suggestions.facts import (
     Answer,
     Figures,
     HowTried,
@@ -33,8 +33,6 @@ from fusionscope.explain.suggestion import (
     by_gain,
     merged,
 )
-from fusionscope.explain.summary import group_alike
-from fusionscope.explain.what_if import predict_final
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
 from fusionscope.progress import Progress, counted, silent
@@ -43,6 +41,8 @@ from fusionscope.rerun.programs import find_program, find_target, require_final
 from fusionscope.rerun.running import why_not_run
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
+from fusionscope.what_if.changed_passes import ChangedPasses, Orders
+from fusionscope.what_if.what_if import predict_final
 
 MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer

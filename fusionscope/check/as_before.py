@@ -26,7 +26,7 @@ from fusionscope.check.record import (
     shapes_of,
 )
 from fusionscope.check.subject import Subject
-from fusionscope.explain.result import PairFacts
+from fusionscope.facts.result import PairFacts
 from fusionscope.history.outcomes import TOGETHER, Outcome
 
 _FREE = frozenset({"broadcast", "constant", "iota"})  # cheap to duplicate

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from fusionscope.check.subject import Subject
 from fusionscope.check.where import EVERYWHERE, Where
-from fusionscope.explain.result import Operation, PairFacts
+from fusionscope.facts.result import Operation, PairFacts
 from fusionscope.rules.messages import UNKNOWN
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}

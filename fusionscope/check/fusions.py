@@ -15,7 +15,7 @@ from fusionscope.check.expectations import EXPECTATIONS
 from fusionscope.check.subject import Cell
 from fusionscope.check.where import Where
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.result import Explanation
+from fusionscope.facts.result import Explanation
 from fusionscope.system.files import make_directory, write_file
 
 

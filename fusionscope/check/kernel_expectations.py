@@ -16,8 +16,8 @@ from fusionscope.check.expectation import (
     expected_size,
 )
 from fusionscope.check.subject import Subject
-from fusionscope.explain.memory_facts import MemoryFacts
-from fusionscope.explain.result import KernelFacts
+from fusionscope.facts.result import KernelFacts
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.history.kernels import KernelKind
 
 

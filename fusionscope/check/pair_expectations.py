@@ -20,7 +20,7 @@ from fusionscope.check.expectation import (
 )
 from fusionscope.check.subject import Subject
 from fusionscope.check.where import Where
-from fusionscope.explain.result import Operation, PairFacts
+from fusionscope.facts.result import Operation, PairFacts
 from fusionscope.history.outcomes import TOGETHER, Outcome
 
 _MOST = 4  # names per line

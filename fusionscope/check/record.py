@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fusionscope.check.subject import Subject
 from fusionscope.dump.names import without_build
-from fusionscope.explain.result import KernelFacts, ModuleFacts, PairFacts
+from fusionscope.facts.result import KernelFacts, ModuleFacts, PairFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
 

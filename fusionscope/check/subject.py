@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusionscope.check.where import is_named
-from fusionscope.explain.result import Explanation, ModuleFacts
+from fusionscope.facts.result import Explanation, ModuleFacts
 
 if TYPE_CHECKING:
     from fusionscope.check.record import ModuleRecord

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from fusionscope.check.expectation import Expectation, Violation, expected_list
 from fusionscope.check.subject import Subject
-from fusionscope.explain.source_lines import user_line
+from fusionscope.facts.source_lines import user_line
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.printer import instruction_text
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 
 from fusionscope.dump.names import without_build
-from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts
+from fusionscope.facts.result import KernelFacts, ModuleFacts, Operation, PairFacts
 from fusionscope.hlo import SourceLocation
 
 _FUNCTION = re.compile(r"[\w.*?]+")

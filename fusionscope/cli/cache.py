@@ -6,9 +6,9 @@ import click
 
 from fusionscope.cli.output import write_text
 from fusionscope.errors import UnusableInput
-from fusionscope.report.text import plural, safe, size
 from fusionscope.system.cache import find_cache
 from fusionscope.system.files import is_there
+from fusionscope.words.text import plural, safe, size
 
 
 @click.command(name="cache")

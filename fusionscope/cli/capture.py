@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.capture.capture import Captured
-    from fusionscope.explain.result import ModuleFacts, TimeEstimate
+    from fusionscope.facts.result import ModuleFacts, TimeEstimate
 
 _NAME = re.compile(r"\w[\w.-]*")
 
@@ -165,7 +165,7 @@ def _explain(captured: Captured, console: Console) -> tuple[ModuleFacts, TimeEst
     from fusionscope.dump import open_dump
     from fusionscope.dump.profile import read_profile
     from fusionscope.explain import Selection, explain
-    from fusionscope.explain.times import estimate_final
+    from fusionscope.facts.times import estimate_final
     from fusionscope.report.first_screen import print_screen
 
     dump = open_dump(captured.directory)

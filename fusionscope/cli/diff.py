@@ -49,7 +49,7 @@ def command(
       fusionscope diff dump_old_jax/ dump_new_jax/ --format markdown
       fusionscope diff dump_main/ dump_branch/ --exit-code
     """
-    from fusionscope.explain.difference import compare
+    from fusionscope.compare.difference import compare
     from fusionscope.report.difference import print_difference, to_markdown
 
     with show_progress() as progress:

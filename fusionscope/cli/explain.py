@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from fusionscope.dump.profile import Profile
     from fusionscope.explain import Explanation, ModuleFacts, Selection
     from fusionscope.explain.explain import CompileResources, Suggest
-    from fusionscope.explain.neighbourhood import Neighbourhood
-    from fusionscope.explain.suggestion import Suggestions
+    from fusionscope.findings.suggestions.facts import Suggestions
+    from fusionscope.page.kernel_neighbourhood import Neighbourhood
     from fusionscope.progress import Progress
     from fusionscope.rules.changes import Changes
     from fusionscope.system.cache import Cache
@@ -216,7 +216,7 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain
-    from fusionscope.explain.result import Grouping, SortedBy
+    from fusionscope.facts.result import Grouping, SortedBy
     from fusionscope.report.explanation import (
         print_breakdowns,
         print_explanation,
@@ -372,9 +372,9 @@ def _experiment(
 
 def _figure(dump: Dump, explanation: Explanation, radius: int, format_name: str) -> str | bytes:
     """Return the kernels that were asked for, of the first module that has any."""
-    from fusionscope.explain.fusion_graph import fusion_graph
-    from fusionscope.explain.neighbourhood import find_neighbourhood
-    from fusionscope.explain.report_facts import dumped
+    from fusionscope.explain.page import dumped
+    from fusionscope.page.fusion_graph import fusion_graph
+    from fusionscope.page.kernel_neighbourhood import find_neighbourhood
     from fusionscope.report import figures
 
     formats: dict[str, Callable[[Neighbourhood], str | bytes]] = {

@@ -41,8 +41,8 @@ def command(
       fusionscope history dump_dir/ loop_add_fusion@final
       fusionscope history dump_dir/ --module jit_step --format json --output history.json
     """
+    from fusionscope.compare.module_history import history_of
     from fusionscope.dump import open_dump
-    from fusionscope.explain.module_history import history_of
     from fusionscope.report.history import print_history, to_markdown
 
     with show_progress() as progress:

@@ -20,8 +20,8 @@ from click.core import ParameterSource
 from fusionscope.cli.completion import complete_compiler, complete_device, complete_rule
 from fusionscope.cli.streams import discard_output, show_problem
 from fusionscope.errors import UnusableInput
-from fusionscope.report.text import safe_lines
 from fusionscope.system.files import why_unreadable, write_file
+from fusionscope.words.text import safe_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from fusionscope.cli.output import terminal_size
 from fusionscope.progress import Progress, silent
-from fusionscope.report.text import safe
+from fusionscope.words.text import safe
 
 _QUIET_S = 1.0
 _BETWEEN_S = 0.1  # two drawings

@@ -9,8 +9,8 @@ import click
 from fusionscope.cli.output import resources_option, write_text
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
-from fusionscope.report.text import plural
 from fusionscope.system.files import make_directory
+from fusionscope.words.text import plural
 
 LARGE_BYTES = 20_000_000  # of a page, from which on browsers are slow
 
@@ -63,7 +63,7 @@ def command(
     """
     from fusionscope.advise.suggest import suggester
     from fusionscope.dump import open_dump
-    from fusionscope.explain.report_facts import difference_facts, report_facts
+    from fusionscope.explain.page import difference_facts, report_facts
     from fusionscope.explain.selection import Selection
     from fusionscope.report.html.page import difference_page, pages_by_module, report_page
 

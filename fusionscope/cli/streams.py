@@ -9,7 +9,7 @@ from typing import TextIO
 
 import click
 
-from fusionscope.report.text import safe
+from fusionscope.words.text import safe
 
 
 def show_problem(problem: str) -> None:

@@ -19,7 +19,7 @@ from fusionscope.capture.targets import Target, read_program, read_target
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.ptxas import assemble, find_ptxas
+from fusionscope.findings.resources.ptxas import assemble, find_ptxas
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.plans import own_plan
 from fusionscope.rerun.trial import Variant, try_variants

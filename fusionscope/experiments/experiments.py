@@ -11,9 +11,9 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.experiment import Experiment, experiment
 from fusionscope.explain.analyze import analyze
-from fusionscope.explain.near import hint_at_pair
-from fusionscope.explain.result import PairFacts
+from fusionscope.explain.close_matches import hint_at_pair
 from fusionscope.explain.selection import matches
+from fusionscope.facts.result import PairFacts
 from fusionscope.history.outcomes import Outcome
 from fusionscope.progress import Progress, silent
 

@@ -15,26 +15,15 @@ from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analysis import Analysis, Movements, RefusedBytes, TriedChanges
-from fusionscope.explain.autotuned import find_autotuned
-from fusionscope.explain.boundaries import find_boundaries
-from fusionscope.explain.clock import KernelTime
-from fusionscope.explain.compile_time import sum_up_passes
-from fusionscope.explain.evidence import Evidence, read_evidence
-from fusionscope.explain.graphs import find_graphs
-from fusionscope.explain.inferred import InferredReasons, infers
-from fusionscope.explain.kernel_details import kernel_details
-from fusionscope.explain.memory import find_memory
-from fusionscope.explain.memory_facts import MemoryFacts
-from fusionscope.explain.memory_savings import RefusedPairs
 from fusionscope.explain.miscompiled import find_miscompiled
 from fusionscope.explain.modules import NO_FINAL
-from fusionscope.explain.neighbours import without_members
-from fusionscope.explain.origins import Origins
-from fusionscope.explain.pairs import pair_facts
-from fusionscope.explain.reasons import Reasons
-from fusionscope.explain.replayed import ReplayedReasons, SharedReplays, replay_passes
-from fusionscope.explain.result import (
+from fusionscope.explain.selection import Selection
+from fusionscope.facts.analysis import Analysis, Movements, RefusedBytes, TriedChanges
+from fusionscope.facts.clock import KernelTime
+from fusionscope.facts.graphs import find_graphs
+from fusionscope.facts.kernel_details import kernel_details
+from fusionscope.facts.origins import Origins
+from fusionscope.facts.result import (
     KernelFacts,
     LoopRow,
     ModuleFacts,
@@ -43,16 +32,22 @@ from fusionscope.explain.result import (
     Recomputation,
     Totals,
 )
-from fusionscope.explain.selection import Selection
-from fusionscope.explain.source_lines import operation_of, user_line
-from fusionscope.explain.summary import (
+from fusionscope.facts.source_lines import operation_of, user_line
+from fusionscope.facts.summary import (
     group_kernels,
     group_kinds,
     group_reasons,
     group_refusals,
     kernel_facts,
 )
-from fusionscope.explain.times import clock_for, sum_up
+from fusionscope.facts.times import clock_for, sum_up
+from fusionscope.findings.autotuned.find import find_autotuned
+from fusionscope.findings.compile_time.find import sum_up_passes
+from fusionscope.findings.libraries.find import find_boundaries
+from fusionscope.findings.libraries.neighbours import without_members
+from fusionscope.findings.memory.facts import MemoryFacts
+from fusionscope.findings.memory.find import find_memory
+from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
 from fusionscope.history.loops import (
@@ -68,6 +63,11 @@ from fusionscope.hlo import Instruction, Module
 from fusionscope.passes.context import GpuTarget
 from fusionscope.passes.tpu.accuracy import build, libtpu
 from fusionscope.progress import Progress, silent
+from fusionscope.reasons.evidence import Evidence, read_evidence
+from fusionscope.reasons.inferred import InferredReasons, infers
+from fusionscope.reasons.pairs import pair_facts
+from fusionscope.reasons.reasons import Reasons
+from fusionscope.reasons.replayed import ReplayedReasons, SharedReplays, replay_passes
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.context import read_gpu
@@ -200,7 +200,7 @@ def movements_of(
     module: DumpedModule, kernels: Sequence[KernelFacts], progress: Progress
 ) -> Movements:
     """Return the data movement in the final stage, whose ``kernels`` these are."""
-    from fusionscope.explain.movements import find_movements  # rarely requested
+    from fusionscope.findings.movements.find import find_movements  # rarely requested
     from fusionscope.history.lineage import read_lineage
 
     final = module.final or module.stages[-1]
@@ -220,7 +220,7 @@ def _find_recomputed(
     gpu: GpuTarget | None,
     prices_all: bool,
 ) -> Recomputation:
-    from fusionscope.explain.recomputed import find_recomputed  # only some modules need it
+    from fusionscope.findings.recomputed.find import find_recomputed  # only some modules need it
 
     first, last = followed.first, followed.last
     return find_recomputed(first, last, kernels, backend, gpu, prices_all=prices_all)
@@ -309,7 +309,7 @@ def try_changes(
     other = asked if asked != device else None
     if not selection.changes and other is None:
         return TriedChanges(None, ())
-    from fusionscope.explain.what_if import what_if
+    from fusionscope.what_if.what_if import what_if
 
     compiler = compiler_named(selection.rules)
     if selection.changes:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 from fusionscope.dump import Dump, DumpedModule, Learned
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analysis import (
+from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
+from fusionscope.explain.selection import EVERYTHING, Selection
+from fusionscope.explain.view import view, with_resources
+from fusionscope.facts.analysis import (
     ABOUT,
     Analysis,
     Movements,
@@ -20,11 +23,8 @@ from fusionscope.explain.analysis import (
     Resources,
     TriedChanges,
 )
-from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
-from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow
-from fusionscope.explain.selection import EVERYTHING, Selection
-from fusionscope.explain.suggestion import Suggestions
-from fusionscope.explain.view import view, with_resources
+from fusionscope.facts.result import Explanation, ModuleFacts, ModuleRow
+from fusionscope.findings.suggestions.facts import Suggestions
 from fusionscope.progress import Progress, silent
 from fusionscope.system.workers import in_order
 
@@ -114,7 +114,7 @@ def _measured_first(
     """Return the same modules, those first that ``profile`` has, by their time in it, and how many
     these are. Raises ``UnusableInput`` if it has none.
     """
-    from fusionscope.explain.measured import find_runs  # rarely requested
+    from fusionscope.findings.measured.find import find_runs  # rarely requested
 
     found, rest, problems = [], [], []
     for row, module in ranked:
@@ -253,7 +253,7 @@ def _movements(module: DumpedModule, analysis: Analysis, progress: Progress) -> 
 
 
 def _measured(module: DumpedModule, analysis: Analysis, profile: Profile) -> Analysis:
-    from fusionscope.explain.measured import find_runs, with_measured
+    from fusionscope.findings.measured.find import find_runs, with_measured
 
     return with_measured(analysis, find_runs(module, profile))
 
@@ -261,8 +261,8 @@ def _measured(module: DumpedModule, analysis: Analysis, profile: Profile) -> Ana
 def _resources(
     module: DumpedModule, selection: Selection, cache: DumpCache, progress: Progress
 ) -> Resources:
-    from fusionscope.explain.ptxas import find_ptxas, version_of
-    from fusionscope.explain.resources import find_resources
+    from fusionscope.findings.resources.find import find_resources
+    from fusionscope.findings.resources.ptxas import find_ptxas, version_of
 
     ptxas = find_ptxas()
     if ptxas is None:

@@ -9,8 +9,8 @@ from functools import partial
 from fusionscope.dump import Dump, DumpedModule
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analysis import Examined
-from fusionscope.explain.result import ModuleRow
+from fusionscope.facts.analysis import Examined
+from fusionscope.facts.result import ModuleRow
 from fusionscope.progress import Progress, counted, silent
 
 MODULES_SHOWN = 8  # in a table, with all figures
@@ -106,7 +106,7 @@ def weight(row: ModuleRow, *, by_time: bool) -> float:
 
 
 def _examine(module: DumpedModule) -> Examined:
-    from fusionscope.explain.examine import examine  # imports what reads stages
+    from fusionscope.explain.module_cost import examine  # imports what reads stages
 
     return examine(module)
 

@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from fusionscope.explain.result import Grouping, Operation, PairFacts, SortedBy
+from fusionscope.facts.result import Grouping, Operation, PairFacts, SortedBy
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.dump.profile import Profile
-    from fusionscope.explain.analysis import Analysis
+    from fusionscope.facts.analysis import Analysis
     from fusionscope.hlo import SourceLocation
     from fusionscope.rules.changes import Changes
 

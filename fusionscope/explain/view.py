@@ -7,12 +7,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from fusionscope.explain.analysis import Analysis, Resources
-from fusionscope.explain.breakdown import break_down
-from fusionscope.explain.near import near_matches
-from fusionscope.explain.neighbours import with_members
-from fusionscope.explain.result import Breakdown, KernelFacts, KernelPage, ModuleFacts, PairFacts
+from fusionscope.explain.close_matches import near_matches
 from fusionscope.explain.selection import Selection, has_op_name, select_pairs
+from fusionscope.facts.analysis import Analysis, Resources
+from fusionscope.facts.result import Breakdown, KernelFacts, KernelPage, ModuleFacts, PairFacts
+from fusionscope.findings.breakdown.find import break_down
+from fusionscope.findings.libraries.neighbours import with_members
 
 _NEAR = 4
 

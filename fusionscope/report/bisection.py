@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.bisect.result import By
 from fusionscope.report.rerun import farthest
-from fusionscope.report.text import duration, file_and_line, plural, print_hidden, safe
+from fusionscope.words.text import duration, file_and_line, plural, print_hidden, safe
 
 if TYPE_CHECKING:
     from rich.console import Console

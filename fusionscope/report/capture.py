@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusionscope.report.text import plural, safe, size
+from fusionscope.words.text import plural, safe, size
 
 _WIDTH = 60  # the widest list of arguments
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.capture.capture import Captured
-    from fusionscope.explain.result import ModuleFacts, TimeEstimate
+    from fusionscope.facts.result import ModuleFacts, TimeEstimate
 
 
 def _arguments(captured: Captured) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.check.record import figures_of
 from fusionscope.report import rules_used
-from fusionscope.report.text import plural, print_hidden, safe
+from fusionscope.words.text import plural, print_hidden, safe
 
 if TYPE_CHECKING:
     from rich.console import Console

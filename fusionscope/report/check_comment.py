@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fusionscope.check.expectation import growth_in_percent
 from fusionscope.check.record import FIGURES, figures_of
 from fusionscope.report.check import rules_lines, summary_of
-from fusionscope.report.text import cell, code, duration, plural, safe, size
+from fusionscope.words.text import cell, code, duration, plural, safe, size
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked, Compared, Verdict

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
 
-from fusionscope.report.text import duration, safe
 from fusionscope.study.curves import Curve, Point, StepCurves
+from fusionscope.words.text import duration, safe
 
 _WIDE, _HIGH = 560, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 120, 16, 40

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.breakdown.sheet import print_rows
 from fusionscope.report import rules_used
-from fusionscope.report.breakdown import print_rows
-from fusionscope.report.text import (
+from fusionscope.words.text import (
     cell,
     code,
     duration,
@@ -24,8 +24,8 @@ from fusionscope.report.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.cost_changes import CostChanges, PlaceChange
-    from fusionscope.explain.difference import (
+    from fusionscope.compare.cost_changes import CostChanges, PlaceChange
+    from fusionscope.compare.difference import (
         Difference,
         EditFacts,
         FusionDifference,
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
         OutcomeChange,
         SideFacts,
     )
-    from fusionscope.explain.first_divergence import DecisionChange, FirstDivergence
-    from fusionscope.explain.memory_difference import BufferDifference, MemoryDifference
-    from fusionscope.explain.recorded_decisions import ProducerDecision
-    from fusionscope.explain.suggestion import Figures
+    from fusionscope.compare.first_divergence import DecisionChange, FirstDivergence
+    from fusionscope.compare.memory_difference import BufferDifference, MemoryDifference
+    from fusionscope.findings.suggestions.facts import Figures
+    from fusionscope.reasons.recorded_decisions import ProducerDecision
 
 
 def _same_lines(difference: Difference) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fusionscope.report.text import safe
+from fusionscope.words.text import safe
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusionscope.report.experiments import around_in_words
-from fusionscope.report.text import duration, plural, safe
+from fusionscope.words.text import duration, plural, safe
 
 if TYPE_CHECKING:
     from rich.console import Console

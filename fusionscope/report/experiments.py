@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.experiments.factors import EMPTY
 from fusionscope.experiments.program import Answer
-from fusionscope.report.text import duration, plural, safe, size
+from fusionscope.words.text import duration, plural, safe, size
 
 if TYPE_CHECKING:
     from rich.console import Console

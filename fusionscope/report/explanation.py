@@ -7,22 +7,19 @@ from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.dump.length import Length
-from fusionscope.report import (
-    autotuned,
-    boundaries,
-    breakdown,
-    compile_time,
-    kernel_pages,
-    measured,
-    memory,
-    movements,
-    recomputed,
-    resources,
-    rules_used,
-    suggestions,
-)
+from fusionscope.findings.autotuned import sheet as autotuned
+from fusionscope.findings.breakdown import sheet as breakdown
+from fusionscope.findings.compile_time import sheet as compile_time
+from fusionscope.findings.libraries import sheet as boundaries
+from fusionscope.findings.measured import sheet as measured
+from fusionscope.findings.memory import sheet as memory
+from fusionscope.findings.movements import sheet as movements
+from fusionscope.findings.recomputed import sheet as recomputed
+from fusionscope.findings.resources import sheet as resources
+from fusionscope.findings.suggestions import sheet as suggestions
+from fusionscope.report import kernel_pages, rules_used
 from fusionscope.report.refusals import why
-from fusionscope.report.text import (
+from fusionscope.words.text import (
     cell,
     code,
     counted,
@@ -38,7 +35,7 @@ from fusionscope.report.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.result import (
+    from fusionscope.facts.result import (
         ChangedKernel,
         ChangedPair,
         CostFacts,
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
         TimeEstimate,
         WhatIf,
     )
-    from fusionscope.explain.suggestion import Figures
+    from fusionscope.findings.suggestions.facts import Figures
 
 
 _SHOWN_SHARE = 0.01  # the smallest share of a loss that is shown

@@ -10,11 +10,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.fusion_graph import Place
-from fusionscope.explain.neighbourhood import Edge, Neighbourhood, edges_of
-from fusionscope.explain.result import KernelFacts, PairFacts
+from fusionscope.facts.result import KernelFacts, PairFacts
+from fusionscope.page.fusion_graph import Place
+from fusionscope.page.kernel_neighbourhood import Edge, Neighbourhood, edges_of
 from fusionscope.report.layout import lay_out
-from fusionscope.report.text import duration, file_and_line, safe, size, squeeze
+from fusionscope.words.text import duration, file_and_line, safe, size, squeeze
 
 if TYPE_CHECKING:
     import networkx

@@ -6,16 +6,20 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from fusionscope.explain.modules import MODULES_SHOWN
-from fusionscope.report import compile_time, measured, memory, recomputed, suggestions
-from fusionscope.report.breakdown import print_lines, print_rows
+from fusionscope.findings.breakdown.sheet import print_lines, print_rows
+from fusionscope.findings.compile_time import sheet as compile_time
+from fusionscope.findings.measured import sheet as measured
+from fusionscope.findings.memory import sheet as memory
+from fusionscope.findings.recomputed import sheet as recomputed
+from fusionscope.findings.suggestions import sheet as suggestions
 from fusionscope.report.explanation import print_header, print_what_if
 from fusionscope.report.refusals import why
-from fusionscope.report.text import duration, file_and_line, or_dash, plural, size, squeeze
+from fusionscope.words.text import duration, file_and_line, or_dash, plural, size, squeeze
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow, Refusals
+    from fusionscope.facts.result import Explanation, ModuleFacts, ModuleRow, Refusals
 
 _LINES = 3  # entries of a list
 

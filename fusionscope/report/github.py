@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.report.check import summary_of
 from fusionscope.report.places import Place, Repository
-from fusionscope.report.text import safe
+from fusionscope.words.text import safe
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked

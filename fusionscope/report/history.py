@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.report.text import cell, code, counted, plural, print_hidden, safe, shorten
+from fusionscope.words.text import cell, code, counted, plural, print_hidden, safe, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.instruction_trace import Ending, InstructionTrace
-    from fusionscope.explain.module_history import History, ModuleHistory, PassFacts
-    from fusionscope.explain.recorded_decisions import FusionStep
+    from fusionscope.compare.instruction_trace import Ending, InstructionTrace
+    from fusionscope.compare.module_history import History, ModuleHistory, PassFacts
+    from fusionscope.reasons.recorded_decisions import FusionStep
 
 
 def _step_text(step: FusionStep) -> str:

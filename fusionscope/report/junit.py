@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from fusionscope.report.places import Place, Repository
-from fusionscope.report.text import safe
+from fusionscope.words.text import safe
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked, Verdict

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.resources.sheet import words_on
 from fusionscope.report.refusals import why
-from fusionscope.report.resources import words_on
-from fusionscope.report.text import counted, duration, plural, safe, size, squeeze
+from fusionscope.words.text import counted, duration, plural, safe, size, squeeze
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.result import KernelPage, PairFacts
+    from fusionscope.facts.result import KernelPage, PairFacts
 
 _SOURCES = {
     "model": "by the compiler's model",

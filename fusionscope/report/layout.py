@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fusionscope.explain.fusion_graph import FusionGraph
+from fusionscope.page.fusion_graph import FusionGraph
 
 _SWEEPS = 4  # down and up; more change little
 

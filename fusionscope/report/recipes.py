@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fusionscope.report.text import cell
+from fusionscope.words.text import cell
 
 if TYPE_CHECKING:
     from rich.console import Console

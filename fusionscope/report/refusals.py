@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fusionscope.explain.result import FusedByLaterPass, PairFacts
+    from fusionscope.facts.result import FusedByLaterPass, PairFacts
 
 
 def why(pair: PairFacts) -> str:

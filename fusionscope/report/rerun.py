@@ -7,12 +7,12 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.text import duration, plural, print_hidden, safe, size
+from fusionscope.words.text import duration, plural, print_hidden, safe, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.suggestion import Figures
+    from fusionscope.findings.suggestions.facts import Figures
     from fusionscope.rerun.measuring import Ratio
     from fusionscope.rerun.profiled import MeasuredKernels
     from fusionscope.rerun.requests import Request
@@ -36,7 +36,7 @@ def print_trial(trial: Trial, console: Console, top: int) -> None:
 def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None:
     from rich.text import Text
 
-    from fusionscope.explain.suggestion import Figures
+    from fusionscope.findings.suggestions.facts import Figures
 
     found = tried.rerun
     console.print(Text(f"{safe(trial.module)}: {safe(found.plan)}", style="bold"))

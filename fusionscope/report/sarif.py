@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from fusionscope import __version__
 from fusionscope.report.places import Place, Repository
-from fusionscope.report.text import safe
+from fusionscope.words.text import safe
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusionscope.capture.capture import PROFILE
-from fusionscope.report.text import cell, duration, safe, size
+from fusionscope.words.text import cell, duration, safe, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import Figure, cell, duration, or_dash, plural, safe, size
+from fusionscope.words.text import Figure, cell, duration, or_dash, plural, safe, size
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
 from fusionscope.report.rerun import print_kernels, timing_words
-from fusionscope.report.text import duration, plural, print_hidden, safe
+from fusionscope.words.text import duration, plural, print_hidden, safe
 
 if TYPE_CHECKING:
     from rich.console import Console

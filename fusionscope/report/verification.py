@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.text import cell, plural, safe, shorten
+from fusionscope.words.text import cell, plural, safe, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console

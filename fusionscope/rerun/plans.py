@@ -12,10 +12,8 @@ from enum import StrEnum
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.explain.changed_passes import ChangedPasses, Orders
-from fusionscope.explain.suggestion import Figures
-from fusionscope.explain.times import count_figures
-from fusionscope.explain.what_if import predict_final
+from fusionscope.facts.times import count_figures
+from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.gpu.kinds import choose_kind
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies
@@ -35,6 +33,8 @@ from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs
+from fusionscope.what_if.changed_passes import ChangedPasses, Orders
+from fusionscope.what_if.what_if import predict_final
 
 # The GPU pipeline that fuses.
 _GPU_PIPELINE = "fusion"

@@ -12,7 +12,7 @@ from fusionscope.capture.capture import PROFILE
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.profile import read_profile
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.measured import FoundRuns, find_runs
+from fusionscope.findings.measured.find import FoundRuns, find_runs
 from fusionscope.history.kernels import Kernel, form_of, launches_of, without_equals
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.rerun import compile_again

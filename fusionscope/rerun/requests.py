@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.changed_passes import names_pair
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.replayed import ReplayedReasons
 from fusionscope.history.outcomes import TOGETHER, Outcome, Pair
 from fusionscope.hlo import Module
+from fusionscope.reasons.replayed import ReplayedReasons
+from fusionscope.what_if.changed_passes import names_pair
 
 if TYPE_CHECKING:
     from fusionscope.passes.overrides import PairPattern

@@ -12,10 +12,9 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import Captured, capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, Stage, open_dump
-from fusionscope.explain.changed_passes import ChangedPasses
-from fusionscope.explain.result import TimeEstimate
-from fusionscope.explain.suggestion import Figures
-from fusionscope.explain.times import estimate
+from fusionscope.facts.result import TimeEstimate
+from fusionscope.facts.times import estimate
+from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.graph.comparison import Divergence, find_divergence, has_equal_kernels
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.outcomes import TOGETHER, Outcome, Pair
@@ -35,6 +34,7 @@ from fusionscope.rerun.requests import Request, find_hook, find_made, look_up
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.system.files import write_file
 from fusionscope.versions.context import read_context
+from fusionscope.what_if.changed_passes import ChangedPasses
 
 
 @dataclass(frozen=True, slots=True)

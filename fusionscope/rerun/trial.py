@@ -11,11 +11,10 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import PROFILE
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.changed_passes import ChangedPasses
-from fusionscope.explain.replayed import find_rules
-from fusionscope.explain.times import estimate
+from fusionscope.facts.times import estimate
 from fusionscope.history.kernels import total_kernels
 from fusionscope.progress import Progress, each_of, silent
+from fusionscope.reasons.replayed import find_rules
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
 from fusionscope.rerun.profiled import MeasuredKernels, compare_profiles
@@ -26,6 +25,7 @@ from fusionscope.rules.changes import Changes
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs
+from fusionscope.what_if.changed_passes import ChangedPasses
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from fusionscope.dump.profile import read_profile
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.measured import find_runs
-from fusionscope.explain.result import TimeEstimate
-from fusionscope.explain.times import estimate_final
+from fusionscope.facts.result import TimeEstimate
+from fusionscope.facts.times import estimate_final
+from fusionscope.findings.measured.find import find_runs
 from fusionscope.history.kernels import launches_of
 from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rerun.injection import Injection

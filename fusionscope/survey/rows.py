@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from fusionscope import __version__
 from fusionscope.dump.names import without_build
-from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts, Refusals
-from fusionscope.explain.scopes import scope_of
-from fusionscope.explain.suggestion import HowTried, Suggestion, Suggestions
+from fusionscope.facts.result import KernelFacts, ModuleFacts, Operation, PairFacts, Refusals
+from fusionscope.facts.scopes import scope_of
+from fusionscope.findings.suggestions.facts import HowTried, Suggestion, Suggestions
 from fusionscope.survey.tables import (
     KernelRow,
     MemoryRow,

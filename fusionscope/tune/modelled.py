@@ -12,19 +12,19 @@ from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.changed_passes import Orders
-from fusionscope.explain.replayed import find_rules
-from fusionscope.explain.times import estimate
+from fusionscope.facts.times import estimate
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module
 from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.progress import Progress, silent
+from fusionscope.reasons.replayed import find_rules
 from fusionscope.rerun.plans import Plan, make_plan, own_plan
 from fusionscope.rerun.rerun import rerun
 from fusionscope.tune.journal import Attempt
 from fusionscope.tune.moves import MOVES, Candidate, start_from
 from fusionscope.tune.results import Ablation, Best, Design, Tuning, may_join
 from fusionscope.versions.context import read_gpu
+from fusionscope.what_if.changed_passes import Orders
 
 _WIDTH = 3  # plans that are extended at a time
 _FASTER = 0.999  # an estimate that is lower by less is none

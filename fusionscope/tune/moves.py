@@ -14,12 +14,12 @@ from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop, count_steps
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.replayed import ReplayedReasons
 from fusionscope.history.outcomes import Outcome, Pair, pairs_after
 from fusionscope.hlo import Module
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import Rule
+from fusionscope.reasons.replayed import ReplayedReasons
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs
 from fusionscope.rules.changes import NO_CHANGES, Changes
 from fusionscope.tune.joins import find_joins

@@ -13,13 +13,12 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.changed_passes import Orders
-from fusionscope.explain.replayed import find_rules
-from fusionscope.explain.times import estimate
+from fusionscope.facts.times import estimate
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module
 from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.progress import Progress, silent
+from fusionscope.reasons.replayed import find_rules
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.measuring import Ratio, Speed, Times, judge
 from fusionscope.rerun.plans import Plan, make_plan, own_plan
@@ -39,6 +38,7 @@ from fusionscope.tune.results import (
     beside_faster,
     may_join,
 )
+from fusionscope.what_if.changed_passes import Orders
 
 _AT_ONCE = 6  # variants that are timed beside each other
 _SECONDS = 0.05  # of the budget, for timing these

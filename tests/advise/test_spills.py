@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.result import OverFused, SpillCost, SpillTrial
+from fusionscope.facts.result import OverFused, SpillCost, SpillTrial
 
 BEFORE = SpillCost(
     launches=1, bytes_moved=1000, time_us=10.0, spilling=1, spill_bytes=5000, spill_us=20.0

@@ -27,23 +27,23 @@ from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.explain import ModuleFacts, Selection, explain
-from fusionscope.explain.first_names import FirstNames
 from fusionscope.explain.selection import EVERYTHING
-from fusionscope.explain.suggestion import (
+from fusionscope.facts.summary import group_alike
+from fusionscope.findings.movements import sheet as movements
+from fusionscope.findings.suggestions.facts import (
     Figures,
     HowTried,
     Suggestion,
     SuggestionKind,
     Suggestions,
 )
-from fusionscope.explain.summary import group_alike
+from fusionscope.findings.suggestions.sheet import for_pair
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import Outcome
 from fusionscope.hlo import to_text
-from fusionscope.report import movements
-from fusionscope.report.suggestions import for_pair
 from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.versions.runs import find_runs
+from fusionscope.what_if.first_names import FirstNames
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "samples" / "programs"
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"

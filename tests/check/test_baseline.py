@@ -24,7 +24,7 @@ from fusionscope.check.record import ModuleKey
 from fusionscope.check.subject import Cell
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain as explain_dump
-from fusionscope.explain.result import Explanation
+from fusionscope.facts.result import Explanation
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 ALL = sorted(

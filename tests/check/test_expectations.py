@@ -21,7 +21,7 @@ from fusionscope.check.subject import Cell
 from fusionscope.check.where import Where
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain as explain_dump
-from fusionscope.explain.result import Explanation
+from fusionscope.facts.result import Explanation
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 

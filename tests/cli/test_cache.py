@@ -20,10 +20,10 @@ from fusionscope.dump import cache as dump_cache
 from fusionscope.dump import open_dump, uses
 from fusionscope.dump.cache import DumpCache
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.analysis import Analysis
 from fusionscope.explain.analyze import analyze
-from fusionscope.explain.result import Explanation, Grouping, SortedBy
 from fusionscope.explain.view import view
+from fusionscope.facts.analysis import Analysis
+from fusionscope.facts.result import Explanation, Grouping, SortedBy
 from fusionscope.report.documents import to_json
 from fusionscope.system.cache import Cache
 

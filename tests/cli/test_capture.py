@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sample_dumps import documented, keys
 
-from fusionscope.explain.difference import compare
+from fusionscope.compare.difference import compare
 
 pytestmark = pytest.mark.slow
 

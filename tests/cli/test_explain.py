@@ -27,7 +27,7 @@ from sample_dumps import (
     write,
 )
 
-from fusionscope.explain.result import OverFused, SpillCost, SpillTrial
+from fusionscope.facts.result import OverFused, SpillCost, SpillTrial
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import pytest
 
 import fusionscope.cli.progress
 from fusionscope.cli.progress import show_progress
+from fusionscope.compare.difference import compare
+from fusionscope.compare.module_history import history_of
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain
-from fusionscope.explain.difference import compare
-from fusionscope.explain.module_history import history_of
 from fusionscope.progress import silent
 from fusionscope.verify.verification import verify
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fusionscope.dump import open_dump
 from fusionscope.explain.explain import explain, explain_module
-from fusionscope.report.autotuned import print_autotuned
+from fusionscope.findings.autotuned.sheet import print_autotuned
 
 DENSE = Path(__file__).resolve().parents[2] / "samples" / "dumps" / "h100" / "dense"
 

@@ -8,8 +8,8 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.libraries import library_of
-from fusionscope.explain.result import Boundary, Neighbour
+from fusionscope.facts.library_calls import library_of
+from fusionscope.facts.result import Boundary, Neighbour
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(path for path in DUMPS.glob("*/*") if not path.parts[-2].startswith("tpu"))

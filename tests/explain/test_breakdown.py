@@ -9,8 +9,8 @@ import pytest
 from fusionscope import parse
 from fusionscope.dump import open_dump
 from fusionscope.explain import ModuleFacts, Selection, explain
-from fusionscope.explain.result import Branch, Grouping, SortedBy
-from fusionscope.explain.scopes import origin_of, outermost_first, scope_of
+from fusionscope.facts.result import Branch, Grouping, SortedBy
+from fusionscope.facts.scopes import origin_of, outermost_first, scope_of
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 

@@ -7,8 +7,8 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import PairFacts, Selection, explain
-from fusionscope.explain.causes import CAUSELESS
 from fusionscope.passes.causes import BY_OPCODE, CAUSES
+from fusionscope.reasons.causes import CAUSELESS
 from fusionscope.rules.catalogue import find_page
 from fusionscope.rules.messages import rule_ids, rule_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.dump.pass_times import PassTime
-from fusionscope.explain.compile_time import sum_up_passes
+from fusionscope.findings.compile_time.find import sum_up_passes
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 RECORDED = sorted(path.parent for path in SAMPLES.glob("*/*/*.metadata.textproto*"))

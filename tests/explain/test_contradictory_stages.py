@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.compare.difference import compare
 from fusionscope.dump import open_dump
-from fusionscope.explain.difference import compare
 from fusionscope.explain.explain import explain
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import open_dump
-from fusionscope.explain.copies import insert_copies
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.loops import NOTHING_MORE, LoopFacts, read_loop_facts
 from fusionscope.hlo import Module, parse
+from fusionscope.what_if.copies import insert_copies
 
 HERE = Path(__file__).resolve().parent
 DUMPS = HERE.parents[1] / "samples" / "dumps"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fusionscope.explain.cost_changes import PlaceKind
-from fusionscope.explain.difference import compare
+from fusionscope.compare.cost_changes import PlaceKind
+from fusionscope.compare.difference import compare
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 

@@ -414,10 +414,10 @@ def test_what_a_fusion_of_a_dot_left_out_has_the_reason_of_the_pass_that_formed_
 
 
 def test_a_record_that_says_something_else_is_shown_beside_the_replay(monkeypatch):
-    reasons = importlib.import_module("fusionscope.explain.reasons")
+    reasons = importlib.import_module("fusionscope.reasons.reasons")
     monkeypatch.setattr(reasons, "rule_of", lambda message: "unknown")
     monkeypatch.setattr(
-        importlib.import_module("fusionscope.explain.evidence"),
+        importlib.import_module("fusionscope.reasons.evidence"),
         "rule_of",
         lambda message, pass_name: "cpu-max-reductions",
     )

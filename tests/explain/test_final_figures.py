@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fusionscope.explain.final_figures import FinalFigures
 from fusionscope.hlo import parse
+from fusionscope.what_if.final_figures import FinalFigures
 
 # Two kernels read two results of a conditional, one each, or one of them reads both.
 AFTER = """HloModule example, is_scheduled=false

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.dump import Dump, open_dump
-from fusionscope.explain import first_divergence
-from fusionscope.explain.first_divergence import (
+from fusionscope.compare import first_divergence
+from fusionscope.compare.first_divergence import (
     FirstDivergence,
     certain_matches,
     find_first_divergence,
     find_makers,
     first_decision,
 )
+from fusionscope.dump import Dump, open_dump
 from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.history.matching import match
 from fusionscope.history.pairing import MatchKind

@@ -11,7 +11,7 @@ from fusionscope import UnusableInput
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.replayed import replay_passes
+from fusionscope.reasons.replayed import replay_passes
 from fusionscope.verify.rules_used import sum_up
 from fusionscope.verify.verification import verify
 from fusionscope.versions.choice import choose_compiler

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.compare.instruction_trace import InstructionTrace, follow
+from fusionscope.compare.module_history import module_history
 from fusionscope.dump import Dump, open_dump
-from fusionscope.explain.instruction_trace import InstructionTrace, follow
-from fusionscope.explain.module_history import module_history
 from fusionscope.history.heirs import find_heirs
 from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.history.matching import match

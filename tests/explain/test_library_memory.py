@@ -9,7 +9,7 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.library_memory import find_library_memory
+from fusionscope.findings.memory.library_memory import find_library_memory
 from fusionscope.hlo.parser import parse
 
 DATA = Path(__file__).parent / "data"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump.directory import open_dump
-from fusionscope.explain.live_bytes import count_live, spans_of
+from fusionscope.findings.memory.live_bytes import count_live, spans_of
 from fusionscope.gpu.buffer_sharing import sharing_on
 from fusionscope.graph import memory_reuse
 from fusionscope.graph.buffer_sharing import may_share

@@ -14,8 +14,8 @@ from fusionscope.dump import open_dump
 from fusionscope.dump.profile import Span, read_profile
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
-from fusionscope.explain.measured import share_time
-from fusionscope.explain.result import Grouping
+from fusionscope.facts.result import Grouping
+from fusionscope.findings.measured.find import share_time
 
 DATA = Path(__file__).parent / "data/profile"
 (TRACE,) = DATA.glob("trace/plugins/profile/*/*.gz")

@@ -9,8 +9,8 @@ import pytest
 
 from fusionscope.dump.directory import open_dump
 from fusionscope.explain.explain import explain, explain_module
-from fusionscope.explain.live_bytes import count_live, spans_of
 from fusionscope.explain.selection import Selection
+from fusionscope.findings.memory.live_bytes import count_live, spans_of
 from fusionscope.rules.catalogue import legality_rules
 from fusionscope.rules.changes import read_changes
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.explain.difference import ModuleDifference, compare
-from fusionscope.explain.memory_difference import Cause
+from fusionscope.compare.difference import ModuleDifference, compare
+from fusionscope.compare.memory_difference import Cause
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 DONATED = Path(__file__).parent / "data/donated"

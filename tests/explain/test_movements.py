@@ -6,7 +6,7 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.result import Movement, MovementCause
+from fusionscope.facts.result import Movement, MovementCause
 from fusionscope.graph.layouts import transpose_is_bitcast
 from fusionscope.history.operations import is_free_reshape
 from fusionscope.hlo import Instruction

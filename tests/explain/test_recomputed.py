@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
-from fusionscope.explain import Selection, explain, recomputed
-from fusionscope.explain.clock import NOMINAL_CPU
-from fusionscope.explain.result import ModuleFacts, RecomputedValue
+from fusionscope.explain import Selection, explain
+from fusionscope.facts.clock import NOMINAL_CPU
+from fusionscope.facts.result import ModuleFacts, RecomputedValue
+from fusionscope.findings.recomputed import find as recomputed
 from fusionscope.rules.changes import read_changes
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"

@@ -9,7 +9,7 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.dump.fusion_explorer import Kind
 from fusionscope.dump.priority_fusion import Fused, Priority
-from fusionscope.explain.recorded_decisions import _Ledger, read_fusion_steps
+from fusionscope.reasons.recorded_decisions import _Ledger, read_fusion_steps
 
 H100 = Path(__file__).resolve().parents[2] / "samples" / "dumps" / "h100"
 SCALE = {"ns": 1e-3, "us": 1.0, "ms": 1e3}

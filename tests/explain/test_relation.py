@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.compare.difference import compare
+from fusionscope.compare.relation import Doubt, different_programs
 from fusionscope.dump import open_dump
-from fusionscope.explain.difference import compare
-from fusionscope.explain.relation import Doubt, different_programs
 from fusionscope.history.matching import match
 from fusionscope.hlo import parse, to_text
 

@@ -15,7 +15,7 @@ from fusionscope.dump.device import known_device
 from fusionscope.dump.thunks import read_launches
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.ptxas import assemble, find_ptxas
+from fusionscope.findings.resources.ptxas import assemble, find_ptxas
 from fusionscope.gpu.occupancy import occupancy
 
 DUMP = Path(__file__).parent / "data" / "spills"

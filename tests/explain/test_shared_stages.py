@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.compare.difference import compare
 from fusionscope.dump import Dump, open_dump
 from fusionscope.dump.priority_fusion import digest_of_record
 from fusionscope.errors import UnusableInput
-from fusionscope.explain import replayed
-from fusionscope.explain.difference import compare
+from fusionscope.reasons import replayed
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 PAIRS = [

@@ -10,9 +10,9 @@ from fusionscope import parse
 from fusionscope.dump import open_dump
 from fusionscope.dump.device import find_device
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.clock import NOMINAL_CPU
-from fusionscope.explain.result import TimeSource
-from fusionscope.explain.times import clock_for, estimate, estimate_final
+from fusionscope.facts.clock import NOMINAL_CPU
+from fusionscope.facts.result import TimeSource
+from fusionscope.facts.times import clock_for, estimate, estimate_final
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.graph.work import Work, count_work
 from fusionscope.history.kernels import find_kernels

@@ -1,4 +1,4 @@
-from fusionscope.explain.titles import title_of
+from fusionscope.reasons.titles import title_of
 from fusionscope.rules.messages import rule_ids
 
 

@@ -7,7 +7,7 @@ means (``HloSharding::operator==``), so such pairs are not printed as one text.
 
 import pytest
 
-from fusionscope.explain.difference import compare_headers
+from fusionscope.compare.difference import compare_headers
 from fusionscope.history.changes import find_changes, is_incidental
 from fusionscope.hlo import parse, to_text
 

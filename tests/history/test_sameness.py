@@ -7,8 +7,8 @@ import notations
 import pytest
 from matching import check_notations
 
+from fusionscope.compare.difference import compare
 from fusionscope.dump import open_dump
-from fusionscope.explain.difference import compare
 from fusionscope.history.changes import EditKind, find_changes
 from fusionscope.history.meaning import ATTRIBUTES, USUAL, Says
 from fusionscope.history.sameness import check_sameness

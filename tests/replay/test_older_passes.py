@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.compare.module_history import module_history
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import find_device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.module_history import module_history
-from fusionscope.explain.what_if import what_if
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER
@@ -26,6 +25,7 @@ from fusionscope.verify.verification import Verification, verify
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs
+from fusionscope.what_if.what_if import what_if
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.compare.module_history import module_history
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.module_history import module_history
 from fusionscope.user_order.user_history import arrange, find_user_order
 from fusionscope.verify.verification import PassVerification, verify
 from fusionscope.versions.choice import choose_compiler, find_rewriters

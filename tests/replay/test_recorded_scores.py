@@ -11,7 +11,6 @@ import pytest
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
-from fusionscope.explain.replayed import replay_passes
 from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND
 from fusionscope.gpu.cost.numbers import f32
 from fusionscope.graph.mutable import MutableModule
@@ -19,6 +18,7 @@ from fusionscope.passes.gpu.priority_fusion import record
 from fusionscope.passes.gpu.priority_fusion.record import recorded_scores
 from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordDiffers
 from fusionscope.passes.plan import FusionPlan
+from fusionscope.reasons.replayed import replay_passes
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs, replay

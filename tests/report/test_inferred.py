@@ -6,7 +6,7 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.explain.analyze import analyze
-from fusionscope.report.suggestions import NOTHING, for_refusal
+from fusionscope.findings.suggestions.sheet import NOTHING, for_refusal
 from fusionscope.rules.catalogue import find_page
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"

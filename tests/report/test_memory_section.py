@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fusionscope.dump.directory import open_dump
 from fusionscope.explain.explain import explain_module
-from fusionscope.report.memory import print_memory, print_summary
+from fusionscope.findings.memory.sheet import print_memory, print_summary
 
 SAMPLES = Path(__file__).parents[2] / "samples/dumps"
 DUMPS = ["h100/attention", "h100/cartpole", "h100/concatenate", "cpu/loop", "h200/elementwise"]

@@ -10,7 +10,7 @@ import pytest
 from fusionscope.check.expectation import Violation
 from fusionscope.check.expectations import EXPECTATIONS
 from fusionscope.report.places import Repository
-from fusionscope.report.text import cell, code, safe
+from fusionscope.words.text import cell, code, safe
 
 HERE = Repository(Path("/home/user/project"), Path("/home/user/project/folder"))
 

@@ -10,7 +10,7 @@ from follow_advice import printed_commands
 from rich.console import Console
 
 from fusionscope.advise.suggest import why_not_better
-from fusionscope.explain.suggestion import (
+from fusionscope.findings.suggestions.facts import (
     Answer,
     Figures,
     HowTried,
@@ -18,7 +18,7 @@ from fusionscope.explain.suggestion import (
     SuggestionKind,
     Suggestions,
 )
-from fusionscope.report.suggestions import for_pair, print_suggestions, to_markdown
+from fusionscope.findings.suggestions.sheet import for_pair, print_suggestions, to_markdown
 
 PAIR = ("a", "b")
 

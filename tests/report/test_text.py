@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusionscope.report.text import percent_change, plural
+from fusionscope.words.text import percent_change, plural
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fusionscope.capture.capture import PROFILE, capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.dump.profile import EXECUTED, read_profile
-from fusionscope.explain.measured import find_runs
+from fusionscope.findings.measured.find import find_runs
 from fusionscope.history.kernels import launches_of
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan, own_plan

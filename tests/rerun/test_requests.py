@@ -8,13 +8,13 @@ import pytest
 
 from fusionscope import DumpedModule, UnusableInput
 from fusionscope.dump import open_dump
-from fusionscope.explain.changed_passes import names_pair
 from fusionscope.history.outcomes import TOGETHER
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.programs import require_final
 from fusionscope.rerun.requests import Request, find_made, look_up
 from fusionscope.rerun.trial import make_variant
 from fusionscope.rules.changes import read_changes
+from fusionscope.what_if.changed_passes import names_pair
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fusionscope.explain.result import TimeEstimate
+from fusionscope.facts.result import TimeEstimate
 from fusionscope.report.curves import to_svg
 from fusionscope.report.html.page import study_page
 from fusionscope.rerun.measuring import Ratio, Speed

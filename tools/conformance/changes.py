@@ -29,8 +29,7 @@ from outcomes import dumps
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.suggestion import Figures
-from fusionscope.explain.what_if import what_if
+from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.history.outcomes import TOGETHER, Outcome
 from fusionscope.rerun.plans import Rest, require_start
 from fusionscope.rerun.programs import find_program, find_target
@@ -38,6 +37,7 @@ from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.trial import make_variant
 from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.versions.choice import choose_compiler
+from fusionscope.what_if.what_if import what_if
 
 KINDS = ("allow", "forbid", "set", "disable")
 NEW_VALUES = (0, 1, 2, 1 << 10, 1 << 20)

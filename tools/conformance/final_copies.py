@@ -17,10 +17,10 @@ from outcomes import dumps
 from fusionscope.advise.replays import chained_runs
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.copies import insert_copies
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.loops import read_loop_facts
+from fusionscope.what_if.copies import insert_copies
 
 
 def compare(path: Path, module: DumpedModule) -> str:

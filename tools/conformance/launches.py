@@ -33,8 +33,8 @@ from fusionscope.dump.profile import read_profile
 from fusionscope.dump.text_proto import parse
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.analyze import analyze
-from fusionscope.explain.measured import find_runs
-from fusionscope.explain.result import ModuleFacts
+from fusionscope.facts.result import ModuleFacts
+from fusionscope.findings.measured.find import find_runs
 from fusionscope.history.kernels import is_launched, launches_of
 from fusionscope.history.thunks import GPU_THUNKS
 from fusionscope.hlo import Instruction, Module

@@ -32,9 +32,9 @@ import notations
 from mutations import Injected
 from outcomes import dumps
 
+from fusionscope.compare.difference import compare_headers
 from fusionscope.dump import DumpedModule, Stage, open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.difference import compare_headers
 from fusionscope.history.changes import (
     ChangeKind,
     Edit,

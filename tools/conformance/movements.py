@@ -22,7 +22,7 @@ from outcomes import dumps
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.result import Movement, MovementCause
+from fusionscope.facts.result import Movement, MovementCause
 
 
 def contradictions(module: DumpedModule, movements: tuple[Movement, ...]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Target, read_program, read_target
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.explain.times import estimate_final
+from fusionscope.facts.times import estimate_final
 from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.rerun.injection import Injection

@@ -22,7 +22,7 @@ from outcomes import dumps
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.causes import CAUSELESS
+from fusionscope.reasons.causes import CAUSELESS
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.ptxas import find_ptxas
-from fusionscope.explain.result import KernelResources
+from fusionscope.facts.result import KernelResources
+from fusionscope.findings.resources.ptxas import find_ptxas
 
 PROGRAM = r"""
 #include <cstdio>

@@ -30,10 +30,10 @@ from fusionscope.advise.suggest import suggester
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
-from fusionscope.explain.result import PairFacts
-from fusionscope.explain.suggestion import Answer, HowTried, Suggestions
-from fusionscope.report.suggestions import for_pair
-from fusionscope.report.text import cell, code, size
+from fusionscope.facts.result import PairFacts
+from fusionscope.findings.suggestions.facts import Answer, HowTried, Suggestions
+from fusionscope.findings.suggestions.sheet import for_pair
+from fusionscope.words.text import cell, code, size
 
 HELPED, EXAMPLE, NOT_TIMED, NOT_WORTH_IT, IN_VAIN, UNTRIED, NOTHING = (
     "helped",

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.times import clock_for, estimate
+from fusionscope.facts.times import clock_for, estimate
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import find_kernels
 from fusionscope.history.outcomes import names_by_value

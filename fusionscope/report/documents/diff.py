@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from fusionscope.explain.cost_changes import PlaceKind
-from fusionscope.explain.estimates import Estimate
-from fusionscope.explain.memory_difference import BufferDifference, PeakFacts
-from fusionscope.explain.relation import Doubt
-from fusionscope.explain.result import Operation
+from fusionscope.compare.cost_changes import PlaceKind
+from fusionscope.compare.memory_difference import BufferDifference, PeakFacts
+from fusionscope.compare.relation import Doubt
+from fusionscope.facts.result import Operation
 from fusionscope.history.changes import EditKind
 from fusionscope.history.outcomes import Outcome
+from fusionscope.reasons.estimates import Estimate
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.history import FusionChange
 from fusionscope.report.documents.rules_used import RulesUsed

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from fusionscope.dump.autotuner_log import Candidate
-from fusionscope.explain import autotuned, compile_time, memory_facts, result, suggestion
-from fusionscope.explain.result import (
+from fusionscope.facts import result
+from fusionscope.facts.result import (
     Branch,
     ChangedKernel,
     ChangedPair,
@@ -24,11 +24,15 @@ from fusionscope.explain.result import (
     Neighbour,
     TimeEstimate,
 )
-from fusionscope.explain.suggestion import HowTried, SuggestionKind
+from fusionscope.findings.autotuned import find as autotuned
+from fusionscope.findings.compile_time import find as compile_time
+from fusionscope.findings.memory import facts as memory_facts
+from fusionscope.findings.suggestions import facts as suggestion
+from fusionscope.findings.suggestions.facts import HowTried, SuggestionKind
+from fusionscope.findings.suggestions.sheet import Entry
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
-from fusionscope.report.suggestions import Entry
 
 
 def _answers(module: ModuleFacts) -> Sequence[object]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fusionscope.explain.instruction_trace import Ending
-from fusionscope.explain.result import Operation
+from fusionscope.compare.instruction_trace import Ending
+from fusionscope.facts.result import Operation
 from fusionscope.history.changes import ChangeKind
 from fusionscope.report.documents.form import At, Form
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fusionscope.explain.result import TimeEstimate
+from fusionscope.facts.result import TimeEstimate
 from fusionscope.report.documents.capture import Capture
 from fusionscope.report.documents.explain import Figures
 from fusionscope.report.documents.form import At, Form

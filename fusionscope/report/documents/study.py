@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from fusionscope.explain.result import TimeEstimate
+from fusionscope.facts.result import TimeEstimate
 from fusionscope.report.documents.form import At, Form
 from fusionscope.rerun.racing import Race
 from fusionscope.study.study import Profiled, Refusal, SpeedUp

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fusionscope.compare.difference import Difference
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.difference import Difference
-from fusionscope.explain.fusion_graph import FusionGraph, GraphStage, ends_of
-from fusionscope.explain.report_facts import DifferenceFacts, ReportFacts, SourceLines
-from fusionscope.explain.result import Explanation, ModuleFacts, Operation
+from fusionscope.explain.page import DifferenceFacts, ReportFacts, SourceLines
+from fusionscope.facts.result import Explanation, ModuleFacts, Operation
+from fusionscope.findings.suggestions.sheet import Sheet as SuggestionSheet
+from fusionscope.findings.suggestions.sheet import sheet
+from fusionscope.page.fusion_graph import FusionGraph, GraphStage, ends_of
 from fusionscope.report.curves import to_svg
 from fusionscope.report.difference import Sheet as DifferenceSheet
 from fusionscope.report.difference import same_lines, sheet_of
@@ -26,16 +28,14 @@ from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
 from fusionscope.report.layout import Box, Layout, Spot, lay_out
 from fusionscope.report.study import grids, notes_on
-from fusionscope.report.suggestions import Sheet as SuggestionSheet
-from fusionscope.report.suggestions import sheet
 from fusionscope.report.survey import grids as survey_grids
 from fusionscope.report.survey import headline
-from fusionscope.report.text import size
 from fusionscope.rules.catalogue import RulePage
 from fusionscope.study.curves import curves_of
 from fusionscope.study.study import StudyResult
 from fusionscope.survey.fleet import Fleet
 from fusionscope.system.files import read_text
+from fusionscope.words.text import size
 
 if TYPE_CHECKING:
     from jinja2 import Template

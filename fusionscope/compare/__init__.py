@@ -1,0 +1,1 @@
+"""The differences between two files, two stages or two dumps."""

@@ -1,0 +1,108 @@
+"""Changes of fusions as plain data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fusionscope.facts.result import Operation
+from fusionscope.facts.source_lines import operation_of
+from fusionscope.history.changes import ChangeKind, FusionChange, group_identical
+from fusionscope.history.kernels import kind_and_emitter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionFacts:
+    """One change of fusions, and the number of changes that look alike.
+
+    ``kind`` is one of ``history.changes.ChangeKind``. ``before`` are the fusions and operations
+    before the change, ``after`` those after it, ``gained`` and ``lost`` the operations that joined
+    or left the fusion. ``emitters`` are the emitters of its code before and after, if they changed.
+    """
+
+    kind: str
+    before: tuple[Operation, ...]
+    after: tuple[Operation, ...]
+    gained: tuple[Operation, ...]
+    lost: tuple[Operation, ...]
+    emitters: tuple[str, str] | None
+    count: int
+
+    @property
+    def text(self) -> str:
+        """Return the change in a few words."""
+        return _describe(self)
+
+
+def fusion_facts(changes: Iterable[FusionChange], backend: str | None) -> tuple[FusionFacts, ...]:
+    """Return changes as plain data; changes that look alike are listed once."""
+    return tuple(
+        FusionFacts(
+            kind=change.kind,
+            before=tuple(map(operation_of, change.before)),
+            after=tuple(map(operation_of, change.after)),
+            gained=tuple(map(operation_of, change.gained)),
+            lost=tuple(map(operation_of, change.lost)),
+            emitters=_emitters(change, backend),
+            count=count,
+        )
+        for change, count in group_identical(changes)
+    )
+
+
+def _emitters(change: FusionChange, backend: str | None) -> tuple[str, str] | None:
+    if change.kind not in (ChangeKind.EMITTER, ChangeKind.LIBRARY):
+        return None
+    one, other = (
+        kind_and_emitter(side[0], backend)[1] if side else ""
+        for side in (change.before, change.after)
+    )
+    return one, other
+
+
+def _names(operations: Sequence[Operation], most: int | None = 6) -> str:
+    shown = [operation.name for operation in operations[:most]]
+    more = len(operations) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _describe(change: FusionFacts) -> str:
+    before, after, gained, lost = change.before, change.after, change.gained, change.lost
+    # A fusion may have another name afterwards.
+    names = [side[0].name for side in (before, after) if side]
+    fusion = " → ".join(dict.fromkeys(names))
+    match change.kind:
+        case ChangeKind.FORMED:
+            return f"{_names(after)} formed from {_names(before or gained, None)}"
+        case ChangeKind.GROWN:
+            return f"{fusion} took in {_names(before[1:] or gained, None)}"
+        case ChangeKind.SHRUNK:
+            return f"{fusion} lost {_names(lost)}"
+        case ChangeKind.MERGED:
+            return f"{_names(before)} merged into {_names(after)}"
+        case ChangeKind.SPLIT:
+            return f"{_names(before)} split into {_names(after)}"
+        case ChangeKind.DUPLICATED:
+            return f"{_names(before)} duplicated into {_names(after)}"
+        case ChangeKind.MULTI_OUTPUT:
+            return f"{fusion} has more outputs than before"
+        case ChangeKind.DISSOLVED:
+            return f"{_names(before)} dissolved into {_names(after)}"
+        case ChangeKind.LIBRARY:
+            emitter = f" ({change.emitters[1]})" if change.emitters else ""
+            return (
+                f"{_names(before) or _names(gained)} became library call {_names(after)}{emitter}"
+            )
+        case ChangeKind.WRAPPED:
+            return f"{_names(before) or _names(gained)} wrapped as {_names(after)}"
+        case ChangeKind.EMITTER:
+            old, new = change.emitters or ("", "")
+            return f"{fusion} is emitted as {new}, was {old}"
+        case ChangeKind.REWRITTEN:
+            parts = [f"gained {_names(gained)}"] if gained else []
+            parts += [f"lost {_names(lost)}"] if lost else []
+            return f"{fusion} was rewritten: {', '.join(parts)}"
+        case ChangeKind.RENAMED:
+            return f"{_names(before)} renamed {_names(after)}"
+        case _:
+            return f"{_names(before)} removed"

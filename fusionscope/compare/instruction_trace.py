@@ -1,0 +1,345 @@
+"""The trace of one instruction, from the first stage that has it to its kernel or its removal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fusionscope.compare.fusions import fusion_facts
+from fusionscope.errors import UnusableInput, quoted
+from fusionscope.facts.result import Operation
+from fusionscope.facts.source_lines import operation_of, user_line
+from fusionscope.history.changes import updates
+from fusionscope.history.kernels import is_launched, kind_and_emitter, operations_in
+from fusionscope.history.lineage import Lineage
+from fusionscope.history.matching import match
+from fusionscope.history.operations import CONTROL, TRANSPARENT
+from fusionscope.hlo import Instruction, Module
+from fusionscope.reasons.recorded_decisions import FusionStep
+
+
+class UnknownName(UnusableInput):
+    """No instruction has the name. ``names`` are the existing ones."""
+
+    def __init__(self, problem: str, names: set[str]) -> None:
+        super().__init__(problem)
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The effect of one pass on the traced instruction. ``names`` are its names (and those of its
+    copies) afterwards; ``text`` says what happened, ``steps`` are the compiler's own words.
+    """
+
+    stage: str
+    pass_name: str
+    names: tuple[str, ...]
+    text: str
+    steps: tuple[FusionStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The traced instruction at the end, and the kernel of the final module that computes it: name,
+    kind, emitter and opcodes. All are None if nothing is launched for it.
+    """
+
+    name: str
+    kernel: str | None
+    kind: str | None
+    emitter: str | None
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionTrace:
+    """The trace of one instruction, from the first stage that has it to the last."""
+
+    asked: str
+    found_in: str
+    origin: Operation
+    stack: tuple[str, ...]
+    events: tuple[Event, ...]
+    endings: tuple[Ending, ...]
+
+
+def follow(
+    lineage: Lineage, name: str, steps: dict[str, tuple[FusionStep, ...]]
+) -> InstructionTrace:
+    """Trace an instruction by its name in any stage, or ``NAME@STAGE``. ``steps`` are recorded
+    fusions by the name of the pass. Raises ``UnknownName``, or ``UnusableInput`` for a stage that
+    does not exist.
+    """
+    start, origin, found_in = _find(lineage, name)
+    while start and (earlier := lineage.earlier(start - 1, origin)) is not None:
+        start, origin = start - 1, earlier
+    events: list[Event] = []
+    if start:
+        events.append(_beginning(lineage, start, origin, steps))
+    current: tuple[Instruction, ...] = (origin,)
+    for index in range(start, len(lineage.stages) - 1):
+        stage = lineage.stages[index + 1]
+        later: dict[Instruction, None] = {}
+        texts: list[str] = []
+        for instruction in current:
+            became, text = _follow(lineage, index, instruction)
+            later.update(dict.fromkeys(became))
+            texts += [text] if text else []
+        if texts:
+            names = {each.name for each in (*current, *later)}
+            told = _steps_about(names, steps.get(stage.name.after, ()))
+            pass_name = stage.pass_name
+            named = tuple(each.name for each in later)
+            events.append(Event(stage.label, pass_name, named, "; ".join(texts), told))
+        current = tuple(later)
+        if not current:
+            break
+    return InstructionTrace(
+        asked=name,
+        found_in=found_in,
+        origin=operation_of(origin),
+        stack=tuple(str(place) for place in _own_lines(origin)),
+        events=tuple(events),
+        endings=tuple(
+            ending for instruction in current for ending in _endings(lineage, instruction)
+        ),
+    )
+
+
+def _steps_about(names: set[str], steps: Iterable[FusionStep]) -> tuple[FusionStep, ...]:
+    """Return the recorded steps that involve one of ``names``, also as a part of a fusion."""
+    parts = set(names)
+    told: list[FusionStep] = []
+    for step in steps:
+        if parts & {step.producer, step.consumer, step.fusion}:
+            parts.add(step.fusion)
+            told.append(step)
+    return tuple(told)
+
+
+def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
+    """Return the first stage that has an instruction of this name, or the requested one; the
+    instruction; and the label of the stage that it was found in.
+    """
+    name, _, wanted = asked.lstrip("%").partition("@")
+    module_name = lineage.dumped.name
+    if not wanted:
+        for index, module in enumerate(lineage.modules):
+            if (found := _named(module, name)) is not None:
+                return index, found, lineage.stages[index].label
+        names = {
+            statement.name
+            for module in lineage.modules
+            for computation in module.reachable()
+            for statement in computation.graph.statements
+        }
+        raise UnknownName(f"no stage of {module_name} has an instruction {quoted(name)}", names)
+    stage = lineage.dumped.stage(wanted)
+    if stage in lineage.stages:
+        index = lineage.stages.index(stage)
+        if (found := _named(lineage.modules[index], name)) is not None:
+            return index, found, stage.label
+    else:
+        # Printed between two passes, and its name does not tell which: the first stage, or else the
+        # last one, has the instruction too.
+        module = lineage.dumped.read(stage)
+        found = _named(module, name)
+        if found is not None:
+            earlier = match(lineage.modules[0], module).before.get(found)
+            if earlier is not None:
+                return 0, earlier, stage.label
+            later = match(module, lineage.modules[-1]).after.get(found)
+            if later is not None:
+                return len(lineage.stages) - 1, later, stage.label
+            raise UnusableInput(
+                f"{name} of {stage.label} is neither in the first stage nor in the last, and the "
+                "position of that stage among the others is unknown: name another stage"
+            )
+    module = lineage.dumped.read(stage)
+    names = {s.name for c in module.reachable() for s in c.graph.statements}
+    raise UnknownName(f"{stage.label} of {module_name} has no instruction {quoted(name)}", names)
+
+
+def _named(module: Module, name: str) -> Instruction | None:
+    """Return the instruction of that name. Parameters come last: those of fusions share names."""
+    found = [
+        computation.instruction(name)
+        for computation in module.reachable()
+        if any(statement.name == name for statement in computation.graph.statements)
+    ]
+    return min(found, key=lambda each: each.opcode == "parameter") if found else None
+
+
+def _own_lines(instruction: Instruction) -> Iterator[object]:
+    """Yield the user's line first, then the call stack that leads to it."""
+    place = user_line(instruction.stack)
+    if place is not None:
+        yield place
+        yield from (other for other in instruction.stack if other != place)
+
+
+def _beginning(
+    lineage: Lineage,
+    start: int,
+    origin: Instruction,
+    steps: dict[str, tuple[FusionStep, ...]],
+) -> Event:
+    """Return how a pass made an instruction that no earlier stage has."""
+    stage = lineage.stages[start]
+    texts = [
+        change.text
+        for change in fusion_facts(
+            [c for c in lineage.changes(start - 1) if origin in c.after], lineage.dumped.backend
+        )
+    ]
+    if not texts:
+        read = ", ".join(operand.name for operand in origin.operands)
+        texts = [f"inserted{f', reads {read}' if read else ''}"]
+    told = _steps_about({origin.name}, steps.get(stage.name.after, ()))
+    return Event(stage.label, stage.pass_name, (origin.name,), "; ".join(texts), told)
+
+
+def _follow(
+    lineage: Lineage, index: int, instruction: Instruction
+) -> tuple[tuple[Instruction, ...], str]:
+    """Return the successors in the next stage of an instruction of stage ``index``, and what
+    happened to it ("" if nothing did).
+    """
+    if not lineage.touches_fusions(index):
+        same = lineage.later(index, instruction)
+        if len(same) == 1 and same[0].statement == instruction.statement:
+            return same, ""
+    matching = lineage.matching(index)
+    later = lineage.later(index, instruction)
+    concerned = [c for c in lineage.changes(index) if instruction in (*c.before, *c.lost)]
+    if instruction.opcode == "fusion":
+        heirs = later or tuple(
+            dict.fromkeys(h for c in concerned for h in c.after if h.opcode == "fusion")
+        )
+        texts = [fact.text for fact in fusion_facts(concerned, lineage.dumped.backend)]
+        if not heirs and not texts:
+            texts = [_why_gone(lineage, index, instruction)]
+        return heirs, "; ".join(texts)
+    if not later:
+        return (), _why_gone(lineage, index, instruction)
+    texts = []
+    if instruction in matching.merged:
+        texts.append(f"merged with {later[0].name}, which computes the same")
+    else:
+        texts += _differences(lineage, index, instruction, later[0])
+        if along := lineage.sent_along(index, instruction, later[0]):
+            texts.append(f"sent together with {_first([each.name for each in along])}")
+        if len(later) > 1:
+            places = [f"{each.name}{_inside(each)}" for each in later]
+            texts.append(f"computed {len(later)} times: {_first(places)}")
+    return later, "; ".join(texts)
+
+
+def _differences(
+    lineage: Lineage, index: int, one: Instruction, other: Instruction
+) -> Iterator[str]:
+    matching = lineage.matching(index)
+    if one.name != other.name:
+        yield f"renamed {other.name}"
+    fields = tuple(updates(matching, one, other))
+    configured = [name for name, _, _ in fields if name.startswith("backend_config")]
+    for name, old, new in fields:
+        if name not in configured or len(configured) <= _MOST_SETTINGS:
+            yield f"{name} {old or 'none'} → {new or 'none'}"
+    if len(configured) > _MOST_SETTINGS:
+        yield f"{len(configured)} settings of backend_config"
+    homes = _home(one), _home(other)
+    if homes[1] is None and homes[0] is not None:
+        yield f"out of {homes[0].name}"
+    elif homes[1] is not None and (
+        homes[0] is None or matching.after.get(homes[0]) is not homes[1]
+    ):
+        others = [m for m in operations_in(homes[1]) if m != other.opcode]
+        along = f" with {', '.join(dict.fromkeys(others))}" if others else ""
+        yield f"into {homes[1].name}{along}"
+
+
+_MOST_SETTINGS = 3  # more of them say how a pass writes them, not what it decided
+
+
+def _home(instruction: Instruction) -> Instruction | None:
+    """Return the outermost fusion that an instruction is in."""
+    return instruction.computation.module.outermost_fusions.get(instruction.computation)
+
+
+def _inside(instruction: Instruction) -> str:
+    home = _home(instruction)
+    return f" in {home.name}" if home is not None else ""
+
+
+def _why_gone(lineage: Lineage, index: int, instruction: Instruction) -> str:
+    """Return why a pass could remove an instruction: the replacement of it, or of its users."""
+    if not instruction.users and not instruction.is_root:
+        return "removed: nothing read it any more"
+    gone, known = [instruction], {instruction}
+    for each in gone:  # grows on the way
+        reasons = tuple(dict.fromkeys(_instead(lineage, index, each)))
+        if reasons:
+            along = "" if each is instruction else f" together with {each.name}"
+            return f"removed{along}: {_first(reasons)}"
+        gone += [user for user in each.users if user not in known]
+        known.update(each.users)
+    unread = [each.name for each in gone if not each.users and not each.is_root]
+    if unread:
+        return f"removed together with {_first(unread)}: nothing read it any more"
+    return f"removed together with what read it: {_first([each.name for each in gone[1:]])}"
+
+
+def _first(texts: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
+def _instead(lineage: Lineage, index: int, instruction: Instruction) -> Iterator[str]:
+    """Yield the replacements in the next stage of an instruction that it no longer has."""
+    for user in instruction.users:
+        for later in lineage.later(index, user):
+            if len(later.operands) != len(user.operands):
+                yield f"{later.name} does not read it any more"
+                continue
+            for old, new in zip(user.operands, later.operands, strict=True):
+                if old is instruction:
+                    yield f"{later.name} reads {new.name} ({new.opcode}) instead"
+    if instruction.is_root:
+        computation = instruction.computation
+        counterpart = lineage.matching(index).computations.get(computation)
+        if counterpart is None or not lineage.is_called(index + 1, counterpart):
+            yield f"nothing calls {computation.name} any more"
+        else:
+            root = counterpart.root
+            yield f"{counterpart.name} gives {root.name} ({root.opcode}) instead"
+
+
+def _endings(lineage: Lineage, instruction: Instruction) -> Iterator[Ending]:
+    """Yield the kernels that compute an instruction of the last stage."""
+    for kernel in _kernels(instruction):
+        if not is_launched(kernel):
+            yield Ending(instruction.name, None, None, None, ())
+        else:
+            kind, emitter = kind_and_emitter(kernel, lineage.dumped.backend)
+            yield Ending(instruction.name, kernel.name, kind, emitter, operations_in(kernel))
+
+
+def _kernels(instruction: Instruction) -> tuple[Instruction, ...]:
+    """Return the launches for an instruction: the fusion that it is in, or itself. The computation
+    of a reduction, sort or scatter is part of that operation.
+    """
+    applied = instruction.computation.module.callers
+    pending, found = [instruction], dict[Instruction, None]()
+    for each in pending:  # grows on the way
+        callers = [
+            caller
+            for caller in applied.get(each.computation, ())
+            if caller.opcode not in CONTROL | TRANSPARENT
+        ]
+        if callers:
+            pending += [caller for caller in callers if caller not in pending]
+        else:
+            found[_home(each) or each] = None
+    return tuple(found)

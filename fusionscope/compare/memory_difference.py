@@ -1,0 +1,215 @@
+"""Where the peaks of memory of two dumps differ: which values came and went, and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from fusionscope.facts.result import PairFacts
+from fusionscope.findings.memory.facts import LiveBuffer, MemoryFacts
+from fusionscope.findings.memory.savings import launched_by_name, position_of
+from fusionscope.history.matching import Matching
+from fusionscope.history.outcomes import TOGETHER, Outcome, Pair
+from fusionscope.history.values import NumberedModule
+from fusionscope.hlo import Instruction
+
+
+class Cause(StrEnum):
+    """Why a value takes other bytes of the peak than before.
+
+    ``copy`` is a copy that only one side has at its peak. ``other-time`` is a value that both sides
+    compute, and that is alive at the peak of one of them.
+    """
+
+    LOST_FUSION = "lost-fusion"
+    GAINED_FUSION = "gained-fusion"
+    COPY = "copy"
+    SIZE = "size"
+    OTHER_TIME = "other-time"
+    NEW = "new"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferDifference:
+    """A value that takes other bytes of the two peaks. ``name`` is its name after, or before if it
+    is gone.
+
+    ``producer``, ``consumers`` and ``reason`` are those of the pairs that a lost or gained fusion
+    changed: names in the stage before fusion, and the reason of the side that does not fuse them.
+    """
+
+    name: str
+    bytes_before: int
+    bytes_after: int
+    cause: Cause
+    producer: str | None
+    consumers: tuple[str, ...]
+    reason: str | None
+    op_name: str | None
+    source: str | None
+
+    @property
+    def growth(self) -> int:
+        return self.bytes_after - self.bytes_before
+
+
+@dataclass(frozen=True, slots=True)
+class PeakFacts:
+    """The memory of one side, in bytes. ``peak_bytes`` are alive at ``peak_instruction``, and
+    ``inside_calls`` the most that a library may reserve in addition.
+    """
+
+    total_bytes: int
+    peak_bytes: int
+    peak_instruction: str | None
+    inside_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDifference:
+    """The memory of both sides, and the values that make the difference, the largest first."""
+
+    before: PeakFacts
+    after: PeakFacts
+    buffers: tuple[BufferDifference, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the figures are equal."""
+        ours, theirs = (
+            (side.total_bytes, side.peak_bytes, side.inside_calls)
+            for side in (self.before, self.after)
+        )
+        return ours == theirs
+
+
+class MemorySide(NamedTuple):
+    """The memory of one side, its module right before fusion and the final one."""
+
+    facts: MemoryFacts
+    first: NumberedModule
+    last: NumberedModule
+
+
+class ChangedPair(NamedTuple):
+    """A pair with another outcome on each side, and what explains it there."""
+
+    pairs: tuple[Pair, Pair]
+    facts: tuple[PairFacts, PairFacts]
+
+
+# A value of either side: the operation before fusion that computes it, that of BEFORE if both have
+# it, else the name of the buffer; and whether it is a copy.
+_Key = tuple[Instruction | str, bool]
+
+
+def compare_memory(
+    sides: tuple[MemorySide, MemorySide], matching: Matching, changed: Iterable[ChangedPair]
+) -> MemoryDifference | None:
+    """Compare the peaks of two modules; None if nothing shows when their values are alive.
+
+    ``matching`` is that of the modules before fusion, ``changed`` are their pairs with different
+    outcomes.
+    """
+    peaks = [each.facts.peak_bytes for each in sides if each.facts.peak_bytes is not None]
+    if len(peaks) < 2:
+        return None
+    alive: list[dict[_Key, list[LiveBuffer]]] = []
+    known: list[set[_Key]] = []
+    for side, counterparts in zip(sides, ({}, matching.before), strict=True):
+        keys = _keys(side, counterparts)
+        found: dict[_Key, list[LiveBuffer]] = defaultdict(list)
+        for buffer in side.facts.at_peak:
+            found[keys[buffer.name]].append(buffer)
+        alive.append(found)
+        known.append(set(keys.values()))
+    fusions: dict[Instruction, list[ChangedPair]] = defaultdict(list)
+    for each in changed:
+        if (each.pairs[0].outcome in TOGETHER) != (each.pairs[1].outcome in TOGETHER):
+            fusions[each.pairs[0].producer].append(each)
+    buffers = [
+        _difference(key, ours, theirs, key in known[0] and key in known[1], fusions)
+        for key in dict.fromkeys((*alive[1], *alive[0]))
+        if _bytes(ours := alive[0].get(key, [])) != _bytes(theirs := alive[1].get(key, []))
+    ]
+    before, after = (
+        PeakFacts(facts.total_bytes, peak, facts.peak_instruction, facts.inside_call_bytes)
+        for (facts, *_), peak in zip(sides, peaks, strict=True)
+    )
+    return MemoryDifference(
+        before,
+        after,
+        tuple(sorted(buffers, key=lambda each: (-abs(each.growth), -each.growth, each.name))),
+    )
+
+
+def _keys(side: MemorySide, counterparts: Mapping[Instruction, Instruction]) -> dict[str, _Key]:
+    """Return the key of each value in memory, by its name."""
+    computed: dict[Hashable, Instruction] = {}
+    for execution in side.first.executions:
+        for instruction, value in execution.values.items():
+            computed.setdefault(value, instruction)
+    origins: dict[str, Instruction] = {}
+    for execution in side.last.executions:
+        for instruction, value in execution.values.items():
+            if value in computed:
+                origins.setdefault(str(position_of(instruction)), computed[value])
+    launched = launched_by_name(side.last.module)
+    keys: dict[str, _Key] = {}
+    for each in (
+        *(value.name for value in side.facts.values),
+        *(b.name for b in side.facts.at_peak),
+    ):
+        origin = origins.get(each)
+        own = launched.get(each)
+        is_copy = own is not None and own.opcode == "copy"
+        keys[each] = (counterparts.get(origin, origin) if origin is not None else each, is_copy)
+    return keys
+
+
+def _bytes(buffers: Sequence[LiveBuffer]) -> int:
+    return sum(each.bytes for each in buffers if each.in_place_of is None)
+
+
+def _difference(
+    key: _Key,
+    ours: Sequence[LiveBuffer],
+    theirs: Sequence[LiveBuffer],
+    is_known: bool,
+    fusions: Mapping[Instruction, Sequence[ChangedPair]],
+) -> BufferDifference:
+    shown = max(theirs or ours, key=lambda each: each.bytes)
+    before, after = _bytes(ours), _bytes(theirs)
+    operation, is_copy = key
+    side = 1 if after > before else 0  # the one that keeps more of it in memory
+    refused = [
+        each
+        for each in (fusions.get(operation, ()) if isinstance(operation, Instruction) else ())
+        if each.pairs[side].outcome is Outcome.NOT_FUSED
+    ]
+    if is_copy:
+        cause, refused = Cause.COPY, []
+    elif refused:
+        cause = Cause.LOST_FUSION if side else Cause.GAINED_FUSION
+    elif before and after:
+        cause = Cause.SIZE
+    elif is_known:
+        cause = Cause.OTHER_TIME
+    else:
+        cause = Cause.NEW if after else Cause.GONE
+    facts = [each.facts[side] for each in refused]
+    return BufferDifference(
+        name=shown.name,
+        bytes_before=before,
+        bytes_after=after,
+        cause=cause,
+        producer=facts[0].producer.name if facts else None,
+        consumers=tuple(dict.fromkeys(each.consumer.name for each in facts)),
+        reason=facts[0].reason if facts else None,
+        op_name=shown.op_name,
+        source=shown.source,
+    )

@@ -1,0 +1,191 @@
+"""How the fusions of a module formed, pass by pass, and the trace of one instruction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from fusionscope.compare.fusions import FusionFacts, fusion_facts
+from fusionscope.compare.instruction_trace import InstructionTrace, UnknownName, follow
+from fusionscope.dump import Dump, DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.modules import NO_FINAL, rank_modules
+from fusionscope.history.changes import FusionChange
+from fusionscope.history.flow import ACTING
+from fusionscope.history.lineage import Lineage, read_lineage
+from fusionscope.hlo import Instruction, Module
+from fusionscope.progress import Progress, about, counted, silent
+from fusionscope.reasons.recorded_decisions import FusionStep, read_fusion_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassFacts:
+    """The effect of one pass on fusions. ``fusions`` counts those that exist after it, ``kinds``
+    the changes of each kind; ``steps`` are the single fusions in the order of the compiler's
+    record, if there is one.
+    """
+
+    stage: str
+    pass_name: str
+    fusions: int
+    kinds: dict[str, int]
+    changes: tuple[FusionFacts, ...]
+    steps: tuple[FusionStep, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleHistory:
+    """``passes`` changed fusions, in order; ``quiet`` counts the stages of those that did not. If
+    an instruction was requested, its ``trace`` replaces both.
+    """
+
+    number: int
+    module: str
+    backend: str | None
+    first: str
+    last: str
+    fusions: int
+    passes: tuple[PassFacts, ...]
+    quiet: int | None
+    trace: InstructionTrace | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Histories of modules, the costliest first. ``folded`` are the names of the other modules,
+    ``problems`` one line for each that cannot be read."""
+
+    path: str
+    modules: tuple[ModuleHistory, ...]
+    folded: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def history_of(
+    dump: Dump,
+    name: str | None = None,
+    *,
+    module: str | None = None,
+    all_modules: bool = False,
+    progress: Progress = silent,
+) -> History:
+    """Return the history of the costliest module, or of all that ``module`` (a glob, or a number)
+    names. With ``name``, of those that have this instruction.
+
+    Raises ``UnusableInput`` if there is nothing to show.
+    """
+    ranked, problems = rank_modules(dump, module, progress=progress)
+    stories: list[ModuleHistory] = []
+    told: list[DumpedModule] = []
+    unknown: list[UnknownName] = []
+    for dumped in ranked:
+        try:
+            stories.append(module_history(dumped, name, progress=about(dumped.name, progress)))
+            told.append(dumped)
+        except UnknownName as error:
+            unknown.append(error)
+        except UnusableInput as error:
+            problems.append(str(error))
+        if stories and module is None and not all_modules:
+            break
+    if not stories:
+        if unknown:
+            raise _nothing_named(name or "", unknown)
+        raise UnusableInput(problems[0])
+    problems += dump.untold([*problems, *(note for each in stories for note in each.notes)])
+    folded = [each.name for each in dump.modules if module is None and each not in told]
+    return History(str(dump.path), tuple(stories), tuple(folded), tuple(problems))
+
+
+def _nothing_named(name: str, unknown: list[UnknownName]) -> UnusableInput:
+    names = sorted(set().union(*(error.names for error in unknown)))
+    wanted = name.lstrip("%").partition("@")[0]
+    close = ", ".join(get_close_matches(wanted, names, 3, 0.6))
+    more = f" and {len(unknown) - 1} other modules have none" if len(unknown) > 1 else ""
+    hint = f"; similar names: {close}" if close else "; there is no similar name"
+    return UnusableInput(f"{unknown[0].problem}{more}{hint}")
+
+
+def module_history(
+    dumped: DumpedModule,
+    name: str | None = None,
+    *,
+    progress: Progress = silent,
+) -> ModuleHistory:
+    """Return how the fusions of a module formed or, with ``name``, the trace of one instruction.
+
+    ``name`` may end in ``@STAGE`` if several stages use it for different instructions. Raises
+    ``UnusableInput`` if no stage can be read, or none has that name.
+    """
+    lineage = read_lineage(dumped, for_changes=name is None, progress=progress)
+    notes = list(lineage.notes)
+    if dumped.final is None and len(lineage.stages) > 1:
+        notes.append(NO_FINAL.format(stage=lineage.stages[-1].label))
+    try:
+        steps = read_fusion_steps(dumped)
+    except UnusableInput as error:
+        steps = {}
+        notes.append(str(error))
+    if len(lineage.stages) == 1:
+        notes.append(
+            "one stage only, so nothing can be followed: dump with --xla_dump_hlo_pass_re=.*"
+        )
+    passes: list[PassFacts] = []
+    trace: InstructionTrace | None = None
+    if name is None:
+        for index, _ in enumerate(counted(lineage.stages[1:], "comparing stage", progress)):
+            changes = lineage.changes(index)
+            if changes:
+                passes.append(_pass_facts(lineage, index, changes, steps))
+    else:
+        trace = follow(lineage, name, steps)
+    return ModuleHistory(
+        number=dumped.number,
+        module=dumped.name,
+        backend=dumped.backend,
+        first=lineage.stages[0].label,
+        last=lineage.stages[-1].label,
+        fusions=_count_fusions(lineage.modules[-1]),
+        passes=tuple(passes),
+        quiet=len(lineage.stages) - 1 - len(passes) if name is None else None,
+        trace=trace,
+        notes=tuple(notes),
+    )
+
+
+def _count_fusions(module: Module) -> int:
+    """Return the number of live fusions. A fusion in a fusion is part of the outer one."""
+    count = 0
+    for computation in module.reachable():
+        if computation in module.outermost_fusions:
+            continue
+        unread: set[Instruction] = set()
+        for instruction in reversed(computation.instructions):
+            if (
+                not instruction.is_root
+                and instruction.opcode not in ACTING
+                and unread.issuperset(instruction.users)
+            ):
+                unread.add(instruction)
+            elif instruction.opcode == "fusion":
+                count += 1
+    return count
+
+
+def _pass_facts(
+    lineage: Lineage,
+    index: int,
+    changes: tuple[FusionChange, ...],
+    steps: dict[str, tuple[FusionStep, ...]],
+) -> PassFacts:
+    stage = lineage.stages[index + 1]
+    return PassFacts(
+        stage=stage.label,
+        pass_name=stage.pass_name,
+        fusions=_count_fusions(lineage.modules[index + 1]),
+        kinds=dict(Counter(change.kind.value for change in changes)),
+        changes=fusion_facts(changes, lineage.dumped.backend),
+        steps=steps.get(stage.name.after, ()),
+    )

@@ -1,0 +1,106 @@
+"""Suggestions for a selection that matches no pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from fusionscope.errors import did_you_mean, quoted
+from fusionscope.explain.selection import EVERYTHING, Selection, select_pairs
+from fusionscope.facts.analysis import Analysis
+from fusionscope.facts.result import Operation, PairFacts
+
+if TYPE_CHECKING:
+    from fusionscope.history.outcomes import Pair
+    from fusionscope.hlo import Instruction
+
+_MOST = 4
+_LIKE = 0.4  # the least similarity of two names, from 0 to 1
+_FILTERS = (
+    "producer",
+    "consumer",
+    "opcode",
+    "source",
+    "computation",
+    "reason",
+    "outcome",
+    "op_name",
+)
+
+
+def near_matches(analysis: Analysis, selection: Selection) -> tuple[str, ...]:
+    """Return the names nearest to the first part of ``selection`` that selects nothing by itself.
+    If each part selects something, return pairs of the requested producer or consumer.
+    """
+    for name in _FILTERS:
+        asked = getattr(selection, name)
+        alone = replace(EVERYTHING, **{name: asked})
+        if asked is not None and not select_pairs(analysis, alone):
+            return _closest(asked.strip("*%"), _names(analysis, name))
+    for name in ("producer", "consumer"):
+        asked = getattr(selection, name)
+        if asked is not None:
+            alone = replace(EVERYTHING, **{name: asked})
+            found = (analysis.facts.pairs[number] for number in select_pairs(analysis, alone))
+            return tuple(
+                dict.fromkeys(f"{each.producer.name} -> {each.consumer.name}" for each in found)
+            )[:_MOST]
+    return ()
+
+
+def hint_at_pair(
+    producer: str, consumer: str, pairs: Sequence[Pair] | Sequence[PairFacts]
+) -> str | None:
+    """Return a hint at names that are like the first end that no pair has, or else at pairs of this
+    producer; None if there are none.
+    """
+    ends = ([each.producer for each in pairs], [each.consumer for each in pairs])
+    for wanted, operations in zip((producer, consumer), ends, strict=True):
+        if not any(names_end(wanted, operation) for operation in operations):
+            names = (name for each in operations for name in (each.name, each.opcode))
+            if hint := did_you_mean(wanted.strip("%*"), names):
+                return hint
+    near = (
+        quoted(f"{each.producer.name} -> {each.consumer.name}")
+        for each in pairs
+        if names_end(producer, each.producer)
+    )
+    close = list(dict.fromkeys(near))[:3]
+    return f"did you mean {' or '.join(close)}?" if close else None
+
+
+def names_end(wanted: str, operation: Operation | Instruction) -> bool:
+    """Return whether a name or an opcode with ``*`` and ``?`` is that of ``operation``."""
+    return fnmatchcase(operation.name, wanted) or fnmatchcase(operation.opcode, wanted)
+
+
+def _closest(asked: str, names: Iterable[str]) -> tuple[str, ...]:
+    known = list(dict.fromkeys(name for name in names if name))
+    close = get_close_matches(asked, known, _MOST, _LIKE)
+    return tuple(close or [name for name in known if asked in name][:_MOST] or known[:_MOST])
+
+
+def _names(analysis: Analysis, name: str) -> Iterable[str]:
+    for facts, origins in zip(analysis.facts.pairs, analysis.pairs, strict=True):
+        ends = (facts.producer, facts.consumer)
+        match name:
+            case "producer" | "consumer":
+                end = getattr(facts, name)
+                yield from (end.name, end.opcode)
+            case "opcode":
+                yield from (end.opcode for end in ends)
+            case "source":
+                for stack in (origins.producer, origins.consumer):
+                    for place in analysis.stack(stack):
+                        yield from (str(place), place.file)
+            case "computation":
+                yield facts.computation
+            case "reason":
+                yield facts.reason or ""
+            case "outcome":
+                yield facts.outcome
+            case "op_name":
+                yield from (end.op_name or "" for end in ends)

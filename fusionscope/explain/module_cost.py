@@ -1,0 +1,99 @@
+"""Examines what a module costs, and whose it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.facts.analysis import Examined
+from fusionscope.facts.result import ModuleRow, TimeEstimate
+from fusionscope.facts.times import clock_for, sum_up
+from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.loops import NOTHING_MORE, LoopFacts, read_loop_facts
+from fusionscope.history.values import Numbering
+from fusionscope.hlo import Module
+from fusionscope.versions.context import read_gpu
+
+_NO_WORD = re.compile(r"\W+")
+_NAMELESS = frozenset({"lambda", "unnamed_function", "unnamed_wrapped_function", "unknown"})
+
+
+def examine(module: DumpedModule) -> Examined:
+    """Return the cost of the final module. Raises ``UnusableInput`` if it cannot be read."""
+    last = module.read(module.final or module.stages[-1])
+    has_stacks = any(True for _ in _functions(last))
+    has_names = any(each.op_name for each in last.walk())
+    return Examined(_row(module, last), has_stacks, has_names)
+
+
+def _row(module: DumpedModule, last: Module) -> ModuleRow:
+    kernels = find_kernels(Numbering().number(last), module.backend, _loops(module))
+    time = _time(module, last, kernels)
+    return ModuleRow(
+        name=module.name,
+        number=module.number,
+        device=device_name(module),
+        launches=sum(kernel.launches for kernel in kernels),
+        bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
+        time_us=time.microseconds if time is not None else None,
+        refused_bytes=None,
+        is_helper=_is_helper(module.name, last),
+    )
+
+
+def _loops(module: DumpedModule) -> LoopFacts:
+    try:
+        return replace(read_loop_facts(module), steps={})  # the row is kept for other steps
+    except UnusableInput:  # reported where the module is explained
+        return NOTHING_MORE
+
+
+def device_name(module: DumpedModule) -> str:
+    """Return what a module was compiled for in a few words; empty if the dump does not tell it."""
+    from fusionscope.dump.device import describe  # CPUs do not need the table of cards
+
+    with suppress(UnusableInput):  # reported where the module is explained
+        if module.backend == "gpu" and module.device is not None:
+            return describe(module.device).partition(" (")[0]
+        if module.tpu is not None:
+            return str(module.tpu)
+    return (module.backend or "").upper()
+
+
+def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> TimeEstimate | None:
+    try:
+        clock = clock_for(last, module.backend, read_gpu(module))
+    except UnusableInput:  # reported where the module is explained
+        return None
+    return None if clock is None else sum_up(kernels, [clock.time(kernel) for kernel in kernels])
+
+
+def _is_helper(name: str, module: Module) -> bool:
+    """Return whether JAX compiled the module for a function of its own, such as that behind
+    ``jax.random.normal``.
+
+    Call stacks omit JAX, so none of them contains a function of that name. If the dump has no call
+    stacks, or the function has no name, the module counts as the user's.
+    """
+    function = _plain(name.partition("_")[2])
+    if not function or function in _NAMELESS:
+        return False
+    functions = {_plain(each.rpartition(".")[2]) for each in _functions(module)}
+    return bool(functions) and function not in functions
+
+
+def _functions(module: Module) -> Iterator[str]:
+    """Return the functions in the call stacks of a module."""
+    for instruction in module.walk():
+        for frame in instruction.stack:
+            if frame.function:
+                yield frame.function
+
+
+def _plain(name: str) -> str:
+    """Return the name of a function in the notation of module names."""
+    return _NO_WORD.sub("_", name).strip("_")

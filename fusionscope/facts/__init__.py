@@ -1,0 +1,1 @@
+"""What all findings speak of: kernels, pairs, times, and places in the program."""

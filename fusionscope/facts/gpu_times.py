@@ -1,0 +1,65 @@
+"""Times of the kernels of a GPU: the compiler's own model where it applies, else floors."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from fusionscope.facts.clock import Clock, KernelTime, Machine
+from fusionscope.facts.result import TimeSource
+from fusionscope.gpu.cost.duration import TICKS_PER_NANOSECOND
+from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.gpu.state import GpuState, is_priority_fusible
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.history.kernels import Kernel, KernelKind
+from fusionscope.hlo import Instruction, Module
+from fusionscope.passes.context import GpuTarget
+
+
+class GpuClock(Clock):
+    """The compiler's estimates for the kernels of one module where it has them, else floors."""
+
+    def __init__(self, module: Module, target: GpuTarget) -> None:
+        device = target.device
+        machine = Machine(
+            launch=KERNEL_LAUNCH / TICKS_PER_NANOSECOND,
+            bandwidth=device.memory_bandwidth / 1e9,
+            flops=2 * device.core_count * device.fpus_per_core * device.clock_rate_ghz,
+            flops_per_transcendental=1.0,
+        )
+        super().__init__(machine, TimeSource.FLOOR)
+        self._instructions = {each.name: each for each in MutableModule(module).walk()}
+        self._model = GpuState(device, target.gpu_model).model
+        # Matrix units count two flops for each multiply-add.
+        self._matrix_rates = {
+            unit.element_type: 2
+            * device.core_count
+            * unit.units_per_core
+            * unit.ops_per_clock
+            * unit.clock_rate_ghz
+            for unit in device.matrix_units
+        }
+
+    def time(self, kernel: Kernel) -> KernelTime:
+        instruction = self._instructions[kernel.name]
+        if _is_modelled(kernel, instruction):
+            ticks = KERNEL_LAUNCH + self._model.time(instruction).total
+            if isfinite(ticks):
+                return KernelTime(ticks / TICKS_PER_NANOSECOND, TimeSource.MODEL)
+        return self.floor(kernel)
+
+    def rate(self, instruction: Instruction) -> float:
+        types = {operand.shape.element_type for operand in instruction.operands}
+        return (
+            max((self._matrix_rates.get(each, 0.0) for each in types), default=0.0)
+            or self.machine.flops
+        )
+
+
+def _is_modelled(kernel: Kernel, instruction: MutableInstruction) -> bool:
+    """Return whether XLA emits the kernel, so that its model applies."""
+    if instruction.is_custom_fusion:
+        return is_generic_triton(instruction)
+    if kernel.kind is KernelKind.OPERATION:
+        return is_priority_fusible(instruction)
+    return kernel.kind in (KernelKind.FUSION, KernelKind.WRAPPED)

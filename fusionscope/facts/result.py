@@ -1,0 +1,866 @@
+"""The result of ``explain``: plain data, which every report renders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fusionscope.dump.length import Length
+from fusionscope.findings.autotuned.find import Autotuned
+from fusionscope.findings.compile_time.find import CompileTime
+from fusionscope.findings.memory.facts import MemoryFacts
+from fusionscope.findings.suggestions.facts import Figures, Suggestions
+from fusionscope.verify.agreement import RulesUsed
+
+_NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate
+
+
+class TimeSource(StrEnum):
+    """The source of the time of a kernel: see ``facts/times.py``."""
+
+    MODEL = "model"  # the GPU compiler's own estimate
+    FLOOR = "floor"  # a GPU needs at least as long
+    NOMINAL = "nominal"  # on a nominal CPU
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """Microseconds of all kernels in one run of a module, and the number of its launches for which
+    only a floor is known. A loop whose length the compiler does not know counts once.
+    """
+
+    microseconds: float
+    floor_launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An instruction as a report names it. ``source`` is the user's ``file:line``, if known."""
+
+    name: str
+    opcode: str
+    shape: str
+    op_name: str | None
+    source: str | None
+
+
+class Grouping(StrEnum):
+    """The kinds of groups that kernels are broken down by."""
+
+    SCOPE = "scope"
+    STACK = "stack"
+    FILE = "file"
+    KIND = "kind"
+
+
+class SortedBy(StrEnum):
+    TIME = "time"
+    BYTES = "bytes"
+    LAUNCHES = "launches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Kernels that come from one part of the program: launches, bytes and estimated microseconds of
+    a run, the bytes of refused pairs, and those that kernels spill.
+
+    ``count`` is the number of parts if it combines several that differ only in numbers, such as the
+    layers of a model. ``time_us`` is 0 if no time is known, and ``spill_bytes`` None if nothing is
+    known of the resources of any kernel.
+    """
+
+    name: str
+    count: int
+    launches: int
+    bytes_moved: int
+    time_us: float
+    refused_bytes: int
+    spill_bytes: int | None
+    children: tuple[Branch, ...]
+
+    def figure(self, sorted_by: SortedBy) -> float:
+        match sorted_by:
+            case SortedBy.TIME:
+                return self.time_us
+            case SortedBy.BYTES:
+                return self.bytes_moved
+            case SortedBy.LAUNCHES:
+                return self.launches
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The launches, bytes and time of a module by part. ``lines`` are the largest parts of
+    ``tree``; together they are the whole. Times are measured ones if it ``is_measured``.
+    """
+
+    by: Grouping
+    sorted_by: SortedBy
+    is_measured: bool
+    tree: Branch
+    lines: tuple[Branch, ...]
+
+    def figure(self, branch: Branch) -> float:
+        """The sort keys of branches."""
+        return branch.figure(self.sorted_by)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResources:
+    """What a kernel takes of an NVIDIA GPU.
+
+    ``spill_store_bytes`` and ``spill_load_bytes`` are those of one thread, counted once for each
+    place in the code. ``shared_bytes`` are those of one block, None if the dump does not say.
+    ``occupancy`` is the share of the warps of a core that run at once, and ``occupancy_limit`` what
+    keeps more from it; both are None if the kernel does not fit, or ``shared_bytes`` is None.
+    ``assembly_ms`` is how long ptxas took for it, None if that does not say.
+    """
+
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int | None
+    blocks: int
+    threads_per_block: int
+    occupancy: float | None
+    occupancy_limit: str | None
+    assembly_ms: float | None = None
+
+    @property
+    def spill_bytes(self) -> int:
+        """Return the bytes that all threads of a launch store and load again."""
+        of_thread = self.spill_store_bytes + self.spill_load_bytes
+        return of_thread * self.blocks * self.threads_per_block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpillCost:
+    """What a run of a module costs if its ``spilling`` kernels spill ``spill_bytes``.
+
+    ``time_us`` is the estimated time, which does not count spills; ``spill_us`` is what these
+    take at the bandwidth of the GPU. Both are microseconds, None if they are unknown.
+    """
+
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+    spilling: int
+    spill_bytes: int
+    spill_us: float | None
+
+    @property
+    def total_us(self) -> float | None:
+        """Return the estimated time with spills, None if it is unknown."""
+        if self.time_us is None or self.spill_us is None:
+            return None
+        return self.time_us + self.spill_us
+
+    def is_better_than(self, other: SpillCost) -> bool:
+        """Return whether fewer bytes are spilled, and no time is lost by that."""
+        if self.spill_bytes >= other.spill_bytes:
+            return False
+        if self.total_us is None or other.total_us is None:
+            return True
+        return self.total_us < other.total_us
+
+
+@dataclass(frozen=True, slots=True)
+class SpillTrial:
+    """A change, as options of ``rerun``, and what came of it. ``after`` is None if there is no
+    result; ``problem`` then says why.
+    """
+
+    change: str
+    after: SpillCost | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverFused:
+    """The fusions that spill, by name, and the changes that were compiled so that they spill less,
+    in the order in which they were tried.
+    """
+
+    kernels: tuple[str, ...]
+    before: SpillCost
+    tried: tuple[SpillTrial, ...]
+
+    @property
+    def best(self) -> SpillTrial | None:
+        """Return the change with the least time of those that help, None if none does."""
+        best: SpillTrial | None = None
+        least = self.before
+        for each in self.tried:
+            if each.after is None or not each.after.is_better_than(self.before):
+                continue
+            if best is None or (each.after.total_us or 0.0) < (least.total_us or 0.0):
+                best, least = each, each.after
+        return best
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMeasurement:
+    """What a trace shows of a kernel in one run of its module: quartiles of microseconds over all
+    runs, the launches of the median run, and the microseconds that the model expects of these. The
+    model ``is_off`` if it is wrong by more than a factor of two, and that matters for the module.
+    """
+
+    low_us: float
+    high_us: float
+    launches: int
+    expected_us: float | None
+    is_off: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFacts:
+    """One kernel of the final module; bytes of one of its ``runs`` in a run of the program.
+
+    ``launches`` is 0 instead of ``runs`` if a function contains it, which is launched as a whole.
+    ``time_ns`` are nanoseconds of one run, None if nothing is known of the device.
+    ``time_source`` is their source: ``model`` (the GPU compiler's own), ``floor`` (the least that a
+    GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop whose
+    trip count the compiler does not know, and inside a branch: these count once. ``members`` are
+    the opcodes that it computes. ``resources`` are None unless they were requested.
+    ``measured_us`` and its ``measurement`` are those of all launches in a run, None without a trace
+    that has the kernel: kernels that ran at once share the time.
+    """
+
+    name: str
+    kind: str
+    emitter: str
+    computation: str
+    members: tuple[str, ...]
+    bytes_read: int
+    bytes_written: int
+    runs: int
+    runs_known: bool
+    launches: int
+    op_name: str | None = None
+    source: str | None
+    time_ns: float | None = None
+    time_source: TimeSource | None = None
+    resources: KernelResources | None = None
+    measured_us: float | None = None
+    measurement: KernelMeasurement | None = None
+
+    @property
+    def bytes_moved(self) -> int:
+        return (self.bytes_read + self.bytes_written) * self.runs
+
+    @property
+    def spill_bytes(self) -> int | None:
+        """Return the bytes that all runs spill, None if that is unknown."""
+        return None if self.resources is None else self.resources.spill_bytes * self.runs
+
+    @property
+    def time_us(self) -> float:
+        """Return the time over all runs, measured if there is a trace; 0 if none is known."""
+        if self.measured_us is not None:
+            return self.measured_us
+        return (self.time_ns or 0.0) * self.runs / 1_000
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Return the measured bytes per microsecond, None if nothing was measured."""
+        if not self.measured_us or self.measurement is None or not self.bytes_moved:
+            return None
+        launches = self.runs if self.runs_known else self.measurement.launches
+        return (self.bytes_read + self.bytes_written) * launches / self.measured_us
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeKernels:
+    """Kernels of one form (the layers of a model): same kind, emitter, operations, bytes and line.
+    ``bytes_moved`` is the sum over all ``count``."""
+
+    example: KernelFacts
+    count: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedByLaterPass:
+    """The refusal of one pass for a pair that a later one, ``by``, fused. The other fields are as
+    in ``PairFacts``.
+    """
+
+    reason: str
+    message: str | None
+    evidence: str | None
+    by: str
+    title: str | None = None
+    numbers: tuple[tuple[str, int | str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCost:
+    """One kernel in the compiler's estimate: times, bytes, and launch dimensions. ``total_us`` is
+    less than the sum of its parts, as computing and memory access overlap.
+    """
+
+    name: str
+    total_us: float
+    compute_us: float
+    read_us: float
+    write_us: float
+    bytes_read: int
+    bytes_written: int
+    blocks: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerCost:
+    """The time of a consumer without the producer in it and with it, including its launch.
+
+    ``share`` is its part, from 0 to 1, of the time that fusion adds to all consumers, below 0 if it
+    gets faster. Without a ``name`` it represents ``consumers`` together.
+    """
+
+    name: str | None
+    consumers: int
+    unfused_us: float
+    fused_us: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostFacts:
+    """The times of a producer and all its ``consumers``, unfused and fused.
+
+    Times are those of all kernels with ``launch_us`` for each: ``unfused_us`` is the sum of
+    ``producer_us`` and those of ``shares``, which begin with the costliest consumer. ``benefit_us``
+    is what the compiler expected of the fusion: it may be older than the times. ``kernels`` are the
+    producer, the costliest consumer, and both in one kernel, without launches.
+    """
+
+    consumers: int
+    unfused_us: float
+    fused_us: float
+    benefit_us: float
+    launch_us: float
+    producer_us: float
+    near_tie: bool
+    shares: tuple[ConsumerCost, ...]
+    kernels: tuple[KernelCost, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFacts:
+    """A producer and one of its consumers before fusion, and their outcome.
+
+    ``outcome`` is fused, duplicated, not-fused or gone. ``kernel`` is the kernel that computes
+    both, ``stage`` the first stage in which they share a kernel. ``reason`` is a rule id or
+    ``unknown``, None if no reason is needed. ``evidence`` is its source: ``recorded`` (the
+    compiler, with its ``message``), ``re-evaluated`` (a replay of its rules, based on
+    ``numbers``), ``agree`` (both), ``disagree`` (both, and the replay's rule is ``otherwise``),
+    ``guess`` (a replay of rules that may not be the compiler's).
+    ``bytes_saved`` is the number of bytes, over all runs, that need not pass through memory if the
+    pair shares a kernel: saved, or for ``not-fused`` not saved.
+    ``cost`` is the cost comparison if the reason is that fusion would take longer.
+    ``fused_by_later_pass`` is the refusal of a pass before the one that fused the pair.
+    ``decided_by`` is the pass whose decision the reason is, None for the main fusion pass.
+    """
+
+    producer: Operation
+    consumer: Operation
+    computation: str
+    outcome: str
+    kernel: str | None
+    stage: str | None
+    reason: str | None
+    message: str | None
+    evidence: str | None
+    bytes_saved: int
+    title: str | None = None
+    numbers: tuple[tuple[str, int | str], ...] = ()
+    otherwise: str | None = None
+    cost: CostFacts | None = None
+    fused_by_later_pass: FusedByLaterPass | None = None
+    decided_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Pairs that look alike (the layers of a model) and that a pass refused: same opcodes and
+    shapes, same lines, same reason.
+
+    ``example`` is the costliest, ``bytes_saved`` the sum over all ``count``.
+    """
+
+    example: PairFacts
+    count: int
+    bytes_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalWorth:
+    """What fusing refused pairs that look alike may save: the microseconds of a run that their
+    ``bytes_saved`` take at the measured bandwidth, and no more than their kernels take.
+    """
+
+    producer: str
+    consumer: str
+    source: str | None
+    count: int
+    bytes_saved: int
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCall:
+    """A call, loop or branch that the trace shows as a whole, of ``kernels`` that it does not show:
+    microseconds of one run, the median and quartiles.
+    """
+
+    name: str
+    time_us: float
+    low_us: float
+    high_us: float
+    kernels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a trace shows of a module: microseconds of one run, the median of ``runs``.
+
+    ``time_us`` is from the start of the first kernel to the end of the last, with its quartiles
+    ``low_us`` and ``high_us``; ``kernels_us`` is the part of it in which kernels or ``calls``
+    ran, and ``between_us`` the rest. ``scale`` is what the model's times were multiplied by, so
+    that they fit most kernels: 1 for a GPU, whose times are absolute. ``bandwidth`` are the bytes
+    per microsecond of the kernel that moves most of them, None if no kernel moves any. ``refusals``
+    are the refused pairs, those first that may save most.
+    """
+
+    runs: int
+    time_us: float
+    low_us: float
+    high_us: float
+    kernels_us: float
+    between_us: float
+    scale: float
+    calls: tuple[MeasuredCall, ...]
+    bandwidth: float | None
+    refusals: tuple[RefusalWorth, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonFacts:
+    """The number of pairs that one rule refused, and the bytes that fusing them could save."""
+
+    reason: str
+    title: str
+    count: int
+    bytes_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindFacts:
+    """Kernels of one kind: their number, launches in a run, bytes over all runs."""
+
+    kind: str
+    count: int
+    launches: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Launches, bytes and estimated time of a whole run, before fusion and in the final module.
+    Times are None if nothing is known of the device.
+    """
+
+    launches_before: int
+    launches: int
+    bytes_before: int
+    bytes_moved: int
+    exact: bool
+    time_before: TimeEstimate | None = None
+    time: TimeEstimate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedPair:
+    """A pair that changed rules fuse or keep apart, and the rule that refuses it in the case in
+    which it is not fused (None if unknown).
+
+    ``bytes_between`` is as in ``history.Pair``. ``follows`` is the requested pair that caused this
+    change, None if this pair was requested itself, or nothing shows the cause.
+    """
+
+    producer: str
+    consumer: str
+    before: str
+    after: str
+    rule: str | None
+    bytes_between: int
+    follows: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKernel:
+    """A kernel that only one of two modules has: launches, bytes and estimated microseconds of a
+    run, None if no time is known.
+    """
+
+    name: str
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """The effect of ``changes`` of the rules, or of another GPU.
+
+    ``before`` and ``after`` are a run of the module right after the fusion passes, without and with
+    the changes, both replayed. ``final`` is the final module, and the result if the later passes do
+    the same as they did (None for another GPU, or if it was not dumped). ``gone`` are the kernels
+    that only the first has, ``made`` those that only the second has. ``is_guess`` is whether the
+    unchanged rules may not be those of the compiler that made the dump. ``peak`` is that of memory
+    in the final module without the changes, and an estimate with them; None if it is unknown.
+    """
+
+    changes: str
+    before: Figures
+    after: Figures
+    final: tuple[Figures, Figures] | None
+    gone: tuple[ChangedKernel, ...]
+    made: tuple[ChangedKernel, ...]
+    pairs: tuple[ChangedPair, ...]
+    notes: tuple[str, ...]
+    is_guess: bool = False
+    peak: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A kernel that makes an operand of a library call, or reads its result.
+
+    ``operations`` are the opcodes that make or read it, ``members`` all that the kernel computes.
+    ``bytes_between`` is as in ``history.Pair``, for one run. ``serves`` is whether the kernel
+    computes nothing and exists only for library calls: a transpose, a pad, a copy.
+    """
+
+    name: str
+    operations: tuple[str, ...]
+    members: tuple[str, ...]
+    bytes_between: int
+    serves: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """A library call, or a fusion that an emitter of its own makes: nothing is fused across it.
+
+    ``names`` are those of all calls that look alike; ``kernel`` is the first of them. Bytes are
+    those of one launch, ``scratch`` the memory that a call works in. ``since`` is the label of the
+    first stage, from the one before fusion on, that has it, ``made_by`` the pass before that stage,
+    None if it existed before fusion. ``taken_before`` and ``taken_after`` are what it computes
+    besides ``computes``. ``left_out`` is what comes right after it and calls of its kind can
+    include, ``why`` the reason that they do not here, if known. ``saved_at_most`` are the bytes, of
+    all runs of all alike, that need not pass through memory if every neighbour were part of the
+    call.
+    """
+
+    names: tuple[str, ...]
+    kernel: KernelFacts
+    library: str
+    computes: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    bytes_read: int
+    bytes_written: int
+    scratch: int
+    since: str | None
+    made_by: str | None
+    taken_before: tuple[str, ...]
+    taken_after: tuple[str, ...]
+    left_out: tuple[str, ...]
+    why: str | None
+    before: tuple[Neighbour, ...]
+    after: tuple[Neighbour, ...]
+    saved_at_most: int
+
+
+class MovementCause(StrEnum):
+    PROGRAM = "program"  # the program has it
+    LAYOUT = "layout"  # its user needs the value in another layout
+    TYPE = "type"  # the backend computes in another type
+    LOOP = "loop"  # a loop updates the value in place
+    UPDATE = "update"  # another operation updates the value in place
+    RESULT = "result"  # a result needs a buffer of its own
+    BUFFER = "buffer"  # the value would be overwritten while it is still read
+    REWRITE = "rewrite"  # a pass replaced an operation by others
+    NOT_IN_PLACE = "not-in-place"  # an update writes the whole array anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """A copy, transpose, convert, reshape or update that moves data in the final module.
+
+    ``made_by`` is the pass that inserted it, None if the program has it, and ``stage`` the label of
+    the first stage that has it. ``text`` states the cause in a sentence; ``served`` is the
+    operation that it is for. ``source`` is the user's ``file:line``, of the nearest operation that
+    has one. ``kernel`` computes it in the final module; ``is_alone`` is whether this kernel only
+    moves data. If so, ``bytes_moved`` and ``time_ns`` are its part of the kernel, over all runs.
+    Otherwise it adds no launch, and both are 0. ``time_ns`` is None if unknown.
+    """
+
+    operation: Operation
+    kernel: str
+    is_alone: bool
+    runs: int
+    bytes_moved: int
+    time_ns: float | None
+    made_by: str | None
+    stage: str
+    cause: MovementCause
+    text: str
+    served: Operation | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInput:
+    """An operand of a kernel, and the number of its bytes that the kernel reads."""
+
+    name: str
+    opcode: str
+    shape: str
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOutput:
+    """An array that a kernel writes, and the names of its readers."""
+
+    shape: str
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPage:
+    """One kernel by itself.
+
+    ``hlo`` are the lines of what it computes, ``sources`` the lines of the program. ``began`` are
+    the refused pairs whose consumer is in it, ``ended`` those whose producer is in it, the
+    costliest first.
+    """
+
+    kernel: KernelFacts
+    inputs: tuple[KernelInput, ...]
+    outputs: tuple[KernelOutput, ...]
+    hlo: tuple[str, ...]
+    sources: tuple[str, ...]
+    began: tuple[PairFacts, ...]
+    ended: tuple[PairFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCosts:
+    """The cost of some kernels in one run of a module. ``time_ns`` is None if it is unknown."""
+
+    launches: int
+    bytes_moved: int
+    time_ns: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputedValue:
+    """A value that several kernels of the final module compute, at ``launches`` in a run.
+
+    ``value`` is the instruction of the stage before fusion, where ``instructions`` compute it (0:
+    a later pass inserted it). ``operations`` are the opcodes that each kernel computes for it.
+    ``flops_again`` and ``bytes_again`` (read from memory) are those of computing it more often than
+    once, ``time_again_ns`` is what the kernels take longer than if they read it.
+    ``before`` are the costs of these kernels, and ``after`` those with the value kept: read from
+    memory, where the kernel ``written_by`` writes it, or a launch of its own if that is None.
+    ``is_written`` says that this kernel writes it already.
+    """
+
+    value: Operation
+    operations: tuple[str, ...]
+    kernels: tuple[str, ...]
+    launches: int
+    instructions: int
+    flops_again: int
+    bytes_again: int
+    time_again_ns: float | None
+    written_by: str | None
+    is_written: bool
+    before: RunCosts
+    after: RunCosts
+
+    @property
+    def saved_ns(self) -> float | None:
+        """Return the time that keeping the value saves; 0 if that is less than 1% of what these
+        kernels take, None if unknown.
+        """
+        if self.before.time_ns is None or self.after.time_ns is None:
+            return None
+        saved = self.before.time_ns - self.after.time_ns
+        return saved if saved >= _NOTICEABLE * self.before.time_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptValues:
+    """The values that are best kept at once: ``values`` of them, which ``kernels`` compute.
+
+    ``before`` are the costs of the kernels that change, and ``after`` of those in their place, with
+    those that write the values. Values may be computed one from the other, so what each saves alone
+    does not add up to this.
+    """
+
+    values: int
+    kernels: int
+    before: RunCosts
+    after: RunCosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputation:
+    """Values that several kernels compute; those that are best kept come first. ``kept`` are those
+    that are best kept at once; None if none saves time.
+
+    Each is the last of a chain that the same kernels compute. ``free`` counts further values that
+    take no longer to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts
+    those that were not examined because they take little work, and those whose bytes and time are
+    both unknown: their kernels cannot be split.
+    """
+
+    values: tuple[RecomputedValue, ...]
+    kept: KeptValues | None
+    free: int
+    unpriced: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopRow:
+    """A loop of the final module: the ``steps`` of its body and the ``tests`` of its condition in
+    one run of the loop, and ``runs`` of it in a run of the program.
+
+    ``length`` is what is known of the steps. A loop that ``is_function`` is one launch, whatever it
+    contains.
+    """
+
+    name: str
+    steps: int
+    length: Length
+    tests: int
+    runs: int
+    is_function: bool
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLaunches:
+    """How often the host launches a CUDA graph in a run, and the launches that are in them."""
+
+    graphs: int
+    launches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleFacts:
+    """Everything that ``explain`` knows about one module.
+
+    ``arguments`` are the shapes of the parameters of the program as the compiler received it,
+    without layouts, each with its sharding if it has one. ``pairs`` are the selected ones;
+    ``outcomes``, ``reasons``, ``refusals`` and ``fused_by_later_pass`` (refusals before it) cover
+    all pairs. ``boundaries`` are the library calls on CPU and GPU. ``movements`` are None unless
+    they were requested. ``recomputed`` is None if no pair is duplicated. Lists start with the
+    costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
+    changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
+    replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
+    names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
+    the requested kernels. ``loops`` and ``branches``, the number of conditionals, are those of the
+    final module. ``suggestions`` is None unless changes were tried. ``memory`` is None if
+    no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace, and
+    ``compile_time`` if no times of passes were dumped. ``autotuned`` needs the autotuner's log.
+    """
+
+    number: int
+    name: str
+    backend: str | None
+    device: str | None
+    flags: tuple[str, ...]
+    pre_fusion: str | None
+    final: str | None
+    totals: Totals
+    kinds: tuple[KindFacts, ...]
+    heaviest: tuple[AlikeKernels, ...]
+    kernels: tuple[KernelFacts, ...]
+    pairs: tuple[PairFacts, ...]
+    outcomes: dict[str, int]
+    reasons: tuple[ReasonFacts, ...]
+    refusals: tuple[Refusals, ...]
+    fused_by_later_pass: tuple[Refusals, ...]
+    notes: tuple[str, ...]
+    what_if: WhatIf | None = None
+    boundaries: tuple[Boundary, ...] = ()
+    movements: tuple[Movement, ...] | None = None
+    recomputed: Recomputation | None = None
+    arguments: tuple[str, ...] = ()
+    rules: RulesUsed | None = None
+    suggestions: Suggestions | None = None
+    breakdown: Breakdown | None = None
+    near: tuple[str, ...] = ()
+    kernel_pages: tuple[KernelPage, ...] = ()
+    loops: tuple[LoopRow, ...] = ()
+    branches: int = 0
+    graphs: GraphLaunches | None = None
+    over_fused: OverFused | None = None
+    memory: MemoryFacts | None = None
+    measured: Measured | None = None
+    compile_time: CompileTime | None = None
+    autotuned: tuple[Autotuned, ...] = ()
+
+    @property
+    def relation(self) -> str:
+        """Return how a run compares with ``totals``: empty if they are exact, ``≤``, ``≥``, or
+        ``≈`` if some of it counts too often and some too rarely.
+        """
+        if self.totals.exact:
+            return ""
+        lengths = {loop.length for loop in self.loops}
+        if Length.UNKNOWN not in lengths:
+            return "≤"
+        return "≈" if self.branches or Length.BOUND in lengths else "≥"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRow:
+    """The cost of one run of the final module of a dump.
+
+    ``device`` is what it was compiled for, in words, empty if unknown. ``time_us`` is None if
+    nothing is known of the device, ``refused_bytes`` if pairs were not examined. ``is_helper`` is
+    whether JAX compiled it for a function of its own, such as ``jax.random.normal``, and not for a
+    user's.
+    """
+
+    name: str
+    number: int
+    device: str
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+    refused_bytes: int | None
+    is_helper: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The explanation of a dump.
+
+    ``modules`` are explained, the user's before helpers of JAX, those for CPUs after those for
+    other devices, the costliest first. ``table`` are all modules, in the same order, ``folded``
+    those that were not explained, ``problems`` one line for each file that could not be read.
+    """
+
+    path: str
+    modules: tuple[ModuleFacts, ...]
+    folded: tuple[ModuleRow, ...]
+    problems: tuple[str, ...]
+    table: tuple[ModuleRow, ...] = ()

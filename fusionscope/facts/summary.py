@@ -1,0 +1,98 @@
+"""Totals over all kernels and pairs of a module."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from fusionscope.facts.clock import KernelTime
+from fusionscope.facts.result import (
+    AlikeKernels,
+    KernelFacts,
+    KindFacts,
+    PairFacts,
+    ReasonFacts,
+    Refusals,
+)
+from fusionscope.facts.source_lines import user_line
+from fusionscope.history.kernels import Kernel
+
+
+def kernel_facts(kernel: Kernel, time: KernelTime | None) -> KernelFacts:
+    place = user_line(kernel.instruction.stack)
+    return KernelFacts(
+        name=kernel.name,
+        kind=kernel.kind,
+        emitter=kernel.emitter,
+        computation=kernel.computation,
+        members=kernel.operations,
+        bytes_read=kernel.bytes_read,
+        bytes_written=kernel.bytes_written,
+        runs=kernel.runs,
+        runs_known=kernel.runs_known,
+        launches=kernel.launches,
+        source=str(place) if place else None,
+        op_name=kernel.instruction.op_name,
+        time_ns=time.nanoseconds if time is not None else None,
+        time_source=time.source if time is not None else None,
+    )
+
+
+def group_kinds(kernels: list[KernelFacts]) -> tuple[KindFacts, ...]:
+    by_kind: dict[str, list[KernelFacts]] = defaultdict(list)
+    for kernel in kernels:
+        by_kind[kernel.kind].append(kernel)
+    kinds = [
+        KindFacts(kind, len(own), sum(k.launches for k in own), sum(k.bytes_moved for k in own))
+        for kind, own in by_kind.items()
+    ]
+    return tuple(sorted(kinds, key=lambda kind: -kind.bytes_moved))
+
+
+def group_kernels(kernels: list[KernelFacts]) -> tuple[AlikeKernels, ...]:
+    alike: dict[tuple[object, ...], list[KernelFacts]] = defaultdict(list)
+    for kernel in kernels:
+        alike[
+            kernel.kind, kernel.emitter, tuple(sorted(kernel.members)), kernel.bytes_read,
+            kernel.bytes_written, kernel.runs, kernel.launches, kernel.source,
+        ].append(kernel)  # fmt: skip
+    heaviest = [
+        AlikeKernels(own[0], len(own), sum(kernel.bytes_moved for kernel in own))
+        for own in alike.values()
+    ]
+    return tuple(sorted(heaviest, key=lambda kernels: -kernels.bytes_moved))
+
+
+def group_reasons(facts: list[PairFacts]) -> tuple[ReasonFacts, ...]:
+    by_reason: dict[str, list[PairFacts]] = defaultdict(list)
+    for fact in facts:
+        if fact.reason is not None:
+            by_reason[fact.reason].append(fact)
+    reasons = [
+        ReasonFacts(reason, own[0].title or "", len(own), sum(f.bytes_saved for f in own))
+        for reason, own in by_reason.items()
+    ]
+    return tuple(sorted(reasons, key=lambda reason: -reason.bytes_saved))
+
+
+def group_refusals(
+    facts: list[PairFacts], reason_of: Callable[[PairFacts], str | None]
+) -> tuple[Refusals, ...]:
+    return tuple(
+        Refusals(own[0], len(own), sum(fact.bytes_saved for fact in own))
+        for own in group_alike(facts, reason_of)
+    )
+
+
+def group_alike(
+    facts: Iterable[PairFacts], reason_of: Callable[[PairFacts], str | None]
+) -> list[list[PairFacts]]:
+    """Return pairs that look alike and were refused for the same reason, the costliest first."""
+    alike: dict[tuple[object, ...], list[PairFacts]] = defaultdict(list)
+    for fact in facts:
+        reason = reason_of(fact)
+        if reason is not None:
+            ends = [(end.opcode, end.shape, end.source) for end in (fact.producer, fact.consumer)]
+            alike[(reason, *ends)].append(fact)
+    groups = [sorted(own, key=lambda fact: -fact.bytes_saved) for own in alike.values()]
+    return sorted(groups, key=lambda own: -sum(fact.bytes_saved for fact in own))

@@ -1,0 +1,1 @@
+"""What is worth saying about a module: one folder for each finding."""

@@ -1,0 +1,116 @@
+"""The instructions that the compiler's autotuner timed, beside the kernels of the final module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fusionscope.dump.autotuner_log import Candidate, TunedInstruction
+
+if TYPE_CHECKING:
+    from fusionscope.dump import DumpedModule, Stage
+    from fusionscope.facts.result import KernelFacts
+
+_NEAR_TIE = 1.05
+_PASSES = frozenset({"config-assigner", "autotuner", "gemm-fusion-autotuner"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorTime:
+    """The candidates of one library or emitter: the least time in microseconds, None if all
+    failed, and how many there were and failed.
+    """
+
+    generator: str
+    best_us: float | None
+    candidates: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autotuned:
+    """An instruction that the compiler timed.
+
+    ``kernel`` is its kernel in the final module, whose code is by ``emitter``; None if none has the
+    name and shape. ``generators`` are the fastest first; ``margin`` is the time of the second over
+    that of the first, None if only one ran, and a ``near_tie`` is one of at most 1.05.
+    ``candidates`` are all, as the compiler tried them.
+    """
+
+    instruction: str
+    shape: str
+    kernel: str | None
+    emitter: str
+    source: str | None
+    generators: tuple[GeneratorTime, ...]
+    margin: float | None
+    near_tie: bool
+    candidates: tuple[Candidate, ...]
+
+
+def find_autotuned(module: DumpedModule, kernels: Sequence[KernelFacts]) -> tuple[Autotuned, ...]:
+    """Return the instructions of ``module`` that the logs of its dump have, the slowest first.
+
+    A log is of a process and does not name modules: an instruction is that of the same name and
+    shape in the stage before the autotuner. Of equal instructions the compiler times one. Raises
+    ``UnusableInput`` if that stage or a shape in the log cannot be read.
+    """
+    tuned = {each.name: each for each in module.autotuner_log}  # the last of several compilations
+    if not tuned:
+        return ()
+    from fusionscope.hlo.shape import ShapeTable  # to read a result again takes no parser
+
+    shapes = ShapeTable()
+    own = {
+        each.name: each
+        for computation in module.read(_tuned_stage(module)).computations
+        for each in computation.instructions
+        if each.name in tuned
+    }
+    by_name = {kernel.name: kernel for kernel in kernels}
+    found = [
+        _autotuned(each, by_name.get(name))
+        for name, each in tuned.items()
+        if name in own and (not each.shape or own[name].shape.compatible(shapes[each.shape]))
+    ]
+    return tuple(sorted(found, key=lambda each: -(each.generators[0].best_us or 0.0)))
+
+
+def _tuned_stage(module: DumpedModule) -> Stage:
+    """Return the stage before the autotuner, or the final one if that pass left none."""
+    for before, after in zip(module.stages, module.stages[1:], strict=False):
+        if after.name.after in _PASSES:
+            return before
+    return module.final or module.stages[-1]
+
+
+def _autotuned(tuned: TunedInstruction, kernel: KernelFacts | None) -> Autotuned:
+    by_generator: dict[str, list[Candidate]] = {}
+    for each in tuned.candidates:
+        by_generator.setdefault(each.generator, []).append(each)
+    generators = [_best(name, candidates) for name, candidates in by_generator.items()]
+    generators.sort(key=lambda each: float("inf") if each.best_us is None else each.best_us)
+    times = [each.best_us for each in generators if each.best_us]
+    margin = times[1] / times[0] if len(times) > 1 else None
+    return Autotuned(
+        instruction=tuned.name,
+        shape=tuned.shape,
+        kernel=kernel.name if kernel is not None else None,
+        emitter=kernel.emitter if kernel is not None else "",
+        source=kernel.source if kernel is not None else None,
+        generators=tuple(generators),
+        margin=margin,
+        near_tie=margin is not None and margin <= _NEAR_TIE,
+        candidates=tuned.candidates,
+    )
+
+
+def _best(generator: str, candidates: Sequence[Candidate]) -> GeneratorTime:
+    times = [each.time_us for each in candidates if each.time_us is not None]
+    return GeneratorTime(
+        generator=generator,
+        best_us=min(times, default=None),
+        candidates=len(candidates),
+        failed=len(candidates) - len(times),
+    )

@@ -1,0 +1,1 @@
+"""The data of the page that ``fusionscope report`` writes."""

@@ -1,0 +1,1 @@
+"""Replays under other rules, or for another GPU."""

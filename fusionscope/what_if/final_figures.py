@@ -1,0 +1,130 @@
+"""Predicts the launches, bytes and time of the final module from the module after fusion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from math import isclose
+from typing import NamedTuple
+
+from fusionscope.facts.times import count_figures
+from fusionscope.findings.suggestions.facts import Figures
+from fusionscope.graph.buffers import walk_control_flow
+from fusionscope.graph.cleanup import clean_up, remove_copies
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
+from fusionscope.history.loops import NOTHING_MORE, LoopFacts
+from fusionscope.hlo import Module
+from fusionscope.passes.context import GpuTarget
+from fusionscope.what_if.copies import Copied, insert_copies
+
+
+class Predicted(NamedTuple):
+    """``is_certain`` is false if the compiler would insert other copies than into the module of the
+    dump, or other kernels read the results of conditionals, whose copies are not predicted, and the
+    copies of the dump are not as predicted either: the figures may be wrong then.
+    ``is_time_certain`` is false if a pass after fusion changes the code of kernels, and with it the
+    estimated time, as it may do otherwise with the change.
+    """
+
+    figures: Figures
+    is_certain: bool
+    is_time_certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _WithCopies:
+    """What is copied after fusion, which results of conditionals each kernel reads, and the figures
+    of the module with these copies.
+    """
+
+    copies: Counter[Copied]
+    branched: Counter[frozenset[int]]
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class FinalFigures:
+    """Later passes are assumed to do the same as in the dump, except for copies, which depend on
+    what was fused.
+
+    ``final`` is the final module of the dump, with its ``figures`` if they are known, and ``after``
+    its module after fusion. ``is_copied`` is whether ``after`` has the compiler's copies already,
+    and ``loops`` are the facts about the loops of the dump.
+    """
+
+    final: Module
+    after: Module
+    backend: str | None
+    gpu: GpuTarget | None
+    is_copied: bool = False
+    figures: Figures | None = None
+    loops: LoopFacts = NOTHING_MORE
+
+    def predict(self, changed: Module) -> Predicted:
+        """Return the figures of the final module if ``changed`` takes the place of ``after``."""
+        was, now = self._own, self._with_copies(changed)
+        is_known = (was.figures.launches, was.figures.bytes_moved) == (
+            self.before.launches,
+            self.before.bytes_moved,
+        )
+        figures = Figures(
+            self.before.launches + now.figures.launches - was.figures.launches,
+            self.before.bytes_moved + now.figures.bytes_moved - was.figures.bytes_moved,
+            _shifted(self.before.time_us, was.figures.time_us, now.figures.time_us),
+        )
+        is_same = (now.copies, now.branched) == (was.copies, was.branched)
+        return Predicted(figures, is_known or is_same, self.explains_time)
+
+    @cached_property
+    def before(self) -> Figures:
+        """The figures of the final module of the dump."""
+        return self.figures or count_figures(self.final, self.backend, self.gpu, self.loops)
+
+    @property
+    def explains_time(self) -> bool:
+        """Whether the estimated time after fusion is that of the final module."""
+        time, final = self._own.figures.time_us, self.before.time_us
+        return time is None or final is None or isclose(time, final, rel_tol=1e-6)
+
+    @cached_property
+    def _own(self) -> _WithCopies:
+        return self._with_copies(self.after)
+
+    def _with_copies(self, module: Module) -> _WithCopies:
+        graph = MutableModule(module)
+        is_cleaned = False
+        if self.backend == "cpu" and not self.is_copied:
+            is_cleaned = remove_copies(graph)
+        is_cleaned |= clean_up(graph, self.backend)
+        copies = Counter[Copied]() if self.is_copied else insert_copies(graph, self.backend)
+        branched = _readers_of_branches(graph)
+        changed = to_module(graph) if is_cleaned or copies else module
+        graph.dissolve()
+        figures = count_figures(changed, self.backend, self.gpu, self.loops)
+        return _WithCopies(copies, branched, figures)
+
+
+def _readers_of_branches(graph: MutableModule) -> Counter[frozenset[int]]:
+    """Return which results of a conditional an instruction reads, and how many do so: a result that
+    is read after the next one took its place has to be copied.
+    """
+    found: Counter[frozenset[int]] = Counter()
+    for computation in walk_control_flow(graph):
+        for conditional in computation.instructions:
+            if conditional.opcode != "conditional":
+                continue
+            read: dict[MutableInstruction, set[int]] = {}
+            for part in conditional.users:
+                if part.opcode == "get-tuple-element":
+                    for reader in part.users:
+                        read.setdefault(reader, set()).add(int(part.attributes["index"]))
+            found.update(map(frozenset, read.values()))
+    return found
+
+
+def _shifted(final: float | None, was: float | None, now: float | None) -> float | None:
+    """Return ``final`` changed by a difference, without its rounding errors if it is all of it."""
+    if final is None or was is None or now is None:
+        return None
+    return now if isclose(final, was, rel_tol=1e-9) else final + now - was

@@ -1,0 +1,1 @@
+"""Values become words: notation of figures, and sections that every format renders."""

@@ -1,0 +1,129 @@
+"""A part of a report as one value, from which terminal, Markdown and HTML are rendered.
+
+A section has a title, a summary, and blocks: lines, entries of a list, and tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+
+class Tone(StrEnum):
+    """The weight of words: each format has a style for it."""
+
+    PLAIN = "plain"
+    STRONG = "strong"
+    QUIET = "quiet"
+    GOOD = "good"
+    BAD = "bad"
+    HINT = "hint"
+    WARNING = "warning"
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """Words of one tone. They may contain any character: renderers make them safe."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of spans. A terminal wraps it, or shortens it if it ``is_cut``. The spans of a
+    ``command`` are its words, to be quoted for a shell.
+    """
+
+    spans: tuple[Span, ...]
+    is_cut: bool = False
+    is_command: bool = False
+
+    @property
+    def text(self) -> str:
+        """The words without tones."""
+        return "".join(span.text for span in self.spans)
+
+
+class Lines(msgspec.Struct, frozen=True, tag="lines"):
+    """Lines in their order."""
+
+    lines: tuple[Line, ...]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing of a list: a label (a rank or a figure), its name, figures beside the name, and
+    lines below it. A terminal squeezes the name of an entry that ``is_cut`` into one line.
+    """
+
+    label: str
+    name: tuple[Span, ...]
+    figures: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    is_cut: bool = False
+
+
+class Entries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="entries"):
+    """The first entries of a list of ``noun``s, and how many are ``hidden``. ``columns`` are the
+    titles of the figures in a table.
+    """
+
+    noun: str
+    columns: tuple[str, ...] = ()
+    entries: tuple[Entry, ...]
+    hidden: int = 0
+
+
+class Column(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column of a table. A terminal squeezes the one that ``is_flexible`` to fit the width."""
+
+    title: str
+    is_number: bool = False
+    is_flexible: bool = False
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="table"):
+    """The first rows of a table of ``noun``s, and how many are ``hidden``. Leading spaces of a cell
+    indent it.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    noun: str = "row"
+    hidden: int = 0
+
+
+Block = Lines | Entries | Table
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a report. Without a title, it continues the section before it."""
+
+    title: str = ""
+    summary: tuple[Span, ...] = ()
+    blocks: tuple[Block, ...] = ()
+
+
+def spans(*words: str | tuple[str, Tone]) -> tuple[Span, ...]:
+    """Return spans: plain words, or words with a tone. Empty words are dropped."""
+    pairs = ((text, Tone.PLAIN) if isinstance(text, str) else text for text in words)
+    return tuple(Span(*pair) for pair in pairs if pair[0])
+
+
+def line(text: str, tone: Tone = Tone.PLAIN, *, is_cut: bool = False) -> Line:
+    return Line(spans=(Span(text, tone),), is_cut=is_cut)
+
+
+def command(words: Iterable[str], tone: Tone = Tone.HINT) -> Line:
+    """Return a command line of these words."""
+    return Line(spans=tuple(Span(word, tone) for word in words), is_command=True)
+
+
+def lines(texts: Iterable[str], tone: Tone = Tone.PLAIN, *, is_cut: bool = False) -> Lines:
+    return Lines(tuple(line(text, tone, is_cut=is_cut) for text in texts))
+
+
+def ranked(noun: str, entries: Sequence[Entry], total: int, columns: Sequence[str] = ()) -> Entries:
+    """Return the first of ``total`` entries of a list."""
+    hidden = total - len(entries)
+    return Entries(noun=noun, columns=tuple(columns), entries=tuple(entries), hidden=hidden)
