@@ -165,8 +165,9 @@ def _explain(captured: Captured, console: Console) -> tuple[ModuleFacts, TimeEst
     from fusionscope.dump import open_dump
     from fusionscope.dump.profile import read_profile
     from fusionscope.explain import Selection, explain
+    from fusionscope.explain.sheets import screen
     from fusionscope.facts.times import estimate_final
-    from fusionscope.report.first_screen import print_screen
+    from fusionscope.words.terminal import print_sections
 
     dump = open_dump(captured.directory)
     profile = read_profile(captured.profile) if captured.profile is not None else None
@@ -175,5 +176,5 @@ def _explain(captured: Captured, console: Console) -> tuple[ModuleFacts, TimeEst
         explanation = explain(dump, selection, suggest=suggester(selection), progress=progress)
     for problem in explanation.problems:
         show_problem(problem)
-    print_screen(explanation, console)
+    print_sections(screen(explanation), console)
     return explanation.modules[0], estimate_final(dump.modules[0])

@@ -27,7 +27,7 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fusionscope.progress import Progress
     from fusionscope.rules.changes import Changes
     from fusionscope.system.cache import Cache
+    from fusionscope.words.section import Section
 
 _LONGEST_S = 60.0  # for one program of an experiment
 _TOP = 5  # entries of a list, unless the user sets a number
@@ -215,17 +216,11 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.dump.cache import DumpCache, user_cache
-    from fusionscope.explain import Selection, explain
+    from fusionscope.explain import Selection, explain, sheets
     from fusionscope.facts.result import Grouping, SortedBy
-    from fusionscope.report.explanation import (
-        print_breakdowns,
-        print_explanation,
-        print_kernels,
-        print_selected,
-        print_unmatched,
-        to_markdown,
-    )
-    from fusionscope.report.first_screen import print_screen
+    from fusionscope.words.markdown import to_markdown
+    from fusionscope.words.terminal import print_sections
+    from fusionscope.words.text import safe
 
     if format_name == "png" and output is None:
         raise UnusableInput("a bitmap is no text, expected --output FILE")
@@ -289,21 +284,18 @@ def command(
             write_file(output, figure)
         return 0
     limit = None if everything else top or _TOP
-    pairs = everything or selection.picks_pairs
 
     def show(console: Console) -> None:
         if is_unmatched:
-            print_unmatched(explanation, _words(selection), console)
-        elif kernel is not None:
-            print_kernels(explanation, console, top=limit)
-        elif by is not None:
-            print_breakdowns(explanation, console, depth=depth, top=limit)
-        elif selection.picks_pairs:
-            print_selected(explanation, console, top=limit)
-        elif is_first:
-            print_screen(explanation, console)
+            words = sheets.unmatched(explanation, _words(selection))
+            console.print(safe(words), soft_wrap=True)
         else:
-            print_explanation(explanation, console, top=limit, pairs=pairs)
+            print_sections(sections(), console)
+
+    def sections() -> Iterator[Section]:
+        if is_first and format_name == "text":
+            return sheets.screen(explanation)
+        return _sections(explanation, selection, depth, limit)
 
     write_report(
         "explain",
@@ -311,9 +303,7 @@ def command(
         "text" if is_figure else format_name,
         output,
         explanation.problems,
-        markdown=lambda: to_markdown(
-            explanation, top=limit, pairs=pairs, depth=depth if by is not None else None
-        ),
+        markdown=lambda: "\n".join(to_markdown(sections())),
         text=show,
     )
     return 1 if is_unmatched else 0
@@ -421,6 +411,21 @@ def _suggest(
     compilation = Compilation(python) if python is not None else None
     ask = suggester(selection, is_limited=not selection.in_full, compilation=compilation)
     return ask(module, facts, progress)
+
+
+def _sections(
+    explanation: Explanation, selection: Selection, depth: int, limit: int | None
+) -> Iterator[Section]:
+    """Return the parts of the report that were asked for, each list with ``limit`` entries."""
+    from fusionscope.explain import sheets
+
+    if selection.kernel is not None:
+        return sheets.kernel_pages(explanation, limit)
+    if selection.by is not None:
+        return sheets.breakdowns(explanation, depth, limit)
+    if selection.picks_pairs:
+        return sheets.selected(explanation, limit)
+    return sheets.report(explanation, limit, pairs=selection.in_full)
 
 
 def _is_unmatched(explanation: Explanation, selection: Selection) -> bool:

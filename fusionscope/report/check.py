@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from fusionscope.check.record import figures_of
-from fusionscope.report import rules_used
+from fusionscope.verify import rules_in_words as rules_used
 from fusionscope.words.text import plural, print_hidden, safe
 
 if TYPE_CHECKING:

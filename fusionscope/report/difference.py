@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusionscope.findings.breakdown.sheet import print_rows
-from fusionscope.report import rules_used
+from fusionscope.verify import rules_in_words as rules_used
+from fusionscope.words import section
+from fusionscope.words.terminal import print_block
 from fusionscope.words.text import (
     cell,
     code,
@@ -476,9 +477,13 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
 
 def _print_costs(costs: CostChanges, console: Console, top: int | None) -> None:
     table = _cost_table(costs)
+    heads = (table.title, *table.heads[1:])
+    columns = (section.Column(head, place > 0, place == 0) for place, head in enumerate(heads))
+    rows = tuple(map(tuple, table.rows[:top]))
+    hidden = len(table.rows) - len(rows)
     console.print()
-    print_rows(console, (table.title, *table.heads[1:]), table.rows[:top])
-    print_hidden(console, 2, len(table.rows), top, str(costs.by))
+    block = section.Table(columns=tuple(columns), rows=rows, noun=str(costs.by), hidden=hidden)
+    print_block(block, console)
 
 
 def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: int | None) -> None:

@@ -13,7 +13,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.facts.result import KernelFacts, PairFacts
 from fusionscope.page.fusion_graph import Place
 from fusionscope.page.kernel_neighbourhood import Edge, Neighbourhood, edges_of
-from fusionscope.report.layout import lay_out
+from fusionscope.page.layout import lay_out
 from fusionscope.words.text import duration, file_and_line, safe, size, squeeze
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from math import fsum
 from typing import TYPE_CHECKING
 
-from fusionscope.report import rules_used
+from fusionscope.verify import rules_in_words as rules_used
 from fusionscope.words.text import duration, plural, print_hidden, safe, size
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fusionscope.report import rules_used
 from fusionscope.report.rerun import print_kernels, timing_words
+from fusionscope.verify import rules_in_words as rules_used
 from fusionscope.words.text import duration, plural, print_hidden, safe
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fusionscope.report import rules_used
+from fusionscope.verify import rules_in_words as rules_used
 from fusionscope.words.text import cell, plural, safe, shorten
 
 if TYPE_CHECKING:

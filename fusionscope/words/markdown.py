@@ -5,7 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from fusionscope.words.section import Block, Entries, Entry, Line, Lines, Section, Span, Table, Tone
+from fusionscope.words.section import (
+    Block,
+    Entries,
+    Entry,
+    Line,
+    Lines,
+    Plot,
+    Section,
+    Span,
+    Table,
+    Tone,
+)
 from fusionscope.words.text import cell, code, plural
 
 
@@ -13,14 +24,20 @@ def to_markdown(sections: Iterable[Section]) -> Iterator[str]:
     """Yield the lines of sections."""
     for section in sections:
         if section.title:
+            title = cell(section.title)
             summary = f": {_words(section.summary)}" if section.summary else ""
-            yield f"**{cell(section.title)}**{summary}\n"
+            yield f"## {title}\n" if section.is_heading else f"**{title}**{summary}\n"
         for block in section.blocks:
-            yield from block_lines(block)
-            yield ""
+            yield from _block(block)
 
 
-def block_lines(block: Block) -> Iterator[str]:
+def _block(block: Block) -> Iterator[str]:
+    if texts := list(_block_lines(block)):
+        yield from texts
+        yield ""
+
+
+def _block_lines(block: Block) -> Iterator[str]:
     match block:
         case Lines():
             yield from map(_item, block.lines)
@@ -30,6 +47,8 @@ def block_lines(block: Block) -> Iterator[str]:
         case Table():
             yield from _table(block)
             yield from _hidden(block.hidden, block.noun)
+        case Plot():
+            pass
 
 
 def _item(line: Line) -> str:

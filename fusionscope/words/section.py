@@ -24,15 +24,18 @@ class Tone(StrEnum):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """Words of one tone. They may contain any character: renderers make them safe."""
+    """Words of one tone. They may contain any character: renderers make them safe. If a line has
+    to be cut, those that are ``is_flexible`` are squeezed.
+    """
 
     text: str
     tone: Tone = Tone.PLAIN
+    is_flexible: bool = False
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of spans. A terminal wraps it, or shortens it if it ``is_cut``. The spans of a
-    ``command`` are its words, to be quoted for a shell.
+    """A line of spans. A terminal wraps it, or shortens it if it ``is_cut``. The spans of a line
+    that ``is_command`` are words, to be quoted for a shell.
     """
 
     spans: tuple[Span, ...]
@@ -53,13 +56,16 @@ class Lines(msgspec.Struct, frozen=True, tag="lines"):
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing of a list: a label (a rank or a figure), its name, figures beside the name, and
-    lines below it. A terminal squeezes the name of an entry that ``is_cut`` into one line.
+    lines below it, of which the first takes the place of an empty name. ``pairs`` are the producers
+    and consumers that it is about. A terminal squeezes the name of an entry that ``is_cut`` into
+    one line.
     """
 
     label: str
-    name: tuple[Span, ...]
+    name: tuple[Span, ...] = ()
     figures: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
     is_cut: bool = False
 
 
@@ -84,30 +90,49 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="table"):
     """The first rows of a table of ``noun``s, and how many are ``hidden``. Leading spaces of a cell
-    indent it.
+    indent it. A terminal shows the titles of columns only if the table ``has_head``.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     noun: str = "row"
     hidden: int = 0
+    has_head: bool = True
 
 
-Block = Lines | Entries | Table
+class Plot(msgspec.Struct, frozen=True, tag="plot"):
+    """Numbers of bytes from left to right. Markdown leaves it out."""
+
+    caption: str
+    bytes: tuple[int, ...]
+
+
+Block = Lines | Entries | Table | Plot
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a report. Without a title, it continues the section before it."""
+    """A part of a report. Without a title, it continues the section before it. A terminal shortens
+    title and summary to one line if the section ``is_cut``; a page folds one that ``is_minor``. A
+    section that ``is_heading`` begins a new subject: the sections after it belong to it.
+    """
 
     title: str = ""
     summary: tuple[Span, ...] = ()
     blocks: tuple[Block, ...] = ()
+    is_cut: bool = False
+    is_minor: bool = False
+    is_heading: bool = False
 
 
 def spans(*words: str | tuple[str, Tone]) -> tuple[Span, ...]:
     """Return spans: plain words, or words with a tone. Empty words are dropped."""
     pairs = ((text, Tone.PLAIN) if isinstance(text, str) else text for text in words)
     return tuple(Span(*pair) for pair in pairs if pair[0])
+
+
+def strong(text: str) -> tuple[Span, ...]:
+    """Return a name."""
+    return spans((text, Tone.STRONG))
 
 
 def line(text: str, tone: Tone = Tone.PLAIN, *, is_cut: bool = False) -> Line:

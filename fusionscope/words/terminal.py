@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fusionscope.words.section import Block, Entries, Entry, Line, Lines, Section, Span, Table, Tone
-from fusionscope.words.text import command_lines, plural, safe, shorten, squeeze
+from fusionscope.words.section import (
+    Block,
+    Entries,
+    Entry,
+    Line,
+    Lines,
+    Plot,
+    Section,
+    Span,
+    Table,
+    Tone,
+    spans,
+)
+from fusionscope.words.text import command_lines, plural, safe, shorten, size, squeeze
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,29 +35,35 @@ _STYLES = {
     Tone.WARNING: "yellow",
 }
 _GAP = "  "
-_LEAST_WIDTH = 16  # of a flexible column
+_INDENT = 2
+_LEAST_WIDTH = 12  # of a flexible column, or of a span that is squeezed
+_HEIGHT = 8  # lines of a plot
+_AXIS = 8  # characters
 
 
-def print_sections(sections: Iterable[Section], console: Console, indent: int = 2) -> None:
-    """Print sections, each after an empty line if it has a title."""
-    for section in sections:
-        _print_title(section, console, indent)
+def print_sections(sections: Iterable[Section], console: Console) -> None:
+    """Print sections with an empty line between them."""
+    for place, section in enumerate(sections):
+        if place:
+            console.print()
+        _print_title(section, console)
+        indent = 0 if section.is_heading and not section.title else _INDENT
         for block in section.blocks:
             print_block(block, console, indent)
 
 
-def _print_title(section: Section, console: Console, indent: int) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
+def _print_title(section: Section, console: Console) -> None:
     if not section.title:
         return
-    title = Text.assemble((safe(section.title), "bold"), _GAP, _styled(section.summary))
-    title.rstrip()
-    console.print(Padding(title, (1, 0, 0, indent)))
+    title = spans((section.title, Tone.STRONG), _GAP if section.summary else "")
+    _print_line(
+        Line(spans=(*title, *section.summary), is_cut=section.is_cut),
+        console,
+        0 if section.is_heading else _INDENT,
+    )
 
 
-def print_block(block: Block, console: Console, indent: int = 2) -> None:
+def print_block(block: Block, console: Console, indent: int = _INDENT) -> None:
     match block:
         case Lines():
             for line in block.lines:
@@ -55,76 +74,99 @@ def print_block(block: Block, console: Console, indent: int = 2) -> None:
         case Table():
             _print_table(block, console, indent)
             _print_hidden(block.hidden, block.noun, console, indent)
+        case Plot():
+            _print_plot(block, console, indent)
 
 
-def _styled(spans: Sequence[Span]) -> Text:
+def _styled(words: Sequence[Span]) -> Text:
     from rich.text import Text
 
-    return Text.assemble(*((safe(span.text), _STYLES[span.tone]) for span in spans))
+    return Text.assemble(*((safe(span.text), _STYLES[span.tone]) for span in words))
 
 
 def _print_line(line: Line, console: Console, indent: int, label: str = "") -> None:
-    """Print a line, the first one after a label."""
-    from rich.padding import Padding
+    """Print a line; a label stands in the indent."""
     from rich.text import Text
 
+    width = max(console.width - indent, 1)
     if line.is_command:
-        _print_command(line, console, indent)
+        texts = [_styled((Span(text, line.spans[0].tone),)) for text in _command(line, width)]
     elif line.is_cut:
-        text = Text(shorten(line.text, console.width - indent), style=_STYLES[line.spans[0].tone])
-        console.print(Padding(text, (0, 0, 0, indent)), no_wrap=True)
+        texts = [_styled(_cut(line.spans, width))]
     else:
-        console.print(Padding(_styled(line.spans), (0, 0, 0, indent)))
+        texts = list(_styled(line.spans).wrap(console, width))
+    for text in texts:
+        begin = Text(f"{label:<{indent}}")
+        # A terminal may break the line of a command; a line break in a word cannot be copied.
+        console.print(begin.append_text(text), soft_wrap=line.is_command, no_wrap=True)
+        label = ""
 
 
-def _print_command(line: Line, console: Console, indent: int) -> None:
-    """A terminal may break a line of a command; a line break in a word cannot be copied."""
-    from rich.text import Text
+def _command(line: Line, width: int) -> list[str]:
+    return command_lines([span.text for span in line.spans], width)
 
-    words = [span.text for span in line.spans]
-    for text in command_lines(words, console.width - indent):
-        style = _STYLES[line.spans[0].tone]
-        console.print(Text(f"{' ' * indent}{text}", style=style), soft_wrap=True)
+
+def _cut(words: Sequence[Span], width: int) -> list[Span]:
+    """Return spans that fit into ``width``: what is flexible gets what the others leave."""
+    room = max(width - sum(len(span.text) for span in words if not span.is_flexible), _LEAST_WIDTH)
+    fitting: list[Span] = []
+    for span in words:
+        text = squeeze(span.text, room) if span.is_flexible else span.text
+        fitting.append(Span(shorten(text, max(width, 0)), span.tone))
+        width -= len(text)
+    return fitting
 
 
 def _print_entries(entries: Sequence[Entry], console: Console, indent: int) -> None:
-    from rich.text import Text
-
     width = max((len(entry.label) for entry in entries), default=0)
-    inner = indent + width + 1
+    gap = 1 if all(entry.label.endswith(".") for entry in entries) else len(_GAP)  # after a rank
+    inner = indent + width + gap
     for entry in entries:
-        figures = "".join(f"{_GAP}{safe(figure)}" for figure in entry.figures if figure)
-        name = _styled(entry.name)
-        if entry.is_cut:
-            name = Text(squeeze(name.plain, console.width - inner - len(figures)))
-        console.print(
-            Text.assemble(f"{' ' * indent}{entry.label:>{width}} ", name, figures),
-            no_wrap=entry.is_cut,
+        label = f"{' ' * indent}{entry.label:>{width}}"
+        lines = (
+            entry.lines if not entry.name else (_head(entry, console.width - inner), *entry.lines)
         )
-        for line in entry.lines:
-            _print_line(line, console, inner)
+        for line in lines:
+            _print_line(line, console, inner, label)
+            label = ""
+
+
+def _head(entry: Entry, width: int) -> Line:
+    """Return the name and the figures of an entry."""
+    figures = "".join(f"{_GAP}{figure}" for figure in entry.figures if figure)
+    name = entry.name
+    if entry.is_cut:
+        text = squeeze("".join(span.text for span in name), width - len(figures))
+        name = (Span(text),)
+    return Line(spans=(*name, Span(figures)))
 
 
 def _print_table(table: Table, console: Console, indent: int) -> None:
     """Print the figures in full; the flexible column gets the remaining width."""
     head = tuple(column.title for column in table.columns)
-    has_head = any(head)
-    rows = (head, *table.rows) if has_head else table.rows
+    rows = (head, *table.rows) if table.has_head else table.rows
+    if not rows:
+        return
     widths = _widths(table, rows, console.width - indent)
     for row in rows:
         cells = [
             _cell(text, width, is_number=column.is_number)
             for text, width, column in zip(row, widths, table.columns, strict=True)
         ]
-        _print_row(cells, console, indent, is_head=has_head and row is head)
+        _print_row(cells, console, indent, is_head=row is head)
 
 
 def _widths(table: Table, rows: Sequence[Sequence[str]], space: int) -> list[int]:
-    widths = [max((len(row[place]) for row in rows), default=0) for place in range(len(rows[0]))]
-    free = space - sum(widths) - len(_GAP) * (len(widths) - 1)
-    for place, column in enumerate(table.columns):
-        if column.is_flexible:
-            widths[place] = min(widths[place], max(widths[place] + free, _LEAST_WIDTH))
+    """Return the widths of columns: the widest of the flexible ones shrink first."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
+    flexible = [place for place, column in enumerate(table.columns) if column.is_flexible]
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - space
+    while excess > 0 and flexible:
+        widest = max(flexible, key=widths.__getitem__)
+        if widths[widest] <= _LEAST_WIDTH:
+            break
+        widths[widest] -= 1
+        excess -= 1
     return widths
 
 
@@ -144,6 +186,22 @@ def _print_row(cells: Sequence[str], console: Console, indent: int, *, is_head: 
         text.stylize("bold", indent, indent + len(cells[0]))
         text.stylize("dim", indent + len(cells[0]))
     console.print(text)
+
+
+def _print_plot(plot: Plot, console: Console, indent: int) -> None:
+    """Print a bar for each column, as high as the largest of its numbers."""
+    columns = min(console.width - indent - _AXIS - 1, len(plot.bytes))
+    most = max(plot.bytes, default=0)
+    if columns < 1 or not most:
+        return
+    bounds = [place * len(plot.bytes) // columns for place in range(columns + 1)]
+    tops = [max(plot.bytes[begin:end]) * _HEIGHT / most for begin, end in pairwise(bounds)]
+    for row in range(_HEIGHT, 0, -1):
+        bars = "".join("█" if top > row - 0.5 else "▄" if top > row - 1 else " " for top in tops)
+        text = f"{size(most * row // _HEIGHT):>{_AXIS}} {bars.rstrip()}"
+        _print_line(Line(spans=(Span(text, Tone.QUIET),), is_cut=True), console, indent)
+    caption = f"{'':>{_AXIS}} {plot.caption:^{columns}}".rstrip()
+    _print_line(Line(spans=(Span(caption, Tone.QUIET),), is_cut=True), console, indent)
 
 
 def _print_hidden(hidden: int, noun: str, console: Console, indent: int) -> None:

@@ -1,76 +1,64 @@
-"""The compile time of a module by pass."""
+"""The compile time of a module by pass, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import code, duration, plural, print_hidden, safe, shorten
+from fusionscope.words.section import Column, Section, Table, spans
+from fusionscope.words.text import duration, plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from fusionscope.facts.result import ModuleFacts
     from fusionscope.findings.compile_time.find import CompileTime, PassCost
 
 _TITLE = "Compile time"
-_NAMED = 2  # passes on the first screen
+_NAMED_PASSES = 2  # on the first screen
 _SHORT_US = 500_000  # nobody asks why
+_COLUMNS = (
+    Column("share", is_number=True),
+    Column("time", is_number=True),
+    Column("pass", is_flexible=True),
+    Column("runs"),
+)
 
 
-def print_summary(taken: CompileTime | None, console: Console) -> None:
-    """Print one line, none if nothing is known or it was short."""
-    from rich.text import Text
-
-    if taken is None or taken.total_us < _SHORT_US:
+def brief(module: ModuleFacts) -> Iterator[Section]:
+    """Return one line if it was long."""
+    time = module.compile_time
+    if time is None or time.total_us < _SHORT_US:
         return
-    named = ", ".join(f"{each.name} {_share(each.own_us, taken)}" for each in taken.passes[:_NAMED])
-    words = shorten(f"{_total(taken)}: {named}", console.width - len(_TITLE) - 4)
-    console.print(Text.assemble((f"\n  {_TITLE}", "bold"), f"  {words}"), no_wrap=True)
+    costs = time.passes[:_NAMED_PASSES]
+    names = ", ".join(f"{cost.name} {_share(cost.own_us, time)}" for cost in costs)
+    yield Section(title=_TITLE, summary=spans(f"{_total(time)}: {names}"), is_cut=True)
 
 
-def print_compile_time(taken: CompileTime | None, console: Console, *, top: int | None) -> None:
-    """Print the passes that take longest; ``top`` limits the list (None: no limit)."""
-    from rich.text import Text
-
-    if taken is None:
+def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
+    """Return the passes that take longest."""
+    time = module.compile_time
+    if time is None:
         return
-    console.print(Text.assemble((f"\n  {_TITLE}", "bold"), f"  {_total(taken)}{_dump(taken)}"))
-    for each in taken.passes[:top]:
-        time = f"{duration(each.own_us):>8}"
-        line = f"  {_share(each.own_us, taken):>4}  {time}  {safe(each.name)}  {_runs(each)}"
-        console.print(Text(shorten(line, console.width)), no_wrap=True)
-    print_hidden(console, 2, len(taken.passes), top, "pass")
+    dump = f", {_share(time.dump_us, time)} of it spent on writing the dump"
+    rows = tuple(
+        (_share(cost.own_us, time), duration(cost.own_us), cost.name, _runs(cost))
+        for cost in time.passes[:top]
+    )
+    hidden = len(time.passes) - len(rows)
+    table = Table(columns=_COLUMNS, rows=rows, noun="pass", hidden=hidden)
+    yield Section(title=_TITLE, summary=spans(f"{_total(time)}{dump}"), blocks=(table,))
 
 
-def to_markdown(taken: CompileTime | None, top: int | None) -> Iterator[str]:
-    if taken is None:
-        return
-    yield f"{_TITLE}: {_total(taken)}{_dump(taken)}.\n"
-    yield "| pass | share | time | runs | changed the module |\n|---|--:|--:|--:|--:|"
-    for each in taken.passes[:top]:
-        share = _share(each.own_us, taken)
-        yield (
-            f"| {code(each.name)} | {share} | {duration(each.own_us)} "
-            f"| {each.runs:,} | {each.changes:,} |"
-        )
-    yield ""
+def _total(time: CompileTime) -> str:
+    runs = sum(cost.runs for cost in time.passes)
+    return f"{duration(time.total_us)} in {plural(runs, 'pass')}"
 
 
-def _total(taken: CompileTime) -> str:
-    runs = sum(each.runs for each in taken.passes)
-    return f"{duration(taken.total_us)} in {plural(runs, 'pass')}"
+def _runs(cost: PassCost) -> str:
+    if cost.runs == 1:
+        return "changed the module" if cost.changes else "changed nothing"
+    changes = f"{cost.changes:,} changed" if cost.changes else "none changed"
+    return f"{cost.runs:,} runs, {changes} the module"
 
 
-def _dump(taken: CompileTime) -> str:
-    return f", {_share(taken.dump_us, taken)} of it spent on writing the dump"
-
-
-def _runs(each: PassCost) -> str:
-    changed = f"{each.changes:,} changed the module" if each.changes else "none changed the module"
-    if each.runs == 1:
-        return "changed the module" if each.changes else "changed nothing"
-    return f"{each.runs:,} runs, {changed}"
-
-
-def _share(microseconds: int, taken: CompileTime) -> str:
-    return f"{microseconds / taken.total_us:.0%}" if taken.total_us else "-"
+def _share(microseconds: int, time: CompileTime) -> str:
+    return f"{microseconds / time.total_us:.0%}" if time.total_us else "-"

@@ -1,78 +1,55 @@
-"""Library boundaries as JSON, as Markdown, and on a terminal: a part of an explanation."""
+"""Library boundaries in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import cell, code, counted, print_hidden, safe, shorten, size
+from fusionscope.words.section import Entry, Line, Section, Tone, line, ranked, strong
+from fusionscope.words.text import counted, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fusionscope.facts.result import Boundary, Neighbour
-
-TITLE = "Library boundaries: nothing is fused across these"
+    from fusionscope.facts.result import Boundary, ModuleFacts, Neighbour
 
 
-def to_markdown(boundaries: tuple[Boundary, ...], top: int | None) -> Iterator[str]:
-    """Yield the lines of a table."""
+def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
+    """Yield the library calls, those first across which fusion could save most."""
+    boundaries = module.boundaries
     if not boundaries:
         return
-    yield f"{TITLE}.\n"
-    yield (
-        "| call | computes | calls | saved at most | includes | left out | before it | after it "
-        "| rearranged for it |"
+    entries = [_entry(rank, boundary) for rank, boundary in enumerate(boundaries[:top], 1)]
+    yield Section(
+        title="Library boundaries: nothing is fused across these",
+        blocks=(ranked("library call", entries, len(boundaries), ("saved at most", "alike")),),
     )
-    yield "|---|---|--:|--:|---|---|---|---|---|"
-    for boundary in boundaries[:top]:
-        columns = (
-            f"{code(boundary.names[0])}",
-            cell(_what(boundary)),
-            f"{len(boundary.names):,}",
-            size(boundary.saved_at_most),
-            cell(_taken(boundary)),
-            cell(_left_out(boundary)),
-            *(cell(text) for _, text in _neighbours(boundary)),
-        )
-        yield f"| {' | '.join(columns)} |"
-    yield ""
 
 
-def print_boundaries(
-    boundaries: tuple[Boundary, ...], console: Console, *, top: int | None
-) -> None:
-    """Print them to a terminal; ``top`` limits the list."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    if not boundaries:
-        return
-    console.print(Text(f"\n  {TITLE}", style="bold"))
-    for rank, boundary in enumerate(boundaries[:top], 1):
-        alike = f"  x{len(boundary.names):,} alike" if len(boundary.names) > 1 else ""
-        line = Text(f"  {rank}. ")
-        line.append(safe(boundary.names[0]), style="bold")
-        line.append(f"  {size(boundary.saved_at_most)} at most{alike}")
-        console.print(line)
-        for text, style in _details(boundary, console.width - 5):
-            console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))
-    print_hidden(console, 2, len(boundaries), top, "library call")
+def _entry(rank: int, boundary: Boundary) -> Entry:
+    count = len(boundary.names)
+    return Entry(
+        label=f"{rank}.",
+        name=strong(boundary.names[0]),
+        figures=(
+            f"{size(boundary.saved_at_most)} at most",
+            f"x{count:,} alike" if count > 1 else "",
+        ),
+        lines=tuple(_details(boundary)),
+    )
 
 
-def _details(boundary: Boundary, width: int) -> Iterator[tuple[str, str]]:
+def _details(boundary: Boundary) -> Iterator[Line]:
+    yield line(_what(boundary), Tone.BAD)
     shapes = f"{', '.join(boundary.operands)} -> {', '.join(boundary.results)}"
-    yield _what(boundary), "red"
-    yield shorten(shapes, width), "dim"
-    yield shorten(f"at {boundary.kernel.source or 'source line unknown'}", width), ""
-    yield _bytes(boundary), ""
-    if _taken(boundary):
-        yield f"includes {_taken(boundary)}", "green"
+    yield line(shapes, Tone.QUIET, is_cut=True)
+    yield line(f"at {boundary.kernel.source or 'source line unknown'}", is_cut=True)
+    yield line(_bytes(boundary))
+    if included := _included(boundary):
+        yield line(f"includes {included}", Tone.GOOD)
     if boundary.left_out:
-        yield f"left out: {_left_out(boundary)}", "red"
+        yield line(f"left out: {_left_out(boundary)}", Tone.BAD)
     for title, neighbours in _neighbours(boundary):
         if neighbours:
-            yield f"{title}: {neighbours}", ""
+            yield line(f"{title}: {neighbours}")
 
 
 def _what(boundary: Boundary) -> str:
@@ -88,7 +65,7 @@ def _bytes(boundary: Boundary) -> str:
     )
 
 
-def _taken(boundary: Boundary) -> str:
+def _included(boundary: Boundary) -> str:
     sides = ((boundary.taken_before, "before"), (boundary.taken_after, "after"))
     return "; ".join(f"{counted(taken, ', ')} {side} it" for taken, side in sides if taken)
 

@@ -1,26 +1,26 @@
-"""The memory of a module: the peak, what it is made of, and how it gets lower."""
+"""The memory of a module in words: the peak, what it is made of, and how it gets lower."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import (
-    cell,
-    code,
-    file_and_line,
-    plural,
-    print_hidden,
-    safe,
-    shorten,
-    size,
-    squeeze,
+from fusionscope.words.section import (
+    Block,
+    Column,
+    Line,
+    Lines,
+    Plot,
+    Section,
+    Span,
+    Table,
+    Tone,
+    lines,
+    spans,
 )
+from fusionscope.words.text import file_and_line, plural, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.facts.result import ModuleFacts
     from fusionscope.findings.memory.facts import (
         CallMemory,
@@ -30,84 +30,62 @@ if TYPE_CHECKING:
         MemorySaving,
     )
 
-_UNKNOWN = "unknown: the dump has no usable file about it"
+_TITLE = "Memory"
+_UNKNOWN = Section(
+    title=_TITLE,
+    summary=spans(("unknown: the dump has no usable file about it", Tone.QUIET)),
+)
 _BUFFERS = 2  # on the first screen
-_HEIGHT = 8  # lines of a plot
-_NAMED = 3  # donations that one line names
+_NAMED_DONATIONS = 3
+_PLOT_FROM = 20  # entries of a list: a shorter report has no plot
+_COLUMNS = (
+    Column("bytes", is_number=True),
+    Column("alive at the peak", is_flexible=True),
+    Column("kind"),
+    Column("source"),
+)
 
 
-def print_summary(module: ModuleFacts, console: Console) -> None:
-    """Print at most six lines: totals, the largest values at the peak, what would lower it."""
-    from rich.text import Text
-
+def brief(module: ModuleFacts) -> Iterator[Section]:
+    """Yield at most six lines: totals, the largest values at the peak, what would lower it."""
     memory = module.memory
     if memory is None:
-        console.print(Text.assemble(("\n  Memory", "bold"), (f"  {_UNKNOWN}", "dim")))
+        yield _UNKNOWN
         return
-    _print_totals(memory, console)
-    _print_buffers(_shown(memory)[:_BUFFERS], console)
-    width = console.width - 2
-    for call in memory.inside_calls[:1]:
-        console.print(Text(f"  {shorten(_inside(call), width)}"))
-    for saving in memory.savings[:1]:
-        console.print(Text(f"  {shorten(_saving(saving, width), width)}", style="cyan"))
-    for words in _donated(memory, named=False):
-        console.print(Text(f"  {shorten(words, width)}"))
+    blocks: list[Block] = [_parts(memory), _buffers(_shown(memory)[:_BUFFERS], hidden=0)]
+    blocks += [_cut(map(_inside, memory.inside_calls[:1]))]
+    blocks += [Lines(tuple(_saving(saving, is_cut=True) for saving in memory.savings[:1]))]
+    blocks += [_cut(_donated(memory, is_brief=True))]
+    yield Section(title=_TITLE, summary=spans(_total(memory)), blocks=tuple(blocks), is_cut=True)
 
 
-def print_memory(module: ModuleFacts, console: Console, *, top: int | None) -> None:
-    """Print the whole section; ``top`` limits each list (None: no limit)."""
-    from rich.padding import Padding
-    from rich.text import Text
-
+def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
+    """Yield the whole section; ``top`` limits each list (None: no limit)."""
     memory = module.memory
     if memory is None:
-        print_summary(module, console)
+        yield _UNKNOWN
         return
-    _print_totals(memory, console)
     shown = _shown(memory)
-    _print_buffers(shown[:top], console)
-    print_hidden(console, 2, len(shown), top, "value")
-    for call in memory.inside_calls[:top]:
-        console.print(Padding(Text(safe(_inside(call))), (0, 0, 0, 2)))
-    print_hidden(console, 2, len(memory.inside_calls), top, "library call")
-    for saving in memory.savings[:top]:
-        console.print(Padding(Text(safe(_saving(saving)), style="cyan"), (0, 0, 0, 2)))
-    print_hidden(console, 2, len(memory.savings), top, "fusion", " that would lower the peak")
-    for words in _donated(memory):
-        console.print(Padding(Text(safe(words)), (0, 0, 0, 2)))
-    if top is None and memory.over_time:
-        for line in _plot(memory, console.width - 4):
-            console.print(Text(f"  {line}", style="dim"))
+    blocks: list[Block] = [_parts(memory)]
+    blocks.append(_buffers(shown[:top], hidden=len(shown) - len(shown[:top])))
+    blocks.append(lines(map(_inside, memory.inside_calls[:top])))
+    blocks.append(_more(len(memory.inside_calls), top, "library call"))
+    blocks.append(Lines(tuple(_saving(saving, is_cut=False) for saving in memory.savings[:top])))
+    blocks.append(_more(len(memory.savings), top, "fusion", " that would lower the peak"))
+    blocks.append(lines(_donated(memory, is_brief=False)))
+    if top is None or top >= _PLOT_FROM:
+        blocks.append(Plot("instructions in their order", memory.over_time))
+    yield Section(title=_TITLE, summary=spans(_total(memory)), blocks=tuple(blocks), is_cut=True)
 
 
-def to_markdown(module: ModuleFacts, top: int | None) -> Iterator[str]:
-    memory = module.memory
-    if memory is None:
-        yield f"Memory {_UNKNOWN}.\n"
-        return
-    yield f"Memory: {cell(_total(memory))}; {cell(_parts(memory))}.\n"
-    if memory.at_peak:
-        yield "| alive at the peak | kind | bytes | shape | source |\n|---|---|--:|---|---|"
-        for buffer in _shown(memory)[:top]:
-            yield (
-                f"| {code(buffer.name)} | {cell(buffer.kind)} | {size(buffer.bytes)} "
-                f"| {cell(buffer.shape)} | {cell(buffer.source or '')} |"
-            )
-        yield ""
-    inside = map(_inside, memory.inside_calls[:top])
-    for words in (*inside, *map(_saving, memory.savings[:top]), *_donated(memory)):
-        yield f"- {cell(words)}"
-    yield ""
+def _cut(texts: Iterator[str]) -> Lines:
+    return lines(texts, is_cut=True)
 
 
-def _print_totals(memory: MemoryFacts, console: Console) -> None:
-    from rich.text import Text
-
-    width = console.width
-    line = Text.assemble(("\n  Memory", "bold"), f"  {shorten(_total(memory), width - 10)}")
-    console.print(line, no_wrap=True, overflow="ellipsis")
-    console.print(Text(f"  {shorten(_parts(memory), width - 2)}", style="dim"))
+def _more(total: int, top: int | None, noun: str, what: str = "") -> Lines:
+    if top is None or total <= top:
+        return Lines(())
+    return lines([f"… and {plural(total - top, f'more {noun}')}{what}: --top N"], Tone.QUIET)
 
 
 def _total(memory: MemoryFacts) -> str:
@@ -129,24 +107,22 @@ def _inside(call: CallMemory) -> str:
     )
 
 
-def _parts(memory: MemoryFacts) -> str:
+def _parts(memory: MemoryFacts) -> Lines:
     """Return what the total consists of, the largest part first."""
-    parts = sorted(
-        (
-            ("parameters", memory.parameters),
-            ("donated parameters", memory.donated),
-            ("outputs", memory.outputs),
-            ("temporaries", memory.temporaries),
-            ("constants", memory.constants),
-            ("thread-local", memory.thread_local),
-        ),
-        key=lambda part: -part[1],
+    parts = (
+        ("parameters", memory.parameters),
+        ("donated parameters", memory.donated),
+        ("outputs", memory.outputs),
+        ("temporaries", memory.temporaries),
+        ("constants", memory.constants),
+        ("thread-local", memory.thread_local),
     )
-    return ", ".join(
+    text = ", ".join(
         f"{name} {size(count)}{_fragments(memory) if name == 'temporaries' else ''}"
-        for name, count in parts
+        for name, count in sorted(parts, key=lambda part: -part[1])
         if count
     )
+    return lines([text] if text else (), Tone.QUIET, is_cut=True)
 
 
 def _fragments(memory: MemoryFacts) -> str:
@@ -156,63 +132,59 @@ def _fragments(memory: MemoryFacts) -> str:
 
 def _shown(memory: MemoryFacts) -> list[LiveBuffer]:
     """Return what is alive at the peak without what another value overwrites there."""
-    return [each for each in memory.at_peak if each.in_place_of is None]
+    return [buffer for buffer in memory.at_peak if buffer.in_place_of is None]
 
 
-def _print_buffers(buffers: Sequence[LiveBuffer], console: Console) -> None:
-    """Print a line for each, of at most the width of the console."""
-    from rich.text import Text
-
-    rows = [
-        (size(each.bytes), _name(each), f"{each.kind}  {file_and_line(each.source)}".rstrip())
-        for each in buffers
-    ]
-    left, middle, right = (max((len(row[place]) for row in rows), default=0) for place in range(3))
-    middle = min(middle, max(console.width - left - right - 6, 8))
-    for count, name, what in rows:
-        line = f"  {count:>{left}}  {squeeze(name, middle):<{middle}}  {what}"
-        console.print(Text(shorten(line, console.width), no_wrap=True))
+def _buffers(buffers: Sequence[LiveBuffer], hidden: int) -> Table:
+    rows = tuple(
+        (size(buffer.bytes), _name(buffer), buffer.kind, file_and_line(buffer.source))
+        for buffer in buffers
+    )
+    return Table(columns=_COLUMNS, rows=rows, noun="value", hidden=hidden, has_head=False)
 
 
 def _name(buffer: LiveBuffer) -> str:
     """Return the name that the user knows a parameter by."""
-    is_given = buffer.kind in ("parameter", "donated")
-    return buffer.op_name if is_given and buffer.op_name else buffer.name
+    is_parameter = buffer.kind in ("parameter", "donated")
+    return buffer.op_name if is_parameter and buffer.op_name else buffer.name
 
 
-def _saving(saving: MemorySaving, width: int | None = None) -> str:
-    """Return what a fusion would save; on a line of ``width``, if that is given."""
+def _saving(saving: MemorySaving, *, is_cut: bool) -> Line:
+    """Return what a fusion would save."""
     consumers = saving.consumers
     into = f"into its {len(consumers)} readers" if len(consumers) > 1 else f"-> {consumers[0]}"
-    saved = f"would take {size(saving.bytes_saved)} off the peak"
     why = f" ({saving.reason})" if saving.reason else ""
-    pair = f"{saving.producer} {into}"
-    if width is not None and len(f"fusing {pair} {saved}{why}") > width:
-        why = ""
-        pair = squeeze(pair, max(width - len(f"fusing  {saved}"), 16))
-    return f"fusing {pair} {saved}{why}"
+    saved = f" would take {size(saving.bytes_saved)} off the peak{why}"
+    return Line(
+        spans=(
+            Span("fusing ", Tone.HINT),
+            Span(f"{saving.producer} {into}", Tone.HINT, is_flexible=True),
+            Span(saved, Tone.HINT),
+        ),
+        is_cut=is_cut,
+    )
 
 
-def _donated(memory: MemoryFacts, *, named: bool = True) -> Iterator[str]:
-    """Yield a line on parameters whose memory an output could have, which it may name; with names,
-    also on those that are still read then.
+def _donated(memory: MemoryFacts, *, is_brief: bool) -> Iterator[str]:
+    """Yield a line on parameters whose memory an output could have; in full also on those that are
+    still read then.
     """
-    helpful = [each for each in memory.donations if each.read_by is None]
+    helpful = [donation for donation in memory.donations if donation.read_by is None]
     if helpful:
-        total = size(sum(each.bytes for each in helpful))
+        total = size(sum(donation.bytes for donation in helpful))
         outputs = "an output" if len(helpful) == 1 else "outputs"
-        of = _names([each.parameter for each in helpful], "parameter", named)
+        names = _names([donation.parameter for donation in helpful], is_brief=is_brief)
         saved = f"would give {outputs} of {total} their memory{_peak(memory)}"
-        yield f"{_donating(helpful, of)} {saved}"
-    in_use = [each for each in memory.donations if each.read_by is not None]
-    if in_use and named:
-        of = _names([f"{each.parameter} ({each.read_by})" for each in in_use], "parameter", named)
-        yield f"donating these may need a copy, as they are read when the output is written: {of}"
+        yield f"{_donating(helpful, names)} {saved}"
+    in_use = [donation for donation in memory.donations if donation.read_by is not None]
+    if in_use and not is_brief:
+        names = _names([f"{donation.parameter} ({donation.read_by})" for donation in in_use])
+        yield f"donating these may need a copy: they are read when the output is written: {names}"
 
 
 def _donating(donations: Sequence[Donation], names: str) -> str:
     """Return text such as *donate_argnums=(0, 2) (params, state)*."""
-    numbers = sorted({each.argument for each in donations})
+    numbers = sorted({donation.argument for donation in donations})
     written = str(numbers[0]) if len(numbers) == 1 else str(tuple(numbers))
     return f"donate_argnums={written} ({names})"
 
@@ -226,26 +198,10 @@ def _peak(memory: MemoryFacts) -> str:
     return f": peak {size(memory.peak_bytes)} → {size(memory.donated_peak)}"
 
 
-def _names(names: Sequence[str], noun: str, named: bool) -> str:
+def _names(names: Sequence[str], *, is_brief: bool = False) -> str:
     """Return the first names, or only how many there are."""
-    if not named:
-        return plural(len(names), noun)
-    more = len(names) - _NAMED
-    return f"{', '.join(names[:_NAMED])}{f' and {more:,} more' if more > 0 else ''}"
-
-
-def _plot(memory: MemoryFacts, width: int) -> Iterator[str]:
-    """Yield the bytes alive from the first instruction to the last, each column the most of its
-    places.
-    """
-    live = memory.over_time
-    columns = min(width - 10, len(live))
-    if columns < 1 or not memory.peak_bytes:
-        return
-    bounds = [place * len(live) // columns for place in range(columns + 1)]
-    tops = [max(live[begin:end]) * _HEIGHT / memory.peak_bytes for begin, end in pairwise(bounds)]
-    for row in range(_HEIGHT, 0, -1):
-        label = size(memory.peak_bytes * row // _HEIGHT)
-        filled = "".join("█" if top > row - 0.5 else "▄" if top > row - 1 else " " for top in tops)
-        yield f"{label:>8} {filled.rstrip()}"
-    yield f"{'':>8} {'instructions in their order':^{columns}}".rstrip()
+    if is_brief:
+        return plural(len(names), "parameter")
+    more = len(names) - _NAMED_DONATIONS
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"{', '.join(names[:_NAMED_DONATIONS])}{rest}"

@@ -1,142 +1,106 @@
-"""Values that several kernels compute, as Markdown and on a terminal: a part of an explanation."""
+"""Values that several kernels compute, in words."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import cell, code, duration, plural, print_hidden, safe, size
+from fusionscope.words.section import Entry, Section, Tone, line, ranked, spans, strong
+from fusionscope.words.text import duration, plural, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fusionscope.facts.result import ModuleFacts, RecomputedValue
+    from fusionscope.facts.result import ModuleFacts, Recomputation, RecomputedValue
 
 _TITLE = "Computed more than once"
 _LEAST_SHARE = 0.01  # the smallest share of a module's bytes or time that is listed
 
 
-def to_markdown(module: ModuleFacts, top: int | None) -> Iterator[str]:
-    """Yield the lines of a table. ``top`` limits it; without, it is always shown."""
-    groups = _groups(module, top)
-    if not groups:
-        return
-    tried = dict(_kept(module))
-    yield f"{_TITLE}: {_summary(module)}.\n"
-    yield "| value | kernels | again | what helps | source |"
-    yield "|---|--:|---|---|---|"
-    for group in groups[:top]:
-        value = group[0]
-        columns = (
-            f"{code(value.value.name)} {cell(value.value.shape)}{_alike(group)}",
-            f"{len(value.kernels):,}",
-            cell(_again(value)),
-            _tries(numbers) if (numbers := tried.get(value.value.name)) else "",
-            cell(value.value.source or ""),
-        )
-        yield f"| {' | '.join(columns)} |"
-    yield ""
-
-
-def print_recomputed(module: ModuleFacts, console: Console, *, top: int | None) -> None:
-    """Print them to a terminal; ``top`` as in ``to_markdown``."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    groups = _groups(module, top)
-    if not groups:
-        return
-    tried = dict(_kept(module))
-    console.print(Padding(Text(f"{_TITLE}: {_summary(module)}", style="bold"), (1, 0, 0, 2)))
-    for rank, group in enumerate(groups[:top], 1):
-        value = group[0]
-        line = Text(f"  {rank}. ")
-        line.append(safe(value.value.name), style="bold")
-        line.append(f"  in {len(value.kernels):,} kernels{_alike(group)}")
-        console.print(line)
-        place = f" at {value.value.source}" if value.value.source else ""
-        for text, style in (
-            (f"{value.value.opcode} {value.value.shape}{place}", "dim"),
-            (f"again: {_again(value)}", ""),
-            (_tries(numbers) if (numbers := tried.get(value.value.name)) else "", "cyan"),
-        ):
-            if text:
-                console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))
-    print_hidden(console, 2, len(groups), top, "value")
-
-
-def print_summary(module: ModuleFacts, console: Console) -> None:
-    """Print the cost of computing values again, if the replay without one of these fusions saves
-    time.
+def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
+    """Return the values, the costliest first. If ``top`` limits the list, None if all cost too
+    little.
     """
-    from rich.padding import Padding
-    from rich.text import Text
-
-    kept = [each for each in _kept(module) if each[1]]
-    if not _groups(module, 1) or not kept:
+    recomputed = module.recomputed
+    groups = _groups(recomputed) if recomputed is not None else []
+    if recomputed is None or not groups or (top is not None and not _matters(module, recomputed)):
         return
-    words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}. ")
-    value, numbers = kept[0]
-    words.append(f"Keeping {safe(value)} saves time: {_tries(numbers)}", style="green")
-    console.print(Padding(words, (1, 0, 0, 2)))
-
-
-def _kept(module: ModuleFacts) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield each value, with the numbers of the suggestions that keep it."""
-    tried = module.suggestions
-    for value in module.recomputed.values if module.recomputed is not None else ():
-        yield value.value.name, tried.keeping(value.value.name) if tried is not None else ()
-
-
-def _tries(numbers: tuple[int, ...]) -> str:
-    return f"try {', '.join(map(str, numbers))}"
-
-
-def _groups(module: ModuleFacts, top: int | None) -> list[list[RecomputedValue]]:
-    """Return groups of values that look alike (the layers of a model); none if ``top`` limits lists
-    and all of them cost too little.
-    """
-    if module.recomputed is None or (top is not None and _largest_share(module) < _LEAST_SHARE):
-        return []
-    alike: dict[tuple[object, ...], list[RecomputedValue]] = defaultdict(list)
-    for each in module.recomputed.values:
-        value = each.value
-        key = value.opcode, value.shape, value.source, len(each.kernels), each.operations
-        alike[key].append(each)
-    return list(alike.values())
-
-
-def _alike(group: list[RecomputedValue]) -> str:
-    return f", x{len(group):,} alike" if len(group) > 1 else ""
-
-
-def _largest_share(module: ModuleFacts) -> float:
-    """Return the largest share of a module's bytes or time that one value costs."""
-    if module.recomputed is None:
-        return 0.0
-    totals = module.totals
-    time = 1_000 * totals.time.microseconds if totals.time is not None else 0.0
-    return max(
-        (
-            max(
-                each.bytes_again / (totals.bytes_moved or 1),
-                (each.time_again_ns or 0) / (time or 1),
-            )
-            for each in module.recomputed.values
-        ),
-        default=0.0,
+    tries = dict(_tries(module))
+    entries = [_entry(rank, group, tries) for rank, group in enumerate(groups[:top], 1)]
+    yield Section(
+        title=_TITLE,
+        summary=spans(_summary(recomputed)),
+        blocks=(ranked("value", entries, len(groups), ("kernels", "alike")),),
     )
 
 
-def _summary(module: ModuleFacts) -> str:
-    found = module.recomputed
-    assert found is not None
-    kernels = {kernel for each in found.values for kernel in each.kernels}
-    parts = [f"{plural(len(found.values), 'value')} in {plural(len(kernels), 'kernel')}"]
-    if found.free:
-        parts.append(f"{found.free:,} more cost nothing")
-    return "; ".join(parts)
+def brief(module: ModuleFacts) -> Iterator[Section]:
+    """Return what keeping a value saves; None if the replay without one of these fusions saves no
+    time.
+    """
+    recomputed = module.recomputed
+    if recomputed is None or not recomputed.values or not _matters(module, recomputed):
+        return
+    kept = [(value, tries) for value, tries in _tries(module) if tries]
+    if not kept:
+        return
+    value, tries = kept[0]
+    saving = f"Keeping {value} saves time: {tries}"
+    yield Section(title=_TITLE, summary=spans(f"{_summary(recomputed)}. ", (saving, Tone.GOOD)))
+
+
+def _tries(module: ModuleFacts) -> Iterator[tuple[str, str]]:
+    """Yield each value, with the suggestions that keep it."""
+    for value in module.recomputed.values if module.recomputed is not None else ():
+        name = value.value.name
+        numbers = module.suggestions.keeping(name) if module.suggestions is not None else ()
+        yield name, f"try {', '.join(map(str, numbers))}" if numbers else ""
+
+
+def _groups(recomputed: Recomputation) -> list[list[RecomputedValue]]:
+    """Return groups of values that look alike (the layers of a model)."""
+    alike: dict[tuple[object, ...], list[RecomputedValue]] = defaultdict(list)
+    for value in recomputed.values:
+        operation = value.value
+        kind = operation.opcode, operation.shape, operation.source
+        alike[(*kind, len(value.kernels), value.operations)].append(value)
+    return list(alike.values())
+
+
+def _entry(rank: int, group: Sequence[RecomputedValue], tries: dict[str, str]) -> Entry:
+    value = group[0]
+    operation = value.value
+    place = f" at {operation.source}" if operation.source else ""
+    texts = (
+        line(f"{operation.opcode} {operation.shape}{place}", Tone.QUIET),
+        line(f"again: {_again(value)}"),
+        line(tries.get(operation.name, ""), Tone.HINT),
+    )
+    return Entry(
+        label=f"{rank}.",
+        name=strong(operation.name),
+        figures=(
+            f"in {len(value.kernels):,} kernels",
+            f"x{len(group):,} alike" if len(group) > 1 else "",
+        ),
+        lines=tuple(text for text in texts if text.text),
+    )
+
+
+def _matters(module: ModuleFacts, recomputed: Recomputation) -> bool:
+    """Return whether one value costs a noticeable share of a module's bytes or time."""
+    bytes_moved = module.totals.bytes_moved or 1
+    time = module.totals.time
+    time_ns = (1_000 * time.microseconds if time is not None else 0.0) or 1
+    return any(
+        max(value.bytes_again / bytes_moved, (value.time_again_ns or 0) / time_ns) >= _LEAST_SHARE
+        for value in recomputed.values
+    )
+
+
+def _summary(recomputed: Recomputation) -> str:
+    kernels = {kernel for value in recomputed.values for kernel in value.kernels}
+    values = f"{plural(len(recomputed.values), 'value')} in {plural(len(kernels), 'kernel')}"
+    return f"{values}; {recomputed.free:,} more cost nothing" if recomputed.free else values
 
 
 def _again(value: RecomputedValue) -> str:

@@ -1,4 +1,4 @@
-"""Registers, spills and occupancy of kernels as Markdown and on a terminal."""
+"""Registers, spills and occupancy of kernels in words."""
 
 from __future__ import annotations
 
@@ -6,76 +6,48 @@ from collections.abc import Iterator, Sequence
 from math import fsum
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import cell, code, duration, plural, print_hidden, safe, size
+from fusionscope.words.section import Block, Entry, Section, lines, ranked, spans, strong
+from fusionscope.words.text import duration, plural, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.facts.result import (
         KernelFacts,
         KernelResources,
+        ModuleFacts,
         OverFused,
         SpillCost,
         SpillTrial,
     )
 
-_TITLE = "Registers and spills"
 
-
-def to_markdown(
-    kernels: Sequence[KernelFacts], over_fused: OverFused | None, top: int | None
-) -> Iterator[str]:
-    """Yield the lines of a table, empty if nothing is known."""
-    known = _known(kernels)
-    if not known:
+def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
+    """Yield the kernels with known resources, those that spill most first."""
+    kernels = _with_resources(module.kernels)
+    if not kernels:
         return
-    yield f"{_TITLE}: {_summary(known)}.\n"
-    yield "| kernel | registers | spills of a thread | shared memory | occupancy | time | source |"
-    yield "|---|--:|--:|--:|--:|--:|---|"
-    for kernel, taken in known[:top]:
-        columns = (
-            code(kernel.name),
-            str(taken.registers),
-            f"{taken.spill_store_bytes:,} stored, {taken.spill_load_bytes:,} loaded",
-            size(taken.shared_bytes) if taken.shared_bytes is not None else "unknown",
-            _occupancy(taken),
-            _time(kernel),
-            cell(kernel.source or ""),
+    entries = [
+        Entry(
+            label=f"{rank}.",
+            name=strong(kernel.name),
+            figures=(kernel.source or "",),
+            lines=lines(_words(kernel, resources)).lines,
         )
-        yield f"| {' | '.join(columns)} |"
-    yield ""
-    if over_fused is not None:
-        for words in _advice(over_fused):
-            yield f"- {cell(words)}"
-        yield ""
+        for rank, (kernel, resources) in enumerate(kernels[:top], 1)
+    ]
+    blocks: list[Block] = [ranked("kernel", entries, len(kernels), ("source",))]
+    if module.over_fused is not None:
+        blocks.append(lines(_advice(module.over_fused)))
+    yield Section(
+        title="Registers and spills",
+        summary=spans(f"{_spills(kernels)}{_assembly(kernels)}"),
+        blocks=tuple(blocks),
+    )
 
 
-def print_resources(
-    kernels: Sequence[KernelFacts],
-    over_fused: OverFused | None,
-    console: Console,
-    *,
-    top: int | None,
-) -> None:
-    """Print them to a terminal; ``top`` limits the list."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    known = _known(kernels)
-    if not known:
-        return
-    console.print(Text(f"\n  {_TITLE}: {_summary(known)}", style="bold"))
-    for rank, (kernel, taken) in enumerate(known[:top], 1):
-        line = Text(f"  {rank}. ")
-        line.append(safe(kernel.name), style="bold")
-        line.append(f"  {safe(kernel.source or '')}".rstrip())
-        console.print(line)
-        for words in _words(kernel, taken):
-            console.print(Padding(Text(safe(words)), (0, 0, 0, 5)))
-    print_hidden(console, 2, len(known), top, "kernel")
-    if over_fused is not None:
-        for words in _advice(over_fused):
-            console.print(Padding(Text(safe(words)), (0, 0, 0, 2)))
+def words_on(kernel: KernelFacts) -> Iterator[str]:
+    """Yield the lines about one kernel, none if nothing is known."""
+    if kernel.resources is not None:
+        yield from _words(kernel, kernel.resources)
 
 
 def _advice(over_fused: OverFused) -> Iterator[str]:
@@ -108,75 +80,63 @@ def _cost(cost: SpillCost) -> str:
     return words if cost.total_us is None else f"{words}, {duration(cost.total_us)} with spills"
 
 
-def words_on(kernel: KernelFacts) -> Iterator[str]:
-    """Yield the lines about one kernel, none if nothing is known."""
-    if kernel.resources is not None:
-        yield from _words(kernel, kernel.resources)
-
-
-def _words(kernel: KernelFacts, taken: KernelResources) -> Iterator[str]:
+def _words(kernel: KernelFacts, resources: KernelResources) -> Iterator[str]:
     shared = ""
-    if taken.shared_bytes is None:
+    if resources.shared_bytes is None:
         shared = ", an unknown amount of shared memory"
-    elif taken.shared_bytes:
-        shared = f", {size(taken.shared_bytes)} of shared memory a block"
+    elif resources.shared_bytes:
+        shared = f", {size(resources.shared_bytes)} of shared memory a block"
     yield (
-        f"{plural(taken.registers, 'register')}{shared}; {plural(taken.blocks, 'block')} of "
-        f"{plural(taken.threads_per_block, 'thread')}; occupancy {_occupancy(taken)}"
+        f"{plural(resources.registers, 'register')}{shared}; "
+        f"{plural(resources.blocks, 'block')} of "
+        f"{plural(resources.threads_per_block, 'thread')}; occupancy {_occupancy(resources)}"
     )
-    if taken.spill_bytes:
+    if resources.spill_bytes:
         begin = "over-fused: " if len(kernel.members) > 1 else ""
         yield (
-            f"{begin}each thread spills {taken.spill_store_bytes:,} bytes and loads "
-            f"{taken.spill_load_bytes:,}: {size(taken.spill_bytes)} a launch, which the estimate "
-            f"of {_time(kernel) or 'its time'} does not count, beside {size(_moved(kernel))} of "
-            "operands and results"
+            f"{begin}each thread spills {resources.spill_store_bytes:,} bytes and loads "
+            f"{resources.spill_load_bytes:,}: {size(resources.spill_bytes)} a launch, which the "
+            f"estimate of {_time(kernel) or 'its time'} does not count, beside "
+            f"{size(kernel.bytes_read + kernel.bytes_written)} of operands and results"
         )
 
 
-def _known(kernels: Sequence[KernelFacts]) -> list[tuple[KernelFacts, KernelResources]]:
-    """Return the kernels with known resources, those that spill most first."""
-    known = [(kernel, kernel.resources) for kernel in kernels if kernel.resources is not None]
-    return sorted(known, key=lambda each: (-each[1].spill_bytes * each[0].runs, -each[0].time_us))
+def _with_resources(kernels: Sequence[KernelFacts]) -> list[tuple[KernelFacts, KernelResources]]:
+    rows = [(kernel, kernel.resources) for kernel in kernels if kernel.resources is not None]
+    return sorted(rows, key=lambda row: (-row[1].spill_bytes * row[0].runs, -row[0].time_us))
 
 
-def _summary(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
-    return f"{_spills(known)}{_assembly(known)}"
-
-
-def _assembly(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
+def _assembly(kernels: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
     """Return how long ptxas took, and for which kernel longest."""
-    timed = [
-        (taken.assembly_ms, kernel.name) for kernel, taken in known if taken.assembly_ms is not None
+    times = [
+        (resources.assembly_ms, kernel.name)
+        for kernel, resources in kernels
+        if resources.assembly_ms is not None
     ]
-    if not timed:
+    if not times:
         return ""
-    longest, name = max(timed)
-    most = f", {duration(1000 * longest)} of it on {name}" if len(timed) > 1 else ""
-    return f"; ptxas spent {duration(1000 * fsum(each for each, _ in timed))}{most}"
+    longest, name = max(times)
+    most = f", {duration(1000 * longest)} of it on {name}" if len(times) > 1 else ""
+    return f"; ptxas spent {duration(1000 * fsum(time for time, _ in times))}{most}"
 
 
-def _spills(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
-    spilling = [(kernel, taken) for kernel, taken in known if taken.spill_bytes]
+def _spills(kernels: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
+    spilling = [(kernel, resources) for kernel, resources in kernels if resources.spill_bytes]
     if not spilling:
-        return f"none of {plural(len(known), 'kernel')} spills"
-    spilled = sum(taken.spill_bytes * kernel.runs for kernel, taken in spilling)
+        return f"none of {plural(len(kernels), 'kernel')} spills"
+    spilled = sum(resources.spill_bytes * kernel.runs for kernel, resources in spilling)
     moved = sum(kernel.bytes_moved for kernel, _ in spilling)
     verb = "spills" if len(spilling) == 1 else "spill"
     return (
-        f"{len(spilling):,} of {plural(len(known), 'kernel')} {verb}, {size(spilled)} a run beside "
-        f"{size(moved)} of operands and results"
+        f"{len(spilling):,} of {plural(len(kernels), 'kernel')} {verb}, {size(spilled)} a run "
+        f"beside {size(moved)} of operands and results"
     )
 
 
-def _moved(kernel: KernelFacts) -> int:
-    return kernel.bytes_read + kernel.bytes_written
-
-
-def _occupancy(taken: KernelResources) -> str:
-    if taken.occupancy is None:
+def _occupancy(resources: KernelResources) -> str:
+    if resources.occupancy is None:
         return "unknown"
-    return f"{taken.occupancy:.0%} (limited by {taken.occupancy_limit})"
+    return f"{resources.occupancy:.0%} (limited by {resources.occupancy_limit})"
 
 
 def _time(kernel: KernelFacts) -> str:

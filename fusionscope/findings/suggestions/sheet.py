@@ -1,31 +1,34 @@
-"""Suggestions as Markdown, on a terminal and on a page: a part of an explanation."""
+"""Suggestions in words."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fusionscope.words.section import (
+    Block,
+    Entries,
+    Entry,
+    Section,
+    Tone,
+    command,
+    line,
+    lines,
+    ranked,
+    spans,
+)
 from fusionscope.words.text import (
     Figure,
-    cell,
-    code,
-    command_lines,
     duration,
     file_and_line,
     percent_change,
     plural,
-    print_hidden,
-    safe,
     shorten,
     size,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fusionscope.facts.result import PairFacts
+    from fusionscope.facts.result import ModuleFacts, PairFacts
     from fusionscope.findings.suggestions.facts import Answer, Suggestion, Suggestions
 
 TITLE = "What to try"
@@ -101,9 +104,9 @@ def _what_is_known(
         yield f"{shorten(answer.in_vain[0], _LONGEST)}{more} {verb} not fuse it"
 
 
-def _differences(each: Suggestion) -> str:
+def _differences(change: Suggestion) -> str:
     """Return the differences in time, launches and bytes, with their signs."""
-    before, after = each.before, each.after
+    before, after = change.before, change.after
     words = []
     if before.time_us is not None and after.time_us is not None:
         words.append(_signed(after.time_us - before.time_us, duration))
@@ -119,179 +122,85 @@ def _signed(figure: Figure, written: Callable[[Figure], str]) -> str:
     return f"{'-' if figure < 0 else '+'}{written(abs(figure))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A suggestion in words. ``head`` says what it is, if its ``command`` does not; a command is
-    empty if there is none. ``outcome`` says what came of trying it, ``pairs`` are those it fuses.
-    """
-
-    number: int
-    head: str
-    command: tuple[str, ...]
-    outcome: str
-    pairs: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Suggestions of one kind, under a ``heading``, which the first part lacks. ``shown`` are the
-    first ones, ``noun`` is what they are called; ``hidden`` counts the others.
-    """
-
-    heading: str
-    noun: str
-    shown: tuple[Entry, ...]
-    hidden: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """What to try: ``words`` if nothing is known that helps, the suggestions, and notes. The parts
-    ``rejected`` are not worth it.
-    """
-
-    words: str
-    parts: tuple[Part, ...]
-    notes: tuple[str, ...]
-    rejected: tuple[Part, ...]
-
-
-def sheet(suggestions: Suggestions, top: int | None) -> Sheet:
-    """Return what to try; ``top`` limits each list, without it there are the rejected ones, too."""
-    tried = [each for each in suggestions.helpful if each.evidence != "example"]
-    matching = [each for each in suggestions.helpful if each.evidence == "example"]
-    unmeasured, rejected = suggestions.unmeasured, suggestions.rejected if top is None else ()
-    parts: tuple[tuple[str, str, Sequence[Suggestion]], ...] = (
+def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
+    """Yield what to try; ``top`` limits each list, without it there are the rejected ones, too."""
+    suggestions = module.suggestions
+    if suggestions is None:
+        return
+    tried = [change for change in suggestions.helpful if change.evidence != "example"]
+    matching = [change for change in suggestions.helpful if change.evidence == "example"]
+    rejected = suggestions.rejected if top is None else ()
+    blocks: list[Block] = []
+    if not (tried or suggestions.unmeasured):
+        more = " (--all shows them)" if suggestions.rejected and not rejected else ""
+        blocks.append(lines([f"{_none(suggestions)}{more}"]))
+    for heading, noun, changes in (
         ("", "suggestion", tried),
         (f"{MATCHING}.", "recipe", matching),
-        (f"{UNMEASURED}.", "change", unmeasured),
+        (f"{UNMEASURED}.", "change", suggestions.unmeasured),
+    ):
+        blocks += [lines([heading])] if heading and changes else []
+        blocks += [_entries(noun, changes, top)] if changes else []
+    blocks.append(lines((f"note: {note}" for note in _notes(suggestions)), Tone.WARNING))
+    yield Section(title=TITLE, blocks=tuple(blocks))
+    if rejected:
+        yield Section(title=REJECTED, blocks=(_entries("change", rejected, top),), is_minor=True)
+
+
+def brief(module: ModuleFacts) -> Iterator[Section]:
+    """Yield the first suggestions."""
+    return sheet(module, 3)
+
+
+def _entries(noun: str, changes: Sequence[Suggestion], top: int | None) -> Entries:
+    return ranked(noun, list(map(_entry, changes[:top])), len(changes))
+
+
+def _entry(change: Suggestion) -> Entry:
+    head = "" if change.command else change.change
+    if change.kind == "recipe":
+        head = f"{change.title}{_places(change)}"
+    return Entry(
+        label=f"{change.number}.",
+        name=spans((head, Tone.HINT)),
+        lines=(
+            *([command(change.command)] if change.command else []),
+            line(_what_came_of_it(change)),
+        ),
+        pairs=change.pairs,
     )
-    return Sheet(
-        words=_none(suggestions) if not (tried or unmeasured) else "",
-        parts=tuple(_part(heading, noun, found, top) for heading, noun, found in parts if found),
-        notes=tuple(_notes(suggestions)),
-        rejected=(_part(REJECTED, "change", rejected, top),) if rejected else (),
-    )
 
 
-def _part(heading: str, noun: str, found: Sequence[Suggestion], top: int | None) -> Part:
-    shown = found[:top]
-    return Part(heading, noun, tuple(map(_entry, shown)), len(found) - len(shown))
-
-
-def _entry(each: Suggestion) -> Entry:
-    head = "" if each.command else each.change
-    if each.kind == "recipe":
-        head = f"{each.title}{_places(each)}"
-    return Entry(each.number, head, each.command, _what_came_of_it(each), each.pairs)
-
-
-def to_markdown(suggestions: Suggestions | None, top: int | None) -> Iterator[str]:
-    """Yield the lines of a table, with the rejected ones if ``top`` is None."""
-    if suggestions is None:
-        return
-    found = sheet(suggestions, top)
-    yield f"{TITLE}.\n"
-    if found.words:
-        yield f"{found.words}\n"
-    for part in found.parts:
-        yield from _table(part)
-    for note in found.notes:
-        yield f"> {cell(note)}\n"
-    for part in found.rejected:
-        yield from _table(part)
-
-
-def _table(part: Part) -> Iterator[str]:
-    if part.heading:
-        yield f"{part.heading.rstrip('.')}.\n"
-    yield "| | change | what came of it |"
-    yield "|--:|---|---|"
-    for entry in part.shown:
-        change = ": ".join(filter(None, (cell(entry.head), code(shlex.join(entry.command)))))
-        yield f"| {entry.number} | {change} | {cell(entry.outcome)} |"
-    yield ""
-
-
-def print_suggestions(
-    suggestions: Suggestions | None, console: Console, *, top: int | None
-) -> None:
-    """Print them to a terminal; ``top`` limits the list, None shows the rejected ones, too."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    if suggestions is None:
-        return
-    found = sheet(suggestions, top)
-    console.print(Text(f"\n  {TITLE}", style="bold"))
-    if found.words:
-        more = " (--all shows them)" if suggestions.rejected and not found.rejected else ""
-        console.print(Text(f"  {found.words}{more}"))
-    for part in found.parts:
-        if part.heading:
-            console.print(Padding(Text(part.heading), (0, 0, 0, 2)))
-        _print_part(part, console)
-    for note in found.notes:
-        console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-    for part in found.rejected:
-        console.print(Text(f"\n  {part.heading}", style="bold"))
-        _print_part(part, console)
-
-
-def _print_part(part: Part, console: Console) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    width = max((len(str(entry.number)) for entry in part.shown), default=1)
-    indent = width + 4
-    for entry in part.shown:
-        label = f"{entry.number:>{width}}. "
-        if entry.head:
-            table = Table.grid()
-            table.add_column()
-            table.add_column(overflow="fold")
-            table.add_row(label, Text(safe(entry.head), style="cyan"))
-            console.print(Padding(table, (0, 0, 0, 2)))
-            label = " " * len(label)
-        for line in command_lines(entry.command, console.width - indent):
-            # A terminal may break the line; a line break in a word cannot be copied.
-            console.print(Text(f"  {label}{line}", style="cyan"), soft_wrap=True)
-            label = " " * len(label)
-        console.print(Padding(Text(entry.outcome), (0, 0, 0, indent)))
-    print_hidden(console, 2, len(part.shown) + part.hidden, len(part.shown), part.noun)
-
-
-def _places(each: Suggestion) -> str:
+def _places(change: Suggestion) -> str:
     """Return text such as *, at step.py:9 and 2 more lines*."""
-    if not each.sources:
+    if not change.sources:
         return ""
-    more = len(each.sources) - 1
-    first = file_and_line(each.sources[0])
+    more = len(change.sources) - 1
+    first = file_and_line(change.sources[0])
     return f", at {first}" + (f" and {plural(more, 'more line')}" if more else "")
 
 
-def _what_came_of_it(each: Suggestion) -> str:
-    if each.evidence == "example":
+def _what_came_of_it(change: Suggestion) -> str:
+    if change.evidence == "example":
         return "not tried here"
-    before, after = each.before, each.after
+    before, after = change.before, change.after
     words = [
-        _times(each),
+        _times(change),
         f"launches {before.launches:,} → {after.launches:,}",
         f"bytes {size(before.bytes_moved)} → {size(after.bytes_moved)}",
-        f"fuses {plural(len(each.pairs), 'refused pair')}" if each.pairs else "",
+        f"fuses {plural(len(change.pairs), 'refused pair')}" if change.pairs else "",
     ]
-    return f"{', '.join(filter(None, words))} ({_evidence(each)})"
+    return f"{', '.join(filter(None, words))} ({_evidence(change)})"
 
 
-def _evidence(each: Suggestion) -> str:
+def _evidence(change: Suggestion) -> str:
     """Return how a change was tried, and why it is not worth it."""
-    return f"{each.evidence}; {each.why_not}" if each.why_not else each.evidence
+    return f"{change.evidence}; {change.why_not}" if change.why_not else change.evidence
 
 
-def _times(each: Suggestion) -> str:
+def _times(change: Suggestion) -> str:
     """Return text such as *time 120 µs → 110 µs (-8.3%)*."""
-    before, after = each.before.time_us, each.after.time_us
+    before, after = change.before.time_us, change.after.time_us
     if before is None or after is None:
         return ""
     share = f" ({percent_change(before, after)})" if before else ""
@@ -312,7 +221,7 @@ def _nothing_yet(suggestions: Suggestions) -> str:
 def _notes(suggestions: Suggestions) -> Iterator[str]:
     yield from suggestions.notes
     shown = (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected)
-    if suggestions.cannot_rerun and any(each.kind != "recipe" for each in shown):
+    if suggestions.cannot_rerun and any(change.kind != "recipe" for change in shown):
         yield f"these cannot be compiled from this dump: {suggestions.cannot_rerun}"
     if suggestions.untried:
         what = "more candidate" if suggestions.is_tried else "candidate"

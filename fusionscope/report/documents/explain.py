@@ -29,7 +29,6 @@ from fusionscope.findings.compile_time import find as compile_time
 from fusionscope.findings.memory import facts as memory_facts
 from fusionscope.findings.suggestions import facts as suggestion
 from fusionscope.findings.suggestions.facts import HowTried, SuggestionKind
-from fusionscope.findings.suggestions.sheet import Entry
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
@@ -57,7 +56,7 @@ def _figures(name: str) -> Callable[[suggestion.Suggestion], suggestion.Figures 
     return lambda tried: None if tried.evidence is HowTried.EXAMPLE else getattr(tried, name)
 
 
-def command_of(tried: suggestion.Suggestion | Entry) -> str:
+def command_of(tried: suggestion.Suggestion) -> str:
     """Return the command line for a shell."""
     return shlex.join(tried.command)
 

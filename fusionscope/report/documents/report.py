@@ -11,6 +11,7 @@ from typing import Annotated
 
 from fusionscope.report.documents import diff, explain, rules
 from fusionscope.report.documents.form import At, Form
+from fusionscope.words.section import Section
 
 
 def _flat(name: str) -> At:
@@ -89,38 +90,15 @@ class SourceLines(Form):
     lines: list[str]
 
 
-class Entry(Form):
-    """A suggestion in words."""
-
-    number: int
-    head: str
-    command: Annotated[str, At(explain.command_of)]
-    outcome: str
-    pairs: list[explain.FusedPair]
-
-
-class Part(Form):
-    """Suggestions of one kind. The first part has no heading."""
-
-    heading: str
-    entries: Annotated[list[Entry], At("shown")]
-
-
-class Tried(Form):
-    """What to try, in the words of ``fusionscope explain``."""
-
-    words: str
-    parts: list[Part]
-    notes: list[str]
-    rejected: list[Part]
-
-
 class Side(Form):
-    """One dump: its explained modules, and the picture of each, and what to try there."""
+    """One dump: its explained modules, and for each its picture, what to try, and what else was
+    found, in the words of ``fusionscope explain``.
+    """
 
     explanation: explain.Document
     pictures: list[Picture | None]
-    tried: list[Tried | None]
+    tried: list[list[Section]]
+    findings: list[list[Section]]
 
 
 class Table(Form):

@@ -18,15 +18,14 @@ from fusionscope.compare.difference import Difference
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.page import DifferenceFacts, ReportFacts, SourceLines
 from fusionscope.facts.result import Explanation, ModuleFacts, Operation
-from fusionscope.findings.suggestions.sheet import Sheet as SuggestionSheet
-from fusionscope.findings.suggestions.sheet import sheet
+from fusionscope.findings import sheets_of
 from fusionscope.page.fusion_graph import FusionGraph, GraphStage, ends_of
+from fusionscope.page.layout import Box, Layout, Spot, lay_out
 from fusionscope.report.curves import to_svg
 from fusionscope.report.difference import Sheet as DifferenceSheet
 from fusionscope.report.difference import same_lines, sheet_of
 from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
-from fusionscope.report.layout import Box, Layout, Spot, lay_out
 from fusionscope.report.study import grids, notes_on
 from fusionscope.report.survey import grids as survey_grids
 from fusionscope.report.survey import headline
@@ -35,15 +34,20 @@ from fusionscope.study.curves import curves_of
 from fusionscope.study.study import StudyResult
 from fusionscope.survey.fleet import Fleet
 from fusionscope.system.files import read_text
+from fusionscope.words.section import Section
 from fusionscope.words.text import size
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 _NO_TEMPLATES = "the page needs jinja2: pip install 'fusionscope[report]'"
+_FINDINGS = (
+    "memory", "libraries", "movements", "resources", "recomputed", "autotuned", "compile_time",
+)  # fmt: skip
+_MOST_ENTRIES = 20  # of each list of a finding
 _SCRIPTS = (
-    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "overview.js", "panels.js",
-    "changes.js", "page.js",
+    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "overview.js", "sections.js",
+    "panels.js", "changes.js", "page.js",
 )  # fmt: skip
 
 
@@ -80,7 +84,8 @@ def _picture(module: ModuleFacts, graph: FusionGraph, layout: Layout) -> Picture
 class _Side:
     explanation: Explanation
     pictures: Sequence[Picture | None]
-    tried: Sequence[SuggestionSheet | None]
+    tried: Sequence[list[Section]]
+    findings: Sequence[list[Section]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +167,10 @@ def _side(facts: ReportFacts, layouts: Sequence[Layout | None]) -> _Side:
             facts.explanation.modules, facts.graphs, layouts, strict=True
         )
     ]
-    tried = [
-        sheet(module.suggestions, None) if module.suggestions is not None else None
-        for module in facts.explanation.modules
-    ]
-    return _Side(facts.explanation, pictures, tried)
+    modules = facts.explanation.modules
+    tried = [list(sheets_of(("suggestions",), module, None)) for module in modules]
+    findings = [list(sheets_of(_FINDINGS, module, _MOST_ENTRIES)) for module in modules]
+    return _Side(facts.explanation, pictures, tried, findings)
 
 
 def study_page(result: StudyResult) -> str:

@@ -1,4 +1,4 @@
-// The parts of the page that only show: tiles, suggestions, rules, memory, source.
+// The parts of the page that only show: tiles, rules, source.
 
 /** @param {any} module @param {any} other  the same in the dump before, or null */
 function tiles(module, other) {
@@ -39,25 +39,6 @@ function bothTiles(now, before) {
     tile("pairs not fused", ({ summary }) => summary.outcomes["not-fused"] ?? 0, count));
 }
 
-/** @param {any} part @param {(pair: {producer: string, consumer: string}) => void} choose */
-function suggestionsOf({ entries }, choose) {
-  return make("ol", { class: "try", start: entries[0].number }, ...entries.map((/** @type {any} */ { head, command, outcome, pairs }) => make("li", {},
-    head ? [head, make("br")] : null, command ? [make("code", {}, command), make("br")] : null, outcome,
-    make("div", { class: "passes" }, ...pairs.slice(0, 4).map((/** @type {any} */ pair) =>
-      make("button", { onclick: () => choose(pair) }, `${shorten(pair.producer, 40)} → ${shorten(pair.consumer, 40)}`))))));
-}
-
-/** The words of `fusionscope explain`. @param {any} tried @param {(pair: {producer: string, consumer: string}) => void} choose */
-function suggestions(tried, choose) {
-  if (!tried) return "";
-  return make("section", { class: "card", "aria-labelledby": "try" }, make("h2", { id: "try" }, "What to try"),
-    tried.words ? make("p", {}, `${tried.words}.`) : null,
-    ...tried.parts.flatMap((/** @type {any} */ part) => [part.heading ? make("p", { class: "quiet" }, part.heading) : null, suggestionsOf(part, choose)]),
-    ...tried.notes.map((/** @type {string} */ note) => make("p", { class: "quiet" }, note)),
-    ...tried.rejected.map((/** @type {any} */ part) =>
-      make("details", {}, make("summary", {}, `${part.heading} (${count(part.entries.length)})`), suggestionsOf(part, choose))));
-}
-
 /** What a kernel takes of the GPU, each with its title. @param {any} kernel @returns {[string, string][]} */
 function resourcesOf({ resources, runs }) {
   if (!resources) return [];
@@ -70,24 +51,6 @@ function resourcesOf({ resources, runs }) {
     ["blocks", `${count(blocks)} of ${count(threads)} ${threads === 1 ? "thread" : "threads"}`],
     ["occupancy", resources.occupancy === null ? "unknown" : `${Number((100 * resources.occupancy).toPrecision(3))}%, limited by ${resources.occupancy_limit}`],
   ];
-}
-
-/** @param {any} memory */
-function memoryOverTime(memory) {
-  if (!memory?.over_time?.length) return null;
-  const [wide, high] = [1000, 120];
-  const most = Math.max(...memory.over_time, 1);
-  const step = wide / memory.over_time.length;
-  const points = memory.over_time.map((/** @type {number} */ bytes, /** @type {number} */ place) =>
-    `H${(place * step).toFixed(1)} V${(high - (bytes / most) * high).toFixed(1)}`).join(" ");
-  const words = `${size(memory.peak_bytes)} alive at ${memory.peak_instruction}`;
-  const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, width: "100%", height: high, preserveAspectRatio: "none", role: "img", "aria-label": words },
-    draw("path", { class: "area", d: `M0,${high} ${points} H${wide} V${high} Z` }));
-  const rows = memory.at_peak.slice(0, 8).map((/** @type {any} */ each) =>
-    [make("dt", {}, size(each.bytes)), make("dd", { title: each.source }, [each.name, each.kind, fileAndLine(each.source)].filter(Boolean).join(", "))]);
-  for (const { call, bytes, values } of memory.inside_calls) rows.push([make("dt", {}, `up to about ${size(bytes)}`), make("dd", {}, `inside ${call}, ${values[0]}`)]);
-  return make("section", { class: "card", "aria-labelledby": "memory" }, make("h2", { id: "memory" }, "Memory from the first instruction to the last"),
-    svg, make("p", {}, words), make("dl", {}, ...rows.flat()));
 }
 
 /** @param {string} id */
