@@ -4,6 +4,7 @@ import importlib.util
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.explain.selection import EVERYTHING
 from fusionscope.facts.summary import group_alike
-from fusionscope.findings.movements import sheet as movements
+from fusionscope.findings.movements.sheet import sheet
 from fusionscope.findings.suggestions.facts import (
     Figures,
     HowTried,
@@ -44,6 +45,7 @@ from fusionscope.hlo import to_text
 from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.versions.runs import find_runs
 from fusionscope.what_if.first_names import FirstNames
+from fusionscope.words.markdown import to_markdown
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "samples" / "programs"
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
@@ -313,9 +315,9 @@ def test_a_change_removes_the_copies_that_the_compiler_then_does_not_make():
         after=Figures(1, 1),
         removes=removed,
     )
-    told = list(movements.to_markdown(facts.movements, Suggestions((suggestion,)), None))
-    assert any("gone with try 1" in line for line in told)
-    assert not any("gone" in line for line in movements.to_markdown(facts.movements, None, None))
+    with_removal = replace(facts, suggestions=Suggestions((suggestion,)))
+    assert any("gone with try 1" in text for text in to_markdown(sheet(with_removal, None)))
+    assert not any("gone" in text for text in to_markdown(sheet(facts, None)))
 
 
 def replayed(suggestions):

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from fusionscope.dump import open_dump
 from fusionscope.explain.explain import explain, explain_module
-from fusionscope.findings.autotuned.sheet import print_autotuned
+from fusionscope.findings.autotuned.sheet import sheet
+from fusionscope.words.terminal import print_sections
 
 DENSE = Path(__file__).resolve().parents[2] / "samples" / "dumps" / "h100" / "dense"
 
@@ -91,7 +92,7 @@ def test_the_text_names_times_and_failures(protobuf, dump):
     write_log(protobuf, dump, fusion_with_dot(protobuf), RESULTS, "autotuning-log.textproto")
     facts = explain_module(open_dump(dump).modules[0])
     console = Console(width=100, record=True, file=io.StringIO())
-    print_autotuned(facts.autotuned, console, top=None)
+    print_sections(sheet(facts, None), console)
     text = " ".join(console.export_text().split())
     assert "measured: Triton 12.1 µs (3 candidates, 1 failed), cuBLAS 14.9 µs (1 candidate)" in text
     assert "1.23 times apart" in text

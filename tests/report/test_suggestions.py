@@ -18,7 +18,9 @@ from fusionscope.findings.suggestions.facts import (
     SuggestionKind,
     Suggestions,
 )
-from fusionscope.findings.suggestions.sheet import for_pair, print_suggestions, to_markdown
+from fusionscope.findings.suggestions.sheet import for_pair, sections
+from fusionscope.words.markdown import to_markdown
+from fusionscope.words.terminal import print_sections
 
 PAIR = ("a", "b")
 
@@ -47,7 +49,7 @@ def tried(
 
 def screen_of(suggestions: Suggestions, width: int) -> str:
     screen = io.StringIO()
-    print_suggestions(suggestions, Console(file=screen, width=width), top=None)
+    print_sections(sections(suggestions, None), Console(file=screen, width=width))
     return screen.getvalue()
 
 
@@ -80,7 +82,7 @@ def test_every_report_says_why_a_change_is_not_worth_it() -> None:
     )
     for text in (
         screen_of(found, 200),
-        "\n".join(to_markdown(found, None)),
+        "\n".join(to_markdown(sections(found, None))),
         for_pair(found, *PAIR),
     ):
         assert "(replayed; it takes longer)" in text
@@ -118,7 +120,7 @@ def test_no_figure_of_the_example_of_a_recipe_is_shown() -> None:
     text = screen_of(found, 100)
     assert printed_commands(text) == [["fusionscope", "recipes", "unroll-loop"]]
     assert "nothing known that helps" in text
-    for words in (text, "\n".join(to_markdown(found, None))):
+    for words in (text, "\n".join(to_markdown(sections(found, None)))):
         assert "a title" in words
         assert not any(figure in words for figure in ("57", "85", "1.2 kB", "98", "111"))
     assert for_pair(found, *PAIR) == "1 not tried here: --compile"

@@ -123,10 +123,13 @@ def _signed(figure: Figure, written: Callable[[Figure], str]) -> str:
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
+    """Yield what to try, nothing if nothing was tried."""
+    if module.suggestions is not None:
+        yield from sections(module.suggestions, top)
+
+
+def sections(suggestions: Suggestions, top: int | None) -> Iterator[Section]:
     """Yield what to try; ``top`` limits each list, without it there are the rejected ones, too."""
-    suggestions = module.suggestions
-    if suggestions is None:
-        return
     tried = [change for change in suggestions.helpful if change.evidence != "example"]
     matching = [change for change in suggestions.helpful if change.evidence == "example"]
     rejected = suggestions.rejected if top is None else ()
