@@ -20,8 +20,9 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Each imports only from those before it.
 LAYERS = (
     "system", "hlo", "dump", "history", "graph", "gpu", "passes", "user_order", "versions",
-    "rules", "verify", "explain", "capture", "rerun", "advise", "tune", "bisect", "study",
-    "experiments", "doctor", "check", "survey", "report", "cli",
+    "rules", "words", "verify", "facts", "reasons", "findings", "what_if", "explain", "compare",
+    "page", "capture", "rerun", "advise", "tune", "bisect", "study", "experiments", "doctor",
+    "check", "survey", "report", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
 EXTRAS = set(

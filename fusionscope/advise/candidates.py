@@ -14,7 +14,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.debug_options import FUSION_FLAGS, UPCASTING, FusionFlag
 from fusionscope.dump.fusion_passes import FUSION_PASSES, Purpose
 from fusionscope.facts.result import PairFacts
-from fusionscope.findings.suggestions.facts import Suggestion, SuggestionKind
+from fusionscope.facts.suggestions import Suggestion, SuggestionKind
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.passes.rule import Rule
 from fusionscope.rules.changes import NO_CHANGES, Changes, read_changes

@@ -14,8 +14,8 @@ from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import fused_by_plan, settled_pairs
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
-from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.hlo import Module
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan

@@ -12,8 +12,8 @@ from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import fused_pairs
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
+from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
-from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
 from fusionscope.history.kernels import total_kernels

@@ -22,8 +22,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import Suggest
 from fusionscope.explain.selection import Selection
 from fusionscope.facts.result import ModuleFacts, PairFacts, Recomputation, Totals
-from fusionscope.facts.summary import group_alike
-from fusionscope.findings.suggestions.facts import (
+from fusionscope.facts.suggestions import (
     Answer,
     Figures,
     HowTried,
@@ -33,6 +32,7 @@ from fusionscope.findings.suggestions.facts import (
     by_gain,
     merged,
 )
+from fusionscope.facts.summary import group_alike
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
 from fusionscope.progress import Progress, counted, silent

@@ -16,8 +16,8 @@ from fusionscope.check.expectation import (
     expected_size,
 )
 from fusionscope.check.subject import Subject
+from fusionscope.facts.memory import MemoryFacts
 from fusionscope.facts.result import KernelFacts
-from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.history.kernels import KernelKind
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.profile import Profile
     from fusionscope.explain import Explanation, ModuleFacts, Selection
     from fusionscope.explain.explain import CompileResources, Suggest
-    from fusionscope.findings.suggestions.facts import Suggestions
+    from fusionscope.facts.suggestions import Suggestions
     from fusionscope.page.kernel_neighbourhood import Neighbourhood
     from fusionscope.progress import Progress
     from fusionscope.rules.changes import Changes
@@ -362,9 +362,9 @@ def _experiment(
 
 def _figure(dump: Dump, explanation: Explanation, radius: int, format_name: str) -> str | bytes:
     """Return the kernels that were asked for, of the first module that has any."""
-    from fusionscope.explain.page import dumped
     from fusionscope.page.fusion_graph import fusion_graph
     from fusionscope.page.kernel_neighbourhood import find_neighbourhood
+    from fusionscope.page.report_facts import dumped
     from fusionscope.report import figures
 
     formats: dict[str, Callable[[Neighbourhood], str | bytes]] = {

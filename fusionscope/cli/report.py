@@ -63,8 +63,8 @@ def command(
     """
     from fusionscope.advise.suggest import suggester
     from fusionscope.dump import open_dump
-    from fusionscope.explain.page import difference_facts, report_facts
     from fusionscope.explain.selection import Selection
+    from fusionscope.page.report_facts import difference_facts, report_facts
     from fusionscope.report.html.page import difference_page, pages_by_module, report_page
 
     pages: dict[str, str] = {}

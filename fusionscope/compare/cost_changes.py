@@ -11,7 +11,7 @@ from math import fsum
 
 from fusionscope.facts.scopes import frame_text, origin_of, scope_of, short_file
 from fusionscope.facts.source_lines import user_line
-from fusionscope.findings.suggestions.facts import Figures
+from fusionscope.facts.suggestions import Figures
 from fusionscope.history.kernels import Kernel
 from fusionscope.history.matching import PLACES, Matching
 from fusionscope.hlo import SourceLocation

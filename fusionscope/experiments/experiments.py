@@ -11,8 +11,8 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.experiment import Experiment, experiment
 from fusionscope.explain.analyze import analyze
-from fusionscope.explain.close_matches import hint_at_pair
 from fusionscope.explain.selection import matches
+from fusionscope.facts.pair_names import hint_at_pair
 from fusionscope.facts.result import PairFacts
 from fusionscope.history.outcomes import Outcome
 from fusionscope.progress import Progress, silent

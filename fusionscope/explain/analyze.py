@@ -22,6 +22,7 @@ from fusionscope.facts.analysis import Analysis, Movements, RefusedBytes, TriedC
 from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
+from fusionscope.facts.memory import MemoryFacts
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import (
     KernelFacts,
@@ -45,7 +46,6 @@ from fusionscope.findings.autotuned.find import find_autotuned
 from fusionscope.findings.compile_time.find import sum_up_passes
 from fusionscope.findings.libraries.find import find_boundaries
 from fusionscope.findings.libraries.neighbours import without_members
-from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both

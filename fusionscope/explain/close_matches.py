@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
-from fusionscope.errors import did_you_mean, quoted
 from fusionscope.explain.selection import EVERYTHING, Selection, select_pairs
 from fusionscope.facts.analysis import Analysis
-from fusionscope.facts.result import Operation, PairFacts
-
-if TYPE_CHECKING:
-    from fusionscope.history.outcomes import Pair
-    from fusionscope.hlo import Instruction
 
 _MOST = 4
 _LIKE = 0.4  # the least similarity of two names, from 0 to 1
@@ -49,32 +41,6 @@ def near_matches(analysis: Analysis, selection: Selection) -> tuple[str, ...]:
                 dict.fromkeys(f"{each.producer.name} -> {each.consumer.name}" for each in found)
             )[:_MOST]
     return ()
-
-
-def hint_at_pair(
-    producer: str, consumer: str, pairs: Sequence[Pair] | Sequence[PairFacts]
-) -> str | None:
-    """Return a hint at names that are like the first end that no pair has, or else at pairs of this
-    producer; None if there are none.
-    """
-    ends = ([each.producer for each in pairs], [each.consumer for each in pairs])
-    for wanted, operations in zip((producer, consumer), ends, strict=True):
-        if not any(names_end(wanted, operation) for operation in operations):
-            names = (name for each in operations for name in (each.name, each.opcode))
-            if hint := did_you_mean(wanted.strip("%*"), names):
-                return hint
-    near = (
-        quoted(f"{each.producer.name} -> {each.consumer.name}")
-        for each in pairs
-        if names_end(producer, each.producer)
-    )
-    close = list(dict.fromkeys(near))[:3]
-    return f"did you mean {' or '.join(close)}?" if close else None
-
-
-def names_end(wanted: str, operation: Operation | Instruction) -> bool:
-    """Return whether a name or an opcode with ``*`` and ``?`` is that of ``operation``."""
-    return fnmatchcase(operation.name, wanted) or fnmatchcase(operation.opcode, wanted)
 
 
 def _closest(asked: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from fusionscope.facts.analysis import (
     TriedChanges,
 )
 from fusionscope.facts.result import Explanation, ModuleFacts, ModuleRow
-from fusionscope.findings.suggestions.facts import Suggestions
+from fusionscope.facts.suggestions import Suggestions
 from fusionscope.progress import Progress, silent
 from fusionscope.system.workers import in_order
 

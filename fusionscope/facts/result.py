@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.dump.length import Length
-from fusionscope.findings.autotuned.find import Autotuned
-from fusionscope.findings.compile_time.find import CompileTime
-from fusionscope.findings.memory.facts import MemoryFacts
-from fusionscope.findings.suggestions.facts import Figures, Suggestions
+from fusionscope.facts.autotuned import Autotuned
+from fusionscope.facts.compile_time import CompileTime
+from fusionscope.facts.memory import MemoryFacts
+from fusionscope.facts.suggestions import Figures, Suggestions
 from fusionscope.verify.agreement import RulesUsed
 
 _NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate

@@ -18,7 +18,7 @@ from math import fsum
 from fusionscope.dump import DumpedModule
 from fusionscope.facts.clock import NOMINAL_CPU, Clock, KernelTime
 from fusionscope.facts.result import TimeEstimate, TimeSource
-from fusionscope.findings.suggestions.facts import Figures
+from fusionscope.facts.suggestions import Figures
 from fusionscope.history.kernels import Kernel, launches_of
 from fusionscope.history.loops import NOTHING_MORE, LoopFacts
 from fusionscope.hlo import Module

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from fusionscope.compare.first_divergence import DecisionChange, FirstDivergence
     from fusionscope.compare.memory_difference import BufferDifference, MemoryDifference
-    from fusionscope.findings.suggestions.facts import Figures
+    from fusionscope.facts.suggestions import Figures
     from fusionscope.reasons.recorded_decisions import ProducerDecision
 
 

@@ -12,7 +12,7 @@ from fusionscope.words.text import duration, plural, print_hidden, safe, size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.findings.suggestions.facts import Figures
+    from fusionscope.facts.suggestions import Figures
     from fusionscope.rerun.measuring import Ratio
     from fusionscope.rerun.profiled import MeasuredKernels
     from fusionscope.rerun.requests import Request
@@ -36,7 +36,7 @@ def print_trial(trial: Trial, console: Console, top: int) -> None:
 def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None:
     from rich.text import Text
 
-    from fusionscope.findings.suggestions.facts import Figures
+    from fusionscope.facts.suggestions import Figures
 
     found = tried.rerun
     console.print(Text(f"{safe(trial.module)}: {safe(found.plan)}", style="bold"))

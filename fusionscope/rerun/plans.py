@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput, quoted, shorten
+from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
-from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.gpu.kinds import choose_kind
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies

@@ -13,8 +13,8 @@ from fusionscope.capture.capture import Captured, capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, Stage, open_dump
 from fusionscope.facts.result import TimeEstimate
+from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import estimate
-from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.graph.comparison import Divergence, find_divergence, has_equal_kernels
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.outcomes import TOGETHER, Outcome, Pair

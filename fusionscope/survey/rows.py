@@ -8,7 +8,7 @@ from fusionscope import __version__
 from fusionscope.dump.names import without_build
 from fusionscope.facts.result import KernelFacts, ModuleFacts, Operation, PairFacts, Refusals
 from fusionscope.facts.scopes import scope_of
-from fusionscope.findings.suggestions.facts import HowTried, Suggestion, Suggestions
+from fusionscope.facts.suggestions import HowTried, Suggestion, Suggestions
 from fusionscope.survey.tables import (
     KernelRow,
     MemoryRow,

@@ -15,7 +15,7 @@ from fusionscope.dump.names import Role, tpu_build
 from fusionscope.errors import UnusableInput, shorten
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.selection import EVERYTHING
-from fusionscope.findings.suggestions.facts import Suggestions
+from fusionscope.facts.suggestions import Suggestions
 from fusionscope.progress import silent
 from fusionscope.survey.rows import rows_of
 from fusionscope.survey.sources import AtHand, Source, at_hand

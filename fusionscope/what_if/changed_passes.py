@@ -15,7 +15,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_passes import Purpose
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.close_matches import hint_at_pair, names_end
+from fusionscope.facts.pair_names import hint_at_pair, names_end
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import find_divergence, is_same
 from fusionscope.graph.mutable import MutableModule

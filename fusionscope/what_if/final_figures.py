@@ -8,8 +8,8 @@ from functools import cached_property
 from math import isclose
 from typing import NamedTuple
 
+from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
-from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module

@@ -11,7 +11,7 @@ from fusionscope.words.text import duration, percent_change, plural, size
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import ChangedKernel, ChangedPair, WhatIf
-    from fusionscope.findings.suggestions.facts import Figures
+    from fusionscope.facts.suggestions import Figures
 
 _NAMED_KERNELS = 3
 _COLUMNS = (

@@ -11,8 +11,8 @@ from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.result import ChangedKernel, ChangedPair, WhatIf
+from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import clock_for, figures_of, sum_up
-from fusionscope.findings.suggestions.facts import Figures
 from fusionscope.history.kernels import Kernel, find_kernels, form_of, without_equals
 from fusionscope.history.loops import read_loop_facts
 from fusionscope.history.outcomes import TOGETHER, Pair

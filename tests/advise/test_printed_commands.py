@@ -16,7 +16,7 @@ from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain
 from fusionscope.explain.selection import EVERYTHING
-from fusionscope.findings.suggestions.facts import SuggestionKind
+from fusionscope.facts.suggestions import SuggestionKind
 from fusionscope.rerun.plans import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
-from fusionscope.findings.suggestions.facts import HowTried, SuggestionKind
+from fusionscope.facts.suggestions import HowTried, SuggestionKind
 
 PROGRAMS = Path(__file__).parent / "recipes"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")

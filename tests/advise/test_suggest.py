@@ -29,15 +29,15 @@ from fusionscope.dump import open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.explain.selection import EVERYTHING
-from fusionscope.facts.summary import group_alike
-from fusionscope.findings.movements.sheet import sheet
-from fusionscope.findings.suggestions.facts import (
+from fusionscope.facts.suggestions import (
     Figures,
     HowTried,
     Suggestion,
     SuggestionKind,
     Suggestions,
 )
+from fusionscope.facts.summary import group_alike
+from fusionscope.findings.movements.sheet import sheet
 from fusionscope.findings.suggestions.sheet import for_pair
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import Outcome

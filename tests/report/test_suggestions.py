@@ -10,7 +10,7 @@ from follow_advice import printed_commands
 from rich.console import Console
 
 from fusionscope.advise.suggest import why_not_better
-from fusionscope.findings.suggestions.facts import (
+from fusionscope.facts.suggestions import (
     Answer,
     Figures,
     HowTried,

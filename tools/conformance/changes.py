@@ -29,7 +29,7 @@ from outcomes import dumps
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
-from fusionscope.findings.suggestions.facts import Figures
+from fusionscope.facts.suggestions import Figures
 from fusionscope.history.outcomes import TOGETHER, Outcome
 from fusionscope.rerun.plans import Rest, require_start
 from fusionscope.rerun.programs import find_program, find_target

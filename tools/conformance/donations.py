@@ -23,7 +23,7 @@ from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
-from fusionscope.findings.memory.facts import Donation, MemoryFacts
+from fusionscope.facts.memory import Donation, MemoryFacts
 from fusionscope.findings.memory.savings import position_of
 from fusionscope.hlo import to_text
 from fusionscope.rerun.programs import find_program, find_target, own_flags

@@ -24,7 +24,7 @@ from outcomes import dumps
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.page import report_facts
+from fusionscope.page.report_facts import report_facts
 from fusionscope.report.documents import to_json
 from fusionscope.report.html.page import report_page
 

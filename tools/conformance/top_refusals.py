@@ -31,7 +31,7 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.facts.result import PairFacts
-from fusionscope.findings.suggestions.facts import Answer, HowTried, Suggestions
+from fusionscope.facts.suggestions import Answer, HowTried, Suggestions
 from fusionscope.findings.suggestions.sheet import for_pair
 from fusionscope.words.text import cell, code, size
 

@@ -18,8 +18,8 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.result import PairFacts
 from fusionscope.facts.source_lines import user_line
+from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, SuggestionKind
 from fusionscope.facts.times import count_figures
-from fusionscope.findings.suggestions.facts import Figures, HowTried, Suggestion, SuggestionKind
 from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack

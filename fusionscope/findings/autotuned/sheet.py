@@ -9,8 +9,8 @@ from fusionscope.words.section import Entry, Section, lines, ranked, spans, stro
 from fusionscope.words.text import duration, plural
 
 if TYPE_CHECKING:
+    from fusionscope.facts.autotuned import Autotuned, GeneratorTime
     from fusionscope.facts.result import ModuleFacts
-    from fusionscope.findings.autotuned.find import Autotuned, GeneratorTime
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:

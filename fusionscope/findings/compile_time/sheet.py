@@ -9,8 +9,8 @@ from fusionscope.words.section import Column, Section, Table, spans
 from fusionscope.words.text import duration, plural
 
 if TYPE_CHECKING:
+    from fusionscope.facts.compile_time import CompileTime, PassCost
     from fusionscope.facts.result import ModuleFacts
-    from fusionscope.findings.compile_time.find import CompileTime, PassCost
 
 _TITLE = "Compile time"
 _NAMED_PASSES = 2  # on the first screen

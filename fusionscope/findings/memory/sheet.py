@@ -21,14 +21,14 @@ from fusionscope.words.section import (
 from fusionscope.words.text import file_and_line, plural, size
 
 if TYPE_CHECKING:
-    from fusionscope.facts.result import ModuleFacts
-    from fusionscope.findings.memory.facts import (
+    from fusionscope.facts.memory import (
         CallMemory,
         Donation,
         LiveBuffer,
         MemoryFacts,
         MemorySaving,
     )
+    from fusionscope.facts.result import ModuleFacts
 
 _TITLE = "Memory"
 _UNKNOWN = Section(

@@ -13,7 +13,7 @@ from fusionscope.words.text import duration, plural, size
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts, Movement
-    from fusionscope.findings.suggestions.facts import Suggestions
+    from fusionscope.facts.suggestions import Suggestions
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:

@@ -29,7 +29,7 @@ from fusionscope.words.text import (
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts, PairFacts
-    from fusionscope.findings.suggestions.facts import Answer, Suggestion, Suggestions
+    from fusionscope.facts.suggestions import Answer, Suggestion, Suggestions
 
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from fusionscope.dump.autotuner_log import Candidate
+from fusionscope.facts import memory as memory_facts
 from fusionscope.facts import result
+from fusionscope.facts import suggestions as suggestion
+from fusionscope.facts.autotuned import GeneratorTime
+from fusionscope.facts.compile_time import PassCost
 from fusionscope.facts.result import (
     Branch,
     ChangedKernel,
@@ -24,11 +28,7 @@ from fusionscope.facts.result import (
     Neighbour,
     TimeEstimate,
 )
-from fusionscope.findings.autotuned import find as autotuned
-from fusionscope.findings.compile_time import find as compile_time
-from fusionscope.findings.memory import facts as memory_facts
-from fusionscope.findings.suggestions import facts as suggestion
-from fusionscope.findings.suggestions.facts import HowTried, SuggestionKind
+from fusionscope.facts.suggestions import HowTried, SuggestionKind
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
@@ -390,7 +390,7 @@ class CompileTime(Form):
 
     total_us: int
     dump_us: int
-    passes: list[compile_time.PassCost]
+    passes: list[PassCost]
 
 
 class Autotuned(Form):
@@ -401,7 +401,7 @@ class Autotuned(Form):
     kernel: str | None
     emitter: str
     source: str | None
-    generators: list[autotuned.GeneratorTime]
+    generators: list[GeneratorTime]
     margin: float | None
     near_tie: bool
     candidates: list[Candidate]

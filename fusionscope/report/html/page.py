@@ -16,11 +16,11 @@ import msgspec
 
 from fusionscope.compare.difference import Difference
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.page import DifferenceFacts, ReportFacts, SourceLines
 from fusionscope.facts.result import Explanation, ModuleFacts, Operation
 from fusionscope.findings import sheets_of
 from fusionscope.page.fusion_graph import FusionGraph, GraphStage, ends_of
 from fusionscope.page.layout import Box, Layout, Spot, lay_out
+from fusionscope.page.report_facts import DifferenceFacts, ReportFacts, SourceLines
 from fusionscope.report.curves import to_svg
 from fusionscope.report.difference import Sheet as DifferenceSheet
 from fusionscope.report.difference import same_lines, sheet_of
