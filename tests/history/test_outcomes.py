@@ -790,3 +790,49 @@ ENTRY e {
     assert found["one", "unused"] == "gone"
     assert found["one", "ones"] == "not-fused"
     assert found["ones", "y"] == "fused"
+
+
+# Both branches have the same value. One computes something from it, the other one returns it.
+RETURNED = """HloModule m
+{fused}
+first {{
+  p = f32[8] parameter(0)
+{body}
+}}
+
+second {{
+  q = f32[8] parameter(0)
+{value}
+}}
+
+ENTRY e {{
+  x = f32[8] parameter(0)
+  i = pred[] parameter(1)
+  ROOT r = f32[8] conditional(i, x, x), true_computation=first, false_computation=second
+}}
+"""
+BODY = """  n = f32[] constant(nan)
+  b = f32[8] broadcast(n), dimensions={}
+  ROOT s = f32[8] add(p, b)"""
+VALUE = """  k = f32[] constant(nan)
+  ROOT c = f32[8] broadcast(k), dimensions={}"""
+RETURNED_FUSED = f"""
+wrapped {{
+{VALUE}
+}}
+
+both {{
+  p = f32[8] parameter(0)
+{BODY}
+}}
+"""
+
+
+def test_a_value_that_another_branch_returns_is_no_duplicate():
+    before = RETURNED.format(fused="", body=BODY, value=VALUE)
+    after = RETURNED.format(
+        fused=RETURNED_FUSED,
+        body="  ROOT f = f32[8] fusion(p), kind=kLoop, calls=both",
+        value="  ROOT w = f32[8] fusion(), kind=kLoop, calls=wrapped",
+    )
+    assert told(numbered(before, after))["b", "s"] == "fused"
