@@ -836,3 +836,12 @@ def test_a_value_that_another_branch_returns_is_no_duplicate():
         value="  ROOT w = f32[8] fusion(), kind=kLoop, calls=wrapped",
     )
     assert told(numbered(before, after))["b", "s"] == "fused"
+
+
+def test_a_constant_whose_elements_are_not_printed_may_be_renamed():
+    """As ``rename-instructions`` does with everything; nothing else tells that it is the same."""
+    before = "%c = f32[8] constant({...})\n%a = f32[8] add(%x, %c)\n%b = f32[8] abs(%a)"
+    inside = fused("f", "%y = f32[8] add(%p, %q)\n%z = f32[8] abs(%y)", "p: f32[8]; q: f32[8]")
+    after = "%c.0 = f32[8] constant({...})\n%b.0 = f32[8] fusion(%x, %c.0), kind=kLoop, calls=%f"
+    pairs = numbered(module(before), module(after, inside))
+    assert told(pairs) == {("c", "a"): "not-fused", ("a", "b"): "fused"}
