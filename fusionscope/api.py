@@ -74,7 +74,7 @@ class OpenedDump:
         if not ranked:
             raise UnusableInput(problems[0])
         (found, *_) = ranked
-        return kernel_graph(found.read(found.final or found.stages[-1]), found.backend)
+        return kernel_graph(found.read(found.last), found.backend)
 
 
 def open(path: Path | str) -> OpenedDump:

@@ -133,7 +133,7 @@ def suggest(
     answers: tuple[Answer, ...] = ()
     if refused or facts.recomputed is not None:
         try:
-            final = module.read(module.final or module.stages[-1])
+            final = module.read(module.last)
             replays = Replays(module, final, compiler, device, _figures(facts.totals))
             candidates = _candidates(module, replays, groups)
         except UnusableInput as error:

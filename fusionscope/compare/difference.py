@@ -227,7 +227,7 @@ class _Side:
     def chosen(self, module: DumpedModule) -> Stage:
         if self.stage is not None:
             return module.stage(self.stage)
-        return module.final or module.stages[-1]
+        return module.last
 
 
 def compare(
@@ -251,7 +251,7 @@ def compare(
         try:
             differences.append(_compare(sides, one, other, about(one.name, progress)))
             problems += (
-                f"{side.path}: {NO_FINAL.format(stage=dumped.stages[-1].label)}"
+                f"{side.path}: {NO_FINAL.format(stage=dumped.last.label)}"
                 for side, dumped in zip(sides, (one, other), strict=True)
                 if side.stage is None and dumped.final is None and len(dumped.stages) > 1
             )

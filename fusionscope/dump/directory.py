@@ -106,6 +106,14 @@ class DumpedModule:
         return (plain or finals)[-1] if finals else None
 
     @property
+    def last(self) -> Stage:
+        """The final stage or, if it was not dumped, the latest of the others."""
+        if self.final is not None:
+            return self.final
+        is_numbered = any(stage.name.counter is not None for stage in self.stages)
+        return [stage for stage in self.stages if not (is_numbered and stage.is_amid_numbered)][-1]
+
+    @property
     def fusion_stages(self) -> tuple[Stage, ...]:
         """The stages after passes that formed or changed fusions, in order."""
         passes = names_in_files(self.backend)

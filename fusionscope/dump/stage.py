@@ -10,6 +10,7 @@ from fusionscope.dump.names import FileName
 
 BEFORE_OPTIMIZATIONS = "before_optimizations"
 AFTER_OPTIMIZATIONS = "after_optimizations"
+_BEFORE_CONFIG_ASSIGNMENT = "before_config_assignment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Stage:
         return self.label.endswith(("after_optimizations", "after_codegen"))
 
     @property
+    def is_amid_numbered(self) -> bool:
+        """Whether the compiler wrote it between numbered stages, whose names do not tell where."""
+        return self.label == _BEFORE_CONFIG_ASSIGNMENT
+
+    @property
     def order(self) -> tuple[int, int]:
         """A sort key: the order in which the compiler wrote the stages of one module."""
         if self.name.counter is not None:
@@ -59,7 +65,7 @@ _NUMBERED, _FINAL = 2, 4
 _FIXED = {
     BEFORE_OPTIMIZATIONS: 0,
     "after_spmd_partitioner": 1,
-    "before_config_assignment": 3,
+    _BEFORE_CONFIG_ASSIGNMENT: 3,
     "after_optimizations_before_buffer_assignment": 3,
     "after_optimizations_after_buffer_assignment": 5,
     "after_codegen": 6,

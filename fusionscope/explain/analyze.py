@@ -203,7 +203,7 @@ def movements_of(
     from fusionscope.findings.movements.find import find_movements  # rarely requested
     from fusionscope.history.lineage import read_lineage
 
-    final = module.final or module.stages[-1]
+    final = module.last
     lineage = read_lineage(module, progress=progress)
     if final not in lineage.stages:
         return Movements((), tuple(lineage.notes))
@@ -243,7 +243,7 @@ def _find_ends(module: DumpedModule, notes: list[str]) -> _Ends:
     """Select the two stages. If one was not dumped, another one takes its place, with a note."""
     final = module.final
     if final is None:
-        final = module.stages[-1]
+        final = module.last
         if len(module.stages) > 1:
             notes.append(NO_FINAL.format(stage=final.label))
     before = module.pre_fusion

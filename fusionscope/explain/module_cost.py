@@ -24,7 +24,7 @@ _NAMELESS = frozenset({"lambda", "unnamed_function", "unnamed_wrapped_function",
 
 def examine(module: DumpedModule) -> Examined:
     """Return the cost of the final module. Raises ``UnusableInput`` if it cannot be read."""
-    last = module.read(module.final or module.stages[-1])
+    last = module.read(module.last)
     has_stacks = any(True for _ in _functions(last))
     has_names = any(each.op_name for each in last.walk())
     return Examined(_row(module, last), has_stacks, has_names)

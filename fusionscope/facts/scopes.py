@@ -81,7 +81,7 @@ def origin_of(launch: Instruction) -> Instruction:
 
     Returns ``launch`` if there is none: passes insert instructions without name and line.
     """
-    if launch.metadata:
+    if launch.op_name or launch.stack:
         return launch
     for called in launch.called if launch.opcode in ("async-start", "call", "fusion") else ():
         named = [each for each in reversed(called.instructions) if each.op_name]

@@ -78,7 +78,7 @@ def read_loop_facts(module: DumpedModule) -> LoopFacts:
     """Return what the final stage, the user, and the file on command buffers tell of the loops of
     ``module``. Raises ``UnusableInput`` if one of the files cannot be read.
     """
-    final = module.read(module.final or module.stages[-1])
+    final = module.read(module.last)
     recordings: dict[str, Recording] = {}
     if any(buffer.loops for buffer in module.command_buffers):
         names = module.thunk_instructions

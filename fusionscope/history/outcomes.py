@@ -238,6 +238,14 @@ class _Stage:
             self._readers[kernel] = found
         return self._readers[kernel]
 
+    def is_returned(self, kernel: Instruction) -> bool:
+        """Return whether a result of ``kernel`` is one of its computation."""
+        return any(
+            user.is_root
+            for user in self.readers(kernel)
+            if user is kernel or is_looked_through(user)
+        )
+
 
 def _by_edge(
     of_executions: Iterable[dict[Instruction, set[tuple[int, int]]]],
@@ -332,8 +340,8 @@ class _Copies:
             if value in stage.results[place]:
                 users = stage.readers(place) - {place}
                 reached += [(reader, user) for user in users for reader in stage.reads(user, value)]
-                if not reached:
-                    return True
+                if not reached:  # its computation returns it
+                    return before.is_returned(holder)
             for reader, reading in reached:
                 if reader not in before.kernels:
                     fresh.add((reader, known, holder, reading))

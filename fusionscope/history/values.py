@@ -306,7 +306,8 @@ class Numbering:
 
         In a fusion (a dot with swapped operands) that is its opcode and number of elements;
         elsewhere (a dot that becomes a library call) its metadata and shape. A view has the
-        metadata of what it is a view of, and replaces no other operation.
+        metadata of what it is a view of, and replaces no other operation. Without metadata, its
+        name has to do; a constant whose elements are not printed keeps only its shape.
         """
         if inside is not None:
             if instruction.opcode not in ("convolution", "dot"):
@@ -317,7 +318,8 @@ class Numbering:
         if instruction.opcode == "get-tuple-element" and instruction.operands:
             source = instruction.operands[0]
         is_view = instruction.opcode in RESHAPES
-        return path, None, source.attributes.get("metadata", instruction.name), shape, is_view
+        name = "constant" if self._operations.is_elided(instruction.statement) else instruction.name
+        return path, None, source.attributes.get("metadata", name), shape, is_view
 
     def _loop(self, path: Hashable, loop: Instruction, length: int | None = None) -> Hashable:
         """Return what a loop keeps: its metadata and its first variables. Passes append others."""

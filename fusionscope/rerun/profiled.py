@@ -102,7 +102,7 @@ class _Side:
     """The kernels of one program, and their measured times."""
 
     def __init__(self, module: DumpedModule, runs: FoundRuns) -> None:
-        final = module.read(module.final or module.stages[-1])
+        final = module.read(module.last)
         self.kernels: Sequence[Kernel] = launches_of(final, module.backend)
         self.times = runs.times_of({kernel.name for kernel in self.kernels})
 

@@ -282,7 +282,7 @@ def _profiled(racer: Racer, found: Race) -> Profiled:
         runs = find_runs(module, read_profile(racer.profile))
     except UnusableInput as problem:
         return Profiled(problem=str(problem))
-    final = module.read(module.final or module.stages[-1])
+    final = module.read(module.last)
     times = runs.times_of({kernel.name for kernel in launches_of(final, module.backend)})
     longest = max(times.items(), key=lambda found: found[1], default=None)
     return Profiled(

@@ -9,6 +9,7 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
+from fusionscope.history.kernels import launches_of
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 CPU, GPU, TPU = (DUMPS / name for name in ("cpu/softmax", "h100/softmax", "tpu-v5e/softmax"))
@@ -187,6 +188,27 @@ def test_no_final_stage(tmp_path):
     assert module.final is None
     assert module.pre_fusion is not None
     assert module.backend == "cpu"  # the names of pipelines still tell
+
+
+def test_without_a_final_stage_the_latest_by_number_is_the_last(tmp_path):
+    """``before_config_assignment`` is from before the copies for the loop were inserted."""
+    loop = DUMPS / "h100/loop"
+    files = {n: c for n, c in contents(loop).items() if not n.endswith("after_optimizations.txt")}
+    module = only(write(tmp_path, files))
+    assert module.final is None
+    assert module.last.name.counter == max(stage.name.counter or 0 for stage in module.stages)
+    assert only(loop).last.is_final
+    launches = [
+        sum(kernel.runs for kernel in launches_of(each.read(each.last), "gpu"))
+        for each in (module, only(loop))
+    ]
+    assert launches[0] == launches[1]
+
+
+def test_stages_without_numbers_alone_have_a_last_one(tmp_path):
+    fixed = ("before_optimizations", "before_config_assignment")
+    files = {n: c for n, c in contents(GPU).items() if n.endswith(tuple(f"{f}.txt" for f in fixed))}
+    assert only(write(tmp_path, files)).last.label == fixed[-1]
 
 
 def test_no_stage_before_fusion(tmp_path):

@@ -122,6 +122,33 @@ ENTRY e {
     assert origin_of(copy) is module.entry.root
 
 
+def test_a_fusion_that_only_the_scheduler_named_is_from_what_is_inside() -> None:
+    module = parse(
+        """HloModule m
+
+inside {
+  p = f32[8] parameter(0)
+  a = f32[8] abs(p), metadata={op_name="jit(f)/abs"}
+  ROOT t = (f32[8]) tuple(a)
+}
+
+ENTRY e {
+  x = f32[8] parameter(0)
+  ROOT f = (f32[8]) fusion(x), kind=kLoop, calls=inside, metadata={scheduling_name="f"}
+}
+"""
+    )
+    assert origin_of(module.entry.root).op_name == "jit(f)/abs"
+
+
+def test_no_kernel_of_a_softmax_is_said_to_be_from_the_compiler() -> None:
+    """Its only kernel, ``triton_softmax``, has no name of the framework on its own."""
+    for by in (Grouping.SCOPE, Grouping.FILE):
+        breakdown = facts("h100/softmax", by=by).breakdown
+        assert breakdown is not None
+        assert [branch.name for branch in walk(breakdown.tree) if "compiler" in branch.name] == []
+
+
 def test_frames_that_inlining_repeated_are_told_once() -> None:
     text = """HloModule m
 

@@ -71,7 +71,7 @@ def test_every_movement_of_a_final_module_is_listed_once(dump: Path):
     modules = {module.number: module for module in opened.modules}
     for facts in explain(opened, Selection(all_modules=True, movements=True)).modules:
         module = modules[facts.number]
-        final = module.final or module.stages[-1]
+        final = module.last
         expected = sorted(
             each.name
             for computation in module.read(final).reachable()

@@ -790,3 +790,58 @@ ENTRY e {
     assert found["one", "unused"] == "gone"
     assert found["one", "ones"] == "not-fused"
     assert found["ones", "y"] == "fused"
+
+
+# Both branches have the same value. One computes something from it, the other one returns it.
+RETURNED = """HloModule m
+{fused}
+first {{
+  p = f32[8] parameter(0)
+{body}
+}}
+
+second {{
+  q = f32[8] parameter(0)
+{value}
+}}
+
+ENTRY e {{
+  x = f32[8] parameter(0)
+  i = pred[] parameter(1)
+  ROOT r = f32[8] conditional(i, x, x), true_computation=first, false_computation=second
+}}
+"""
+BODY = """  n = f32[] constant(nan)
+  b = f32[8] broadcast(n), dimensions={}
+  ROOT s = f32[8] add(p, b)"""
+VALUE = """  k = f32[] constant(nan)
+  ROOT c = f32[8] broadcast(k), dimensions={}"""
+RETURNED_FUSED = f"""
+wrapped {{
+{VALUE}
+}}
+
+both {{
+  p = f32[8] parameter(0)
+{BODY}
+}}
+"""
+
+
+def test_a_value_that_another_branch_returns_is_no_duplicate():
+    before = RETURNED.format(fused="", body=BODY, value=VALUE)
+    after = RETURNED.format(
+        fused=RETURNED_FUSED,
+        body="  ROOT f = f32[8] fusion(p), kind=kLoop, calls=both",
+        value="  ROOT w = f32[8] fusion(), kind=kLoop, calls=wrapped",
+    )
+    assert told(numbered(before, after))["b", "s"] == "fused"
+
+
+def test_a_constant_whose_elements_are_not_printed_may_be_renamed():
+    """As ``rename-instructions`` does with everything; nothing else tells that it is the same."""
+    before = "%c = f32[8] constant({...})\n%a = f32[8] add(%x, %c)\n%b = f32[8] abs(%a)"
+    inside = fused("f", "%y = f32[8] add(%p, %q)\n%z = f32[8] abs(%y)", "p: f32[8]; q: f32[8]")
+    after = "%c.0 = f32[8] constant({...})\n%b.0 = f32[8] fusion(%x, %c.0), kind=kLoop, calls=%f"
+    pairs = numbered(module(before), module(after, inside))
+    assert told(pairs) == {("c", "a"): "not-fused", ("a", "b"): "fused"}

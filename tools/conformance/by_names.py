@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 
@@ -187,6 +188,12 @@ class Text:
             number = frame.get("parent_frame_id", "")
         return tuple(places)
 
+    def source(self, line: Line) -> Hashable:
+        """What an instruction keeps when it is reshaped."""
+        dimensions = re.findall(r"\[([\d,]*)\]", line.shape)
+        counts = tuple(prod(map(int, part.split(","))) if part else 1 for part in dimensions)
+        return line.opcode, counts, _op_name(line), self.place(line)
+
     def signature(self, line: Line) -> Hashable:
         shape = re.sub(r"\{[^{}]*\}|/\*.*?\*/|\s", "", line.shape)
         if line.opcode == "constant":
@@ -265,7 +272,9 @@ class Judge:
         self.before, self.final = Text().read(before), Text().read(final)
         self._bases: dict[str, list[Line]] = defaultdict(list)
         self._signatures: dict[Hashable, list[Line]] = defaultdict(list)
+        self._sources: dict[Hashable, list[Line]] = defaultdict(list)
         for line in self.final.lines():
+            self._sources[self.final.source(line)].append(line)
             self._bases[_base(line)].append(line)
             self._signatures[self.final.signature(line)].append(line)
         self._base_counts = Counter(map(_base, self.before.lines()))
@@ -286,6 +295,11 @@ class Judge:
             (n[1], self.final.place(e)) for n, e in zip(names, (line, other), strict=True) if n
         ]
         return line.opcode == other.opcode and (len(named) < 2 or named[0] == named[1])
+
+    def _reshaped(self, lines: list[Line]) -> list[Line]:
+        """Copies of ``lines`` that have another shape: passes reshape inside some kernels alone."""
+        sources = {self.final.source(line) for line in lines if _op_name(line)}
+        return [line for each in sources for line in self._sources[each] if line not in lines]
 
     def _again(self, identity: tuple[str, Hashable]) -> list[Line]:
         if identity[0] == "name":
@@ -335,17 +349,22 @@ class Judge:
             return "lost"
         if len(consumers) < count:
             return "unclear"
-        joined = []
+        joined = list(self._joined(producers, consumers))
+        if all(joined):
+            return "together"
+        reshaped = self._joined(producers, self._reshaped(consumers))
+        return "apart" if all(each is False for each in (*joined, *reshaped)) else "unclear"
+
+    def _joined(self, producers: list[Line], consumers: list[Line]) -> Iterator[bool | None]:
+        """Whether each of the consumers reads a producer in each of its kernels; None where
+        something stands between them, or the producer was reshaped."""
         for consumer in consumers:
             if consumer.opcode == "reduce":
                 consumer = self.final.first_half(consumer)
             for kernel in self.final.kernels_of(consumer):
-                read = self.final.read_in(consumer, kernel, _is_view)
-                if read.isdisjoint(producers):
-                    around = self.final.read_in(consumer, kernel, lambda line: True)
-                    if any(self._alike(line, one) for line in around for one in producers):
-                        return "unclear"  # something stands between them, or it was reshaped
-                joined.append(not read.isdisjoint(producers))
-        if all(joined):
-            return "together"
-        return "unclear" if any(joined) else "apart"
+                if not self.final.read_in(consumer, kernel, _is_view).isdisjoint(producers):
+                    yield True
+                    continue
+                around = self.final.read_in(consumer, kernel, lambda line: True)
+                is_alike = any(self._alike(line, one) for line in around for one in producers)
+                yield None if is_alike else False

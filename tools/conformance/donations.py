@@ -82,7 +82,7 @@ def compare(
 
 def compiled(module: DumpedModule, chosen: Sequence[Donation]) -> MemoryFacts | None:
     """Return the memory of the module with parameters donated."""
-    final = module.read(module.final or module.stages[-1])
+    final = module.read(module.last)
     root = final.entry.root
     parts = root.operands if root.opcode == "tuple" else (root,)
     places = {str(position_of(part)): place for place, part in reversed([*enumerate(parts)])}

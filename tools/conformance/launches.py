@@ -92,7 +92,7 @@ def compare(folder: Path) -> tuple[int, Counter[str], list[str]]:
     dump = open_dump(folder / "dump")
     module = next(each for each in dump.modules if each.name.endswith(_MODULE))
     runs = find_runs(module, read_profile(folder / "profile"))
-    final = module.read(module.final or module.stages[-1])
+    final = module.read(module.last)
     started = Counter(span.instruction for span in runs.runs[0].spans)
     facts = analyze(module).facts
     steps, uneven = _steps(facts, final, started)
@@ -183,7 +183,7 @@ def compare_thunks(module: DumpedModule) -> tuple[int, Counter[str], list[str]]:
     """Compare the launches of a dump for a GPU with the thunks of its final module, in which each
     loop counts once. Return the same as ``compare``.
     """
-    final = module.read(module.final or module.stages[-1])
+    final = module.read(module.last)
     started: Counter[str] = Counter()
     for file in module.files[Role.THUNK_METADATA]:
         for entry in parse(file.read(), file.name).messages("thunk_metadata"):

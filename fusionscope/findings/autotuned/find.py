@@ -49,7 +49,7 @@ def _tuned_stage(module: DumpedModule) -> Stage:
     for before, after in zip(module.stages, module.stages[1:], strict=False):
         if after.name.after in _PASSES:
             return before
-    return module.final or module.stages[-1]
+    return module.last
 
 
 def _autotuned(tuned: TunedInstruction, kernel: KernelFacts | None) -> Autotuned:

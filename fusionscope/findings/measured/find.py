@@ -78,7 +78,7 @@ def find_runs(module: DumpedModule, profile: Profile) -> FoundRuns:
     Raises ``UnusableInput`` if there is none, which says why in one line, or if the stage cannot be
     read.
     """
-    final = module.read(module.final or module.stages[-1])
+    final = module.read(module.last)
     runs: Sequence[Run] = profile.runs_of(final.name, module.backend)
     names = {each.name for each in final.walk()}
     runs = _renamed(runs, names, final, profile.executed)
