@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionscope.dump import open_dump
+from fusionscope.graph.buffer_sharing import may_share
 from fusionscope.graph.cleanup import clean_up, join_equal, remove_copies
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.fusing import merge_fusion
@@ -282,3 +283,30 @@ def test_equal_and_unused_results_of_fusions_are_removed(backend, first, read, r
 def test_results_that_share_memory_with_operands_stay():
     graph = with_fusion("abs", (2,), ", output_to_operand_aliasing={{0}: (0, {})}")
     assert not clean_up(graph, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "is_shared"),
+    [
+        ("kLoop", "negate(%p)", True),
+        ("kLoop", "reverse(%p), dimensions={0}", False),
+        ("kCustom", "negate(%p)", True),
+        ("kCustom", "reverse(%p), dimensions={0}", False),
+    ],
+)
+def test_what_a_fusion_reads_element_by_element_it_may_overwrite(kind, body, is_shared):
+    """Whoever makes its code: a library's kernel does, too."""
+    text = f"""HloModule m
+
+%f (p: f32[4]) -> f32[4] {{
+  %p = f32[4]{{0}} parameter(0)
+  ROOT %r = f32[4]{{0}} {body}
+}}
+
+ENTRY %e (x: f32[4]) -> f32[4] {{
+  %x = f32[4]{{0}} parameter(0)
+  ROOT %k = f32[4]{{0}} fusion(%x), kind={kind}, calls=%f
+}}
+"""
+    graph = MutableModule(parse(text))
+    assert may_share(graph.entry.parameters[0], graph.entry.root, ()) is is_shared
