@@ -10,6 +10,7 @@ from fusionscope.gpu.cost.duration import TICKS_PER_NANOSECOND
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
 from fusionscope.gpu.emitters import is_generic_triton
 from fusionscope.gpu.state import GpuState, is_priority_fusible
+from fusionscope.graph.fusing import create_fusion
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.history.kernels import Kernel, KernelKind
 from fusionscope.hlo import Instruction, Module
@@ -41,12 +42,24 @@ class GpuClock(Clock):
         }
 
     def time(self, kernel: Kernel) -> KernelTime:
-        instruction = self._instructions[kernel.name]
+        instruction = _without_waiting(self._instructions[kernel.name])
         if _is_modelled(kernel, instruction):
-            ticks = KERNEL_LAUNCH + self._model.time(instruction).total
+            ticks = KERNEL_LAUNCH + self._ticks(instruction)
             if isfinite(ticks):
                 return KernelTime(ticks / TICKS_PER_NANOSECOND, TimeSource.MODEL)
         return self.floor(kernel)
+
+    def _ticks(self, instruction: MutableInstruction) -> float:
+        """Return the time of a kernel as it is emitted: of an operation that is not in a fusion yet
+        but will be, which then reads equal operands once.
+        """
+        operands = instruction.operands
+        if instruction.opcode == "fusion" or len(set(operands)) == len(operands):
+            return self._model.time(instruction).total
+        fusion = create_fusion(instruction, "kLoop")
+        ticks = self._model.time(fusion).total
+        fusion.computation.remove(fusion)
+        return ticks
 
     def rate(self, instruction: Instruction) -> float:
         types = {operand.shape.element_type for operand in instruction.operands}
@@ -54,6 +67,13 @@ class GpuClock(Clock):
             max((self._matrix_rates.get(each, 0.0) for each in types), default=0.0)
             or self.machine.flops
         )
+
+
+def _without_waiting(launch: MutableInstruction) -> MutableInstruction:
+    """Return the fusion that an asynchronous ``launch`` starts, or else the launch itself."""
+    if launch.opcode == "async-start" and launch.called[0].root.opcode == "fusion":
+        return launch.called[0].root
+    return launch
 
 
 def _is_modelled(kernel: Kernel, instruction: MutableInstruction) -> bool:

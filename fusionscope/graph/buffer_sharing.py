@@ -18,10 +18,11 @@ def may_share(
         return False
     slots = slots_of(user, operand)
     if user.opcode == "fusion":
-        if user.fusion_kind in ("kLoop", "kInput"):
-            return reached_elementwise(user.fused.parameters[slots[0]]) is not None
         if user.fusion_kind == "kOutput" and user.fused.root.opcode == "add":
             return _is_added_last(user, slots[0])
+        if user.is_multi_output and user.fusion_kind not in ("kLoop", "kInput"):
+            return False
+        return reached_elementwise(user.fused.parameters[slots[0]]) is not None
     if user.opcode in ("while", "conditional"):
         return True
     if user.opcode in ("dynamic-update-slice", "scatter", "set-dimension-size"):

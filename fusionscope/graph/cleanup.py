@@ -12,6 +12,7 @@ from fusionscope.graph.mutable import (
     remove_unused,
 )
 from fusionscope.graph.properties import has_side_effect
+from fusionscope.graph.results import join_results, remove_results
 from fusionscope.hlo.shape import Shape
 
 _COMMUTATIVE = frozenset("add and maximum minimum multiply or xor".split())
@@ -19,13 +20,17 @@ _COMMUTATIVE = frozenset("add and maximum minimum multiply or xor".split())
 
 def clean_up(graph: MutableModule, backend: str | None) -> bool:
     """Do what the compiler does after a fusion pass: join equal instructions, on GPUs only inside
-    of fusions, and remove dead ones; on CPUs, first read elements of tuples where they come from.
-    Return whether anything changed.
+    of fusions, and remove dead ones and results that nothing reads; on CPUs, first read elements of
+    tuples where they come from. Return whether anything changed.
     """
     has_changed = backend != "gpu" and _bypass_tuples(graph)
     computations = graph.post_order()
     has_joined = join_equal(each for each in computations if each.is_fused or backend != "gpu")
-    return remove_dead(graph) or has_joined or has_changed
+    has_removed = remove_dead(graph)
+    while remove_results(graph):
+        has_removed = True
+        remove_dead(graph)
+    return has_removed or has_joined or has_changed
 
 
 def _bypass_tuples(graph: MutableModule) -> bool:
@@ -84,14 +89,14 @@ def remove_dead(graph: MutableModule) -> bool:
 
 
 def join_equal(computations: Iterable[MutableComputation]) -> bool:
-    """Join instructions of one computation that compute the same, in each of ``computations``.
+    """Join instructions that compute the same, in each of ``computations``, callees before callers.
     Return whether anything changed.
-
-    Not joined are results of one fusion, of which the compiler then removes one.
 
     Source: xla/service/hlo_cse.cc, sensitive to layouts.
     """
-    has_changed = [_join_constants(each) | _join_operations(each) for each in computations]
+    has_changed = [
+        _join_constants(each) | _join_operations(each) | join_results(each) for each in computations
+    ]
     return any(has_changed)
 
 

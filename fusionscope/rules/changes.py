@@ -58,6 +58,19 @@ class Changes:
         changed = replace(compiler, passes=tuple(map(self._changed, compiler.passes)))
         return changed.with_overrides(Forbidden(self.forbidden), Allowed(self.allowed))
 
+    def within(self, compiler: Compiler) -> Changes:
+        """Return the changes without those of rules and passes that ``compiler`` lacks."""
+        passes = {each.name for each in compiler.passes}
+
+        def has(id: str) -> bool:
+            return id in passes or compiler.find_rule(id) is not None
+
+        return replace(
+            self,
+            thresholds=tuple(each for each in self.thresholds if has(each[0])),
+            disabled=tuple(filter(has, self.disabled)),
+        )
+
     def _changed(self, each: FusionPass) -> FusionPass:
         book = each.book
         for id, name, value in self.thresholds:

@@ -24,7 +24,9 @@ from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.racing import Race, Racer, race
 from fusionscope.rerun.rerun import rerun
+from fusionscope.rules.changes import Changes
 from fusionscope.study.study_files import Study, StudyStep
+from fusionscope.versions.choice import choose_compiler
 
 _APART = "not-fused"
 # Operations that are never part of a kernel: a refusal of them says nothing about fusion.
@@ -197,7 +199,7 @@ def _make(
         source = next(each for each in before if each.row.step == step.of).module
         if source is None:
             raise UnusableInput(f"{step.name} is based on {step.of}, which was not compiled")
-        plan = make_plan(source, step.changes, Rest.RULES)
+        plan = make_plan(source, changes_for(step, source), Rest.RULES)
         again = rerun(source, plan, folder, python=python, limit_s=limit_s)
         captured, injection, problem = again.captured, again.injection, again.problem
         if captured is None:
@@ -225,6 +227,20 @@ def _make(
         problem=problem,
     )
     return _Made(row, module, injection)
+
+
+def changes_for(step: StudyStep, source: DumpedModule) -> Changes:
+    """Return the changes of a step as far as the compiler of ``source`` has their rules and passes:
+    one file is for several devices. Raises ``UnusableInput`` if it has none of them.
+    """
+    compiler = choose_compiler(source).compiler
+    changes = step.changes.within(compiler)
+    if not changes:
+        raise UnusableInput(
+            f"{step.name}: the compiler for a {compiler.backend.upper()} has none of these: "
+            f"{step.changes}"
+        )
+    return changes
 
 
 def _largest(folder: Path) -> DumpedModule:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.facts.times import estimate
 from fusionscope.graph.comparison import has_equal_kernels
+from fusionscope.history.loops import read_loop_facts
 from fusionscope.hlo import Module
 from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.progress import Progress, silent
@@ -25,6 +25,7 @@ from fusionscope.tune.moves import MOVES, Candidate, start_from
 from fusionscope.tune.results import Ablation, Best, Design, Tuning, may_join
 from fusionscope.versions.context import read_gpu
 from fusionscope.what_if.changed_passes import Orders
+from fusionscope.what_if.final_figures import FinalFigures
 
 _WIDTH = 3  # plans that are extended at a time
 _FASTER = 0.999  # an estimate that is lower by less is none
@@ -82,6 +83,7 @@ class ModelSearch:
         self._module, self._gpu = module, read_gpu(module)
         self._own = own_plan(module)
         self._orders: Orders = {}
+        self._final = self._read_final()
         self._usual_us = self._time(self._own.after)
         self._begin, self._budget_s = time.process_time(), budget_s
         self._progress = progress
@@ -90,11 +92,24 @@ class ModelSearch:
         """Return the share of the budget that is spent."""
         return (time.process_time() - self._begin) / self._budget_s
 
+    def _read_final(self) -> FinalFigures:
+        """Return what predicts the final module. Raises ``UnusableInput`` if there is none."""
+        if self._module.final is None:
+            raise UnusableInput(f"{self._module.name}: the dump has no final module")
+        return FinalFigures(
+            self._module.read(self._module.final),
+            self._own.after,
+            self._module.backend,
+            self._gpu,
+            loops=read_loop_facts(self._module),
+        )
+
     def _time(self, after: Module) -> float:
-        found = estimate(after, self._module.backend, self._gpu)
+        """Return the estimate of the final module, in us, if ``after`` is the one after fusion."""
+        found = self._final.predict(after).figures.time_us
         if found is None:
             raise UnusableInput(f"{self._module.name}: the GPU is neither present nor known")
-        return found.microseconds
+        return found
 
     def try_singles(self) -> list[Scored]:
         """Score single changes, those of all kinds in turns."""

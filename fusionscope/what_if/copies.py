@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fusionscope.graph.aliasing import follow_tuples, in_place_operands, leaf_indices
+from fusionscope.graph.buffer_sharing import may_share
 from fusionscope.graph.buffers import (
     Buffer,
     find_body,
@@ -243,7 +244,7 @@ class _Copies:
                     for slot, operand in enumerate(reader.operands)
                     if _origin(operand, ()) == old
                 )
-                if not all(may_overwrite(reader, slot, new.at) for slot in slots):
+                if not all(self._may_overwrite(reader, slot, new.at) for slot in slots):
                     return False
             elif self._may_order:
                 if self._is_before(new.maker, reader):
@@ -251,6 +252,13 @@ class _Copies:
             elif not self._is_before(reader, new.maker):
                 return False
         return True
+
+    def _may_overwrite(
+        self, kernel: MutableInstruction, slot: int, output: tuple[int, ...]
+    ) -> bool:
+        if self._may_order:
+            return may_overwrite(kernel, slot, output)
+        return may_share(kernel.operands[slot], kernel, output)
 
     def _is_before(self, one: MutableInstruction, other: MutableInstruction) -> bool:
         if self._reachability is None:

@@ -42,6 +42,7 @@ def test_loops_are_copied_as_in_the_final_module(dump, last):
         ("cpu.jacobi", (16, 274582)),  # read before and after an update in place
         ("cpu.swapped", (113, 414748)),  # two variables of a loop change places
         ("cpu.lion", (41, 3434504)),  # outputs in the buffers of donated arguments
+        ("cpu.lion-multi-output", (9, 1321160)),  # a result in the buffer of what another one reads
         ("h100.kmeans", (9, 10843660)),  # a copy becomes an output of its producer
     ],
 )

@@ -129,6 +129,70 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
     assert seven.microseconds == pytest.approx(7 * trip)
 
 
+SQUARED = """HloModule m
+
+ENTRY main {
+  x = f32[2048]{0} parameter(0)
+  ROOT y = f32[2048]{0} multiply(x, x)
+}
+"""
+
+WRAPPED = """HloModule m
+
+wrapped {
+  p = f32[2048]{0} parameter(0)
+  ROOT m = f32[2048]{0} multiply(p, p)
+}
+
+ENTRY main {
+  x = f32[2048]{0} parameter(0)
+  ROOT y = f32[2048]{0} fusion(x), kind=kLoop, calls=wrapped
+}
+"""
+
+
+def test_an_operation_takes_what_it_takes_in_a_fusion_of_its_own() -> None:
+    """The compiler wraps it later. The fusion reads a value once that the operation reads twice."""
+    assert estimate(parse(SQUARED), "gpu", h100()) == estimate(parse(WRAPPED), "gpu", h100())
+
+
+SLICED = """HloModule m
+
+part {
+  p = f32[64,2048]{1,0} parameter(0)
+  i = s32[] parameter(1)
+  zero = s32[] constant(0)
+  ROOT d = f32[1,2048]{1,0} dynamic-slice(p, i, zero), dynamic_slice_sizes={1,2048}
+}
+
+ASYNCHRONOUSENTRY main {
+  x = f32[64,2048]{1,0} parameter(0)
+  n = s32[] parameter(1)
+  STARTED
+}
+"""
+ASYNCHRONOUS = """asynchronous {
+  q = f32[64,2048]{1,0} parameter(0)
+  j = s32[] parameter(1)
+  ROOT f = f32[1,2048]{1,0} fusion(q, j), kind=kLoop, calls=part
+}
+
+"""
+STARTED = """start = ((f32[64,2048]{1,0}, s32[]), f32[1,2048]{1,0}, u32[]) async-start(x, n), \
+calls=asynchronous
+  ROOT done = f32[1,2048]{1,0} async-done(start)"""
+PLAIN = "ROOT f = f32[1,2048]{1,0} fusion(x, n), kind=kLoop, calls=part"
+
+
+def test_a_fusion_takes_the_same_if_it_is_waited_for() -> None:
+    plain = SLICED.replace("ASYNCHRONOUS", "").replace("STARTED", PLAIN)
+    waiting = SLICED.replace("ASYNCHRONOUS", ASYNCHRONOUS).replace("STARTED", STARTED)
+    expected = estimate(parse(plain), "gpu", h100())
+    assert expected is not None
+    assert expected.floor_launches == 0
+    assert estimate(parse(waiting), "gpu", h100()) == expected
+
+
 @pytest.mark.parametrize("name", ["attention", "cartpole", "reductions"])
 def test_every_kernel_of_a_final_module_has_a_time(name: str) -> None:
     (module,) = open_dump(DUMPS / "h100" / name).modules

@@ -9,12 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionscope.dump import open_dump
+from fusionscope.graph.buffer_sharing import may_share
 from fusionscope.graph.cleanup import clean_up, join_equal, remove_copies
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.fusing import merge_fusion
-from fusionscope.graph.mutable import MutableModule, replace_operand, to_module
+from fusionscope.graph.mutable import (
+    MutableInstruction,
+    MutableModule,
+    replace_operand,
+    to_module,
+)
 from fusionscope.graph.reachability import Reachability
 from fusionscope.hlo import parse
+from fusionscope.hlo.printer import to_text
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 WIDTH = 12
@@ -203,3 +210,103 @@ ENTRY %e (x: f32[4,2]) -> (f32[4,2], f32[4,2]) {
     assert [each.opcode for each in graph.walk()].count("copy") == copies
     tuples = [each.name for each in graph.walk() if each.opcode == "tuple"]
     assert (tuples == ["t"]) is (backend == "cpu")
+
+
+FUSION = """HloModule m
+
+%f (p: f32[4], q: f32[4]) -> (f32[4], f32[4], f32[4]) {{
+  %p = f32[4]{{0}} parameter(0)
+  %q = f32[4]{{0}} parameter(1)
+  %a = f32[4]{{0}} {first}(%p)
+  %b = f32[4]{{0}} negate(%p)
+  %c = f32[4]{{0}} sine(%q)
+  ROOT %r = (f32[4]{{0}}, f32[4]{{0}}, f32[4]{{0}}) tuple(%a, %b, %c)
+}}
+
+ENTRY %e (x: f32[4], y: f32[4]) -> ({shapes}) {{
+  %x = f32[4]{{0}} parameter(0)
+  %y = f32[4]{{0}} parameter(1)
+  %z = f32[4]{{0}} cosine(%y)
+  %k = (f32[4]{{0}}, f32[4]{{0}}, f32[4]{{0}}) fusion(%x, %z), kind=kLoop, calls=%f{options}
+{reads}  ROOT %t = ({shapes}) tuple({names})
+}}
+"""
+
+
+def with_fusion(first: str, read: tuple[int, ...], options: str = "") -> MutableModule:
+    """A fusion of ``first``, ``negate`` and ``sine`` whose results in ``read`` are read."""
+    text = FUSION.format(
+        first=first,
+        options=options,
+        shapes=", ".join("f32[4]{0}" for _ in read),
+        reads="".join(
+            f"  %g{place} = f32[4]{{0}} get-tuple-element(%k), index={index}\n"
+            for place, index in enumerate(read)
+        ),
+        names=", ".join(f"%g{place}" for place in range(len(read))),
+    )
+    return MutableModule(parse(text))
+
+
+def results_of(fusion: MutableInstruction) -> list[str]:
+    root = fusion.fused.root
+    return [each.opcode for each in (root.operands if fusion.is_multi_output else [root])]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    ("first", "read", "results", "operands"),
+    [
+        ("abs", (0, 1, 2), ["abs", "negate", "sine"], ["x", "z"]),
+        ("negate", (0, 1, 2), ["negate", "sine"], ["x", "z"]),
+        ("negate", (1, 2), ["negate", "sine"], ["x", "z"]),
+        ("negate", (0, 1), ["negate"], ["x"]),
+        ("abs", (2, 0), ["abs", "sine"], ["x", "z"]),
+        ("abs", (2,), ["sine"], ["z"]),
+    ],
+)
+def test_equal_and_unused_results_of_fusions_are_removed(backend, first, read, results, operands):
+    graph = with_fusion(first, read)
+    assert clean_up(graph, backend) is (first == "negate" or len(read) < 3)
+    fusion = next(each for each in graph.walk() if each.opcode == "fusion")
+    assert results_of(fusion) == results
+    assert [each.name for each in fusion.operands] == operands
+    assert ("z" in operands) is any(each.opcode == "cosine" for each in graph.walk())
+    what = [
+        results[int(each.attributes["index"]) if each is not fusion else 0]
+        for each in graph.entry.root.operands
+    ]
+    assert what == [(first, "negate", "sine")[index] for index in read]
+    parse(to_text(to_module(graph)))
+
+
+def test_results_that_share_memory_with_operands_stay():
+    graph = with_fusion("abs", (2,), ", output_to_operand_aliasing={{0}: (0, {})}")
+    assert not clean_up(graph, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "is_shared"),
+    [
+        ("kLoop", "negate(%p)", True),
+        ("kLoop", "reverse(%p), dimensions={0}", False),
+        ("kCustom", "negate(%p)", True),
+        ("kCustom", "reverse(%p), dimensions={0}", False),
+    ],
+)
+def test_what_a_fusion_reads_element_by_element_it_may_overwrite(kind, body, is_shared):
+    """Whoever makes its code: a library's kernel does, too."""
+    text = f"""HloModule m
+
+%f (p: f32[4]) -> f32[4] {{
+  %p = f32[4]{{0}} parameter(0)
+  ROOT %r = f32[4]{{0}} {body}
+}}
+
+ENTRY %e (x: f32[4]) -> f32[4] {{
+  %x = f32[4]{{0}} parameter(0)
+  ROOT %k = f32[4]{{0}} fusion(%x), kind={kind}, calls=%f
+}}
+"""
+    graph = MutableModule(parse(text))
+    assert may_share(graph.entry.parameters[0], graph.entry.root, ()) is is_shared

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from fusionscope import UnusableInput
+from fusionscope.dump import open_dump
 from fusionscope.passes.overrides import PairPattern
+from fusionscope.study.study import changes_for
 from fusionscope.study.study_files import read_study
 
 CARTPOLE = Path(__file__).parents[2] / "samples" / "cartpole"
@@ -34,6 +36,37 @@ def test_the_studies_of_the_trade_off(folder: str) -> None:
     file, _, function = first.program.rpartition(":")
     assert function in (study.folder / file).read_text()
     assert {step.of for step in others} == {first.name}
+
+
+@pytest.mark.parametrize(
+    ("target", "disabled"),
+    [
+        ("cpu", {"no-fusion": ("fusion",), "joined": ("cpu-concat",)}),
+        (
+            "h100",
+            {"no-fusion": ("priority-fusion", "multi_output_fusion"), "joined": ("pf-negative",)},
+        ),
+    ],
+)
+def test_a_step_for_several_devices_changes_what_each_compiler_has(
+    target: str, disabled: dict[str, tuple[str, ...]]
+) -> None:
+    study = read_study(CARTPOLE.parent / "trade-off/concatenate")
+    steps = {step.name: step for step in study.steps}
+    (module,) = open_dump(CARTPOLE.parent / "dumps" / target / "elementwise").modules
+    for name, ids in disabled.items():
+        assert changes_for(steps[name], module).disabled == ids
+
+
+def test_a_step_for_another_device_only(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(
+        f"{STEP}[[steps]]\nname = 'b'\nof = 'first'\n"
+        "set = ['cpu-code-dup.limit=3']\ndisable = ['cpu-concat']\n"
+    )
+    step = read_study(tmp_path).steps[1]
+    (module,) = open_dump(CARTPOLE.parent / "dumps/h100/elementwise").modules
+    with pytest.raises(UnusableInput, match="b: the compiler for a GPU has none of these: cpu-c"):
+        changes_for(step, module)
 
 
 @pytest.mark.parametrize(

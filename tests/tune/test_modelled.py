@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import open_dump
+from fusionscope.facts.times import estimate_final
+from fusionscope.rerun.plans import make_plan
 from fusionscope.tune.modelled import ModelSearch
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -33,3 +35,12 @@ def test_a_change_that_the_estimate_does_without_is_left_out() -> None:
     assert best.words in (str(one.design), str(other.design))
     assert best.estimates_us[1] / best.estimates_us[0] == pytest.approx(one.ratio, rel=1e-6)
     assert best.ablations == ()
+
+
+def test_ratios_are_those_of_the_final_module() -> None:
+    """It has copies that are not there after fusion, and that no plan removes."""
+    (module,) = open_dump(DUMPS / "h100/loop").modules
+    best = ModelSearch(module, 30).try_singles()[0]
+    predicted, final = make_plan(module, best.design.changes).predicted, estimate_final(module)
+    assert predicted is not None and predicted.time_us is not None and final is not None
+    assert best.ratio == pytest.approx(predicted.time_us / final.microseconds)

@@ -34,7 +34,7 @@ HEAD = "| dump | command | predicted | made | ratio | |\n|---|---|---|---|--:|--
 _PARTS = {
     "What to try": "helpful",
     "Recipes that": "recipe",
-    "These make": "not timed",
+    "Not timed": "not timed",
     "Tried, not": "rejected",
 }
 _NUMBERED = re.compile(r" *\d+\. (.*)")
