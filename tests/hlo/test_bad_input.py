@@ -269,6 +269,28 @@ TYPICAL_MISTAKES = [
         4, 12, ("found 'reshape'", "expected '(' or an element type such as f32["),
     ),
     Mistake(
+        "a number in two parts",
+        of_one(
+            "  a = f32[8] parameter(0)\n"
+            "  ROOT b = f32[8] negate(a), sharding={devices=[1 1]<=[11]}"
+        ),
+        4, 51, ("b: sharding={devices=[1 1]<=[11]}: found '1', expected ',' or ']'",),
+    ),
+    Mistake(
+        "a number that a comment parts",  # at the attribute
+        of_one(
+            "  a = f32[8] parameter(0)\n"
+            "  ROOT b = f32[8] negate(a), sharding={devices=[1/*c*/1]<=[11]}"
+        ),
+        4, 30, ("b: sharding=", "found '1', expected ',' or ']'"),
+    ),
+    Mistake(
+        "a word in the header",
+        "HloModule m, input_output_alias={ {a}: (0, {0}) }\n"
+        "ENTRY e {\n  ROOT a = f32[2] parameter(0)\n}\n",
+        1, 36, ("input_output_alias=", "found 'a'"),
+    ),
+    Mistake(
         "text behind the module",
         of_one("  ROOT a = f32[2] parameter(0)") + "and so on\n",
         5, 1, ("found 'and so on'", "expected HLO text"),
