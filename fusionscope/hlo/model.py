@@ -95,7 +95,12 @@ class Statement(NamedTuple):
             position = found.end()
             if position == len(text):
                 return operands
-        raise UnusableInput(f"found {quoted(text[position:])}, expected an operand of {self.name}")
+        rest = text[position:]
+        if re.match(rf"(?:{SHAPE})?\s*(?:,|$)", rest):
+            raise UnusableInput(
+                f"{self.name} has an operand without a name, so the text does not say what it reads"
+            )
+        raise UnusableInput(f"found {quoted(rest)}, expected an operand of {self.name}")
 
     @property
     def calls(self) -> tuple[str, ...]:

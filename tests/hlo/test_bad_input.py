@@ -316,6 +316,20 @@ def test_typical_mistakes_are_told_in_their_place(mistake: Mistake) -> None:
         assert words in str(error)
 
 
+# The compiler's own parser drops such operands, although the printed module has them.
+@pytest.mark.parametrize("operands", ["f32[2]", "a, f32[2]{0}", "b(f32[2])", ","])
+def test_an_operand_without_a_name_is_refused(operands: str) -> None:
+    error = attempt(
+        of_one(
+            "  a = f32[2] parameter(0)\n"
+            f'  ROOT c = f32[2] custom-call({operands}), custom_call_target="t"'
+        )
+    )
+    assert isinstance(error, UnusableInput)
+    assert error.line == 4
+    assert "c has an operand without a name" in error.problem
+
+
 # The compiler's own parser ends the process at these, so it is not asked.
 @pytest.mark.parametrize(
     "lines",
