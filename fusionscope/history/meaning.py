@@ -111,8 +111,8 @@ USUAL = {
     "unit_diagonal": "false",
     "use_global_device_ids": "false",
 }
-# The values that the types of the operands imply.
-_IMPLIED = {"type": frozenset({"FLOAT", "SIGNED", "UNSIGNED"}), "order": frozenset({"PARTIAL"})}
+# The older notation of a comparison's order.
+_ORDERS = {"FLOAT": "PARTIAL", "SIGNED": "TOTAL", "TOTALORDER": "TOTAL", "UNSIGNED": "TOTAL"}
 
 _MARKS = r"[{}()\[\],=:<]"
 _SPACES = re.compile(rf"({STRING})|\s*({_MARKS})\s*|\s+", re.DOTALL)
@@ -148,15 +148,14 @@ def normal_attributes(attributes: str) -> dict[str, str]:
     if "true_computation" in found and "false_computation" in found:
         branches = found.pop("true_computation"), found.pop("false_computation")
         found["branch_computations"] = "{" + ", ".join(branches) + "}"
+    if "type" in found:
+        written = found.pop("type").strip()
+        found["order"] = _ORDERS.get(written, written)
     normal: dict[str, str] = {}
     for key, value in found.items():
         if says(key) is not Says.NOTHING:
             text = normal_value(key, value)
-            if (
-                USUAL.get(key) != text
-                and text not in _IMPLIED.get(key, ())
-                and not (key == "operand_precision" and _is_usual(text))
-            ):
+            if USUAL.get(key) != text and not (key == "operand_precision" and _is_usual(text)):
                 normal[key] = text
     return normal
 

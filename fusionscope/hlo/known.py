@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from itertools import starmap
+from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attribute_table import ALL_KEYS, ATTRIBUTE_KEYS, COMMON, HEADER, AttributeKeys
@@ -31,16 +32,15 @@ _MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
 _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
 
 
-def check_known(module: Module, outlines: Iterable[tuple[str, str]], header: int) -> None:
+def check_known(module: Module, outlines: Iterable[tuple[str, str]], text: str) -> None:
     """Raises ``UnusableInput`` with file and line for anything that the compiler's parser does not
     know.
 
     ``outlines`` are the opcodes and attributes of all instructions, with digits as zeros and empty
-    strings. There are few distinct ones, so they are searched first, and the text only for the
-    place of an error. ``header`` is the line of the module's header.
+    strings. There are few distinct ones, so they are searched first, and ``text``, what the user
+    wrote, only for the place of an error.
     """
-    if problem := _wrong_key(HEADER, module.header) or _unknown_word(module.header):
-        raise UnusableInput(problem, file=module.file, line=header, column=1)
+    _check_header(module, text)
     pairs = list(outlines)
     texts = {text for _, text in pairs}
     doubted = any(map(unknown_word, texts)) or any(starmap(_wrong_attribute, pairs))
@@ -52,14 +52,16 @@ def check_known(module: Module, outlines: Iterable[tuple[str, str]], header: int
         for index, statement in enumerate(graph.statements):
             if statement[3] not in checked and not doubted:
                 continue
-            problem = None
+            problem = word = None
             if statement.opcode not in OPCODES:
                 problem = (
                     f"{statement.name} is an unknown operation, {quoted(statement.opcode)} (of a "
                     "newer compiler? explain reads the folder of a dump with such operations)"
                 )
-            elif doubted and (unknown := _unknown(statement.opcode, statement.attributes)):
-                problem = f"{statement.name}: {unknown}"
+            elif doubted and (wrong := _wrong_attribute(statement.opcode, statement.attributes)):
+                problem = f"{statement.name}: {wrong}"
+            elif doubted and (word := _unknown_word(statement.attributes)):
+                problem = f"{statement.name}: {word.problem}"
             elif statement.opcode in numbered and (wrong := _wrong_number(statement.attributes)):
                 problem = f"{statement.name}: {wrong}"
             rule = _RULES.get(statement.opcode)
@@ -67,7 +69,40 @@ def check_known(module: Module, outlines: Iterable[tuple[str, str]], header: int
                 problem = rule(computation.instructions[index])
             if problem is not None:
                 error = UnusableInput(problem, line=graph.lines[index])
-                raise module.placed(error, computation.line)
+                placed = module.placed(error, computation.line)
+                raise word.placed(placed, text) if word else placed
+
+
+class _Word(NamedTuple):
+    """A word that the compiler's parser does not know, with the attribute that has it, as written,
+    and its column there (from 1).
+    """
+
+    problem: str
+    key: str
+    attribute: str
+    column: int
+
+    def placed(self, error: UnusableInput, text: str) -> UnusableInput:
+        """Return the error of an instruction at the place of the word in ``text``, at that of its
+        attribute if comments hide the word, or as it is if the attribute is on another line.
+        """
+        line, column = error.line or 1, error.column or 1
+        row = text.split("\n", line)[line - 1]
+        if (start := row.find(self.attribute, column - 1)) >= 0:
+            column = start + self.column
+        elif (start := row.find(f"{self.key}=", column - 1)) >= 0:
+            column = start + 1
+        return UnusableInput(error.problem, file=error.file, line=line, column=column)
+
+
+def _check_header(module: Module, text: str) -> None:
+    wrong = _wrong_key(HEADER, module.header)
+    word = None if wrong else _unknown_word(module.header)
+    if problem := wrong or (word and word.problem):
+        line = text[: text.find("HloModule")].count("\n") + 1
+        error = UnusableInput(problem, file=module.file, line=line, column=1)
+        raise word.placed(error, text) if word else error
 
 
 def _wrong_attribute(opcode: str, attributes: str) -> str | None:
@@ -75,10 +110,6 @@ def _wrong_attribute(opcode: str, attributes: str) -> str | None:
     if opcode not in OPCODES:
         return None
     return _wrong_key(ATTRIBUTE_KEYS.get(opcode, COMMON), attributes, f" of {opcode}")
-
-
-def _unknown(opcode: str, attributes: str) -> str | None:
-    return _wrong_attribute(opcode, attributes) or _unknown_word(attributes)
 
 
 def _wrong_key(keys: AttributeKeys, attributes: str, place: str = "") -> str | None:
@@ -92,16 +123,17 @@ def _wrong_key(keys: AttributeKeys, attributes: str, place: str = "") -> str | N
     return None
 
 
-def _unknown_word(attributes: str) -> str | None:
+def _unknown_word(attributes: str) -> _Word | None:
     key = unknown_word(attributes)
     if key is None:
         return None
     value = split_attributes(attributes)[key]
+    attribute = f"{key}={value}"
     try:
-        derive("known", f"{key}={value}")
+        derive("known", attribute)
     except UnusableInput as error:
-        return f"{key}={shorten(value)}: {error.problem}"
-    return f"found {key}={shorten(value)}, expected something else"
+        return _Word(f"{key}={shorten(value)}: {error.problem}", key, attribute, error.column or 1)
+    return _Word(f"found {key}={shorten(value)}, expected something else", key, attribute, 1)
 
 
 def _has_numbers(attributes: str) -> bool:

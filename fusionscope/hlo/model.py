@@ -45,6 +45,12 @@ _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*(?:, *%?{NAME}(?:#\d{{1,9
 _NUMBERS = [str(number) for number in range(1000)]
 _NO_OPERANDS = frozenset({"constant", "parameter"})
 NEVER_CALL = frozenset(OPERAND_COUNT) - {"select-and-scatter", "while"}
+_UNIFORM = ELEMENTWISE - {"compare"}
+# The order of a comparison, and its older notation, that the types of the operands imply.
+_PARTIAL_ORDER = frozenset({("order", "PARTIAL"), ("type", "FLOAT")})
+_TOTAL_ORDER = frozenset(
+    {("order", "TOTAL"), ("type", "SIGNED"), ("type", "TOTALORDER"), ("type", "UNSIGNED")}
+)
 _NEGATIVE_ZERO = re.compile(r"(?<![\w.+\-])-0(?![\w.])")
 _WITHOUT_MEANING = re.compile(rf", (?:metadata=\{{[^{{}}]*\}}|(?:calls|to_apply)=%?{NAME})")
 
@@ -89,7 +95,12 @@ class Statement(NamedTuple):
             position = found.end()
             if position == len(text):
                 return operands
-        raise UnusableInput(f"found {quoted(text[position:])}, expected an operand of {self.name}")
+        rest = text[position:]
+        if re.match(rf"(?:{SHAPE})?\s*(?:,|$)", rest):
+            raise UnusableInput(
+                f"{self.name} has an operand without a name, so the text does not say what it reads"
+            )
+        raise UnusableInput(f"found {quoted(rest)}, expected an operand of {self.name}")
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -184,7 +195,7 @@ def _graph(body: Body) -> Graph:
         if opcode in CHECKED:
             operands = [shapes[each] for each in edge]
             # Most elementwise operations have one shape throughout.
-            if opcode not in ELEMENTWISE or operands.count(shape) < len(edge):
+            if opcode not in _UNIFORM or operands.count(shape) < len(edge):
                 line = id(statement), *operands
                 known = sound.get(line)
                 if known is None:
@@ -213,8 +224,9 @@ def _graph(body: Body) -> Graph:
 def _checked(
     statement: Statement, operands: list[str], shapes: ShapeTable, offset: int
 ) -> Statement:
-    """Return the statement with the attributes that may be omitted, and the shape that its operands
-    determine. Raises ``UnusableInput`` if it does not fit the shapes of its operands.
+    """Return the statement with the dimensions that may be omitted, without an order that its
+    operands imply, and with the shape that they determine. Raises ``UnusableInput`` if it does not
+    fit the shapes of its operands.
     """
     _, name, shape, opcode, _, attributes = statement
     problem = find_problem(opcode, operands, shape, attributes, shapes)
@@ -223,6 +235,9 @@ def _checked(
     if opcode == "broadcast" and "dimensions=" not in attributes:
         # Optional for a scalar, though the compiler prints them.
         return statement._replace(attributes=f", dimensions={{}}{attributes}")
+    if opcode == "compare":
+        implied = _PARTIAL_ORDER if shapes[operands[0]].is_floating else _TOTAL_ORDER
+        return statement._replace(attributes=_without(implied, attributes))
     if opcode in TRANSFERS:
         declared = shapes[shape]
         transferred = transfer_shape(opcode, [shapes[each] for each in operands], declared)
@@ -231,6 +246,15 @@ def _checked(
             shapes.known[text] = transferred
             return statement._replace(shape=text)
     return statement
+
+
+def _without(left_out: frozenset[tuple[str, str]], attributes: str) -> str:
+    stated = split_attributes(attributes)
+    if left_out.isdisjoint(stated.items()):
+        return attributes
+    return "".join(
+        f", {key}={value}" for key, value in stated.items() if (key, value) not in left_out
+    )
 
 
 def _check_count(statement: Statement, found: int, offset: int) -> None:

@@ -142,7 +142,7 @@ def parse(text: str, *, file: str | None = None) -> Module:
         table = ParseTable()
         module = read(text, table, file=file)
         module.check()
-        check_known(module, table.outlines, text[: text.find("HloModule")].count("\n") + 1)
+        check_known(module, table.outlines, text)
     return module
 
 

@@ -208,6 +208,8 @@ def _window(written: _Written) -> str | None:
     except UnusableInput as error:
         return f"has {error.problem}"
     if written.opcode == "reduce-window":
+        if _lacks(written, "window"):
+            return "has no window="
         return _counted("sizes of its window", len(window), written.rank) or _ranked(written)
     return None
 

@@ -107,8 +107,16 @@ SAME = [
     ),
     of_attribute(GREATER, "type=FLOAT", ""),
     of_attribute(GREATER, "order=PARTIAL", ""),
-    of_attribute(
-        "pred[4] compare(q, q), direction=GT", "type=SIGNED", "", "q = s32[4] parameter(0)"
+    of_attribute(GREATER, "type=TOTALORDER", "order=TOTAL"),
+    of_attribute(GREATER, "type=SIGNED", "order=TOTAL"),
+    *(
+        of_attribute(
+            "pred[4] compare(q, q), direction=EQ", order, "", f"q = {element}[4] parameter(0)"
+        )
+        for element, order in (
+            ("s32", "type=SIGNED"), ("s32", "order=TOTAL"), ("u8", "order=TOTAL"),
+            ("pred", "order=TOTAL"), ("pred", "type=TOTALORDER"), ("c64", "order=PARTIAL"),
+        )
     ),
     of_attribute("f32[4,8] slice(p)", "slice={[0:4], [0:8]}", "slice={[0:4:1], [0:8:1]}"),
     of_attribute("f32[10,8] pad(p, o)", "padding=1_1x0_0", "padding=1_1_0x0_0_0", ZERO),
@@ -255,6 +263,7 @@ DIFFERENT = [
     of_attribute("f32[8,8] exponential(p)", "result_accuracy={mode=highest}", ""),
     of_attribute(GREATER, "type=TOTALORDER", ""),
     of_attribute(GREATER, "order=TOTAL", ""),
+    of_attribute(GREATER, "type=SIGNED", ""),
     of_attribute("f32[4,8] slice(p)", "slice={[0:4], [0:8]}", "slice={[0:8:2], [0:8:1]}"),
     of_attribute("f32[15,8] pad(p, o)", "padding=0_0_1x0_0", "padding=4_3x0_0", ZERO),
     of_attribute(

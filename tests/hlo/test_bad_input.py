@@ -269,6 +269,28 @@ TYPICAL_MISTAKES = [
         4, 12, ("found 'reshape'", "expected '(' or an element type such as f32["),
     ),
     Mistake(
+        "a number in two parts",
+        of_one(
+            "  a = f32[8] parameter(0)\n"
+            "  ROOT b = f32[8] negate(a), sharding={devices=[1 1]<=[11]}"
+        ),
+        4, 51, ("b: sharding={devices=[1 1]<=[11]}: found '1', expected ',' or ']'",),
+    ),
+    Mistake(
+        "a number that a comment parts",  # at the attribute
+        of_one(
+            "  a = f32[8] parameter(0)\n"
+            "  ROOT b = f32[8] negate(a), sharding={devices=[1/*c*/1]<=[11]}"
+        ),
+        4, 30, ("b: sharding=", "found '1', expected ',' or ']'"),
+    ),
+    Mistake(
+        "a word in the header",
+        "HloModule m, input_output_alias={ {a}: (0, {0}) }\n"
+        "ENTRY e {\n  ROOT a = f32[2] parameter(0)\n}\n",
+        1, 36, ("input_output_alias=", "found 'a'"),
+    ),
+    Mistake(
         "text behind the module",
         of_one("  ROOT a = f32[2] parameter(0)") + "and so on\n",
         5, 1, ("found 'and so on'", "expected HLO text"),
@@ -292,6 +314,20 @@ def test_typical_mistakes_are_told_in_their_place(mistake: Mistake) -> None:
     assert (error.line, error.column) == (mistake.line, mistake.column), error
     for words in mistake.words:
         assert words in str(error)
+
+
+# The compiler's own parser drops such operands, although the printed module has them.
+@pytest.mark.parametrize("operands", ["f32[2]", "a, f32[2]{0}", "b(f32[2])", ","])
+def test_an_operand_without_a_name_is_refused(operands: str) -> None:
+    error = attempt(
+        of_one(
+            "  a = f32[2] parameter(0)\n"
+            f'  ROOT c = f32[2] custom-call({operands}), custom_call_target="t"'
+        )
+    )
+    assert isinstance(error, UnusableInput)
+    assert error.line == 4
+    assert "c has an operand without a name" in error.problem
 
 
 # The compiler's own parser ends the process at these, so it is not asked.

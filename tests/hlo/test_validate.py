@@ -68,7 +68,11 @@ def test_what_fits_is_read(line):
         ("f32[9,5] pad(p, z), padding=0_1", "has 1 paddings, expected 2"),
         ("f32[1,4] dynamic-slice(p, i, i, i)", "has 3 indices, expected 2"),
         ("f32[8,4] dynamic-update-slice(p)", "has 1 operands, expected at least 2"),
-        ("f32[7,3] reduce-window(p, z), to_apply=f", "has 0 sizes of its window, expected 2"),
+        ("f32[7,3] reduce-window(p, z), to_apply=f", "has no window="),
+        (
+            "f32[7,3] reduce-window(p, z), window={size=2}, to_apply=f",
+            "has 1 sizes of its window, expected 2",
+        ),
         ("f32[8,8] dot(p, p), lhs_contracting_dims={5}", "which an array of rank 2 has not"),
         ("f32[8,4] fusion(p), kind=kLoop", "calls 0 computations, expected 1"),
     ],
