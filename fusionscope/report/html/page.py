@@ -31,7 +31,7 @@ from fusionscope.report.suggestions import sheet
 from fusionscope.report.survey import grids as survey_grids
 from fusionscope.report.survey import headline
 from fusionscope.report.text import size
-from fusionscope.rules.catalogue import RulePage
+from fusionscope.rules.catalogue import RuleFacts
 from fusionscope.study.curves import curves_of
 from fusionscope.study.study import StudyResult
 from fusionscope.survey.fleet import Fleet
@@ -92,7 +92,7 @@ class _Data:
     difference: Difference | None
     sheets: Sequence[DifferenceSheet] = ()
     same: Sequence[str] = ()
-    rules: Sequence[RulePage]
+    rules: Sequence[RuleFacts]
     sources: Sequence[SourceLines]
 
 
