@@ -63,8 +63,10 @@ def is_legality(id: str) -> bool:
 
     This loads no more compilers than necessary; an unknown rule is none of these.
     """
-    rules = (*TPU_RULES, *CAUSES)
-    rule = next((rule for rule in rules if rule.id == id), None) or known.find_rule(id)
+    causes = {cause.id: cause.is_legality for cause in CAUSES}
+    if id in causes:
+        return causes[id]
+    rule = next((rule for rule in TPU_RULES if rule.id == id), None) or known.find_rule(id)
     return rule is not None and rule.is_legality
 
 
@@ -79,17 +81,17 @@ def _all() -> Iterator[tuple[Any, Callable[[Any], RuleFacts]]]:
 
 
 def _facts_of_rule(rule: Rule) -> RuleFacts:
-    books = _books()[rule.id]
-    newest = next(iter(books.values()))
+    forms = _forms()[rule.id]
+    newest, _ = next(iter(forms.values()))
     purpose = find_fusion_pass(newest.pass_name, newest.backend).purpose
-    thresholds = {release: book.find(rule.id).thresholds for release, book in books.items()}
+    thresholds = {release: form.thresholds for release, (_, form) in forms.items()}
     return RuleFacts(
         page=read_page(rule.id),
         message=rule.message,
         is_legality=rule.is_legality,
         pass_name=newest.pass_name,
         backend=newest.backend,
-        versions=tuple(sorted(books, key=_numbers)),
+        versions=tuple(sorted(forms, key=_numbers)),
         thresholds=rule.thresholds,
         older_thresholds={
             release: older for release, older in thresholds.items() if older != rule.thresholds
@@ -135,15 +137,15 @@ def _accuracy(id: str) -> str:
 
 
 @cache
-def _books() -> dict[str, dict[str, RuleBook[Any]]]:
-    """Return the books with each rule: by its id, and by the release in whose dumps the pass was
-    active, the newest first.
+def _forms() -> dict[str, dict[str, tuple[RuleBook[Any], Rule]]]:
+    """Return each rule with the book that it is in: by its id, and by the release in whose dumps
+    the pass was active, the newest first.
     """
-    books: dict[str, dict[str, RuleBook[Any]]] = {}
+    forms: dict[str, dict[str, tuple[RuleBook[Any], Rule]]] = {}
     for release, book in _active_books():
         for rule in book:
-            books.setdefault(rule.id, {}).setdefault(release, book)
-    return books
+            forms.setdefault(rule.id, {}).setdefault(release, (book, rule))
+    return forms
 
 
 def _active_books() -> Iterator[tuple[str, RuleBook[Any]]]:
