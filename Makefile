@@ -40,8 +40,7 @@ quick: ## the tests that take seconds: all but those marked slow
 test: ## all tests that need no compiler of their own
 	pytest -n auto
 check: lint types quick ## lint, types and quick, which is what a commit has to pass
-docs: ## rewrite what is generated: pages of rules, recipes and commands, and the JSON schemas
-	python docs/make_rules.py
+docs: ## rewrite what is generated: pages of recipes and commands, and the JSON schemas
 	python docs/make_recipes.py
 	python docs/make_schema.py
 	python docs/make_commands.py

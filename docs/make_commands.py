@@ -23,7 +23,6 @@ be used, with one line that says where and what to do. `fusionscope --debug COMM
 traceback.
 """
 _TYPES = {"integer": "N", "integer range": "N", "float": "NUMBER", "float range": "NUMBER"}
-_OWN_PAGES = {"rules": "rules/README.md"}
 
 
 def page() -> str:
@@ -44,7 +43,7 @@ def _section(name: str) -> Iterator[str]:
             yield f"```sh\n{inspect.cleandoc(text.partition('Examples:')[2])}\n```\n"
         else:
             yield f"{_escaped(' '.join(text.split()))}\n"
-    own = _OWN_PAGES.get(name, f"{name}.md")
+    own = f"{name}.md"
     if (DOCS / own).exists():
         yield f"More: [{own}]({own})\n"
     yield "| option | |\n|---|---|"

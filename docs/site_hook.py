@@ -9,12 +9,20 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from fusionscope.report.rules import list_to_markdown, page_to_markdown
+from fusionscope.rules.catalogue import all_facts, find_facts
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("*.md", "docs/**/*.md", "benchmarks/*.md", "samples/*.md", "tools/conformance/*.md")
+RULES = "fusionscope/rules/pages"
+PAGES = (
+    "*.md", "docs/**/*.md", f"{RULES}/*.md", "benchmarks/*.md", "samples/*.md",
+    "tools/conformance/*.md",
+)  # fmt: skip
 LINK = re.compile(r"""(?:\]\(|href="|src=")([^)"#:]+)[)"#]""")
 # One page each, too many to list in mkdocs.yml.
-LISTED = {"Rules": "docs/rules", "Recipes": "docs/recipes"}
+LISTED = {"Rules": RULES, "Recipes": "docs/recipes"}
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -33,6 +41,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     paths = [*own_paths, *config.extra_css]
     own = (File(path, str(ROOT), config.site_dir, config.use_directory_urls) for path in paths)
     return Files([*theme, *own])
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Add what the classes of rules say: to the page of a rule its thresholds and versions, to the
+    index of rules their table.
+    """
+    path = Path(page.file.src_uri)
+    if path.parent == Path(RULES):
+        return page_to_markdown(find_facts(path.stem))
+    if path == Path("docs/rules.md"):
+        return f"{markdown}\n{list_to_markdown(all_facts(), f'../{RULES}/')}"
+    return markdown
 
 
 def _linked_files(page: Path) -> Iterator[Path]:

@@ -39,6 +39,7 @@ from fusionscope.progress import Progress, counted, silent
 from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.programs import find_program, find_target, require_final
 from fusionscope.rerun.running import why_not_run
+from fusionscope.rules.pages import read_page
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 from fusionscope.what_if.changed_passes import ChangedPasses, Orders
@@ -247,10 +248,10 @@ class _Trial:
         deciding = [each.name for each in compiler.passes if each.book.find(reason)]
         if cause is not None and cause.pass_name != "any":
             deciding = [cause.pass_name]
-        why = (fixed.why or fixed.what) if fixed.is_legality else ""
+        why = _why(fixed.id) if fixed.is_legality else ""
         if not deciding or replays.replays_all(deciding):
             return why
-        words = [why.rstrip(".")] if why else []
+        words = [why] if why else []
         words.append(f"only flags change what {' and '.join(deciding)} does")
         if self._compilation is None:
             words.append("--compile tries them")
@@ -483,6 +484,11 @@ class _Trial:
                 self._helpful.append(found)
         for problem in problems:
             self.note(problem)
+
+
+def _why(id: str) -> str:
+    page = read_page(id)
+    return page.why or page.title
 
 
 def _suggestion(

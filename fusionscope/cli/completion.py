@@ -7,10 +7,10 @@ from click.shell_completion import CompletionItem
 
 
 def complete_rule(_context: Context, _parameter: Parameter, begun: str) -> list[CompletionItem]:
-    from fusionscope.rules.catalogue import all_pages
+    from fusionscope.rules.pages import find_title, page_ids
 
-    found = {page.id: page.title for page in all_pages() if page.id.startswith(begun)}
-    return [CompletionItem(id, help=title) for id, title in found.items()]
+    matches = (id for id in page_ids() if id.startswith(begun))
+    return [CompletionItem(id, help=find_title(id)) for id in matches]
 
 
 def complete_recipe(_context: Context, _parameter: Parameter, begun: str) -> list[CompletionItem]:

@@ -32,15 +32,15 @@ def command(rule: str | None, format_name: str, output: Path | None) -> None:
         print_list,
         print_page,
     )
-    from fusionscope.rules.catalogue import all_pages, find_page
+    from fusionscope.rules.catalogue import all_facts, find_facts
 
-    pages = all_pages() if rule is None else (find_page(rule),)
+    rules = all_facts() if rule is None else (find_facts(rule),)
     write_report(
         "rules",
-        pages,
+        rules,
         format_name,
         output,
         (),
-        markdown=lambda: page_to_markdown(pages[0]) if rule else list_to_markdown(pages),
-        text=lambda console: print_page(pages[0], console) if rule else print_list(pages, console),
+        markdown=lambda: page_to_markdown(rules[0]) if rule else list_to_markdown(rules),
+        text=lambda console: print_page(rules[0], console) if rule else print_list(rules, console),
     )

@@ -15,7 +15,7 @@ from fusionscope.explain.selection import Selection
 from fusionscope.facts.result import Explanation, ModuleFacts
 from fusionscope.page.fusion_graph import FusionGraph, fusion_graphs
 from fusionscope.progress import Progress, about, silent
-from fusionscope.rules.catalogue import RulePage, all_pages
+from fusionscope.rules.catalogue import RuleFacts, all_facts
 from fusionscope.system.files import read_text
 
 _CONTEXT = 3  # lines around each line that operations come from
@@ -40,7 +40,7 @@ class ReportFacts:
 
     explanation: Explanation
     graphs: tuple[FusionGraph | None, ...]
-    rules: tuple[RulePage, ...]
+    rules: tuple[RuleFacts, ...]
     sources: tuple[SourceLines, ...]
     problems: tuple[str, ...]
 
@@ -170,7 +170,7 @@ def dumped(dump: Dump, facts: ModuleFacts) -> DumpedModule:
     )
 
 
-def _rules(modules: Sequence[ModuleFacts]) -> tuple[RulePage, ...]:
+def _rules(modules: Sequence[ModuleFacts]) -> tuple[RuleFacts, ...]:
     reasons = {pair.reason for module in modules for pair in module.pairs}
     reasons |= {
         pair.fused_by_later_pass.reason
@@ -178,7 +178,7 @@ def _rules(modules: Sequence[ModuleFacts]) -> tuple[RulePage, ...]:
         for pair in module.pairs
         if pair.fused_by_later_pass is not None
     }
-    return tuple(page for page in all_pages() if page.id in reasons)
+    return tuple(rule for rule in all_facts() if rule.id in reasons)
 
 
 def _read_sources(modules: Sequence[ModuleFacts], directory: Path) -> Iterator[SourceLines]:

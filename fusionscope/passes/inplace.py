@@ -19,22 +19,12 @@ from fusionscope.graph.properties import is_elementwise, slice_ranges
 from fusionscope.passes.rule import Decision, Rule
 from fusionscope.passes.state import FusionPair
 
-_SOURCE = "xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp"
-_INVOLVED = "Applies if the producer is, or reads, what the consumer overwrites. "
-_ONE_SHAPING = (
-    "Applies if the producer is, or reads, what the consumer overwrites, and exactly one "
-    "instruction in it is neither elementwise nor a bitcast. "
-)
-_WHY = "A kernel that overwrites a buffer must not read it at another position."
-
 
 class InPlaceRule(Rule):
     """A rule about one operand that the consumer overwrites. Allowing ends all questions about the
     pair's operands in place."""
 
     __slots__ = ()
-    why: ClassVar = _WHY
-    source: ClassVar = _SOURCE
     is_legality: ClassVar = True
 
     @abstractmethod
@@ -103,8 +93,6 @@ def _first_integer(instruction: MutableInstruction) -> int | None:
 class ExtraOperand(InPlaceRule):
     __slots__ = ()
     id: ClassVar = "inplace-extra-operand"
-    title: ClassVar = "the in-place updated buffer is read twice"
-    what: ClassVar = "The consumer also reads what it overwrites through a second operand."
     message: ClassVar = (
         "The consumer is an in-place operation that has an additional operand that has the same "
         "value as the in-place buffer"
@@ -119,11 +107,6 @@ class ExtraOperand(InPlaceRule):
 class MultipleShaping(InPlaceRule):
     __slots__ = ()
     id: ClassVar = "inplace-multi-nonelementwise"
-    title: ClassVar = "too entangled with an in-place update"
-    what: ClassVar = (
-        f"{_INVOLVED}More than one instruction in the producer is neither elementwise nor a "
-        "bitcast."
-    )
     message: ClassVar = "Producer fusion has multiple non-elementwise ops, bailing."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
@@ -134,12 +117,6 @@ class MultipleShaping(InPlaceRule):
 class ElementwiseProducer(InPlaceRule):
     __slots__ = ()
     id: ClassVar = "inplace-elementwise-producer"
-    title: ClassVar = "the in-place updated buffer is read elsewhere"
-    what: ClassVar = (
-        f"{_INVOLVED}The producer is elementwise, bitcasts included: allowed, unless the "
-        "consumer is a fusion in which a non-elementwise instruction, other than the update "
-        "itself, depends on it."
-    )
     message: ClassVar = "Non-elementwise ops in consumer lead to inplace conflict after fusion."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
@@ -171,8 +148,6 @@ def _reached_from(start: MutableInstruction) -> set[MutableInstruction]:
 class NoUpdate(InPlaceRule):
     __slots__ = ()
     id: ClassVar = "inplace-no-dus"
-    title: ClassVar = "no dynamic-update-slice in the consumer"
-    what: ClassVar = f"{_ONE_SHAPING}Allowed: the consumer holds no dynamic-update-slice."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
         return None if updates_in(pair.consumer) else self.allow()
@@ -181,8 +156,6 @@ class NoUpdate(InPlaceRule):
 class MultipleUpdates(InPlaceRule):
     __slots__ = ()
     id: ClassVar = "inplace-multi-dus"
-    title: ClassVar = "several in-place updates in one consumer"
-    what: ClassVar = f"{_ONE_SHAPING}The consumer holds more than one dynamic-update-slice."
     message: ClassVar = "multiple dus ops, bailing."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
@@ -213,7 +186,6 @@ class SlicePair(InPlaceRule):
 
 class _SliceShape(SlicePair):
     __slots__ = ()
-    what: ClassVar = f"{_ONE_SHAPING}It slices another shape than the consumer updates."
 
     def check_slice(
         self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
@@ -227,7 +199,6 @@ class _SliceShape(SlicePair):
 class SliceShape(_SliceShape):
     __slots__ = ()
     id: ClassVar = "inplace-slice-shape"
-    title: ClassVar = "reads another shape than is updated in place"
     opcode: ClassVar = "slice"
     message: ClassVar = (
         "Slice op has a different shape than the update shape of the dus op, bailing."
@@ -237,12 +208,6 @@ class SliceShape(_SliceShape):
 class SliceIndex(SlicePair):
     __slots__ = ()
     id: ClassVar = "inplace-slice-index"
-    title: ClassVar = "reads another place than is updated in place"
-    what: ClassVar = (
-        f"{_ONE_SHAPING}"
-        "In some dimension the consumer's index is not a constant equal to the start of the "
-        "producer's slice, or the slice has a stride."
-    )
     opcode: ClassVar = "slice"
     message: ClassVar = "DUS and slice index mismatch"
 
@@ -264,10 +229,6 @@ class SliceIndex(SlicePair):
 
 class _SliceSafe(SlicePair):
     __slots__ = ()
-    what: ClassVar = (
-        f"{_ONE_SHAPING}It slices what the consumer updates: allowed, unless the consumer is a "
-        "fusion in which another non-elementwise instruction depends on it."
-    )
 
     def check_slice(
         self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
@@ -288,7 +249,6 @@ class _SliceSafe(SlicePair):
 class SliceSafe(_SliceSafe):
     __slots__ = ()
     id: ClassVar = "inplace-slice-safe"
-    title: ClassVar = "the in-place updated buffer is read elsewhere"
     opcode: ClassVar = "slice"
     message: ClassVar = (
         "Fusing slice into DUS will also fuse another non-elementwise op with shared operand as "
@@ -299,7 +259,6 @@ class SliceSafe(_SliceSafe):
 class DynamicSliceShape(_SliceShape):
     __slots__ = ()
     id: ClassVar = "inplace-ds-shape"
-    title: ClassVar = "reads another shape than is updated in place"
     opcode: ClassVar = "dynamic-slice"
     message: ClassVar = (
         "Dynamic slice op has a different shape than the update shape of the dus op, bailing."
@@ -309,11 +268,6 @@ class DynamicSliceShape(_SliceShape):
 class DynamicSliceIndex(SlicePair):
     __slots__ = ()
     id: ClassVar = "inplace-ds-index"
-    title: ClassVar = "reads another place than is updated in place"
-    what: ClassVar = (
-        f"{_ONE_SHAPING}In some dimension the two indices are neither equal constants nor the "
-        "same instruction."
-    )
     opcode: ClassVar = "dynamic-slice"
     message: ClassVar = "DUS and DS index mismatch"
 
@@ -333,7 +287,6 @@ class DynamicSliceIndex(SlicePair):
 class DynamicSliceSafe(_SliceSafe):
     __slots__ = ()
     id: ClassVar = "inplace-ds-safe"
-    title: ClassVar = "the in-place updated buffer is read elsewhere"
     opcode: ClassVar = "dynamic-slice"
     message: ClassVar = (
         "Fusing DS into DUS will also fuse another non-elementwise op with shared operand as DUS."
@@ -343,8 +296,6 @@ class DynamicSliceSafe(_SliceSafe):
 class Other(InPlaceRule):
     __slots__ = ()
     id: ClassVar = "inplace-other"
-    title: ClassVar = "this operation and an in-place update conflict"
-    what: ClassVar = f"{_ONE_SHAPING}That is neither a slice nor a dynamic-slice."
     message: ClassVar = "unrecognized inplace update non-elementwise output pair"
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:

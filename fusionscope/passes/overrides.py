@@ -133,9 +133,6 @@ class Allowed(PairRule):
     """Not one of the compiler's: pairs that a user wants fused, as far as that is legal."""
 
     id: ClassVar = "user-allow"
-    title: ClassVar = "asked for with --allow"
-    what: ClassVar = "Allowed where no rule objects without which the result would be wrong."
-    source: ClassVar = "--allow"
     is_asked_first: ClassVar = True
 
     patterns: tuple[PairPattern, ...] = ()
@@ -149,9 +146,6 @@ class Forbidden(PairRule):
     """Not one of the compiler's: pairs that a user does not want fused."""
 
     id: ClassVar = "user-forbid"
-    title: ClassVar = "asked for with --forbid"
-    what: ClassVar = "Refused."
-    source: ClassVar = "--forbid"
     is_asked_first: ClassVar = True
     message: ClassVar = "forbidden by the user"
 

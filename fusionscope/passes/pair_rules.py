@@ -19,8 +19,6 @@ from fusionscope.passes.causes import count_users
 from fusionscope.passes.rule import Decision, Rule
 from fusionscope.passes.state import FusionPair, FusionState
 
-ONE_CONSUMER = "give the value one consumer: each would recompute it"
-
 
 class PairRule(Rule):
     """A rule about a producer and one of its consumers.
@@ -44,14 +42,6 @@ class Eligible(PairRule):
     id: ClassVar = "base-eligible"
     is_asked_first: ClassVar = True
     lasts: ClassVar = True
-    title: ClassVar = "one of the two can never be fused"
-    what: ClassVar = (
-        "The producer, or a consumer that is not a fusion, is a parameter, call, while, "
-        "conditional or domain, or has a side effect (infeed, send, a custom call that says so; a "
-        "random number generator with several users)."
-    )
-    why: ClassVar = "A kernel has no control flow of this kind, and an effect must happen once."
-    source: ClassVar = "xla/service/instruction_fusion.cc, RunImpl; HloInstruction::IsFusible"
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -66,17 +56,6 @@ class GloballyUnfusible(PairRule):
     id: ClassVar = "base-globally-unfusible"
     is_asked_first: ClassVar = True
     lasts: ClassVar = True
-    title: ClassVar = "recomputing it in each consumer costs more"
-    what: ClassVar = (
-        "The producer reads more than one large operand, reads more elements than it "
-        "produces, and cannot be fused into all of its consumers on all paths, so it would be "
-        "both duplicated and materialized. An operand is large if it has at least the rank "
-        "of the result, not counting dimensions of 1, and is not a broadcast, iota or scalar "
-        "constant."
-    )
-    why: ClassVar = "Recomputing it reads all of its operands again."
-    lever: ClassVar = ONE_CONSUMER
-    source: ClassVar = "xla/service/instruction_fusion.cc, ComputeGloballyUnfusible"
     message: ClassVar = "operand can not be duplicated"
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -114,10 +93,6 @@ def _elements_read(instruction: MutableInstruction) -> int:
 class Root(PairRule):
     __slots__ = ()
     id: ClassVar = "base-root"
-    title: ClassVar = "the producer is the computation's own result"
-    what: ClassVar = "The producer is the root of its computation, which another instruction reads."
-    why: ClassVar = "The result of a computation must be materialized, by one instruction."
-    source: ClassVar = "xla/service/instruction_fusion.cc, ShouldFuse"
     message: ClassVar = "not fusing into the output of the root instruction"
     is_legality: ClassVar = True
 
@@ -128,14 +103,6 @@ class Root(PairRule):
 class ExpensiveDuplicate(PairRule):
     __slots__ = ()
     id: ClassVar = "base-expensive-dup"
-    title: ClassVar = "duplication is too expensive, or not allowed"
-    what: ClassVar = (
-        "The producer has other users and is expensive (or the pass may not duplicate anything), "
-        "and is neither a broadcast nor a conversion to a wider type."
-    )
-    why: ClassVar = "Each fusion that includes it recomputes it."
-    lever: ClassVar = ONE_CONSUMER
-    source: ClassVar = "xla/service/instruction_fusion.cc, ShouldFuse and IsAlwaysDuplicable"
     message: ClassVar = "expensive producer would be duplicated"
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:

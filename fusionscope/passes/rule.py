@@ -37,24 +37,17 @@ def first_decision(decisions: Iterable[Decision | None]) -> Decision | None:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of the compiler. Its thresholds are its fields; what is said of it are constants.
+    """One rule of the compiler. Its thresholds are its fields; its page is ``rules/pages/ID.md``.
 
     A rule with thresholds is a frozen dataclass with slots. One without is a plain class with empty
     ``__slots__``: it inherits all that makes it a value, and is quicker to import.
 
-    ``title`` is a few words on what it refuses or allows, ``what`` says exactly when, ``why`` why
-    the compiler has it, ``lever`` what a user can do about it. ``source`` names file and function
-    in XLA. ``is_legality`` marks a rule without which the result would be wrong or could not be
-    compiled: it can be disabled, but ``--allow`` does not overrule it. ``only_allows`` marks one
-    that refuses nothing.
+    ``message`` is the compiler's, empty if it has none. ``is_legality`` marks a rule without which
+    the result would be wrong or could not be compiled: it can be disabled, but ``--allow`` does not
+    overrule it. ``only_allows`` marks one that refuses nothing.
     """
 
     id: ClassVar[str]
-    title: ClassVar[str]
-    what: ClassVar[str]
-    why: ClassVar[str] = ""
-    lever: ClassVar[str | None] = None
-    source: ClassVar[str]
     message: ClassVar[str] = ""
     is_legality: ClassVar[bool] = False
     only_allows: ClassVar[bool] = False

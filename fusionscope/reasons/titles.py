@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from fusionscope.passes.causes import CAUSES
-from fusionscope.passes.tpu.rules import TPU_RULES
-from fusionscope.versions import known
+from fusionscope.rules.pages import find_title
 
 # Of reasons that are not rules. Each completes "not fused:".
 _TITLES = {
-    **{cause.id: cause.title for cause in CAUSES},
-    **{rule.id: rule.title for rule in TPU_RULES},
     "unknown": "reason not known",
     "pass-off": "a flag keeps the fusion pass from running",
     "base-regular-then-mof": "multi-output fusion is not possible either",
@@ -26,5 +22,4 @@ _TITLES = {
 
 def title_of(reason: str) -> str | None:
     """Return the title of a rule or another reason; None if ``reason`` is unknown."""
-    rule = known.find_rule(reason) if reason not in _TITLES else None
-    return _TITLES.get(reason) if rule is None else rule.title
+    return _TITLES.get(reason) or find_title(reason)

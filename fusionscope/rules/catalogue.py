@@ -1,82 +1,160 @@
-"""What there is to say of each rule: what ``fusionscope rules`` and docs/rules/ show.
-
-It is kept in ``pages.json``, so that a page is shown without loading the passes of all versions.
-``make docs`` writes that file from the rules themselves.
+"""What ``fusionscope rules`` and the documentation show of each rule: its page, and what its class
+and the books of all versions say.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 from typing import Any
 
-from fusionscope.errors import UnusableInput, quoted
-from fusionscope.rules.examples import Example, read_examples
-
-_PAGES = "pages.json"
+from fusionscope.dump.fusion_passes import Purpose, find_fusion_pass
+from fusionscope.passes.causes import CAUSES, Cause
+from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
+from fusionscope.passes.rule import Rule, RuleBook
+from fusionscope.passes.tpu.accuracy import accuracy_of, libtpu
+from fusionscope.passes.tpu.rules import PASS_NAME, TPU_RULES, TpuRule
+from fusionscope.rules.pages import RulePage, check_id, read_page
+from fusionscope.versions import known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RulePage:
-    """One rule, in the form of the newest version; ``id`` to ``is_legality`` are as in ``Rule``.
+class RuleFacts:
+    """One rule: its page, and the facts about it in the form of the newest version.
 
-    ``versions`` are those of jaxlib in which it was active, none for a cause. ``thresholds`` are
-    its numbers by name, ``older_thresholds`` those of versions with other values.
-    ``can_be_left_out`` is whether disabling it can change fusion.
+    ``message`` and ``is_legality`` are as in ``Rule``. ``versions`` are those of jaxlib in which it
+    was active, none for a cause. ``thresholds`` are its numbers by name, ``older_thresholds`` those
+    of versions with other values. ``can_be_left_out`` is whether disabling it can change fusion.
+    ``accuracy`` says how often a rule was right that was found by experiment; empty for others.
     """
 
-    id: str
-    title: str
-    what: str
-    why: str
-    lever: str | None
-    source: str
+    page: RulePage
     message: str
     is_legality: bool
     pass_name: str
     backend: str
-    versions: tuple[str, ...]
+    versions: tuple[str, ...] = ()
     thresholds: dict[str, int]
     older_thresholds: dict[str, dict[str, int]]
-    can_be_left_out: bool
-    examples: tuple[Example, ...]
+    can_be_left_out: bool = False
+    accuracy: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.page.id
 
 
-def all_pages() -> tuple[RulePage, ...]:
-    """Return all pages in the order of the passes and, within one, of the compiler; then the
+def all_facts() -> tuple[RuleFacts, ...]:
+    """Return all rules in the order of the passes and, within one, of the compiler; then the
     causes.
     """
-    return tuple(map(_page, _read()))
+    return tuple(facts_of(rule) for rule, facts_of in _all())
 
 
-def legality_rules() -> frozenset[str]:
-    """Return the ids of the rules without which there is no code, or a wrong one."""
-    return frozenset(page["id"] for page in _read() if page["is_legality"])
+def find_facts(id: str) -> RuleFacts:
+    """Return the facts about a rule. Raises ``UnusableInput`` if no rule has this id."""
+    check_id(id)
+    return next(facts_of(rule) for rule, facts_of in _all() if rule.id == id)
 
 
-def find_page(id: str) -> RulePage:
-    """Return the page of a rule. Raises ``UnusableInput`` if no rule has this id."""
-    pages = {page["id"]: page for page in _read()}
-    if id in pages:
-        return _page(pages[id])
-    from difflib import get_close_matches
+def is_legality(id: str) -> bool:
+    """Return whether there is no code, or a wrong one, without this rule.
 
-    ids = list(pages)
-    close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or ", ".join(ids[:3])
-    raise UnusableInput(
-        f"no rule is called {quoted(id)}, expected one such as {close}",
-        hint="fusionscope rules lists them all",
+    This loads no more compilers than necessary; an unknown rule is none of these.
+    """
+    causes = {cause.id: cause.is_legality for cause in CAUSES}
+    if id in causes:
+        return causes[id]
+    rule = next((rule for rule in TPU_RULES if rule.id == id), None) or known.find_rule(id)
+    return rule is not None and rule.is_legality
+
+
+def _all() -> Iterator[tuple[Any, Callable[[Any], RuleFacts]]]:
+    """Yield each rule with what collects the facts about it."""
+    for rules, facts_of in (
+        (known.all_rules(), _facts_of_rule),
+        (TPU_RULES, _facts_of_tpu_rule),
+        (CAUSES, _facts_of_cause),
+    ):
+        yield from ((rule, facts_of) for rule in rules)
+
+
+def _facts_of_rule(rule: Rule) -> RuleFacts:
+    forms = _forms()[rule.id]
+    newest, _ = next(iter(forms.values()))
+    purpose = find_fusion_pass(newest.pass_name, newest.backend).purpose
+    thresholds = {release: form.thresholds for release, (_, form) in forms.items()}
+    return RuleFacts(
+        page=read_page(rule.id),
+        message=rule.message,
+        is_legality=rule.is_legality,
+        pass_name=newest.pass_name,
+        backend=newest.backend,
+        versions=tuple(sorted(forms, key=_numbers)),
+        thresholds=rule.thresholds,
+        older_thresholds={
+            release: older for release, older in thresholds.items() if older != rule.thresholds
+        },
+        # Wrapping one operation fuses nothing, and no fusion can be formed against what makes it
+        # legal.
+        can_be_left_out=purpose is not Purpose.WRAPS and rule.id != MultiOutputLegal.id,
     )
 
 
-def _read() -> list[dict[str, Any]]:
-    pages: list[dict[str, Any]] = json.loads(
-        Path(__file__).with_name(_PAGES).read_text(encoding="utf-8")
+def _facts_of_tpu_rule(rule: TpuRule) -> RuleFacts:
+    return _without_book(rule, PASS_NAME, "tpu", _accuracy(rule.id))
+
+
+def _facts_of_cause(cause: type[Cause]) -> RuleFacts:
+    accuracy = _accuracy(cause.id)
+    backend = f"{cause.backend}, tpu" if accuracy else cause.backend
+    return _without_book(cause, cause.pass_name, backend, accuracy)
+
+
+def _without_book(
+    rule: Rule | type[Cause], pass_name: str, backend: str, accuracy: str
+) -> RuleFacts:
+    """Return the facts about a rule that no replay applies, so that it cannot be changed."""
+    return RuleFacts(
+        page=read_page(rule.id),
+        message=rule.message,
+        is_legality=rule.is_legality,
+        pass_name=pass_name,
+        backend=backend,
+        thresholds={},
+        older_thresholds={},
+        accuracy=accuracy,
     )
-    return pages
 
 
-def _page(fields: dict[str, Any]) -> RulePage:
-    versions = tuple(fields.pop("versions"))
-    return RulePage(**fields, versions=versions, examples=read_examples(fields["id"]))
+def _accuracy(id: str) -> str:
+    """Return how often a rule was right on TPUs, empty if it was not counted."""
+    accuracy = accuracy_of(id)
+    if accuracy is None:
+        return ""
+    return f"with libtpu {libtpu()}, {accuracy} such pairs of other programs were not fused"
+
+
+@cache
+def _forms() -> dict[str, dict[str, tuple[RuleBook[Any], Rule]]]:
+    """Return each rule with the book that it is in: by its id, and by the release in whose dumps
+    the pass was active, the newest first.
+    """
+    forms: dict[str, dict[str, tuple[RuleBook[Any], Rule]]] = {}
+    for release, book in _active_books():
+        for rule in book:
+            forms.setdefault(rule.id, {}).setdefault(release, (book, rule))
+    return forms
+
+
+def _active_books() -> Iterator[tuple[str, RuleBook[Any]]]:
+    for compiler in known.all_compilers():
+        for fusion_pass in compiler.passes:
+            if fusion_pass.name not in compiler.unseen:
+                yield compiler.release, fusion_pass.book
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return a key to sort by; a version that is a year, seen without jax, comes first."""
+    return tuple(int(part) for part in version.split(".")) if "." in version else ()

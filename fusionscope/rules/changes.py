@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.passes.fusion_pass import FusionPass
 from fusionscope.passes.overrides import Allowed, Forbidden, PairPattern
+from fusionscope.rules.pages import check_id
 from fusionscope.versions import known
 from fusionscope.versions.compiler import Compiler
 
@@ -105,12 +106,10 @@ def _enumerated(names: Sequence[str]) -> str:
 
 
 def _known(id: str) -> str:
-    from fusionscope.rules.catalogue import find_page
-
     passes = {each.name for compiler in known.all_compilers() for each in compiler.passes}
     if id == _NEEDED:
         raise UnusableInput(f"--disable {id}: without this pass results are wrong")
-    return id if id in passes else find_page(id).id
+    return id if id in passes else check_id(id)
 
 
 def _threshold(place: str, value: str) -> tuple[str, str, int]:

@@ -48,14 +48,15 @@ def test_a_page_says_everything_of_its_rule(run, format_name):
     (page,) = pages(run, "cpu-concat")
     done = run("cpu-concat", "--format", format_name, COLUMNS="100000")
     assert done.code == 0
+    printed = " ".join(done.out.replace("`", "").replace("**", "").split())
     for part in (
         page["what"], page["why"], page["message"], page["try"], page["source"],
         "max_operands=8", "0.10.2", "min_extent=128",  # of older versions
     ):  # fmt: skip
-        assert part.replace("`", "") in done.out.replace("`", ""), part
-    shown = [example for example in page["examples"] if example["text"].rstrip() in done.out]
-    assert {example["decided"] for example in shown} <= {True, False}
-    assert any(example["why"] in done.out for example in page["examples"])
+        assert part in printed, part
+    shown = [example for example in page["examples"] if example["why"] in printed]
+    assert {example["decided"] for example in shown} == {True, False}
+    assert len(shown) == (2 if format_name == "text" else len(page["examples"]))
 
 
 def test_every_page_can_be_printed_in_every_format(run):

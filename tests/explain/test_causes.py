@@ -9,8 +9,8 @@ from fusionscope.dump import open_dump
 from fusionscope.explain import PairFacts, Selection, explain
 from fusionscope.passes.causes import BY_OPCODE, CAUSES
 from fusionscope.reasons.causes import CAUSELESS
-from fusionscope.rules.catalogue import find_page
 from fusionscope.rules.messages import rule_ids, rule_of
+from fusionscope.rules.pages import read_page
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +99,7 @@ def test_who_else_reads_a_value_is_named_as_the_pair_names_it():
 def test_every_cause_is_a_reason_and_has_a_page(run_json):
     for cause in CAUSES:
         assert cause.id in rule_ids()
-        assert find_page(cause.id).what
+        assert read_page(cause.id).what
         found = run_json("explain", DUMPS / "cpu" / "cartpole", "--reason", cause.id)
         assert all(p["reason"] == cause.id for p in found["modules"][0]["pairs"])
     assert len({cause.id for cause in CAUSES}) == len(CAUSES)

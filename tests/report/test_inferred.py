@@ -7,7 +7,7 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.explain.analyze import analyze
 from fusionscope.findings.suggestions.sheet import NOTHING, for_refusal
-from fusionscope.rules.catalogue import find_page
+from fusionscope.rules.pages import read_page
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 
@@ -18,7 +18,7 @@ def test_what_a_page_advises_was_not_tried(name):
     inferred = [pair for pair in facts.pairs if pair.evidence == "inferred"]
     assert inferred
     for pair in inferred:
-        lever = find_page(pair.reason).lever
+        lever = read_page(pair.reason).lever
         assert for_refusal(None, pair) == (f"not tried: {lever}" if lever else NOTHING)
 
 

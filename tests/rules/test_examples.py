@@ -4,7 +4,8 @@ import pytest
 from cpu_examples import EXAMPLES, check, deciders
 
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.jaxlib_0_10_2.cpu import CPU_FUSION_0_10
 from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
 
@@ -25,7 +26,9 @@ def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     assert kinds == ({False} if id in NEVER_ASKED | ONLY_ALLOW else {True, False})
 
 
-@pytest.mark.parametrize("example", read_examples("cpu-concat-0.11"), ids=lambda e: e.why)
+@pytest.mark.parametrize(
+    "example", read_examples("cpu-concat", "before jaxlib 0.12"), ids=lambda e: e.why
+)
 def test_older_versions_count_elements(example: Example) -> None:
     check("cpu-concat", example, CPU_FUSION_0_11)
     with pytest.raises(AssertionError):

@@ -7,7 +7,8 @@ from gpu_examples import EXAMPLES, ONLY_HERE, check
 
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.inplace import IN_PLACE_RULES
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 
 # What it refuses is asked again of the other emitters.
 NEVER_LAST = {"tri-heroless"}
@@ -24,6 +25,6 @@ def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     assert kinds == ({False} if id in NEVER_LAST else {True, False})
 
 
-@pytest.mark.parametrize("example", read_examples(f"{ONLY_HERE}-gpu"), ids=lambda e: e.why)
+@pytest.mark.parametrize("example", read_examples(ONLY_HERE, "on GPUs"), ids=lambda e: e.why)
 def test_what_no_cpu_comes_to_is_decided_here(example: Example) -> None:
     check(ONLY_HERE, example)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from gpu_pass_examples import CASES, ELSEWHERE, RULES, check, plan_of
 
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 
 NEVER_LAST = ("sm-root-producer", "leg-pc-mof")  # other rules refuse all of it before
 

@@ -8,7 +8,8 @@ from fusionscope.hlo import parse
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.library_fusion.rules import YNN
 from fusionscope.passes.fusion_pass import pass_of
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.jaxlib_0_10_2.cpu import YNN_0_10
 from fusionscope.versions.jaxlib_0_11_2.cpu import YNN_0_11
 

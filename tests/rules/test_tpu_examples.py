@@ -10,7 +10,8 @@ from fusionscope.hlo import parse
 from fusionscope.passes.tpu.accuracy import accuracy_of
 from fusionscope.passes.tpu.pair import TpuPairs
 from fusionscope.passes.tpu.rules import TPU_RULES, TpuRule, refusing
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 
 EXAMPLES = [(rule, example) for rule in TPU_RULES for example in read_examples(rule.id)]
 NAMES = [f"{rule.id}: {example.why}" for rule, example in EXAMPLES]

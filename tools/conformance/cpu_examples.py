@@ -10,7 +10,8 @@ from fusionscope.passes.pair_rules import PairRule
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.passes.state import FusionState
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 
 EXAMPLES = [(rule.id, example) for rule in CPU_FUSION for example in read_examples(rule.id)]
 
@@ -37,6 +38,7 @@ def check(id: str, example: Example, book: Book = CPU_FUSION) -> None:
     assert found, "the pass never came to the pair"
     if example.is_decided:
         assert id in found
+        assert example.is_allowed == all(rule.only_allows for rule in book if rule.id == id)
     else:
         assert id not in found
         assert example.instead in found

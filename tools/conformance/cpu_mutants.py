@@ -37,7 +37,7 @@ from fusionscope.passes.cpu.instruction_fusion import run as replay
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.passes.inplace import InPlaceRule
 from fusionscope.passes.pair_rules import PairRule
-from fusionscope.rules.examples import read_examples
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.jaxlib_0_11_2 import cpu as jaxlib_0_11
 from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
 
@@ -340,7 +340,7 @@ def survives(book: Book) -> bool:
         if book.pass_name == CPU_FUSION.pass_name:
             for id, example in EXAMPLES:
                 check(id, example, book)
-            for example in read_examples("cpu-concat-0.11"):
+            for example in read_examples("cpu-concat", "before jaxlib 0.12"):
                 check("cpu-concat", example, CPU_FUSION_0_11)
         else:
             for own, id, example in operations.EXAMPLES:

@@ -27,7 +27,7 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.passes.context import PassContext
-from fusionscope.rules.examples import read_examples
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import COMPILERS, load_compiler
 from fusionscope.versions.runs import replay

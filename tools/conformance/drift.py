@@ -26,7 +26,7 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.experiments.asking import DISABLED, DUMPING
 from fusionscope.experiments.drift import Moved, find_drift
 from fusionscope.rules.changes import Changes
-from fusionscope.rules.examples import read_examples
+from fusionscope.rules.pages import read_examples
 from fusionscope.verify.rules_used import replay_one
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler

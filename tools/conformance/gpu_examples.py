@@ -16,7 +16,8 @@ from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
 from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import Rule, RuleBook
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.jaxlib_0_12.gpu import GPU_0_12
 
 EXAMPLES = [

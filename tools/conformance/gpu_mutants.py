@@ -53,7 +53,7 @@ from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
 from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.rule import Rule, RuleBook
-from fusionscope.rules.examples import read_examples
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs
 
@@ -283,7 +283,7 @@ class Judge:
 
 def judges() -> Iterator[Judge]:
     own = [*examples.EXAMPLES]
-    own += [(examples.ONLY_HERE, each) for each in read_examples(f"{examples.ONLY_HERE}-gpu")]
+    own += [(examples.ONLY_HERE, each) for each in read_examples(examples.ONLY_HERE, "on GPUs")]
     for id, example in own:
         yield Judge(f"{id}: {example.why}", partial(_as_it_says, id, example))
     yield from _tests_of(load(TILING))

@@ -25,10 +25,11 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
 from fusionscope.passes.gpu.priority_fusion.record import compare_with_record
 from fusionscope.passes.inplace import IN_PLACE_RULES
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
 from fusionscope.rules.messages import rule_of
+from fusionscope.rules.pages import read_examples
 
-OWN = [*EXAMPLES, *((ONLY_HERE, example) for example in read_examples(f"{ONLY_HERE}-gpu"))]
+OWN = [*EXAMPLES, *((ONLY_HERE, example) for example in read_examples(ONLY_HERE, "on GPUs"))]
 # What these say is what CPU fusion decides, and of its fusions: only the steps are compared.
 OF_CPU = [(rule.id, example) for rule in IN_PLACE_RULES for example in read_examples(rule.id)]
 

@@ -15,7 +15,8 @@ from fusionscope.passes.context import GpuTarget, PassContext
 from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.known import all_compilers, load_compiler
 
 # Each rule with the book that it is in, by the newest version that has it.

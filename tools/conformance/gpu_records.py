@@ -25,7 +25,7 @@ from gpu_examples import read_card
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
 from fusionscope.gpu.model import GpuModel
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
-from fusionscope.rules.examples import read_examples
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.known import load_compiler
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "gpu_records"
@@ -76,9 +76,9 @@ def all_programs() -> Iterator[Programs]:
         )
     examples = {}
     for rule in GPU_FUSION:
-        for id in (rule.id, f"{rule.id}-gpu"):
-            for index, example in enumerate(read_examples(id)):
-                examples[f"{id}.{index}"] = example.text
+        for suffix, other in (("", ""), ("-gpu", "on GPUs")):
+            for index, example in enumerate(read_examples(rule.id, other)):
+                examples[f"{rule.id}{suffix}.{index}"] = example.text
     yield Programs(EXAMPLES, ("h100",), "", _NEWEST, examples)
 
 

@@ -1,9 +1,8 @@
 """The examples of the rules about operations and siblings, and whether a book decides them so.
 
-What a rule decides is allowed or refused: that word comes first in the reason of an example. Some
-rules of these passes are about what happens, not asked about each operation; an example of theirs
-says what the module looks like afterwards. Types of library fusions that are not the usual ones
-stand in an example as ``// types: DOT, ELTWISE``.
+Some rules of these passes are about what happens, not asked about each operation; an example of
+theirs says what the module looks like afterwards. Types of library fusions that are not the usual
+ones stand in an example as ``// types: DOT, ELTWISE``.
 """
 
 import re
@@ -17,7 +16,8 @@ from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 from fusionscope.versions.known import all_compilers
 
 Book = RuleBook[Any]
@@ -80,8 +80,7 @@ def check(id: str, example: Example, book: Book) -> None:
     if id in NEVER_MEET and example.is_decided:
         assert not found and pair[::-1] not in {(e.producer, e.consumer) for e in plan.decisions}
     elif example.is_decided:
-        is_allowed = example.why.startswith("allowed, ")
-        assert (id, is_allowed, is_allowed) in found
+        assert (id, example.is_allowed, example.is_allowed) in found
     else:
         rules = {rule for rule, *_ in found}
         assert rules, "the pass never came to it"

@@ -20,7 +20,8 @@ from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.program import find_answer, program_text
 from fusionscope.hlo import parse
 from fusionscope.passes.tpu.rules import TPU_RULES
-from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.examples import Example
+from fusionscope.rules.pages import read_examples
 
 ANSWERS = Path(__file__).parents[2] / "tests" / "rules" / "tpu_answers.json"
 DEVICES = ("tpu:v4:2x2x1", "tpu:v5e", "tpu:v5p:2x2x1", "tpu:v6e")

@@ -18,7 +18,7 @@ from fusionscope.facts.result import KernelFacts, PairFacts
 from fusionscope.findings.memory.live_bytes import Span, Spans, changes_of, count, sum_up
 from fusionscope.history.outcomes import is_looked_through
 from fusionscope.hlo import Instruction, Module
-from fusionscope.rules.catalogue import legality_rules
+from fusionscope.rules.catalogue import is_legality
 
 _LEAST_SHARE = 0.001  # of the peak: smaller savings are not listed
 
@@ -89,7 +89,6 @@ class RefusedPairs:
         details: Sequence[KernelDetails],
     ) -> None:
         self._pairs = pairs
-        self._impossible = legality_rules()
         self._ended: dict[str, set[int]] = {}
         self._began: dict[str, set[int]] = {}
         for facts, more in zip(kernels, details, strict=True):
@@ -104,7 +103,7 @@ class RefusedPairs:
         for reader in reading:
             numbers = self._ended.get(producing, set()) & self._began.get(reader, set())
             pairs = [self._pairs[number] for number in numbers]
-            pairs = [each for each in pairs if each.reason not in self._impossible]
+            pairs = [each for each in pairs if not is_legality(each.reason or "")]
             if not pairs:
                 return None
             found.append(max(pairs, key=lambda each: (each.bytes_saved, each.producer.name)))

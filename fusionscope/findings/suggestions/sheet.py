@@ -48,9 +48,9 @@ def for_refusal(suggestions: Suggestions | None, pair: PairFacts, *, in_full: bo
     if pair.evidence != "inferred" or pair.reason is None:
         ends = pair.producer.name, pair.consumer.name
         return for_pair(suggestions, *ends, in_full=in_full)
-    from fusionscope.rules.catalogue import find_page  # only dumps for TPUs need it
+    from fusionscope.rules.pages import read_page  # only dumps for TPUs need it
 
-    lever = find_page(pair.reason).lever
+    lever = read_page(pair.reason).lever
     return f"not tried: {lever}" if lever else NOTHING
 
 

@@ -20,8 +20,6 @@ from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.rule import Decision
 from fusionscope.passes.state import FusionPair
 
-FUSIBLE = "xla/service/gpu/gpu_fusible.cc"
-_PAIR = f"{FUSIBLE}, IsProducerConsumerFusible"
 _LOOP_FUSIBLE = frozenset(
     """bitcast broadcast concatenate copy dynamic-slice dynamic-update-slice gather pad
     reduce-window reshape reverse slice transpose""".split()
@@ -110,16 +108,6 @@ def _leads_straight_to_root(parameter: MutableInstruction) -> bool:
 class NotLoopProducer(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "leg-pc-producer"
-    title: ClassVar = "no fusion can start with the producer"
-    what: ClassVar = (
-        "The producer is neither elementwise, nor a loop fusion, nor one of bitcast, broadcast, "
-        "concatenate, constant, copy, gather, iota, pad, reduce (of one array), reduce-window, "
-        "reshape, reverse, slice and its dynamic forms, and transpose. So library calls (cuRAND, "
-        "cuBLAS, cuDNN), sort, scatter and control flow stay out."
-    )
-    why: ClassVar = "No emitter could compute it for single elements of the consumer."
-    lever: ClassVar = "express what a library or custom kernel computes in XLA operations"
-    source: ClassVar = _PAIR
     message: ClassVar = "the producer is not loop-fusible"
     is_legality: ClassVar = True
 
@@ -133,17 +121,6 @@ class NotLoopProducer(GpuPairRule):
 class ReductionEpilogue(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "leg-pc-reduction-epilogue"
-    title: ClassVar = "a reduction's epilogue stays outside"
-    what: ClassVar = (
-        "The producer is, or ends in, a reduction with cooperating threads, and the consumer "
-        "is not elementwise in that value alone; or another consumer reads it; or the "
-        "reduction is so long that several blocks contribute to one result."
-    )
-    why: ClassVar = (
-        "One thread holds the final result: only that thread can continue, with this value."
-    )
-    lever: ClassVar = "keep what follows a reduction elementwise, with no second operand"
-    source: ClassVar = _PAIR
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         producer, consumer = pair.producer, pair.consumer
@@ -170,17 +147,6 @@ class ReductionEpilogue(GpuPairRule):
 class NotFusibleConsumer(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "leg-pc-consumer"
-    title: ClassVar = "no fusion can end in the consumer"
-    what: ClassVar = (
-        "The consumer is neither a reduction, a scatter or a tiled transpose, nor a fusion "
-        "that ends in one, nor elementwise, nor a loop fusion, nor one of broadcast, "
-        "concatenate, copy, gather, pad, reduce-window, reshape, reverse, slice and its "
-        "dynamic forms, and transpose. So a bitcast, library calls, sort and control flow "
-        "absorb nothing."
-    )
-    why: ClassVar = "No emitter could emit the two as one kernel."
-    lever: ClassVar = "express what a library or custom kernel computes in XLA operations"
-    source: ClassVar = _PAIR
     message: ClassVar = "the consumer is not input-fusible and not loop-fusible"
     is_legality: ClassVar = True
 
@@ -196,10 +162,6 @@ class NotFusibleConsumer(GpuPairRule):
 class SeveralOutputs(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "leg-pc-mof"
-    title: ClassVar = "the producer has several outputs"
-    what: ClassVar = "The producer is a multi-output fusion."
-    why: ClassVar = "Users of its other outputs would need it computed again."
-    source: ClassVar = _PAIR
     message: ClassVar = "the producer is not fusible as it is a multi-output fusion"
     is_legality: ClassVar = True
 
@@ -210,12 +172,6 @@ class SeveralOutputs(GpuPairRule):
 class UnfusedConstant(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "leg-pc-constant"
-    title: ClassVar = "a constant stays outside"
-    what: ClassVar = (
-        "The producer is a constant of more than one element, or the consumer is not a fusion yet."
-    )
-    why: ClassVar = "Constants in a kernel's code are compiled with it, each time."
-    source: ClassVar = _PAIR
     message: ClassVar = "not fusing constant"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:

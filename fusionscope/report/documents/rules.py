@@ -9,6 +9,7 @@ from fusionscope.report.documents.form import At, Form
 
 class Example(Form):
     decided: Annotated[bool, At("is_decided")]
+    allowed: Annotated[bool, At("is_allowed")]
     producer: str
     consumer: str | None
     instead: str | None
@@ -18,19 +19,20 @@ class Example(Form):
 
 class Rule(Form):
     id: str
-    title: str
+    title: Annotated[str, At("page.title")]
     pass_: Annotated[str, At("pass_name")]
     backend: str
     versions: list[str]
-    what: str
-    why: str | None
+    what: Annotated[str, At("page.what")]
+    why: Annotated[str | None, At("page.why")]
     message: str | None
-    try_: Annotated[str | None, At("lever")]
-    source: str
+    try_: Annotated[str | None, At("page.lever")]
+    source: Annotated[str, At("page.source")]
+    accuracy: str | None
     legality: Annotated[bool, At("is_legality")]
     thresholds: dict[str, int]
     older_thresholds: dict[str, dict[str, int]]
-    examples: list[Example]
+    examples: Annotated[list[Example], At("page.examples")]
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.rules/1"):

@@ -29,7 +29,7 @@ from fusionscope.report.documents.report import Document
 from fusionscope.report.study import grids, notes_on
 from fusionscope.report.survey import grids as survey_grids
 from fusionscope.report.survey import headline
-from fusionscope.rules.catalogue import RulePage
+from fusionscope.rules.catalogue import RuleFacts
 from fusionscope.study.curves import curves_of
 from fusionscope.study.study import StudyResult
 from fusionscope.survey.fleet import Fleet
@@ -97,7 +97,7 @@ class _Data:
     difference: Difference | None
     sheets: Sequence[DifferenceSheet] = ()
     same: Sequence[str] = ()
-    rules: Sequence[RulePage]
+    rules: Sequence[RuleFacts]
     sources: Sequence[SourceLines]
 
 

@@ -67,8 +67,8 @@ function rulePages(rules) {
   return make("section", { class: "card", "aria-labelledby": "rules" }, make("h2", { id: "rules" }, "Rules that refused"),
     ...rules.map((rule) => make("details", { id: `rule-${rule.id}` },
       make("summary", {}, make("code", {}, rule.id), ` ${rule.title ?? ""}`),
-      make("p", {}, rule.what), rule.why ? make("p", {}, rule.why) : null,
-      rule.try ? make("p", {}, rule.try) : null, make("p", { class: "quiet" }, `${rule.pass}; ${rule.source}`))));
+      make("p", {}, rule.what), rule.why ? make("p", {}, `Because ${rule.why}.`) : null,
+      rule.try ? make("p", {}, `You can ${rule.try}.`) : null, make("p", { class: "quiet" }, `${rule.pass}; ${rule.source}`))));
 }
 
 /**

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.passes.gpu.gemm_fusion.dimension_order import Following
@@ -22,12 +21,6 @@ _FOLLOWING = Following(
 
 class AnySliceWorth(GemmInputWorth):
     __slots__ = ()
-    what: ClassVar = (
-        "The operand reads more bytes than it writes, beyond the tolerance, and is not one of: an "
-        "operation on two operands one of which is a broadcast of a parameter or constant; with no "
-        "other user, one of parameters or constants that nothing else reads, a slice of a "
-        "parameter or constant, or a slice of what others read too."
-    )
 
     def is_cheap(self, instruction: MutableInstruction) -> bool:
         return True

@@ -224,10 +224,6 @@ class Heroes2023(Heroes):
     """Reductions must have equal shapes and dimensions, and tiled transposes equal shapes."""
 
     __slots__ = ()
-    what: ClassVar = (
-        "Both are reductions, and not of equal shapes over equal dimensions; or both tiled "
-        "transposes of different shapes; or one is a reduction and the other one a tiled transpose."
-    )
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         one, other = state.hero(pair.consumer), state.hero(pair.producer)

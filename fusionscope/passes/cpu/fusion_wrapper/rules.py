@@ -13,7 +13,6 @@ from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.passes.operation import OperationRule
 from fusionscope.passes.rule import Decision, RuleBook
 
-_SOURCE = "xla/service/cpu/fusion_wrapper.cc, MustWrapInstruction"
 _WRAPPED = (UNARY | BINARY) - {"copy", "logistic", "stochastic-convert"} | frozenset(
     """broadcast clamp dynamic-slice dynamic-update-slice gather iota map pad reduce reduce-window
         reshape reverse scatter select slice transpose""".split()
@@ -23,16 +22,6 @@ _WRAPPED = (UNARY | BINARY) - {"copy", "logistic", "stochastic-convert"} | froze
 @dataclass(frozen=True, slots=True)
 class Wrap(OperationRule):
     id: ClassVar = "cpu-wrap"
-    title: ClassVar = "a single operation wrapped in a fusion"
-    what: ClassVar = (
-        "Wrapped: an unfused elementwise operation (except copy, logistic and "
-        "stochastic-convert), broadcast, clamp, dynamic-slice, dynamic-update-slice, gather, "
-        "iota, map, pad, reduce, reduce-window, reshape, reverse, scatter, select, slice or "
-        "transpose. Before jaxlib 0.11 not acos, acosh, asin, asinh, atanh, cosh, sinh, "
-        "dynamic-update-slice and transpose."
-    )
-    why: ClassVar = "The fusion emitters generate its code."
-    source: ClassVar = _SOURCE
 
     operations: frozenset[str] = _WRAPPED
 
@@ -43,12 +32,6 @@ class Wrap(OperationRule):
 class WrapCopy(OperationRule):
     __slots__ = ()
     id: ClassVar = "cpu-wrap-copy"
-    title: ClassVar = "a copy that changes the layout"
-    what: ClassVar = (
-        "Wrapped: a copy whose result has another layout than its operand, of elements of a "
-        "byte or more that are not 8-bit floats. Other copies are plain memory copies."
-    )
-    source: ClassVar = f"{_SOURCE}; IsSupportedTilingType"
 
     def check(self, operation: MutableInstruction) -> Decision | None:
         if operation.opcode != "copy":
@@ -64,14 +47,6 @@ class WrapCopy(OperationRule):
 class WrapConvolution(OperationRule):
     __slots__ = ()
     id: ClassVar = "cpu-wrap-conv"
-    title: ClassVar = "a convolution that Eigen cannot compute"
-    what: ClassVar = (
-        "Wrapped: a convolution that is not of f16 or f32, has a reversed window, no spatial "
-        "dimension or more than three, other labels than batch, spatial dimensions, features "
-        "(kernel: spatial dimensions, input, output features), an empty array, or an array "
-        "that is not row-major."
-    )
-    source: ClassVar = f"{_SOURCE}; xla/service/cpu/ir_emission_utils.cc, CanUseEigenConvolution"
 
     def check(self, operation: MutableInstruction) -> Decision | None:
         if operation.opcode != "convolution":
@@ -100,9 +75,6 @@ def _can_use_eigen(convolution: MutableInstruction) -> bool:
 class NoWrap(OperationRule):
     __slots__ = ()
     id: ClassVar = "cpu-no-wrap"
-    title: ClassVar = "it has its own kernel"
-    what: ClassVar = "Not wrapped: every other operation, including concatenate and dot."
-    source: ClassVar = _SOURCE
 
     def check(self, operation: MutableInstruction) -> Decision | None:
         return self.refuse(operation=operation.opcode)

@@ -23,14 +23,9 @@ from fusionscope.passes.pair_rules import (
 from fusionscope.passes.rule import Decision, RuleBook
 from fusionscope.passes.state import FusionPair, FusionState
 
-_SOURCE = "xla/service/cpu/cpu_instruction_fusion.cc, ShouldFuse"
 _EMITTABLE = frozenset(
     """bitcast broadcast concatenate dynamic-slice dynamic-update-slice gather iota pad reduce
     reshape reverse slice transpose""".split()
-)
-NO_YNN_FUSION = (
-    "if it is a library fusion, XLA_FLAGS=--xla_disable_hlo_passes=dot-library-rewriter leaves "
-    "its operations to the fusion pass; compare both, the total can get worse"
 )
 
 
@@ -60,19 +55,6 @@ class SkipCustom(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-skip-custom"
     lasts: ClassVar = True
-    title: ClassVar = "inside a library fusion or custom call"
-    what: ClassVar = (
-        "The consumer is a custom fusion (a library's), or is in a computation that a custom "
-        "call, a scatter, or an operation that the emitters of fusions compute (map, reduce, "
-        "reduce-window) calls."
-    )
-    why: ClassVar = (
-        "A library computes a fixed set of operations; a fusion cannot be nested in a fusion."
-    )
-    lever: ClassVar = NO_YNN_FUSION
-    source: ClassVar = (
-        "xla/service/cpu/cpu_instruction_fusion.cc, ComputeInstructionsToSkip and ShouldFuse"
-    )
     message: ClassVar = "Don't fuse instructions from custom fusions/calls"
     is_legality: ClassVar = True
 
@@ -85,16 +67,6 @@ class SoftmaxCoupling(PairRule):
     id: ClassVar = "cpu-softmax-coupling"
     is_asked_first: ClassVar = True
     lasts: ClassVar = True
-    title: ClassVar = "softmax: the value under the maximum, computed once"
-    what: ClassVar = (
-        "The producer is elementwise, is reduced to its maximum, and that maximum, broadcast, is "
-        "subtracted from it (or it from that) before an exponential. From jaxlib 0.11 on."
-    )
-    why: ClassVar = (
-        "A recomputed copy may differ in the last digit from the value whose maximum was "
-        "taken, and the exponential can turn that difference into an infinity."
-    )
-    source: ClassVar = "xla/service/cpu/cpu_instruction_fusion.cc, ComputeGloballyUnfusible"
     message: ClassVar = "operand can not be duplicated"
     is_legality: ClassVar = True
 
@@ -135,10 +107,6 @@ class NonscalarConstant(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-nonscalar-constant"
     lasts: ClassVar = True
-    title: ClassVar = "a constant with several elements stays outside"
-    what: ClassVar = "The producer is a constant with more than one element."
-    why: ClassVar = "It would be duplicated into the code of every fusion that reads it."
-    source: ClassVar = _SOURCE
     message: ClassVar = "Don't fuse non-scalar constants."
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -153,13 +121,6 @@ class OutputFuseDot(PairRule):
     id: ClassVar = "cpu-output-fuse-dot"
     lasts: ClassVar = True
     only_allows: ClassVar = True
-    title: ClassVar = "a matrix-vector product and its add"
-    what: ClassVar = (
-        "Allowed: the consumer is an add, the producer a dot of rank 0 or 1 without batch "
-        "dimensions, not complex, whose only user is that add, which reads it once."
-    )
-    why: ClassVar = "The dot's own kernel can add to its result."
-    source: ClassVar = "xla/service/cpu/cpu_instruction_fusion.cc, CanBeOutputFused"
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         return self.allow() if can_be_output_fused(pair.producer, pair.consumer) else None
@@ -169,10 +130,6 @@ class DotAddBail(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-dot-add-bail"
     lasts: ClassVar = True
-    title: ClassVar = "the add can go into its dot instead"
-    what: ClassVar = "The producer is an add that cpu-output-fuse-dot would fuse with its dot."
-    why: ClassVar = "Once fused into its consumer, it could no longer be fused with the dot."
-    source: ClassVar = "xla/service/cpu/cpu_instruction_fusion.cc, CanBeOutputFusedIntoSomeOperand"
     message: ClassVar = "Bailing because producer can be output-fused into some operand."
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -188,17 +145,6 @@ class LoopFusibleProducer(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-loop-fusible-producer"
     lasts: ClassVar = True
-    title: ClassVar = "the producer cannot be part of a loop"
-    what: ClassVar = (
-        "The producer is neither elementwise nor one of bitcast, broadcast, concatenate, "
-        "dynamic-slice, dynamic-update-slice, gather, iota, pad, reduce, reshape, reverse, slice, "
-        "transpose."
-    )
-    why: ClassVar = (
-        "The loop emitter computes one element at a time, which other operations do not allow."
-    )
-    lever: ClassVar = NO_YNN_FUSION
-    source: ClassVar = "xla/service/cpu/cpu_instruction_fusion.cc, CanBeLoopFused"
     message: ClassVar = "Producer is not loop-fusible."
     is_legality: ClassVar = True
 
@@ -212,21 +158,6 @@ class LoopFusibleProducer(PairRule):
 class Concatenate(PairRule):
     id: ClassVar = "cpu-concat"
     lasts: ClassVar = True
-    title: ClassVar = "concatenate of many operands or along last dimension"
-    what: ClassVar = (
-        "The producer or the consumer is a concatenate with more than max_operands operands, or "
-        "one of rank 2 or more along the minor-most dimension of its layout whose result has "
-        "min_extent_bytes or more in that dimension, and min_bytes or more in all (before jaxlib "
-        "0.12: min_extent or more elements in that dimension)."
-    )
-    why: ClassVar = (
-        "Fused, it becomes a tree of branches in the innermost loop; unfused, it is a few copies."
-    )
-    lever: ClassVar = "concatenate at most 8 operands, and not along the last dimension"
-    source: ClassVar = (
-        f"{_SOURCE} (August 2026: min_extent); the sizes in bytes were found by compiling with "
-        "jaxlib 0.12.0.1"
-    )
     message: ClassVar = "Concatenate fusion is inefficient."
 
     max_operands: int = 8
@@ -275,13 +206,6 @@ class ExpensiveReuse(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-expensive-reuse"
     lasts: ClassVar = True
-    title: ClassVar = "the consumer would compute an expensive value repeatedly"
-    what: ClassVar = (
-        "The producer is expensive and not a fusion, and the consumer reads its elements more "
-        "than once (as a broadcast does, or a dot that is not a product of vectors)."
-    )
-    why: ClassVar = "Each read inside a fusion recomputes the value."
-    source: ClassVar = _SOURCE
     message: ClassVar = "Fusion is not profitable."
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -297,13 +221,6 @@ class ExpensiveReuse(PairRule):
 @dataclass(frozen=True, slots=True)
 class MaxReductions(PairRule):
     id: ClassVar = "cpu-max-reductions"
-    title: ClassVar = "limit of reductions per fusion"
-    what: ClassVar = (
-        "The producer is a reduce and the consumer a fusion with more than limit reduces in it."
-    )
-    why: ClassVar = "Unrolled, they produce code that takes LLVM minutes to compile."
-    lever: ClassVar = "split the operations that are fused here"
-    source: ClassVar = _SOURCE
     message: ClassVar = "Too many reductions inside single fusion."
 
     limit: int = 5
@@ -319,10 +236,6 @@ class MaxReductions(PairRule):
 class ConstantIntoOperation(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-constant-into-op"
-    title: ClassVar = "a constant goes into fusions only"
-    what: ClassVar = "The producer is a constant and the consumer is not a fusion."
-    why: ClassVar = "A fusion of one operation and a constant gains nothing."
-    source: ClassVar = _SOURCE
     message: ClassVar = "Not fusing: insufficient non-constant nodes."
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -334,10 +247,6 @@ class ConstantIntoOperation(PairRule):
 class ProducerFusion(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-producer-fusion"
-    title: ClassVar = "the producer is a finished fusion"
-    what: ClassVar = "The producer is a fusion."
-    why: ClassVar = "The CPU compiler does not fuse into the output of a fusion."
-    source: ClassVar = _SOURCE
     message: ClassVar = "Not fusing: producer is itself a fusion node."
     is_legality: ClassVar = True
 
@@ -348,20 +257,6 @@ class ProducerFusion(PairRule):
 @dataclass(frozen=True, slots=True)
 class CodeDuplication(PairRule):
     id: ClassVar = "cpu-code-dup"
-    title: ClassVar = "its code would be emitted too many times"
-    what: ClassVar = (
-        "The consumer is a fusion in which the code of the producer, which is not a "
-        "broadcast, would be emitted more than limit times, or more than once if it is a "
-        "concatenate, dot, dynamic-update-slice, pad, reduce or reduce-window (or if such a "
-        "producer has more than one user). It is emitted once for each distinct way in which "
-        "instructions index it."
-    )
-    why: ClassVar = "Every copy makes compilation slower."
-    lever: ClassVar = "split the operations that are fused here"
-    source: ClassVar = (
-        "xla/service/fusion_node_indexing_evaluation.cc, CodeDuplicationTooHigh; "
-        "xla/service/elemental_ir_emitter.cc, OpInvalidatesCache"
-    )
     message: ClassVar = "Code duplication too high"
 
     limit: int = 15
@@ -381,15 +276,6 @@ class CodeDuplication(PairRule):
 class SmallMatrixVector(PairRule):
     id: ClassVar = "cpu-small-matvec"
     only_allows: ClassVar = True
-    title: ClassVar = "the matrix of a small vector"
-    what: ClassVar = (
-        "Allowed: the consumer is a dot of rank 0 or 1 whose other operand is a vector of "
-        "fewer than bytes bytes."
-    )
-    why: ClassVar = (
-        "The vector stays in the first-level cache, and the matrix need not be materialized."
-    )
-    source: ClassVar = _SOURCE
 
     bytes: int = 16384
 
@@ -407,9 +293,6 @@ class IntoLoopFusion(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-into-loop-fusion"
     only_allows: ClassVar = True
-    title: ClassVar = "into a loop fusion"
-    what: ClassVar = "Allowed: the consumer is a loop fusion, and no earlier rule refuses the pair."
-    source: ClassVar = _SOURCE
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         return self.allow() if pair.consumer.is_loop_fusion else None
@@ -419,12 +302,6 @@ class IntoLoopOperation(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-into-loop-op"
     only_allows: ClassVar = True
-    title: ClassVar = "into an operation that can be a loop"
-    what: ClassVar = (
-        "Allowed: the consumer is one of the operations of cpu-loop-fusible-producer, and no "
-        "earlier rule refuses the pair."
-    )
-    source: ClassVar = _SOURCE
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         return self.allow() if can_be_loop(pair.consumer) else None
@@ -433,10 +310,6 @@ class IntoLoopOperation(PairRule):
 class NoCase(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-no-case"
-    title: ClassVar = "the consumer cannot be part of a loop"
-    what: ClassVar = "The consumer is neither a loop fusion nor an operation that can be a loop."
-    why: ClassVar = "It has its own kernel or library call, which needs materialized operands."
-    source: ClassVar = _SOURCE
     message: ClassVar = "Not fusing: not found a fusible case"
     is_legality: ClassVar = True
 

@@ -17,8 +17,6 @@ from fusionscope.hlo.window import read_window
 from fusionscope.passes.operation import OperationRule
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
-_SUPPORT = "xla/backends/cpu/ynn_support.cc"
-_UNSUPPORTED = "The compiler cannot translate anything else for the library."
 _TYPES = frozenset("s4 u4 s8 u8 bf16 f16 f32 f64 s32".split())
 _ELEMENTWISE_TYPES = frozenset("f64 f32 bf16 s8 u8".split())
 _UNARY = frozenset(
@@ -34,17 +32,6 @@ _LAYOUT_MATTERS = _DATA_MOVES - {"constant"} | _REDUCTIONS | {"convolution", "do
 class Starters(Rule):
     __slots__ = ()
     id: ClassVar = "lib-starters"
-    title: ClassVar = "operations that start a library fusion"
-    what: ClassVar = (
-        "Dots, convolutions and reductions (reduce and reduce-window), each if its type of "
-        "fusion is enabled, start a library fusion, from the last one to the first, if the "
-        "library supports them. Elementwise operations follow, if their type is enabled."
-    )
-    why: ClassVar = "The library is faster for these operations."
-    lever: ClassVar = (
-        "XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= selects the types, empty for none"
-    )
-    source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, ProcessComputation"
 
     def starts(self, operation: MutableInstruction, types: frozenset[str]) -> int | None:
         """Return the turn (0 or 1) in which an operation may begin a fusion, or None if
@@ -64,12 +51,6 @@ class Starters(Rule):
 class Individual(Rule):
     __slots__ = ()
     id: ClassVar = "lib-individual"
-    title: ClassVar = "this library fusion is limited to one operation"
-    what: ClassVar = (
-        "A fusion that starts with a dot or a convolution includes no neighbours if its type "
-        "is INDIVIDUAL_DOT or INDIVIDUAL_CONVOLUTION."
-    )
-    source: ClassVar = "xla/backends/cpu/transforms/library_matcher.h, ShouldGrowFusion"
 
     def grows(self, starter: MutableInstruction, types: frozenset[str]) -> bool:
         if starter.opcode == "dot":
@@ -80,14 +61,6 @@ class Individual(Rule):
 @dataclass(frozen=True, slots=True)
 class Grow(Rule):
     id: ClassVar = "lib-grow"
-    title: ClassVar = "the library fusion is full"
-    what: ClassVar = (
-        "A library fusion grows by supported neighbours while it holds less than limit "
-        "instructions, including parameters. The neighbours are operands that only the fusion "
-        "reads, and its only user. Two fusions are merged if they hold at most limit "
-        "instructions together. Before jaxlib 0.11 there is no limit."
-    )
-    source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, FuseNeighbors"
 
     limit: int | None = 100
 
@@ -95,14 +68,6 @@ class Grow(Rule):
 class TrailingMoves(Rule):
     __slots__ = ()
     id: ClassVar = "lib-trailing-moves"
-    title: ClassVar = "a library fusion does not end with it"
-    what: ClassVar = (
-        "A bitcast, broadcast, copy or reshape at the end of a library fusion is removed from "
-        "it, and then the one before it, until the fusion ends with something else or "
-        "nothing else is left in it."
-    )
-    why: ClassVar = "The library would materialize what can be read without it."
-    source: ClassVar = "not in the sources of August 2026; found by compiling with jaxlib 0.12.0.1"
 
     def takes_out(self, root: MutableInstruction) -> bool:
         return root.opcode in _TRAILING and root.operands[0].opcode != "parameter"
@@ -114,14 +79,6 @@ _TRAILING = frozenset({"bitcast", "broadcast", "copy", "reshape"})
 @dataclass(frozen=True, slots=True)
 class Layout(OperationRule):
     id: ClassVar = "ynn-layout"
-    title: ClassVar = "YNN takes row-major arrays of limited rank"
-    what: ClassVar = (
-        "The operation moves data, reduces, or is a dot or convolution, and its result or a "
-        "relevant operand is not an array, has more than max_rank dimensions, or is not "
-        "row-major (from jaxlib 0.12 on dimensions of 1 may stand anywhere in the order)."
-    )
-    why: ClassVar = _UNSUPPORTED
-    source: ClassVar = f"{_SUPPORT}, IsLayoutSupportedByYnn"
     is_legality: ClassVar = True
 
     max_rank: int = 8
@@ -144,15 +101,6 @@ class Layout(OperationRule):
 @dataclass(frozen=True, slots=True)
 class DataMove(OperationRule):
     id: ClassVar = "ynn-datamove"
-    title: ClassVar = "YNN does not support this data movement"
-    what: ClassVar = (
-        "Allowed, if YNN supports the type: a constant array; an iota of f32 or s32; a "
-        "bitcast, reshape, transpose or (from jaxlib 0.12 on) copy that keeps the type; a "
-        "broadcast that keeps the order of dimensions; a pad without interior padding and "
-        "without padding of dimensions of extent 1, all types equal. All other data movement "
-        "is refused."
-    )
-    source: ClassVar = f"{_SUPPORT}, Is{{Constant,Iota,Bitcast,Broadcast,Pad,…}}OpSupportedByYnn"
 
     operations: frozenset[str] = _DATA_MOVES
 
@@ -186,13 +134,6 @@ def _is_plain_padding(pad: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class Preferred(OperationRule):
     id: ClassVar = "ynn-preferred"
-    title: ClassVar = "too small to be worth calling YNN"
-    what: ClassVar = (
-        "The operation is neither data movement nor a dot nor a convolution, and neither its "
-        "result nor an operand has at least min_elements elements."
-    )
-    why: ClassVar = "Calling the library takes longer than such an operation."
-    source: ClassVar = f"{_SUPPORT}, IsInstructionPreferredByYnn"
 
     min_elements: int = 4096
 
@@ -233,15 +174,6 @@ _DOT_TYPES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Dot(OperationRule):
     id: ClassVar = "ynn-dot"
-    title: ClassVar = "YNN does not support this dot"
-    what: ClassVar = (
-        "Allowed: types f64, f32, bf16 (to f32 or, from jaxlib 0.11 on, bf16), s8 or u8 by s8 "
-        "(to s32); batch dimensions lead on both sides; one contracting dimension, the last "
-        "of the left side; matrices, not vectors; rows, columns or contracted extent of at "
-        "least min_extent. Every other dot is refused."
-    )
-    why: ClassVar = "XLA emits products with vectors itself; small products are not worth a call."
-    source: ClassVar = f"{_SUPPORT}, IsDotSupportedByYnn; xla/backends/cpu/runtime/dot_dims.cc"
 
     min_extent: int = 8
     types: frozenset[tuple[str, ...]] = _DOT_TYPES
@@ -280,16 +212,6 @@ class Dot(OperationRule):
 @dataclass(frozen=True, slots=True)
 class Reduce(OperationRule):
     id: ClassVar = "ynn-reduce"
-    title: ClassVar = "YNN does not support this reduction"
-    what: ClassVar = (
-        "Allowed: a reduce or reduce-window of one input, by an add (f64, f32, or f16, bf16 to "
-        "f32, s8, u8 to s32), a maximum or a minimum (u8, s8, bf16, f16, f32, f64, type kept) of "
-        "its two parameters, from a start of the result's type; of a window, every dimension with "
-        "a size or stride above 1 has a stride equal to its size, no dilation and no reversal, at "
-        "least one is like that, and the rank of the result and their number are at most max_rank "
-        "together. Every other reduction is refused."
-    )
-    source: ClassVar = f"{_SUPPORT}, IsReduceLikeOpSupportedByYnn"
 
     max_rank: int = 8
 
@@ -342,13 +264,6 @@ def _takes_both(reducer: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class Convolution(OperationRule):
     id: ClassVar = "ynn-conv"
-    title: ClassVar = "YNN does not support this convolution"
-    what: ClassVar = (
-        "Allowed: two spatial dimensions, labels b01f_01io->b01f, types f64, f32 or s8 to s32, one "
-        "batch group, more than max_features input or output features, result and kernel not "
-        "larger than the input, no base dilation, no reversal. Every other convolution is refused."
-    )
-    source: ClassVar = f"{_SUPPORT}, IsConvolutionOpSupportedByYnn"
 
     max_features: int = 16
 
@@ -386,14 +301,6 @@ _CONVOLUTION_TYPES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Elementwise(OperationRule):
     id: ClassVar = "ynn-elementwise"
-    title: ClassVar = "YNN does not support this operation"
-    what: ClassVar = (
-        "Allowed: " + ", ".join(sorted(_UNARY | _BINARY)) + " (cosine, sine and tan from jaxlib "
-        "0.11 on), where the types of result and operands are among f64, f32, bf16, s8 and u8. "
-        "Everything else is refused."
-    )
-    why: ClassVar = _UNSUPPORTED
-    source: ClassVar = f"{_SUPPORT}, IsElementwiseOpSupportedByYnn; GetYnn{{Unary,Binary}}OpMap"
     is_legality: ClassVar = True
 
     unary: frozenset[str] = _UNARY

@@ -18,9 +18,6 @@ from fusionscope.hlo.shape import Shape
 from fusionscope.passes.cpu.emitters import is_emitted_elementwise
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
-_CPU = "xla/service/cpu/cpu_multi_output_fusion.cc"
-_BASE = "xla/service/multi_output_fusion.cc"
-
 
 class Connected(Protocol):
     def __call__(self, one: MutableInstruction, other: MutableInstruction, /) -> bool:
@@ -42,12 +39,6 @@ class SiblingRule(Rule):
 class MultiOutputFusible(Rule):
     __slots__ = ()
     id: ClassVar = "cpu-mof-fusible"
-    title: ClassVar = "one of the two cannot share a kernel"
-    what: ClassVar = (
-        "One of the two is a constant, or neither a loop fusion (whose root is not a dot) nor "
-        "an operation that is emitted element by element (and is not a dot)."
-    )
-    source: ClassVar = f"{_CPU}, IsFusible"
     is_legality: ClassVar = True
 
     def is_fusible(self, instruction: MutableInstruction) -> bool:
@@ -61,10 +52,6 @@ class MultiOutputFusible(Rule):
 @dataclass(frozen=True, slots=True)
 class MultiOutputOperands(SiblingRule):
     id: ClassVar = "cpu-mof-operands"
-    title: ClassVar = "limit of operands per sibling"
-    what: ClassVar = "One of the two has limit operands or more."
-    why: ClassVar = "Compiling kernels with many operands takes long."
-    source: ClassVar = f"{_CPU}, LegalToFuse"
 
     limit: int = 20
 
@@ -78,13 +65,6 @@ class MultiOutputOperands(SiblingRule):
 class MultiOutputLegal(SiblingRule):
     __slots__ = ()
     id: ClassVar = "cpu-mof-legal"
-    title: ClassVar = "the two cannot be one kernel"
-    what: ClassVar = (
-        "The first is not a fusion, the two are the same instruction, nothing reads one of "
-        "them, something other than a get-tuple-element reads one of several outputs, one "
-        "depends on the other, or both overwrite the same operand."
-    )
-    source: ClassVar = f"{_BASE}, LegalToFuse"
     is_legality: ClassVar = True
 
     def check(
@@ -110,13 +90,6 @@ class MultiOutputLegal(SiblingRule):
 class MultiOutputShape(SiblingRule):
     __slots__ = ()
     id: ClassVar = "cpu-mof-shape"
-    title: ClassVar = "they loop over different shapes"
-    what: ClassVar = (
-        "The results of the two differ in shape, type or layout; of several outputs, the "
-        "first counts."
-    )
-    why: ClassVar = "One kernel has one loop."
-    source: ClassVar = f"{_CPU}, ShapesCompatibleForFusion"
     is_legality: ClassVar = True
 
     def check(
@@ -137,13 +110,6 @@ def _looped_over(instruction: MutableInstruction) -> Shape:
 class MultiOutputProfit(Rule):
     __slots__ = ()
     id: ClassVar = "cpu-mof-profit"
-    title: ClassVar = "they share no operand to read once"
-    what: ClassVar = (
-        "Allowed, those that save the most bytes first: the bytes of the operands that both "
-        "read, not counting scalar constants and operands with one user. Refused if there are "
-        "none."
-    )
-    source: ClassVar = f"{_CPU}, GetProfit; {_BASE}, IsProfitableOperand"
 
 
 def shared_bytes(one: MutableInstruction, other: MutableInstruction) -> int:
@@ -171,13 +137,6 @@ def _bytes(shape: Shape) -> int:
 @dataclass(frozen=True, slots=True)
 class MultiOutputWorklist(Rule):
     id: ClassVar = "cpu-mof-worklist"
-    title: ClassVar = "siblings too far apart among the users"
-    what: ClassVar = (
-        "The users of an operand are searched for siblings in slices of slice users: two "
-        "users in different slices are not considered through that operand."
-    )
-    why: ClassVar = "Considering all pairs of thousands of users would take too long."
-    source: ClassVar = f"{_BASE}, CreateFusionWorkListForCurrentComputation"
 
     slice: int = 128
 

@@ -17,9 +17,6 @@ from fusionscope.graph.layouts import minor_to_major, normal_transpose, sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
-_SOURCE = "xla/backends/gpu/transforms/fusion_block_level_rewriter.cc, ShouldTryRewriteFusion"
-_PROCESS = "xla/backends/gpu/transforms/fusion_block_level_rewriter.cc, ProcessFusionInstruction"
-
 
 class BlockLevelRule(Rule):
     """A rule about one fusion."""
@@ -34,10 +31,6 @@ class BlockLevelRule(Rule):
 class BlockLevelDot(BlockLevelRule):
     __slots__ = ()
     id: ClassVar = "block-rewriter-dot"
-    title: ClassVar = "a matrix multiplication is in the fusion"
-    what: ClassVar = "The fusion contains a dot."
-    why: ClassVar = "The passes for matrix multiplications have already considered it."
-    source: ClassVar = _SOURCE
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
         inside = (each.opcode for each in fusion.fused.instructions)
@@ -47,10 +40,6 @@ class BlockLevelDot(BlockLevelRule):
 class BlockLevelOutputs(BlockLevelRule):
     __slots__ = ()
     id: ClassVar = "block-rewriter-outputs"
-    title: ClassVar = "the fusion has several outputs"
-    what: ClassVar = "The fusion has several outputs."
-    why: ClassVar = "One tiling would have to fit all outputs."
-    source: ClassVar = _SOURCE
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
         if not fusion.is_multi_output:
@@ -61,15 +50,6 @@ class BlockLevelOutputs(BlockLevelRule):
 class BlockLevelWorth(BlockLevelRule):
     __slots__ = ()
     id: ClassVar = "block-rewriter"
-    title: ClassVar = "Triton is not known to be faster"
-    what: ClassVar = (
-        "The fusion is neither of the two kinds that Triton is known to be faster at: a loop "
-        "fusion of nothing but a transpose (or of one of a bitcast whose contiguous dimension is a "
-        "power of two) that swaps the contiguous dimension with one that is at least third from "
-        "the end; and a fusion that ends in a reduction of 32-bit integers to such."
-    )
-    why: ClassVar = "In a loop, such a transpose reads elements that are far apart one by one."
-    source: ClassVar = f"{_SOURCE}; ShouldRewriteLoopTransposeFusion, ShouldRewriteReductionFusion"
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
         root = fusion.fused.root
@@ -100,12 +80,6 @@ def _is_slow_transpose(root: MutableInstruction) -> bool:
 class BlockLevelSupport(BlockLevelRule):
     __slots__ = ()
     id: ClassVar = "block-rewriter-support"
-    title: ClassVar = "Triton cannot compute all of it"
-    what: ClassVar = (
-        "Something in the fusion has an opcode or an element type that the Triton emitter "
-        "does not support."
-    )
-    source: ClassVar = _PROCESS
     is_legality: ClassVar = True
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
@@ -116,9 +90,6 @@ class BlockLevelSupport(BlockLevelRule):
 class BlockLevelDone(BlockLevelRule):
     __slots__ = ()
     id: ClassVar = "block-rewriter-done"
-    title: ClassVar = "it is already a Triton fusion"
-    what: ClassVar = "The fusion already has a tiling."
-    source: ClassVar = _PROCESS
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
         config = block_level_config(fusion)
@@ -128,13 +99,6 @@ class BlockLevelDone(BlockLevelRule):
 class BlockLevelTiling(BlockLevelRule):
     __slots__ = ()
     id: ClassVar = "block-rewriter-tiling"
-    title: ClassVar = "Triton finds no tiles for it"
-    what: ClassVar = (
-        "For no tile size of the result can the tiles of all instructions be derived, or they "
-        "are not small enough."
-    )
-    why: ClassVar = "A Triton kernel computes one tile of the result from tiles of its operands."
-    source: ClassVar = _PROCESS
     is_legality: ClassVar = True
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:

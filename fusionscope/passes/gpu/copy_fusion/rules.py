@@ -22,8 +22,6 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 
-_SOURCE = "xla/backends/gpu/transforms/copy_fusion.cc, DoCopyFusion"
-
 
 class CopyRule(GpuPairRule):
     """A rule about the producer of a value and a copy of that value in the entry computation.
@@ -37,12 +35,6 @@ class CopyRule(GpuPairRule):
 class CopiedFusion(CopyRule):
     __slots__ = ()
     id: ClassVar = "copy-fusion-source"
-    title: ClassVar = "the copied value comes from no ordinary fusion"
-    what: ClassVar = (
-        "The copied value is not computed by a fusion, or by one for Triton or a library."
-    )
-    why: ClassVar = "Only an ordinary fusion can write its result a second time."
-    source: ClassVar = _SOURCE
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -54,18 +46,6 @@ class CopiedFusion(CopyRule):
 class CopiedElementwise(CopyRule):
     __slots__ = ()
     id: ClassVar = "copy-fusion-elementwise"
-    title: ClassVar = "the fusion is not elementwise"
-    what: ClassVar = (
-        "Something in the fusion that depends on a parameter is neither elementwise (a copy does "
-        "not count as such, a dynamic-update-slice of its first operand does) nor a bitcast."
-    )
-    why: ClassVar = (
-        "If each element depends on one element of each operand, both results can be written "
-        "anywhere, even over an operand."
-    )
-    source: ClassVar = (
-        "xla/backends/gpu/transforms/copy_fusion.cc, OnlyElementwiseOpsReachableFromParams"
-    )
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         pending = list(pair.producer.fused.parameters)
@@ -90,12 +70,6 @@ def _follows_elements(user: MutableInstruction, operand: MutableInstruction) -> 
 class CopiedRoot(CopyRule):
     __slots__ = ()
     id: ClassVar = "copy-fusion-root"
-    title: ClassVar = "it ends in a reduction, scatter or slices"
-    what: ClassVar = (
-        "The result of the fusion, or the one of its results that is copied, is a reduction "
-        "with its own emitter; or the result is a scatter, or several results are all slices."
-    )
-    source: ClassVar = _SOURCE
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         root = pair.producer.fused.root
@@ -121,10 +95,6 @@ def _element(pair: FusionPair) -> int:
 class CopiedLayout(CopyRule):
     __slots__ = ()
     id: ClassVar = "copy-fusion-layout"
-    title: ClassVar = "the copy is not a plain copy"
-    what: ClassVar = "The copy changes the layout, copies a tuple, or has a control dependency."
-    why: ClassVar = "The fusion writes the same element to the same position of both results."
-    source: ClassVar = _SOURCE
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -140,10 +110,6 @@ class CopiedLayout(CopyRule):
 class CopiedUpdate(CopyRule):
     __slots__ = ()
     id: ClassVar = "copy-fusion-dus"
-    title: ClassVar = "the fusion may update a buffer in place"
-    what: ClassVar = "All results of the fusion are dynamic-update-slices, or bitcasts of such."
-    why: ClassVar = "It writes only the updated part; a copy must write everything."
-    source: ClassVar = f"{_SOURCE}; GetOutputDefiningDynamicUpdateSlices"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         body = FusionBody(pair.producer)
@@ -158,13 +124,6 @@ class CopiedUpdate(CopyRule):
 @dataclass(frozen=True, slots=True)
 class CopyOutputs(Rule):
     id: ClassVar = "copy-fusion-outputs"
-    title: ClassVar = "too many outputs"
-    what: ClassVar = (
-        "The results of the fusion and all copies that could be fused exceed the limit: then "
-        "none is fused."
-    )
-    why: ClassVar = "A kernel has a limited number of parameters."
-    source: ClassVar = _SOURCE
 
     limit: int = 96
 

@@ -12,7 +12,6 @@ from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.passes.operation import OperationRule
 from fusionscope.passes.rule import Decision, RuleBook
 
-_SOURCE = "xla/backends/gpu/transforms/fusion_wrapper.cc, MustWrapInstruction"
 _WRAPPED = (UNARY | BINARY) - {"copy", "logistic"} | frozenset(
     """broadcast clamp concatenate convolution dot dynamic-slice dynamic-update-slice gather iota
     map pad reduce reduce-window reshape reverse scatter select slice transpose""".split()
@@ -22,15 +21,6 @@ _WRAPPED = (UNARY | BINARY) - {"copy", "logistic"} | frozenset(
 class GpuWrap(OperationRule):
     __slots__ = ()
     id: ClassVar = "gpu-wrap"
-    title: ClassVar = "a single operation wrapped in a fusion"
-    what: ClassVar = (
-        "Wrapped: an unfused elementwise operation (except copy and logistic), broadcast, "
-        "clamp, concatenate, convolution, dot, dynamic-slice, dynamic-update-slice, gather, "
-        "iota, map, pad, reduce, reduce-window, reshape, reverse, scatter, select, slice or "
-        "transpose."
-    )
-    why: ClassVar = "The fusion emitters generate its kernel."
-    source: ClassVar = _SOURCE
 
     def check(self, operation: MutableInstruction) -> Decision | None:
         return self.allow() if operation.opcode in _WRAPPED else None
@@ -39,12 +29,6 @@ class GpuWrap(OperationRule):
 class GpuNoWrap(OperationRule):
     __slots__ = ()
     id: ClassVar = "gpu-no-wrap"
-    title: ClassVar = "no kernel, or its own kernel"
-    what: ClassVar = (
-        "Not wrapped: every other operation, such as copy, bitcast, constant, sort, random "
-        "number generators, tuples, collectives and library calls."
-    )
-    source: ClassVar = _SOURCE
 
     def check(self, operation: MutableInstruction) -> Decision | None:
         return self.refuse(operation=operation.opcode)

@@ -22,8 +22,6 @@ from fusionscope.passes.gpu.gemm_fusion.triton_dot import unsupported_dot
 from fusionscope.passes.rule import Decision, Rule, first_decision
 
 PASS_NAME = "triton-gemm-rewriter"
-SOURCE = "xla/backends/gpu/transforms/gemm_fusion.cc"
-PROFIT_SOURCE = "xla/service/gpu/triton_tiling_propagation.cc"
 
 VIEWS = frozenset({"bitcast", "reshape"})
 _LOOP_TYPES = frozenset({"f16", "f32", "bf16"})
@@ -102,17 +100,6 @@ def find_refusal(rules: Iterable[Rule], candidate: Candidate, state: GemmState) 
 class GemmSize(DotRule):
     __slots__ = ()
     id: ClassVar = "gemm-size"
-    title: ClassVar = "the matrix multiplication is small"
-    what: ClassVar = (
-        "The rows and columns of the result, for one matrix of a batch, times the contracted "
-        "elements are fewer than --xla_gpu_gemm_rewrite_size_threshold, and its type is f16, "
-        "bf16 or f32, with an algorithm that a plain loop can implement."
-    )
-    why: ClassVar = (
-        "A loop can be fused with more operations, and a library or Triton would not be faster."
-    )
-    lever: ClassVar = "XLA_FLAGS=--xla_gpu_gemm_rewrite_size_threshold=0 gives all dots to Triton"
-    source: ClassVar = "xla/service/gpu/matmul_utils.cc, IsMatrixMultiplicationTooSmallForRewriting"
 
     def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
         lhs, rhs = (sizes(operand.shape) for operand in dot.operands)
@@ -130,14 +117,6 @@ class GemmSize(DotRule):
 class GemmSupport(DotRule):
     __slots__ = ()
     id: ClassVar = "gf-dot-support"
-    title: ClassVar = "Triton cannot compute this matrix multiplication"
-    what: ClassVar = (
-        "The types of the operands and of the result, the algorithm, or the number of "
-        "contracting dimensions (exactly one) are not supported by the Triton emitter."
-    )
-    why: ClassVar = "The fusion would be a Triton kernel."
-    lever: ClassVar = "convert the operands to f32, bf16 or f16, or to s8 with a result of s32"
-    source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedDot"
     is_legality: ClassVar = True
 
     def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
@@ -149,10 +128,6 @@ class GemmPower(AroundRule[Candidate]):
     __slots__ = ()
     id: ClassVar = "gf-power"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
-    title: ClassVar = "a power that has other users"
-    what: ClassVar = "The candidate is a power with more than one user."
-    why: ClassVar = "It is expensive, and would be computed both in the kernel and outside."
-    source: ClassVar = SOURCE
     message: ClassVar = "Not fusing power op with multiple users."
 
     def check(self, candidate: Candidate, state: GemmState) -> Decision | None:
@@ -166,19 +141,6 @@ class GemmPower(AroundRule[Candidate]):
 class GemmInputWorth(AroundRule[Candidate]):
     id: ClassVar = "gf-input-worth"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
-    title: ClassVar = "fusing it into the matrix multiplication saves nothing"
-    what: ClassVar = (
-        "The operand reads more bytes than it writes, beyond the tolerance, and is not one "
-        "of: an operation on two operands one of which is a broadcast of a parameter or "
-        "constant; with no other user, one of parameters or constants that have no other "
-        "user, a slice of a parameter or constant, or a slice of a cheap value that has other "
-        "users."
-    )
-    why: ClassVar = "The kernel reads its operands several times, so more would be read."
-    lever: ClassVar = (
-        "let it read less: combine its inputs before it, or broadcast the smaller operand in it"
-    )
-    source: ClassVar = f"{PROFIT_SOURCE}, IsInputWorthFusing"
     message: ClassVar = "Not obviously profitable to fuse as input."
 
     tolerance: int = 1024
@@ -232,16 +194,6 @@ class GemmOtherInputs(AroundRule[Candidate]):
     __slots__ = ()
     id: ClassVar = "gf-other-inputs"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
-    title: ClassVar = "the dot's user has other inputs"
-    what: ClassVar = (
-        "Besides the result of the dot, the user reads something other than a parameter, a "
-        "broadcast of one, or a broadcast of a scalar. From jaxlib 0.12 on, everything that "
-        "Triton cannot compute, and that therefore never enters such a fusion, counts as a "
-        "parameter. A second read of the dot's own result counts as something else."
-    )
-    why: ClassVar = "The cost of computing that in the kernel is unknown."
-    lever: ClassVar = "apply what is computed elsewhere in a separate step, after the dot's"
-    source: ClassVar = f"{PROFIT_SOURCE}, GetPropagatedDimOrdersAndRequirementsIfProfitablyFusible"
     message: ClassVar = "Has multiple inputs - not properly analyzed yet."
 
     def check(self, candidate: Candidate, state: GemmState) -> Decision | None:
@@ -264,14 +216,6 @@ class GemmOtherInputs(AroundRule[Candidate]):
 class GemmOutputWorth(AroundRule[Candidate]):
     id: ClassVar = "gf-output-worth"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
-    title: ClassVar = "fusing the matrix multiplication into it saves nothing"
-    what: ClassVar = (
-        "The user writes more bytes than it reads, beyond the tolerance, and it has a user "
-        "into which it could be fused instead."
-    )
-    why: ClassVar = "The kernel would write more than it does now."
-    lever: ClassVar = "widen the result (a broadcast, a wider type) at the very end"
-    source: ClassVar = f"{PROFIT_SOURCE}, IsOutputWorthFusing"
     message: ClassVar = "Not obviously profitable to fuse as output."
 
     tolerance: int = 1024

@@ -24,7 +24,6 @@ from fusionscope.passes.gpu.gemm_fusion.dimension_order import (
 )
 from fusionscope.passes.gpu.gemm_fusion.rules import (
     PASS_NAME,
-    PROFIT_SOURCE,
     AroundRule,
     Candidate,
     GemmInputWorth,
@@ -38,7 +37,6 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
 )
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
-_SOURCE = f"{PROFIT_SOURCE}, GetPropagatedDimOrdersAndRequirementsIfProfitablyFusible"
 _TYPES = frozenset({"f16", "f32", "bf16", "f8e5m2", "pred", "s8", "s16", "s32"})
 _MOVES = frozenset({"broadcast", "concatenate", "reshape", "slice", "transpose"})
 
@@ -68,14 +66,6 @@ class OrderedCandidate(Candidate):
 @dataclass(frozen=True, slots=True)
 class SideParameters(Rule):
     id: ClassVar = "gf-side-parameters"
-    title: ClassVar = "one side of the dot reads many arrays"
-    what: ClassVar = (
-        "With what the operand reads, more parameters than the limit would feed that operand "
-        "of the dot."
-    )
-    why: ClassVar = "Each array that is read takes registers and on-chip memory."
-    lever: ClassVar = "combine arrays before the matrix multiplication"
-    source: ClassVar = "xla/backends/gpu/transforms/gemm_fusion.cc, BuildFusionPlanTowardOperands"
 
     limit: int = 4
 
@@ -83,10 +73,6 @@ class SideParameters(Rule):
 class OrderedOpcode(AroundRule[OrderedCandidate]):
     __slots__ = ()
     id: ClassVar = "gf-opcode"
-    title: ClassVar = "dot fusions do not support such operations"
-    what: ClassVar = "The candidate is a reduction, a pad, a dynamic-slice or a tuple."
-    why: ClassVar = "The emitter of such fusions does not support it."
-    source: ClassVar = _SOURCE
     is_legality: ClassVar = True
 
     def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
@@ -111,18 +97,6 @@ class OrderedPower(GemmPower):
 class OrderedSupport(AroundRule[OrderedCandidate]):
     __slots__ = ()
     id: ClassVar = "gf-operation"
-    title: ClassVar = "the emitter for dots does not support it"
-    what: ClassVar = (
-        "The candidate has an opcode or an element type that the emitter does not support: "
-        "types are pred, s8, s16, s32, f16, bf16, f32, f8e5m2 and, from Hopper on, f8e4m3fn. "
-        "Or it is a dynamic-slice of another dimension than the outermost one, or its indices "
-        "are not of type s8, s16 or s32."
-    )
-    why: ClassVar = "The fusion would be a Triton kernel."
-    lever: ClassVar = "convert the operands to f32, bf16 or f16"
-    source: ClassVar = (
-        "xla/backends/gpu/codegen/triton/support_legacy.cc, IsTritonSupportedInstruction"
-    )
     is_legality: ClassVar = True
 
     def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
@@ -172,15 +146,6 @@ def _is_known(element_type: str, device: Device) -> bool:
 @dataclass(frozen=True, slots=True)
 class OrderedDimensions(AroundRule[OrderedCandidate]):
     id: ClassVar = "gf-dimensions"
-    title: ClassVar = "dimensions of the dot out of order"
-    what: ClassVar = (
-        "On the other side of the candidate, a dimension of the dot would lie in memory in "
-        "two parts (the rows of a dot without a batch may, in the same parts everywhere), in "
-        "another order, or sliced; or their position is unknown."
-    )
-    why: ClassVar = "Each dimension is read with one stride, in tiles."
-    lever: ClassVar = "keep the dimensions of the dot whole and in order around it"
-    source: ClassVar = f"{PROFIT_SOURCE}, GetPropagatedDimOrders, GetRequirementsIfSupportedOrder"
     is_legality: ClassVar = True
 
     following: Following = FOLLOWING

@@ -20,7 +20,6 @@ from fusionscope.graph.properties import is_elementwise, is_fusible
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.gpu.gemm_fusion.rules import (
     PASS_NAME,
-    SOURCE,
     VIEWS,
     AroundRule,
     Candidate,
@@ -38,8 +37,6 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
 from fusionscope.passes.gpu.gemm_fusion.shape_tracker import ShapeTracker
 from fusionscope.passes.gpu.gemm_fusion.tiling import TiledDot, blocks_of
 from fusionscope.passes.rule import Decision, Rule, RuleBook
-
-_TRANSPOSE_LEVER = "transpose it in a separate step, or keep the dot's dimensions in order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +123,6 @@ class SpaceRule(Rule):
 class GemmFusible(SpaceRule):
     __slots__ = ()
     id: ClassVar = "gf-fusible"
-    title: ClassVar = "it cannot be fused with a dot"
-    what: ClassVar = (
-        "It is another dot, a parameter, has side effects, or calls a computation, as reductions, "
-        "fusions, sorts and control flow do."
-    )
-    why: ClassVar = "The emitter of such fusions does not support it."
-    lever: ClassVar = None
-    source: ClassVar = f"{SOURCE}, AllowedInGemmFusion"
     is_legality: ClassVar = True
 
     def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
@@ -145,14 +134,6 @@ class GemmFusible(SpaceRule):
 class GemmTriton(SpaceRule):
     __slots__ = ()
     id: ClassVar = "gf-triton-support"
-    title: ClassVar = "Triton cannot compute it"
-    what: ClassVar = (
-        "It has an opcode or an element type that the Triton emitter does not support, or is "
-        "a concatenate of operands that are not multiples of 64 elements."
-    )
-    why: ClassVar = "The fusion would be a Triton kernel."
-    lever: ClassVar = "convert the operands to f32, bf16 or f16"
-    source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedInstruction"
     is_legality: ClassVar = True
 
     def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
@@ -164,13 +145,6 @@ class GemmTriton(SpaceRule):
 class GemmParameters(AroundRule[TileCandidate]):
     id: ClassVar = "gf-parameters"
     neighbours: ClassVar = (Neighbour.OPERAND,)
-    title: ClassVar = "the fusion would read too many arrays"
-    what: ClassVar = (
-        "With what the operand reads, the fusion would have more parameters than the limit."
-    )
-    why: ClassVar = "Each array that is read takes registers and on-chip memory."
-    lever: ClassVar = "combine arrays before the matrix multiplication"
-    source: ClassVar = f"{SOURCE}, ShouldFuseOperand"
     message: ClassVar = "Too many parameters."
 
     limit: int = 8
@@ -183,18 +157,6 @@ class GemmParameters(AroundRule[TileCandidate]):
 @dataclass(frozen=True, slots=True)
 class GemmConcatenate(AroundRule[TileCandidate]):
     id: ClassVar = "gf-concatenate"
-    title: ClassVar = "the parts do not align with the dot"
-    what: ClassVar = (
-        "The user is a concatenate; or the operand is one, and its concatenated dimension is "
-        "not exactly one of the dot's, or is contracted, or a part is not a multiple of the "
-        "given number of elements."
-    )
-    why: ClassVar = "Each tile of the kernel is read from one of the parts."
-    lever: ClassVar = (
-        "concatenate along rows or columns of the dot, with parts of multiples of 64 elements; or "
-        "multiply the parts separately and add the results"
-    )
-    source: ClassVar = "jaxlib 0.12"
 
     multiple: int = 64
 
@@ -224,16 +186,6 @@ class GemmConcatenate(AroundRule[TileCandidate]):
 class GemmTranspose(AroundRule[TileCandidate]):
     id: ClassVar = "gf-transpose"
     neighbours: ClassVar = (Neighbour.OPERAND,)
-    title: ClassVar = "a transpose splits the dot's dimensions"
-    what: ClassVar = (
-        "The operand is a transpose, and it is not known how the dot reads it; or, in what it "
-        "reads, the contracting or the batch dimension is not in one piece; or, for the "
-        "right operand, its own dimension is not in order, and does not end with elements of "
-        "multiples of the given number of bits."
-    )
-    why: ClassVar = "A tile would be read from many places in memory."
-    lever: ClassVar = _TRANSPOSE_LEVER
-    source: ClassVar = f"{SOURCE}, ShouldFuseTranspose, and jaxlib 0.12"
 
     bits: int = 128
 
@@ -271,14 +223,6 @@ class GemmTransposeBefore(AroundRule[TileCandidate]):
     __slots__ = ()
     id: ClassVar = "gf-transpose-before"
     neighbours: ClassVar = (Neighbour.OPERAND,)
-    title: ClassVar = "a transpose that its producer can absorb"
-    what: ClassVar = (
-        "The operand is a transpose within a dimension that is not contracted. It keeps the "
-        "contiguous dimension, and its producer is an elementwise operation that has no other "
-        "user and is not worth fusing into the dot."
-    )
-    why: ClassVar = "The kernel of that operation can write its result in the other order for free."
-    source: ClassVar = "jaxlib 0.12"
     message: ClassVar = (
         "Transpose within a non-contracting dimension can be fused into its producer instead."
     )
@@ -311,19 +255,6 @@ class GemmTransposeBehind(AroundRule[TileCandidate]):
     __slots__ = ()
     id: ClassVar = "gf-transpose-behind"
     neighbours: ClassVar = (Neighbour.USER,)
-    title: ClassVar = "a transpose of the matrix multiplication's result"
-    what: ClassVar = (
-        "The user is a transpose, and it is not known how it reads the dot, or a dimension of "
-        "the dot is not in one piece in its result; or it transposes within rows or columns "
-        "of the dot and keeps the contiguous dimension, and its only user is an elementwise "
-        "operation or a concatenate, which can do that instead."
-    )
-    why: ClassVar = (
-        "A tile would be written to many places in memory, and the user's kernel can read it "
-        "in the other order for free."
-    )
-    lever: ClassVar = _TRANSPOSE_LEVER
-    source: ClassVar = "jaxlib 0.12"
     message: ClassVar = "Dimension has non-contiguous section."
 
     def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
@@ -361,15 +292,6 @@ def _fits_behind(transpose: MutableInstruction) -> bool:
 class GemmTiling(AroundRule[TileCandidate]):
     __slots__ = ()
     id: ClassVar = "gf-tiling"
-    title: ClassVar = "it and the dot have no common tiling"
-    what: ClassVar = (
-        "With the candidate, the tiles of some instruction cannot be derived from those of "
-        "the result: most often because a reshape turns several dimensions into several "
-        "others."
-    )
-    why: ClassVar = "A Triton kernel computes one tile of the result from tiles of its operands."
-    lever: ClassVar = "reshape so that each dimension is split or merged, not both"
-    source: ClassVar = f"{SOURCE}, CanTile"
     message: ClassVar = (
         "Fusion is not tileable with experimental tiling: Unsupported reshape (kGeneric)."
     )
@@ -382,18 +304,6 @@ class GemmTiling(AroundRule[TileCandidate]):
 class GemmBlocks(AroundRule[TileCandidate]):
     __slots__ = ()
     id: ClassVar = "gf-blocks"
-    title: ClassVar = "none of Triton's block sizes fits"
-    what: ClassVar = (
-        "For none of the block sizes with which Triton starts on the device (all of them "
-        "powers of two) are the tiles of all instructions in one piece: most often because a "
-        "reshape splits a dimension into sizes that are not powers of two."
-    )
-    why: ClassVar = "Such a fusion would fail to compile."
-    lever: ClassVar = "pad dimensions to powers of two, or to multiples of the larger ones"
-    source: ClassVar = (
-        "xla/backends/gpu/transforms/convert_triton_gemm_config.cc, "
-        "FindBlockLevelParametersWithTilingSpace, called since jaxlib 0.12"
-    )
     message: ClassVar = "None of the default Triton configs can be used to tile the fusion."
     is_legality: ClassVar = True
 

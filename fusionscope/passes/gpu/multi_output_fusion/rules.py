@@ -42,11 +42,6 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 
-_PASS = "xla/backends/gpu/transforms/multi_output_fusion.cc"
-_FUSIBLE = "xla/service/gpu/gpu_fusible.cc"
-_SIBLINGS = f"{_PASS}, CanFuseSiblings"
-_CONSUMER = f"{_PASS}, ProducerCandidateIsFusible"
-
 _LOOP_FUSIBLE = frozenset(
     """broadcast concatenate dynamic-slice gather pad reduce-window reshape reverse slice
     transpose""".split()
@@ -216,13 +211,6 @@ class ScalarParent(PlaceRule):
     __slots__ = ()
     id: ClassVar = "mof-parent"
     places: ClassVar = (Place.PARENT,)
-    title: ClassVar = "siblings that share only a scalar"
-    what: ClassVar = (
-        "The value that two siblings share has one element: its users are not searched for "
-        "siblings."
-    )
-    why: ClassVar = "Reading one element once instead of twice saves nothing."
-    source: ClassVar = f"{_PASS}, IsProfitableOperand"
 
     def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
         shape = instruction.shape
@@ -233,14 +221,6 @@ class OutputRoot(PlaceRule):
     __slots__ = ()
     id: ClassVar = "mof-root"
     places: ClassVar = (Place.SIBLING, Place.CONSUMER)
-    title: ClassVar = "it cannot end a multi-output kernel"
-    what: ClassVar = (
-        "The consumer, or a sibling, is none of these: a loop fusion, a fusion or operation "
-        "with the emitter of reductions or of tiled transposes, an elementwise operation. "
-        "Fusions for Triton and for libraries, scatter, tuples and control flow are excluded."
-    )
-    why: ClassVar = "No emitter could write the other output together with its own."
-    source: ClassVar = f"{_FUSIBLE}, IsFusibleAsMultiOutputFusionRoot"
     message: ClassVar = "consumer not eligible as multi-output fusion root."
     is_legality: ClassVar = True
 
@@ -263,13 +243,6 @@ class SiblingCandidate(PlaceRule):
     __slots__ = ()
     id: ClassVar = "mof-sibling-cand"
     places: ClassVar = (Place.SIBLING,)
-    title: ClassVar = "it cannot become one kernel with a sibling"
-    what: ClassVar = (
-        "Nothing in the computation reads one of the two siblings, or it is a reduction of several "
-        "arrays at once that is computed in a plain loop, or it has several outputs and something "
-        "other than a get-tuple-element reads it."
-    )
-    source: ClassVar = f"{_PASS}, IsSiblingFusionCandidate"
     is_legality: ClassVar = True
 
     def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
@@ -294,14 +267,6 @@ def _is_looped_reduce(instruction: MutableInstruction, gpu: GpuState) -> bool:
 class SiblingOrder(Rule):
     __slots__ = ()
     id: ClassVar = "mof-order"
-    title: ClassVar = "neither of the two siblings is a fusion"
-    what: ClassVar = (
-        "Neither of two siblings is a fusion. Of the siblings that read a value, those with "
-        "several outputs absorb the others first, then other fusions do; what is not a fusion "
-        "is only absorbed."
-    )
-    why: ClassVar = "What is not a fusion yet can still be fused in other ways."
-    source: ClassVar = f"{_PASS}, FuseSiblings"
     is_legality: ClassVar = True
 
     def arrange(self, siblings: Sequence[MutableInstruction]) -> list[MutableInstruction]:
@@ -313,17 +278,6 @@ class OutputProducer(PlaceRule):
     __slots__ = ()
     id: ClassVar = "mof-pc-producer"
     places: ClassVar = (Place.PRODUCER,)
-    title: ClassVar = "the producer cannot be an extra output"
-    what: ClassVar = (
-        "The producer has several outputs itself, or overwrites an operand, or cannot be "
-        "computed in a loop over its elements (such as a fusion that is not a loop fusion, or "
-        "an operation with which no loop fusion can start), or contains a copy or a "
-        "transpose that moves elements."
-    )
-    why: ClassVar = (
-        "The loop of the consumer would have to write it too, element by element, in its own order."
-    )
-    source: ClassVar = f"{_FUSIBLE}, IsProducerMultiOutputFusible"
     is_legality: ClassVar = True
 
     def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
@@ -375,10 +329,6 @@ class OnlyUser(PlaceRule):
     __slots__ = ()
     id: ClassVar = "mof-pc-single-user"
     places: ClassVar = (Place.PRODUCER,)
-    title: ClassVar = "only the consumer reads the producer"
-    what: ClassVar = "The producer has one consumer, which has a single output."
-    why: ClassVar = "Priority fusion has already considered the two, and left them unfused."
-    source: ClassVar = f"{_PASS}, GetProducerConsumerMultiOutputFusionCandidates"
 
     def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
         users = list(instruction.users)
@@ -390,10 +340,6 @@ class Connected(OutputPairRule):
     __slots__ = ()
     id: ClassVar = "mof-connected"
     relations: ClassVar = (Relation.SIBLINGS,)
-    title: ClassVar = "one of the siblings depends on the other"
-    what: ClassVar = "One of the two siblings depends on the other, directly or indirectly."
-    why: ClassVar = "A kernel cannot depend on itself."
-    source: ClassVar = _SIBLINGS
     is_legality: ClassVar = True
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
@@ -406,15 +352,6 @@ class Connected(OutputPairRule):
 class Heroes(OutputPairRule):
     __slots__ = ()
     id: ClassVar = "mof-heroes"
-    title: ClassVar = "they are emitted in different ways"
-    what: ClassVar = (
-        "Both are reductions of different forms (rows or columns, and the sizes in three "
-        "dimensions), or both tiled transposes of different forms; or one is a reduction and the "
-        "other one a tiled transpose, or one of these and the other one a transpose in a plain "
-        "loop."
-    )
-    why: ClassVar = "One kernel has one access pattern."
-    source: ClassVar = f"{_FUSIBLE}, FusionHeroesAreCompatible"
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         one, other = (state.hero_facts(end).emitted for end in (pair.consumer, pair.producer))
@@ -442,16 +379,6 @@ class Heroes(OutputPairRule):
 class LoopShape(OutputPairRule):
     __slots__ = ()
     id: ClassVar = "mof-loop-shape"
-    title: ClassVar = "they loop over different shapes"
-    what: ClassVar = (
-        "The input of a reduction or tiled transpose, or the output of another kernel, "
-        "differs in shape between the two, and is not the same memory in the same order "
-        "either. Element types do not count. Of several outputs the first reduction or tiled "
-        "transpose counts, or else the first."
-    )
-    why: ClassVar = "One kernel has one loop."
-    lever: ClassVar = "let both work on arrays of the same shape"
-    source: ClassVar = f"{_FUSIBLE}, ShapesCompatibleForMultiOutputFusion"
     message: ClassVar = "different loop shapes"
     is_legality: ClassVar = True
 
@@ -471,14 +398,6 @@ class LoopShape(OutputPairRule):
 class DisjointSlices(OutputPairRule):
     id: ClassVar = "mof-slices"
     relations: ClassVar = (Relation.SIBLINGS,)
-    title: ClassVar = "the siblings read different parts"
-    what: ClassVar = (
-        "Each of the two siblings reads one slice of their shared operand, the slices do not "
-        "overlap in some dimension (from start to limit, ignoring strides), and the shared "
-        "operand has at least the bytes of the threshold."
-    )
-    why: ClassVar = "They share no data to read once."
-    source: ClassVar = f"{_PASS}, ParameterSlicesAreNonOverlapping"
     message: ClassVar = "slices are non-overlapping"
 
     bytes: int = 1024
@@ -530,10 +449,6 @@ class SeveralUpdates(OutputPairRule):
     __slots__ = ()
     id: ClassVar = "mof-dus"
     relations: ClassVar = (Relation.SIBLINGS,)
-    title: ClassVar = "a sibling updates a buffer in place"
-    what: ClassVar = "One of the two siblings is a fusion that ends in a dynamic-update-slice."
-    why: ClassVar = "A kernel that writes only the updated part has one such output."
-    source: ClassVar = f"{_PASS}, LegalToFuse"
     message: ClassVar = "can't fuse multiple DUSs"
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
@@ -556,10 +471,6 @@ class OutputCycle(OutputPairRule):
     __slots__ = ()
     id: ClassVar = "mof-pc-cycle"
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
-    title: ClassVar = "fusing them would form a cycle"
-    what: ClassVar = "Another operand of the consumer depends on the producer."
-    why: ClassVar = "The kernel would have to finish before it can start."
-    source: ClassVar = f"{_PASS}, OperandReachableFromProducer"
     is_legality: ClassVar = True
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
@@ -584,14 +495,6 @@ class OutputParameterBudget(ParameterBudget):
 class OutputCodeSize(OutputPairRule):
     id: ClassVar = "mof-pc-size"
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
-    title: ClassVar = "its code would be emitted too often"
-    what: ClassVar = (
-        "The instructions of the producer, times how often the consumer's code computes it, and "
-        "those of the consumer are more than the limit."
-    )
-    why: ClassVar = "Code can grow exponentially if values are recomputed for each of their uses."
-    lever: ClassVar = "break the chain with lax.optimization_barrier where it hurts least"
-    source: ClassVar = _CONSUMER
     message: ClassVar = "will generate too large IR"
 
     limit: int = 10_000
@@ -605,13 +508,6 @@ class OutputCost(OutputPairRule):
     __slots__ = ()
     id: ClassVar = "mof-pc-cost"
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
-    title: ClassVar = "one kernel would be slower than two"
-    what: ClassVar = (
-        "By the cost model, one kernel that computes the consumer and also writes the "
-        "producer's result takes longer than two kernels with a second launch."
-    )
-    why: ClassVar = "Fusion must pay off."
-    source: ClassVar = _CONSUMER
     message: ClassVar = "will execute slower if fused"
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
@@ -629,13 +525,6 @@ class OutputCost(OutputPairRule):
 class OutputChoice(Rule):
     __slots__ = ()
     id: ClassVar = "mof-pc-choice"
-    title: ClassVar = "another consumer was chosen"
-    what: ClassVar = (
-        "The producer is fused into one of the possible consumers: the first with several "
-        "outputs, or else the first fusion, or else the first."
-    )
-    why: ClassVar = "It is computed once, and one kernel materializes it for all others."
-    source: ClassVar = f"{_PASS}, SelectPreferredFusionCandidate"
 
     def choose(self, consumers: Sequence[MutableInstruction]) -> MutableInstruction:
         return max(consumers, key=preference)

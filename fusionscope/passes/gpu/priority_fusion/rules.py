@@ -21,18 +21,10 @@ from fusionscope.gpu.emitters import EmitterKind, is_generic_triton
 from fusionscope.gpu.state import GpuState, is_scatter
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.passes.inplace import IN_PLACE_RULES
-from fusionscope.passes.pair_rules import ONE_CONSUMER
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 
-_NO_SOFTMAX_FUSION = (
-    "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton "
-    "normalization fusion and leaves the decision to the ordinary emitters"
-)
-_SOURCE = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuse"
-_TRITON_SOURCE = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseTriton"
 _UNTILEABLE = "Fusion can not be tiled with SymbolicTileAnalysis: "
-_BUDGET_SOURCE = "xla/service/gpu/gpu_fusible.cc, FusionFitsInBudget"
 
 
 class RulePhase(Enum):
@@ -65,10 +57,6 @@ class PriorityRoot(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "pf-root"
     stages: ClassVar = (RulePhase.FIRST,)
-    title: ClassVar = "the producer is the computation's own result"
-    what: ClassVar = "The producer is the root of its computation, which another instruction reads."
-    why: ClassVar = "The result of a computation must be materialized, by one instruction."
-    source: ClassVar = _SOURCE
     message: ClassVar = "not fusing into the output of the root instruction"
     is_legality: ClassVar = True
 
@@ -80,18 +68,6 @@ class PriorityFusible(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "pf-is-fusible"
     stages: ClassVar = (RulePhase.FIRST,)
-    title: ClassVar = "one of the two can never be fused"
-    what: ClassVar = (
-        "The producer or the consumer is neither elementwise, nor a bitcast between elements "
-        "of the same size, nor one of iota, constant, reduce, broadcast, concatenate, slice "
-        "and its dynamic forms, gather, scatter, pad, reduce-window, reshape, reverse and "
-        "transpose, nor a fusion that XLA itself or, as a generic one, Triton emits. So "
-        "library calls (cuBLAS, cuDNN), matrix multiplications by Triton, sort, collectives "
-        "and control flow stay out."
-    )
-    why: ClassVar = "No fusion emitter can emit it in one kernel with others."
-    lever: ClassVar = "express what a library or custom kernel computes in XLA operations"
-    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, IsFusible"
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -105,16 +81,6 @@ class TritonHeroless(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "tri-heroless"
     stages: ClassVar = (RulePhase.TRITON,)
-    title: ClassVar = "neither of the two is emitted by Triton"
-    what: ClassVar = (
-        "Neither is a Triton fusion, and "
-        "--xla_gpu_experimental_enable_triton_heroless_priority_fusion is not set."
-    )
-    why: ClassVar = "Other passes choose Triton, such as the one for softmax."
-    lever: ClassVar = (
-        "XLA_FLAGS=--xla_gpu_experimental_enable_triton_heroless_priority_fusion=true enables them"
-    )
-    source: ClassVar = _TRITON_SOURCE
     message: ClassVar = "triton heroless fusion is not enabled"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -129,14 +95,6 @@ class TritonSupport(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "triton-support"
     stages: ClassVar = (RulePhase.TRITON,)
-    title: ClassVar = "Triton cannot compute one of the two"
-    what: ClassVar = (
-        "One of the two goes into, or is, a Triton fusion, and the other one, or something in "
-        "it, has an opcode or an element type that the Triton emitter does not support."
-    )
-    why: ClassVar = "The two would have to be one Triton kernel."
-    lever: ClassVar = _NO_SOFTMAX_FUSION
-    source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedInstruction"
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -151,14 +109,6 @@ class TritonSupport(GpuPairRule):
 class ParameterBudget(GpuPairRule):
     id: ClassVar = "budget-params"
     stages: ClassVar = (RulePhase.TRITON, RulePhase.EMITTER)
-    title: ClassVar = "too many operands and outputs"
-    what: ClassVar = (
-        "The fusion would have more than the limit of operands and outputs (a tuple counts as "
-        "one additional output), and more operands than the consumer has already."
-    )
-    why: ClassVar = "A kernel has a limited number of parameters, and each costs registers."
-    lever: ClassVar = "pass fewer arrays through it: stack them, or compute in stages"
-    source: ClassVar = "xla/service/gpu/gpu_fusible.cc, FusionFitsInParameterLimit"
     message: ClassVar = (
         "Number of operands and output buffers is larger than allowed budget per fusion"
     )
@@ -193,16 +143,6 @@ class TritonTiling(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "tri-tiling"
     stages: ClassVar = (RulePhase.TRITON,)
-    title: ClassVar = "Triton finds no tiles for the two together"
-    what: ClassVar = (
-        "One of the two is a Triton fusion, and for no tile size can the tiles of all "
-        "instructions of both be derived, or they are not small enough."
-    )
-    why: ClassVar = "A Triton kernel computes one tile of the result from tiles of its operands."
-    lever: ClassVar = _NO_SOFTMAX_FUSION
-    source: ClassVar = (
-        "xla/service/gpu/model/gpu_indexing_performance_model.cc, TryFindBestTilingForFusion"
-    )
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -213,10 +153,6 @@ class TritonTiling(GpuPairRule):
 class IntoBitcast(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "pf-into-bitcast"
-    title: ClassVar = "the consumer is a bitcast on its own"
-    what: ClassVar = "The consumer is a bitcast between elements of the same size."
-    why: ClassVar = "A bitcast costs nothing where it is; its users are considered instead."
-    source: ClassVar = _SOURCE
     message: ClassVar = "not fusing into a single bitcast as consumer"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -227,16 +163,6 @@ class Scatter(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "pf-scatter"
     stages: ClassVar = (RulePhase.EMITTER, RulePhase.CONSTANT)
-    title: ClassVar = "a scatter, and what it writes into"
-    what: ClassVar = (
-        "The producer is a scatter; or the consumer is one, and the producer is, or reads, the "
-        "buffer that it writes into."
-    )
-    why: ClassVar = (
-        "A scatter updates its buffer in place, in no order: nothing can follow it in the same "
-        "kernel, and nothing that reads the buffer can be computed while it is written."
-    )
-    source: ClassVar = "xla/service/gpu/gpu_fusible.cc, CanEmitInputFusedScatter"
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -259,16 +185,6 @@ class Scatter(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class TwoReduces(GpuPairRule):
     id: ClassVar = "pf-two-reduces"
-    title: ClassVar = "both contain a reduction"
-    what: ClassVar = (
-        "Both are, or contain, a reduction of one array that computes one element from at "
-        "least as many as the threshold."
-    )
-    why: ClassVar = (
-        "The cost model does not know the cost of such a fusion, because it does not model tiles."
-    )
-    lever: ClassVar = "reduce once over both dimensions, or several values in one reduction"
-    source: ClassVar = _SOURCE
     message: ClassVar = "both the producer and the consumer contain a reduce"
 
     elements: int = 16
@@ -283,13 +199,6 @@ class TwoReduces(GpuPairRule):
 class ReduceToLoop(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "pf-reduce-to-loop"
-    title: ClassVar = "the reduction would become a plain loop"
-    what: ClassVar = (
-        "The producer is emitted as a reduction, with cooperating threads; with the consumer "
-        "it would become a loop, in which each thread reduces on its own."
-    )
-    why: ClassVar = "That is slower than the reduction and a separate kernel for its user."
-    source: ClassVar = _SOURCE
     message: ClassVar = "fusion into output of a reduce fusion would create a loop fusion"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -302,13 +211,6 @@ class ReduceToLoop(GpuPairRule):
 class SharedMemoryBudget(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "budget-shmem"
-    title: ClassVar = "too much shared memory"
-    what: ClassVar = (
-        "The reductions and tiled transposes of both together take more shared memory than a block "
-        "of the device has."
-    )
-    why: ClassVar = "Such a kernel cannot be launched."
-    source: ClassVar = _BUDGET_SOURCE
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -326,10 +228,6 @@ class SharedMemoryBudget(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class ReductionBudget(GpuPairRule):
     id: ClassVar = "budget-reductions"
-    title: ClassVar = "too many reductions"
-    what: ClassVar = "The two together contain more reductions with cooperating threads."
-    why: ClassVar = "Each takes registers, and with too many of them they spill into memory."
-    source: ClassVar = _BUDGET_SOURCE
 
     limit: int = 8
 
@@ -347,16 +245,6 @@ class ReductionBudget(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class CodeDuplication(GpuPairRule):
     id: ClassVar = "pf-code-dup"
-    title: ClassVar = "its code would be emitted too often"
-    what: ClassVar = (
-        "The instructions of the producer, times how often the consumer's code computes it, and "
-        "those of the consumer are more than the limit."
-    )
-    why: ClassVar = "Code can grow exponentially if values are recomputed for each of their uses."
-    lever: ClassVar = "break the chain with lax.optimization_barrier where it hurts least"
-    source: ClassVar = (
-        "xla/service/gpu/model/gpu_hlo_cost_analysis.cc, ProducerConsumerMergedTooLarge"
-    )
     message: ClassVar = "the fusion would result in an overly large code duplication"
 
     limit: int = 10_000
@@ -369,20 +257,6 @@ class CodeDuplication(GpuPairRule):
 class AllUsers(Rule):
     __slots__ = ()
     id: ClassVar = "pf-all-users"
-    title: ClassVar = "another consumer cannot take it"
-    what: ClassVar = (
-        "Another consumer of the producer refuses it, by another rule (a bitcast between "
-        "elements of the same size is no consumer here); or it has no other consumer than "
-        "bitcasts."
-    )
-    why: ClassVar = (
-        "A value that is fused into only some consumers must still be computed for the "
-        "others: it is then computed more than once, and nothing is saved."
-    )
-    lever: ClassVar = "the other consumer is the obstacle: give it its own copy of the value"
-    source: ClassVar = (
-        "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseWithAllNonBitcastUsers"
-    )
     only_bitcasts: ClassVar = "not fusing because there are only bitcast users"
     no_users: ClassVar = "No users to fuse"
 
@@ -401,18 +275,6 @@ class AllUsers(Rule):
 @dataclass(frozen=True, slots=True)
 class NegativeBenefit(Rule):
     id: ClassVar = "pf-negative"
-    title: ClassVar = "the cost model expects it to be slower"
-    what: ClassVar = (
-        "The kernels of the producer and all its consumers are estimated to take less time than "
-        "those of the consumers with the producer fused into each of them: by more than the "
-        "tolerated loss, in nanoseconds."
-    )
-    why: ClassVar = (
-        "Each consumer that includes the producer recomputes it, and may read its operands in "
-        "a worse order or with fewer threads."
-    )
-    lever: ClassVar = ONE_CONSUMER
-    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, ComputeAndSetPriorities"
     loss: int = 0
 
     def tolerates(self, benefit: Duration) -> bool:
@@ -432,10 +294,6 @@ class NegativeBenefit(Rule):
 class LargeConstant(GpuPairRule):
     id: ClassVar = "pf-large-constant"
     stages: ClassVar = (RulePhase.CONSTANT,)
-    title: ClassVar = "a constant with several elements stays outside"
-    what: ClassVar = "The producer is a constant with more elements than the limit."
-    why: ClassVar = "It is read from memory like a parameter, inside a kernel or outside."
-    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, IsSmallConstant"
 
     elements: int = 1
 
@@ -449,14 +307,6 @@ class ConstantUser(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "pf-constants"
     stages: ClassVar = (RulePhase.CONSTANT,)
-    title: ClassVar = "the consumer cannot take a constant"
-    what: ClassVar = (
-        "The producer is a constant, which is fused into all fusible consumers at the end; "
-        "this one is not fusible, or is emitted by Triton, which does not support such "
-        "constants."
-    )
-    why: ClassVar = "A constant in a kernel costs nothing; one outside is read from memory."
-    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseConstant"
     message: ClassVar = "User is not fusible"
     is_legality: ClassVar = True
 

@@ -23,18 +23,6 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
-_PASS = "xla/backends/gpu/transforms/softmax_rewriter_triton.cc"
-_MATCH = f"{_PASS}, MatchesTritonCompatibleClosedReductionDiamondImpl"
-_DECIDE = f"{_PASS}, DecideIfShouldFuseAndMaybeSetBlockLevelParameters"
-
-_TRIVIAL = (
-    "An operation is trivial if it has one user and the default layout, and is a bitcast, "
-    "or is elementwise and supported by Triton, with one operand, with the same operand "
-    "twice, or with one operand besides a broadcast of a scalar constant or of a "
-    "parameter."
-)
-_LAST_DIMENSION = "normalize over a single dimension, the last one: reshape several into one"
-
 
 class Diamond:
     """The parts of a diamond that ends in ``root``, each found on demand.
@@ -179,13 +167,6 @@ class RootBinary(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-root-binary"
     is_part: ClassVar = True
-    title: ClassVar = "not the last operation of a normalization"
-    what: ClassVar = "The root is not elementwise, or does not have two operands."
-    why: ClassVar = (
-        "A normalization ends with an operation on each element and the reduction of its row: "
-        "the row minus its maximum, or divided by its sum."
-    )
-    source: ClassVar = _MATCH
     message: ClassVar = "Root is not elementwise binary."
     is_legality: ClassVar = True
 
@@ -196,10 +177,6 @@ class RootBinary(DiamondRule):
 class RootTriton(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-root-triton"
-    title: ClassVar = "Triton cannot compute the end of the normalization"
-    what: ClassVar = "The Triton emitter does not support the root's opcode with its element type."
-    why: ClassVar = "The whole diamond is one Triton kernel."
-    source: ClassVar = _MATCH
     message: ClassVar = "Root is not supported for Triton instruction."
     is_legality: ClassVar = True
 
@@ -213,19 +190,6 @@ class EdgeToBroadcast(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-edge-broadcast"
     is_part: ClassVar = True
-    title: ClassVar = "no broadcast leads to the normalization's end"
-    what: ClassVar = (
-        "Upwards from the second operand of the root, something is neither trivial nor a "
-        f"broadcast. {_TRIVIAL}"
-    )
-    why: ClassVar = (
-        "Trivial operations read or write nothing more, and can be computed with any tiles."
-    )
-    lever: ClassVar = (
-        "put the reduced value on the right of the last operation: x * r for r * x, -(x - r) "
-        "for r - x"
-    )
-    source: ClassVar = _MATCH
     message: ClassVar = "Could not find a trivial connection from root to a broadcast."
     is_legality: ClassVar = True
 
@@ -238,16 +202,6 @@ class EdgeToReduce(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-edge-reduce"
     is_part: ClassVar = True
-    title: ClassVar = "no reduction leads to the normalization's broadcast"
-    what: ClassVar = (
-        "Upwards from the broadcast's operand, something is neither trivial nor a reduction. "
-        f"{_TRIVIAL}"
-    )
-    why: ClassVar = "The broadcast value must come from rows of the value that it is combined with."
-    lever: ClassVar = (
-        "use the reduced value only once, and combine it only with constants and arguments"
-    )
-    source: ClassVar = _MATCH
     message: ClassVar = "Could not find a trivial connection from matched broadcast to a reduction."
     is_legality: ClassVar = True
 
@@ -259,10 +213,6 @@ class EdgeToReduce(DiamondRule):
 class Layouts(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-layout"
-    title: ClassVar = "broadcast or reduction in an unusual layout"
-    what: ClassVar = "The broadcast or the reduction does not have the default layout."
-    why: ClassVar = "Triton's tiles follow from dimensions, in the order of the default layout."
-    source: ClassVar = _MATCH
     message: ClassVar = "Broadcast or reduce have non-default layouts."
     is_legality: ClassVar = True
 
@@ -276,15 +226,6 @@ class Layouts(DiamondRule):
 class RowReduction(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-reduce-ok"
-    title: ClassVar = "not one reduction over the last dimension"
-    what: ClassVar = (
-        "Triton cannot compute the reduction, or it does not reduce exactly one dimension, "
-        "the last one, or its initial value is not a constant or a conversion of one that "
-        "Triton can compute."
-    )
-    why: ClassVar = "One block holds whole rows, and only values computed from them."
-    lever: ClassVar = _LAST_DIMENSION
-    source: ClassVar = f"{_PASS}, ShouldFuseReduction"
     message: ClassVar = (
         "The reductions in the diamond must reduce 1 dimension and that dimension must be the last "
         "dimension of the operand."
@@ -314,11 +255,6 @@ class RowReduction(DiamondRule):
 class OneUse(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-one-use"
-    title: ClassVar = "the reduction or its broadcast is used elsewhere"
-    what: ClassVar = "More than one instruction reads the broadcast, or the reduction."
-    why: ClassVar = "It would be computed in the kernel, and again for the others."
-    lever: ClassVar = "for the others, reduce lax.optimization_barrier of the value again"
-    source: ClassVar = _MATCH
     message: ClassVar = "More than one use of broadcast or reduce."
 
     def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
@@ -331,11 +267,6 @@ class OneUse(DiamondRule):
 class BroadcastDimension(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-bcast-dim"
-    title: ClassVar = "broadcast along another dimension than was reduced"
-    what: ClassVar = "The last dimension of the broadcast is one of its operand's."
-    why: ClassVar = "The value reduced from a row must be combined with that row."
-    lever: ClassVar = _LAST_DIMENSION
-    source: ClassVar = _MATCH
     message: ClassVar = "Broadcast is not along the reduction dimension."
     is_legality: ClassVar = True
 
@@ -349,14 +280,6 @@ class BroadcastDimension(DiamondRule):
 class ProducerLayout(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-producer-layout"
-    title: ClassVar = "the normalized value has an unusual layout"
-    what: ClassVar = (
-        "The start of the diamond does not have the default layout. It is the reduction's "
-        "operand, or the topmost value above it that is reached through trivial operations. "
-        f"{_TRIVIAL}"
-    )
-    why: ClassVar = "Triton's tiles follow from dimensions, in the order of the default layout."
-    source: ClassVar = _MATCH
     message: ClassVar = "Producer has non-default layout."
     is_legality: ClassVar = True
 
@@ -369,15 +292,6 @@ class Connected(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-connected"
     is_part: ClassVar = True
-    title: ClassVar = "the normalized value is not the reduced one"
-    what: ClassVar = (
-        "Upwards from the first operand of the root, something is neither trivial nor the "
-        f"start of the diamond. {_TRIVIAL}"
-    )
-    why: ClassVar = (
-        "Only if both sides come from one value is that value alone read from memory, once."
-    )
-    source: ClassVar = _MATCH
     message: ClassVar = "Producer is not trivially connected."
     is_legality: ClassVar = True
 
@@ -388,13 +302,6 @@ class Connected(DiamondRule):
 class RootProducer(DiamondRule):
     __slots__ = ()
     id: ClassVar = "sm-root-producer"
-    title: ClassVar = "the normalized value is used elsewhere"
-    what: ClassVar = (
-        "The first operand of the root is not the start of the diamond, and has another user. "
-        "(Trivial operations have one user, so sm-connected refuses this earlier.)"
-    )
-    why: ClassVar = "It would be computed in the kernel, and again for the others."
-    source: ClassVar = _MATCH
     message: ClassVar = "Unsupported root-producer connection."
 
     def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
@@ -413,13 +320,6 @@ class DiamondFusionRule(Rule):
 class Tileable(DiamondFusionRule):
     __slots__ = ()
     id: ClassVar = "sm-tile"
-    title: ClassVar = "no tiles can be derived for the normalization"
-    what: ClassVar = (
-        "A bitcast in the diamond turns several dimensions into several others at once, "
-        "instead of splitting or merging one."
-    )
-    why: ClassVar = "A tile of its result would not be a tile of its operand."
-    source: ClassVar = f"{_PASS}, CanSymbolicTileAnalysisTileDiamond"
     message: ClassVar = "Cannot tile the diamond pattern"
     is_legality: ClassVar = True
 
@@ -431,14 +331,6 @@ class Tileable(DiamondFusionRule):
 class TilingFound(DiamondFusionRule):
     __slots__ = ()
     id: ClassVar = "sm-tiling-search"
-    title: ClassVar = "no tiling fits the normalization"
-    what: ClassVar = (
-        "No tile size keeps the diamond within Triton's limits: above all, a tile of the "
-        "value that it reads, whole rows padded to a power of two, has more elements than two "
-        "fifths of a block's registers."
-    )
-    why: ClassVar = "Values that do not fit into registers are written to memory and read again."
-    source: ClassVar = _DECIDE
     message: ClassVar = "SymbolicTileAnalysis failed: "
     is_legality: ClassVar = True
 
@@ -449,16 +341,6 @@ class TilingFound(DiamondFusionRule):
 class FasterUnfused(DiamondFusionRule):
     __slots__ = ()
     id: ClassVar = "sm-cost"
-    title: ClassVar = "the cost model expects it faster without Triton"
-    what: ClassVar = (
-        "The kernels that the other fusion passes would produce for the diamond alone are "
-        "estimated to take less time than Triton's single kernel, not counting launches."
-    )
-    why: ClassVar = (
-        "Short rows leave much of a tile idle, because it is padded to a power of two, and a "
-        "plain loop may compute them in one kernel, too."
-    )
-    source: ClassVar = _DECIDE
     message: ClassVar = (
         "Run time estimate for without applying the custom normalization rewrite is faster."
     )

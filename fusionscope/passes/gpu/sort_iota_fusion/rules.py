@@ -16,13 +16,6 @@ class SortIota(OperationRule):
     __slots__ = ()
     id: ClassVar = "sort-iota"
     only_allows: ClassVar = True
-    title: ClassVar = "an iota is fused into a sort"
-    what: ClassVar = (
-        "An operand of a sort is an iota, as in an argsort: it is fused with the sort, along "
-        "whichever dimension it counts. Every other operand stays outside."
-    )
-    why: ClassVar = "The kernel generates the numbers itself instead of reading them from memory."
-    source: ClassVar = "xla/backends/gpu/transforms/sort_iota_fusion.cc, HandleSort"
 
     def check(self, operation: MutableInstruction) -> Decision | None:
         """Return the decision on ``operation``, an operand of a sort."""

@@ -17,14 +17,6 @@ from fusionscope.passes.rule import Decision, RuleBook
 class SplitConcatenate(OperationRule):
     id: ClassVar = "vop-split"
     only_allows: ClassVar = True
-    title: ClassVar = "a concatenation of too many arrays is split"
-    what: ClassVar = (
-        "Split: a concatenate of more operands than the limit. That many operands at a time "
-        "are concatenated, and the results again, until one is left."
-    )
-    why: ClassVar = "A kernel has a limited number of parameters."
-    lever: ClassVar = "concatenate fewer arrays, or stack them where they are made"
-    source: ClassVar = "xla/backends/gpu/transforms/variadic_op_splitter.cc, GetRelevantVariadicOps"
 
     limit: int = 128
 

@@ -34,9 +34,6 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
 from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import TiledHeroes
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
-_LOOP = "xla/service/gpu/transforms/horizontal_loop_fusion.cc"
-_FUSIBLE = "xla/service/gpu/gpu_fusible.cc"
-_INPUT = "xla/service/gpu/transforms/horizontal_input_fusion.cc"
 _TYPE_ORDER = {name: number for number, name in ELEMENT_TYPES.items()}
 
 
@@ -94,16 +91,6 @@ class SiblingRule(Rule):
 class LoopCandidate(SiblingRule):
     __slots__ = ()
     id: ClassVar = "leg-hl-candidate"
-    title: ClassVar = "neither elementwise nor a loop fusion"
-    what: ClassVar = (
-        "The operand is neither elementwise with operands of its own, nor a loop fusion whose "
-        "outputs have one element type; or it waits for something, or something waits for it, by "
-        "a control dependency; or it reduces several arrays at once in a loop."
-    )
-    why: ClassVar = (
-        "Each thread computes an element of one of them; only such operations have that form."
-    )
-    source: ClassVar = f"{_LOOP}, IsFusibleCandidate"
     is_legality: ClassVar = True
 
     def check(
@@ -133,12 +120,6 @@ def _is_looped_reduce(instruction: MutableInstruction, state: MultiOutputState) 
 class OtherReaders(SiblingRule):
     __slots__ = ()
     id: ClassVar = "leg-hl-legal"
-    title: ClassVar = "it has another user"
-    what: ClassVar = (
-        "Something other than the consumer and the result of the computation reads the operand."
-    )
-    why: ClassVar = "That user could depend on another operand: a cycle."
-    source: ClassVar = f"{_LOOP}, Initialize; {_FUSIBLE}, IsConsumerTheOnlyNonRootUser"
     is_legality: ClassVar = True
 
     def check(
@@ -150,14 +131,6 @@ class OtherReaders(SiblingRule):
 @dataclass(frozen=True, slots=True)
 class LongKernels(SiblingRule):
     id: ClassVar = "leg-hl-profit"
-    title: ClassVar = "large enough for its own kernel"
-    what: ClassVar = (
-        "The operand has more elements, or more instructions inside, than the limit for loops "
-        "of one shape (and, when checked again for slices of one output, than the lower "
-        "limits for these)."
-    )
-    why: ClassVar = "Only kernels that take about as long as a launch gain from sharing one."
-    source: ClassVar = f"{_LOOP}, IsProfitableFusionCandidate"
 
     loop_elements: int = 8192 * 8192
     loop_instructions: int = 128
@@ -180,10 +153,6 @@ class LongKernels(SiblingRule):
 class ColumnLayout(SiblingRule):
     __slots__ = ()
     id: ClassVar = "leg-hl-layout"
-    title: ClassVar = "not row-major"
-    what: ClassVar = "The operand, or something inside it, has another layout than row-major."
-    why: ClassVar = "Different layouts in one kernel result in a bad access pattern."
-    source: ClassVar = f"{_LOOP}, HasOnlyRowMajorLayout"
 
     def check(
         self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
@@ -202,12 +171,6 @@ def _is_row_major(shape: Shape) -> bool:
 class SharedParameter(SiblingRule):
     __slots__ = ()
     id: ClassVar = "leg-hl-shared-param"
-    title: ClassVar = "two of them read the same parameter"
-    what: ClassVar = (
-        "The operand reads a parameter of the computation that another candidate reads too."
-    )
-    why: ClassVar = "A result could no longer be written in place of that parameter."
-    source: ClassVar = f"{_LOOP}, AnyOpndIsParamSharedAmongFusions"
 
     def check(
         self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
@@ -243,15 +206,6 @@ def alike(instruction: MutableInstruction) -> Alike:
 @dataclass(frozen=True, slots=True)
 class Batch(Rule):
     id: ClassVar = "leg-hl-batch"
-    title: ClassVar = "not similar, or the kernel is full"
-    what: ClassVar = (
-        "For two candidate operands, the element type, the number of outputs or the number of "
-        "instructions differs (in a loop of one shape, the shape too); or the kernel has as "
-        "many outputs as the limit, or its operands and outputs reach so many bytes of "
-        "parameters."
-    )
-    why: ClassVar = "Threads that do different work wait for each other; parameters have a limit."
-    source: ClassVar = f"{_LOOP}, GetNextSpanOfFusions"
 
     fusions: int = 32
     operations: int = 64
@@ -322,13 +276,6 @@ class UnrolledBatch(Batch):
 class InputCandidate(SiblingRule):
     __slots__ = ()
     id: ClassVar = "leg-hi-candidate"
-    title: ClassVar = "no reduction that only the consumer reads"
-    what: ClassVar = (
-        "The operand is not, and does not end in, a reduction with cooperating threads, or "
-        "something other than the consumer and the result of the computation reads it."
-    )
-    why: ClassVar = "Without other readers the fusion cannot form a cycle."
-    source: ClassVar = f"{_INPUT}, FindAndSortFusionCandidates"
     is_legality: ClassVar = True
 
     def check(

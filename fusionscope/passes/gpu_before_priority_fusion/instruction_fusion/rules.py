@@ -25,7 +25,7 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     ReductionBudget,
     SharedMemoryBudget,
 )
-from fusionscope.passes.gpu_before_priority_fusion.fusible import FUSIBLE, PRODUCER_CONSUMER_RULES
+from fusionscope.passes.gpu_before_priority_fusion.fusible import PRODUCER_CONSUMER_RULES
 from fusionscope.passes.indexing import emitted_too_often
 from fusionscope.passes.pair_rules import (
     Eligible,
@@ -40,8 +40,6 @@ from fusionscope.passes.state import FusionPair, FusionState
 # The second run of the pass, for which files use the same name as for the first.
 DUPLICATING = "fusion-duplicating"
 
-_PASS = "xla/service/gpu/transforms/instruction_fusion.cc"
-_CHECKS = f"{_PASS}, ShouldFuseInexpensiveChecks"
 _CHEAP_IF_SHORT = frozenset({"divide", "exponential", "rsqrt", "sqrt"})
 
 
@@ -57,10 +55,6 @@ def is_expensive(instruction: MutableInstruction) -> bool:
 class ProducerFusion(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "leg-if-producer-fusion"
-    title: ClassVar = "the producer is a fusion already"
-    what: ClassVar = "The producer is a fusion, of any kind."
-    why: ClassVar = "This pass fuses single operations; fusion merger merges fusions."
-    source: ClassVar = _CHECKS
     message: ClassVar = "the producer is a fusion"
     is_legality: ClassVar = True
 
@@ -71,10 +65,6 @@ class ProducerFusion(GpuPairRule):
 class CustomConsumer(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "leg-if-custom"
-    title: ClassVar = "the consumer belongs to Triton or a library"
-    what: ClassVar = "The consumer is a custom fusion: one for Triton, cuDNN or a custom kernel."
-    why: ClassVar = "These were matched as a whole."
-    source: ClassVar = _CHECKS
     message: ClassVar = "the consumer is a custom fusion"
     is_legality: ClassVar = True
 
@@ -85,16 +75,6 @@ class CustomConsumer(GpuPairRule):
 class ExpensiveReuse(PairRule):
     __slots__ = ()
     id: ClassVar = "leg-if-expensive-reuse"
-    title: ClassVar = "expensive, and the consumer reads it several times"
-    what: ClassVar = (
-        "The producer is expensive (a transcendental function, an integer division by a "
-        "non-constant, a reduction, a matrix multiplication, but not a division, root or "
-        "exponential of f16 or f32), and the consumer reads elements of it more than once, as "
-        "a broadcast does."
-    )
-    why: ClassVar = "It would be recomputed for each read."
-    lever: ClassVar = "broadcast before the expensive operation, or accept its kernel"
-    source: ClassVar = _CHECKS
     message: ClassVar = "the producer is expensive, and the consumer reuses inputs"
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -107,14 +87,6 @@ class ExpensiveReuse(PairRule):
 class Coalescing(GpuPairRule):
     __slots__ = ()
     id: ClassVar = "leg-if-coalescing"
-    title: ClassVar = "a transpose would spoil a reduction's reads"
-    what: ClassVar = (
-        "The consumer is, or ends in, a reduction with cooperating threads, and the producer "
-        "is a copy, or a transpose that moves elements."
-    )
-    why: ClassVar = "Neighbouring threads would read distant elements."
-    lever: ClassVar = "reduce the other dimension of the untransposed array"
-    source: ClassVar = _CHECKS
     message: ClassVar = "fusing the producer would break read coalescing"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -125,15 +97,6 @@ class Coalescing(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class HeavyComputation(GpuPairRule):
     id: ClassVar = "leg-if-heavy"
-    title: ClassVar = "long reductions would be recomputed"
-    what: ClassVar = (
-        "The producer computes an element from more than the limit of others (a reduction in "
-        "a plain loop, or a reduce-window), and the consumer reads elements of it more than "
-        "once: by a gather or broadcast that produces more elements than it reads, or by "
-        "overlapping windows."
-    )
-    why: ClassVar = "All of it would be recomputed for each read."
-    source: ClassVar = f"{FUSIBLE}, CreatesHeavyComputation"
     message: ClassVar = "the fusion would create a heavy computation"
 
     inputs: int = 10
@@ -185,25 +148,6 @@ def _reads_repeatedly(instruction: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class CodeDuplication(PairRule):
     id: ClassVar = "leg-code-dup"
-    title: ClassVar = "its code would be emitted too often"
-    what: ClassVar = (
-        "The consumer is a fusion in which the code of the producer, which is not a "
-        "broadcast, would be emitted more than limit times, or more than once if it is a "
-        "concatenate, dot, dynamic-update-slice, pad, reduce or reduce-window; or such a "
-        "producer has more than one user. It is emitted once for each distinct way in which "
-        "instructions index it."
-    )
-    why: ClassVar = (
-        "Code can grow exponentially; and that of a concatenate has branches, after which "
-        "earlier values cannot be reused."
-    )
-    lever: ClassVar = (
-        "give a concatenate one user, or compute the parts separately instead of concatenating them"
-    )
-    source: ClassVar = (
-        f"{_PASS}, ShouldFuse; xla/service/fusion_node_indexing_evaluation.cc, "
-        "CodeDuplicationTooHigh"
-    )
     message: ClassVar = "the fusion would result in an overly large code duplication"
 
     limit: int = 15

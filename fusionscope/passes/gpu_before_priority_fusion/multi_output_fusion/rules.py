@@ -7,7 +7,6 @@ October 2024.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fusionscope.gpu.cost.model import Estimate
 from fusionscope.gpu.state import GpuState
@@ -55,11 +54,6 @@ class TiledHeroes(Heroes):
     """Transposes in plain loops share a kernel with everything."""
 
     __slots__ = ()
-    what: ClassVar = (
-        "Both are reductions of different forms (rows or columns, and the sizes in three "
-        "dimensions), or both tiled transposes of different forms; or one is a reduction and the "
-        "other one a tiled transpose."
-    )
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         one, other = state.hero(pair.consumer), state.hero(pair.producer)
