@@ -33,12 +33,9 @@ const PAGES = {
 };
 // From the card with one title to the card with another; without the first, from the top.
 const IMAGES = [
-  { page: "concatenate", width: WIDE, scheme: "light", first: "graph", last: "graph" },
-  { page: "cartpole", width: NARROW, scheme: "dark", last: "try" },
   { page: "attention", width: WIDE, scheme: "dark", first: "graph", last: "source" },
   { page: "resnet", width: WIDE, scheme: "light", last: "try" },
   { page: "difference", width: WIDE, scheme: "dark", last: "changes" },
-  { page: "difference", width: NARROW, scheme: "light", first: "graph", last: "graph" },
 ];
 
 /** Where the cards are in the page. Runs in the page. @param {{first?: string, last: string}} cards */

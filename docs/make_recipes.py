@@ -14,27 +14,25 @@ DOCS = Path(__file__).parent
 REJECTED = DOCS.parent / "tools" / "conformance" / "rejected_recipes.json"
 INTRODUCTION = """# Edits of a program that help
 
-A recipe is an edit of a program that saves launches, bytes or time. Each has a page that explains
-which operations it replaces, with what, and when it makes a program slower.
-`fusionscope recipes` lists them, and `fusionscope recipes ID` prints one page.
+**Which edit of my program saves launches, bytes or time?**
 
-`fusionscope explain DUMP` recognises these operations in the program of a dump, and names the
-lines of the program under *What to try*. With `--compile` it applies the recipe to the program's
-HLO and compiles the result for the device of the dump; on a CPU it also runs the result beside the
-unchanged program. [Recipes on whole programs](recipes-on-programs.md) shows the results, and those
-of the same edits by hand.
+```sh
+fusionscope explain dump            # names the recipes that match, and the lines to edit
+fusionscope explain dump --compile  # compiles the edited HLO; on a CPU, also times it
+fusionscope recipes unroll-loop     # one page: what it replaces, and when it backfires
+```
+
+[Recipes on whole programs](advice.md#recipes-edited-by-hand) shows what they save there.
 
 """
 MEASURED = """
 ## Measurements
 
-Each recipe has an example: a JAX function before and after the edit. Both are compiled for a CPU
-and for an absent H100. The HLO of the first function as rewritten by the recipe is compiled as
-well, and has to save as much as the edit. All of them run on the CPU, on the same random inputs,
-and their results have to agree. `python tools/conformance/recipe_proofs.py` does this for one
-version of jaxlib; the page of a recipe has the figures of the rewritten HLO, too.
+Each recipe has an example: a JAX function before and after the edit, compiled for a CPU and for an
+absent H100. The HLO as rewritten by the recipe has to save as much as the edit, and all results
+have to agree on the same random inputs (`python tools/conformance/recipe_proofs.py`).
 
-Times for a CPU are ratios to the time before the edit, of runs in turns: the median, and its
+Times for a CPU are ratios to the time before the edit, of alternating runs: the median, and its
 95 % confidence interval. Times for an H100 are the compiler's own estimates; where it has
 none, for sorts and library calls, at least the time to move their bytes.
 
@@ -42,15 +40,15 @@ none, for sorts and library calls, at least the time to move their bytes.
 TRIED = """
 ## Tried, does not help
 
-These edits are often advised, or look as if they should help, and were measured in the same way.
-None is a recipe: it saves nothing, it saves time on one of the two and costs time on the other, or
-it computes something else, as other random number generators do. A recurrence written as
-`associative_scan` saves launches on a GPU, but nothing recognises such recurrences so far.
+These edits are often advised, and were measured in the same way. They save nothing, save time on
+one device and cost time on the other, or compute something else, as other random number generators
+do. A recurrence written as `associative_scan` saves launches on a GPU, but nothing recognises such
+recurrences so far.
 
-Attention by `jax.nn.dot_product_attention(..., implementation="cudnn")` is not a recipe either, as
-its results cannot be compared without a GPU. With `nvidia-cudnn-cu13` 9.28 installed, jaxlib
-0.12.0.1 compiled attention over `bf16[2,512,8,64]` for an H100 into one launch that moves 4.19 MB,
-while two products and a `softmax` need 7 launches and move 46.14 MB.
+The results of attention by `jax.nn.dot_product_attention(..., implementation="cudnn")` cannot be
+compared without a GPU. With `nvidia-cudnn-cu13` 9.28 installed, jaxlib 0.12.0.1 compiled it over
+`bf16[2,512,8,64]` for an H100 into one launch that moves 4.19 MB, while two products and a
+`softmax` need 7 launches and move 46.14 MB.
 
 """
 
