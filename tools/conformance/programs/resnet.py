@@ -56,3 +56,4 @@ example_args = (
     _x,
     S((64,), jnp.int32),
 )
+programs = {"step": (step, example_args)}

@@ -1,8 +1,5 @@
 """Holds the replay of the passes around priority fusion against the compiler, on random modules.
 
-    python tools/conformance/gpu_pass_probe.py --python PATH [--only PASS] [--count N]
-        [--seed N] [--keep DIRECTORY]
-
 ``PATH`` is a Python that has jax and its plugin for CUDA; no GPU is needed. Each pass runs alone on
 modules of what it looks for, for an H100. Prints for each pass how many it changed and how many the
 replay makes otherwise; these are kept in the directory.
@@ -10,18 +7,18 @@ replay makes otherwise; these are kept in the directory.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from pathlib import Path
 from random import Random
 
-from cpu_compiling import version_of
-from gpu_compiling import run_all
-from gpu_pass_records import difference, replay
-
+from conformance.compiling import gpu_compiler_of, run_all
+from conformance.examples import replay_pass
+from conformance.findings import Finding, counted, problem
+from conformance.records import difference
 from fusionscope.hlo import parse
 from fusionscope.versions.known import load_compiler
 
@@ -451,45 +448,29 @@ PASSES: dict[str, Callable[[Random], str]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--python", required=True, help="a Python that has jax, with CUDA")
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--python", default=sys.executable, help="one that has jax, with CUDA")
     parser.add_argument("--only", choices=PASSES, metavar="PASS", help="one pass")
     parser.add_argument("--count", type=int, default=30, help="modules for each pass")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=Path(), help="for modules that differ")
-    options = parser.parse_args()
-    version = "gpu-" + ".".join(version_of(options.python).split(".")[:2])
-    wrong = 0
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    version = gpu_compiler_of(options.python)
     for pass_name in [options.only] if options.only else PASSES:
         book = load_compiler(version).find(pass_name).book
         random = Random(options.seed)
         texts = [PASSES[pass_name](random) for _ in range(options.count)]
-        failed = changed = differing = 0
         for index, found in enumerate(run_all(options.python, pass_name, texts)):
-            problem: str | None = None
+            file = options.keep / f"{pass_name}.{options.seed}.{index}.hlo"
             if isinstance(found, str):
-                failed += 1
-                problem = f"not compiled: {found[-300:]}"
+                why: str | None = f"not compiled: {found[-300:]}"
             else:
                 before, after = map(parse, found.runs[0])
-                changed += difference(before, after) is not None
-                problem = difference(replay(book, version, before).module, after)
-                differing += problem is not None
-            if problem is not None:
-                file = options.keep / f"{pass_name}.{options.seed}.{index}.hlo"
+                is_changed = difference(before, after) is not None
+                yield counted(f"{pass_name}: {'changed' if is_changed else 'left as it is'}")
+                why = difference(replay_pass(book, version, before).module, after)
+            if why is not None:
                 file.write_text(texts[index], encoding="utf-8")
-                print(f"{file}: {problem}")
-        wrong += failed + differing
-        print(
-            f"{pass_name}: {len(texts)} modules, {failed} not compiled, {changed} changed, "
-            f"{differing} otherwise here",
-            flush=True,
-        )
-    sys.exit(wrong > 0)
-
-
-if __name__ == "__main__":
-    main()
+                yield problem(f"{pass_name}: otherwise here", f"{file}: {why}")

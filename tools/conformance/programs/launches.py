@@ -1,4 +1,4 @@
-"""Programs with loops, branches and calls, for ``launches.py``: ours, and functions of packages.
+"""Programs with loops, branches and calls, for the check `launches`: ours, and of packages.
 
 Each is a function without arguments that returns a function and its arguments.
 """
@@ -284,4 +284,4 @@ if find_spec("diffrax"):
 
     PACKAGES["diffrax.tsit5"] = (_diffrax, (_ROW[:4],))
 
-PROGRAMS = OURS | PACKAGES
+programs = OURS | PACKAGES

@@ -1,11 +1,11 @@
-"""Runs one pass of the real compiler on modules of HLO text, for a GPU that is not there.
+"""Compiles modules of HLO text, or runs single passes of the real compiler on them.
 
-The pass sees a module just as it is written, layouts and fusions included: what is compiled is a
-carrier, a custom call with the same parameters and result, and the compiler's own hook for
-transforming modules puts the module in its place. After scheduling a second hook ends the
-compilation, but for passes that run later. jaxlib 0.10 offers no such hook where there is no GPU:
-there a module goes through StableHLO, which keeps neither layouts nor fusions, and reshapes are
-what is left of bitcasts.
+For GPUs that are not there, the pass sees a module just as it is written, layouts and fusions
+included: what is compiled is a carrier, a custom call with the same parameters and result, and the
+compiler's own hook for transforming modules puts the module in its place. After scheduling a second
+hook ends the compilation, but for passes that run later. jaxlib 0.10 offers no such hook where
+there is no GPU: there a module goes through StableHLO, which keeps neither layouts nor fusions, and
+reshapes are what is left of bitcasts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,82 @@ import os
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from cpu_compiling import version_of
-
+from conformance.findings import ROOT
 from fusionscope.dump.fusion_explorer import read_fusion_explorer
 from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
 from fusionscope.hlo import parse
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.known import COMPILERS, load_compiler
 
-DEVICES = Path(__file__).resolve().parents[2] / "samples" / "devices"
+# Compiles the modules from a given one on, and prints after each what went wrong. The record is
+# written before the compiler finds that it cannot generate code for what it fused.
+_CPU_CHILD = """
+import json, sys
+import jax
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jaxlib import _hlo, _jax
+from jaxlib.mlir import ir
+
+devices = jax.devices()[:1]
+for text in json.load(open(sys.argv[1]))[int(sys.argv[2]):]:
+    problem = ""
+    try:
+        module = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        with mlir.make_ir_context():
+            stable = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(module))
+        options = compiler.get_compile_options(1, 1)
+        devices[0].client.compile_and_load(stable, _jax.DeviceList(tuple(devices)), options)
+    except Exception as error:
+        problem = str(error)
+    print(json.dumps(problem), flush=True)
+"""
+
+
+def compile_all(python: str, flags: str, texts: Sequence[str], directory: Path) -> list[str]:
+    """What went wrong with each module, empty where nothing did. Dumps into ``directory/dump``.
+
+    ``python`` is one that has jax. A compiler that crashes is started again behind the module.
+    """
+    file = directory / "modules.json"
+    file.write_text(json.dumps(texts), encoding="utf-8")
+    flags = f"{flags} --xla_dump_to={directory / 'dump'}"
+    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    problems: list[str] = []
+    while len(problems) < len(texts):
+        command = [python, "-c", _CPU_CHILD, str(file), str(len(problems))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        problems += [json.loads(line) for line in done.stdout.splitlines()]
+        if len(problems) < len(texts):
+            problems.append("the compiler crashed: " + " ".join(done.stderr.split()[-20:]))
+    return problems
+
+
+def version_of(python: str) -> str:
+    command = [python, "-c", "import jaxlib; print(jaxlib.__version__)"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def gpu_compiler_of(python: str) -> str:
+    """The name of its rules for GPUs."""
+    return "gpu-" + ".".join(version_of(python).split(".")[:2])
+
+
+def compiler_of(version: str) -> Compiler:
+    """That of the version, the newest one where it has none of its own."""
+    key = f"cpu-{'.'.join(version.split('.')[:2])}"
+    return load_compiler(key if key in COMPILERS else next(iter(COMPILERS)))
+
+
+# For GPUs.
+
+DEVICES = ROOT / "samples" / "devices"
 # Fields of a device description that jaxlib before 0.11 refuses to read.
 _NEWER_FIELDS = re.compile(
     r"^ *(collective_memory_granularity|max_blocks_per_multiprocessor|mem_clock_ghz"
@@ -46,7 +109,7 @@ _LOGS = {
 _AFTER_SCHEDULING = ("fusion-block-level-rewriter",)
 # Compiles the modules from a given one on, and prints after each what went wrong. Its number stands
 # in the log before what is logged of it.
-_CHILD = """
+_GPU_CHILD = """
 import json, sys
 import jax
 from jax._src import compiler
@@ -156,10 +219,10 @@ def run_all(
         return found
 
 
-def log_of(python: str, name: str, text: str, target: str = "h100") -> str:
-    """What the compiler logs of one module."""
+def log_of(python: str, name: str, text: str, *, logs: Mapping[str, str]) -> str:
+    """What the compiler logs of one module, for an H100."""
     with TemporaryDirectory() as scratch:
-        return _compile(python, name, [text], target, "", Path(scratch))[1]
+        return _compile(python, name, [text], "h100", "", Path(scratch), logs=logs)[1]
 
 
 def _number(file: Path) -> int:
@@ -194,6 +257,7 @@ def _compile(
     directory: Path,
     *,
     is_put: bool = True,
+    logs: Mapping[str, str] = _LOGS,
 ) -> tuple[list[str], str]:
     """What went wrong with each module, and the log. Dumps into ``directory/dump``."""
     description = (DEVICES / f"{target}.txtpb").read_text(encoding="utf-8")
@@ -207,7 +271,7 @@ def _compile(
     # Each pass that runs a hook has a number of its own.
     hooks = "".join(f",apply-xla-transforms-{number}" for number in range(2 * len(texts) + 2))
     flags = _FLAGS.format(name=name, hooks=hooks, directory=directory / "dump", more=more_flags)
-    environment = os.environ | _LOGS
+    environment = os.environ | logs
     environment |= {
         "XLA_FLAGS": flags,
         "JAX_PLATFORMS": "cpu",
@@ -216,7 +280,7 @@ def _compile(
     problems: list[str] = []
     log = ""
     while len(problems) < len(texts):
-        command = [python, "-c", _CHILD, str(file), str(len(problems))]
+        command = [python, "-c", _GPU_CHILD, str(file), str(len(problems))]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         problems += [json.loads(line) for line in done.stdout.splitlines()]
         log += done.stderr
