@@ -560,10 +560,12 @@ def pass_mutants() -> Iterator[tuple[str, Iterator[Mutant]]]:
         yield _short(name), of_module(name, everything)
 
 
+# Judges, mutants, and whether what the package remembers has to be forgotten for each mutant: no
+# function of CPU passes remembers anything.
 SUITES = {
-    "cpu": (cpu_judges, cpu_mutants),
-    "gpu": (gpu_judges, gpu_mutants),
-    "passes": (pass_judges, pass_mutants),
+    "cpu": (cpu_judges, cpu_mutants, False),
+    "gpu": (gpu_judges, gpu_mutants, True),
+    "passes": (pass_judges, pass_mutants, True),
 }
 
 # Trying them.
@@ -585,7 +587,6 @@ def _learn(judge: Judge) -> None:
         if event == "call" and "/fusionscope/" in frame.f_code.co_filename:
             judge.functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
 
-    _forget()
     start = time.process_time()
     sys.setprofile(see)
     try:
@@ -596,14 +597,15 @@ def _learn(judge: Judge) -> None:
     assert holds, f"{judge.name} does not hold to begin with"
 
 
-def survives(mutant: Mutant, judges: Sequence[Judge]) -> bool:
+def survives(mutant: Mutant, judges: Sequence[Judge], *, remembers: bool) -> bool:
     place = None
     if mutant.code is not None:
         place = (mutant.code.co_filename, mutant.code.co_firstlineno)
     asked = [each for each in judges if place is None or place in each.functions]
     asked.sort(key=lambda each: each.seconds / (1 + each.kills))
     with mutant.patch:
-        _forget()
+        if remembers:
+            _forget()
         for judge in asked:
             signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST_S)
             try:
@@ -641,10 +643,12 @@ def add_options(parser: ArgumentParser) -> None:
 
 def findings(options: Namespace) -> Iterator[Finding]:
     signal.signal(signal.SIGVTALRM, _out_of_time)
-    judges_of, mutants_of = SUITES[options.suite]
+    judges_of, mutants_of, remembers = SUITES[options.suite]
     sources = list(mutants_of())  # imports the modules
     judges = list(judges_of())
     for judge in judges:
+        if remembers:
+            _forget()
         _learn(judge)
     yield note(f"{len(judges)} judges, {sum(each.seconds for each in judges):.1f} s")
     explained = equivalent(options.suite)
@@ -653,7 +657,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
         function = mutant.name.partition(" ")[0]
         name = function if function in explained else mutant.name
         names.add(name)
-        if not survives(mutant, judges):
+        if not survives(mutant, judges, remembers=remembers):
             yield counted("noticed", f"noticed: {mutant.name}")
         elif name in explained:
             survivors.add(name)
