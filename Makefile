@@ -7,7 +7,7 @@ SHELL := bash
 .ONESHELL:
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-TOOLS := tools/conformance
+CONFORMANCE := PYTHONPATH=$(CURDIR)/tools python -P -m conformance
 DUMPS := build/dumps
 TARGETS := cpu h100
 SITE := build/site
@@ -50,10 +50,10 @@ docs: ## rewrite what is generated: pages of recipes and commands, and the JSON 
 
 .PHONY: fuzz mutants pages site package
 fuzz: ## damaged and hostile inputs through every command
-	python $(TOOLS)/fuzz.py --count 600
-	python $(TOOLS)/fuzz.py --count 20 --start 600 --processes
+	$(CONFORMANCE) fuzz --count 600
+	$(CONFORMANCE) fuzz --count 20 --start 600 --processes
 mutants: ## rules of CPU fusion made wrong in turn: their examples have to notice
-	python $(TOOLS)/cpu_mutants.py | tail -1
+	$(CONFORMANCE) mutants cpu
 pages: ## pages of `report` in Chromium: types of the script, messages, requests, axe-core, keyboard
 	@work=$$(mktemp -d)
 	trap 'rm -rf "$$work"' EXIT
@@ -65,7 +65,7 @@ pages: ## pages of `report` in Chromium: types of the script, messages, requests
 	done
 	fusionscope report samples/dumps/h100-without-triton-softmax/softmax samples/dumps/h100/softmax \
 	    --output "$$work/difference.html"
-	script=$$PWD/$(TOOLS)/page_audit.mjs
+	script=$$PWD/tools/conformance/page_audit.mjs
 	cd "$$work"
 	node "$$script" *.html
 site: ## the documentation as a site in SITE, with its links checked, after `pip install -e '.[docs]'`
@@ -139,17 +139,17 @@ older: ## a dump of the passes before priority fusion, by jaxlib 0.4.35 in OLDER
 	fusionscope verify "$$dump" --at-least 100
 	fusionscope history "$$dump"
 recipes: ## the commands of docs/ci.md, as it has them
-	$(TOOLS)/recipes.sh $(TARGETS)
+	tools/conformance/recipes.sh $(TARGETS)
 conformance: parser matching explained replay plans changes ## all of the following, on DUMPS
 
 .PHONY: parser matching explained replay plans changes benchmarks
 parser: ## the compiler's own parser reads the same
-	python $(TOOLS)/oracle.py $(DUMPS)
+	$(CONFORMANCE) parser $(DUMPS)
 	python -m pytest tests/hlo
 matching: ## stages are matched with each other, and with texts made of them
-	python $(TOOLS)/matching.py --mutants $(DUMPS) | tail -40
+	$(CONFORMANCE) matching --mutants $(DUMPS)
 explained: ## every pair has an outcome, only those apart a reason; histories and differences
-	@python $(TOOLS)/explained.py $(DUMPS)
+	@$(CONFORMANCE) explained $(DUMPS)
 	for dump in $(TARGETS:%=$(DUMPS)/%/reductions); do
 		fusionscope history "$$dump"
 		fusionscope diff "$$dump@pre-fusion" "$$dump@final" --format markdown >/dev/null
@@ -161,10 +161,10 @@ replay: ## the replay makes what the compiler made
 	done
 	fusionscope explain $(DUMPS)/cpu/concatenate --allow 'concatenate -> *' |
 		grep "Tried allow concatenate"
-	python $(TOOLS)/cpu_oracle.py --python "$$(command -v python)" | tail -1
+	$(CONFORMANCE) oracle cpu
 plans: ## the compiler takes random plans, and its own, and computes the same numbers
 	@for program in attention cartpole concatenate reductions; do
-		python $(TOOLS)/random_plans.py $(DUMPS)/cpu/$$program --count 4
+		$(CONFORMANCE) random_plans $(DUMPS)/cpu/$$program --count 4
 	done
 	for dump in $(TARGETS:%=$(DUMPS)/%/reductions); do
 		output=$$(mktemp -d)
@@ -183,8 +183,8 @@ changes: ## a change for the worse is found, and a pass that is off is named
 	tr -s '[:space:]' ' ' <"$$work/diff.txt" |
 		grep -q "dot-library-rewriter in dot-library-passes changed only the first"
 	[[ " $(TARGETS) " = *" h100 "* ]] || exit 0
-	python $(TOOLS)/regressions.py "$$work/changes" --only "*barrier*"
-	python $(TOOLS)/regressions.py "$$work/harmless" --only "no metadata"
+	$(CONFORMANCE) regressions "$$work/changes" --only "*barrier*"
+	$(CONFORMANCE) regressions "$$work/harmless" --only "no metadata"
 benchmarks: ## each benchmark once, to see that it runs
 	python benchmarks/start_up.py --rounds 1
 	python benchmarks/large.py --only cpu/resnet --command explain
@@ -206,26 +206,26 @@ images: ## pages of `report` in docs/images/, after `make setup-jax` and `pip in
 	cd "$$work"
 	node "$$script"
 fuzz-long: ## 20,000 damaged inputs
-	python $(TOOLS)/fuzz.py --count 20000
+	$(CONFORMANCE) fuzz --count 20000
 mutants-gpu: ## rules and cost model of the GPU passes made wrong in turn
-	python $(TOOLS)/gpu_mutants.py | tail -1
-	python $(TOOLS)/gpu_pass_mutants.py | tail -1
+	$(CONFORMANCE) mutants gpu
+	$(CONFORMANCE) mutants passes
 probes: ## CPU passes against the compiler, on thousands of small modules
-	python $(TOOLS)/cpu_probe.py --python "$$(command -v python)"
+	$(CONFORMANCE) cpu_probe --python "$$(command -v python)"
 probes-gpu: ## GPU passes against the compiler: examples, records, random modules
-	python $(TOOLS)/gpu_oracle.py --python "$$(command -v python)" | tail -1
-	python $(TOOLS)/gpu_pass_oracle.py --python "$$(command -v python)" | tail -1
-	python $(TOOLS)/gpu_records.py --python "0.12=$$(command -v python)" --check
-	python $(TOOLS)/gpu_pass_records.py --python "$$(command -v python)" --check
-	python $(TOOLS)/gpu_pass_probe.py --python "$$(command -v python)"
+	$(CONFORMANCE) oracle gpu
+	$(CONFORMANCE) oracle passes
+	$(CONFORMANCE) records gpu --check
+	$(CONFORMANCE) records passes --check
+	$(CONFORMANCE) gpu_probe
 proofs: ## the examples of all recipes, compiled, run and compared
-	python $(TOOLS)/recipe_proofs.py
+	$(CONFORMANCE) recipe_proofs
 gate: ## twenty pull requests of a project, checked against its main branch, for TARGETS
 	work=$$(mktemp -d)
 	trap 'rm -rf "$$work"' EXIT
-	python $(TOOLS)/gate.py "$$work/out" $(TARGETS:%=--target %)
+	$(CONFORMANCE) gate "$$work/out" $(TARGETS:%=--target %)
 action: ## the steps of action.yml as they are written, with a stand-in for gh
-	python $(TOOLS)/action.py --python "$$(command -v python)"
+	$(CONFORMANCE) action
 ci: ## everything that has to hold before a change is taken, in fresh environments
 	bash .ci/run
 clean: ## remove what was built

@@ -53,7 +53,7 @@ function fusionscope(...words) {
 const work = mkdtempSync(join(tmpdir(), "images-"));
 try {
   rmSync(RESNET, { recursive: true, force: true });
-  fusionscope("capture", "tools/conformance/real_programs/flax_resnet.py:step", "--device", "h100",
+  fusionscope("capture", "tools/conformance/programs/resnet.py:step", "--device", "h100",
     "--flag", "xla_dump_emitter_re=.*", "--no-explain", "--output", RESNET);
   for (const [name, words] of Object.entries(PAGES)) fusionscope("report", ...words, "--output", join(work, `${name}.html`));
 

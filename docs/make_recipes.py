@@ -11,7 +11,7 @@ from fusionscope.advise.recipes.proofs import Proofs, read_proofs
 from fusionscope.report.recipes import figures, list_to_markdown, page_to_markdown
 
 DOCS = Path(__file__).parent
-REJECTED = DOCS.parent / "tools" / "conformance" / "rejected_recipes.json"
+REJECTED = DOCS / "rejected_recipes.json"
 INTRODUCTION = """# Edits of a program that help
 
 **Which edit of my program saves launches, bytes or time?**
@@ -28,9 +28,11 @@ fusionscope recipes unroll-loop     # one page: what it replaces, and when it ba
 MEASURED = """
 ## Measurements
 
-Each recipe has an example: a JAX function before and after the edit, compiled for a CPU and for an
-absent H100. The HLO as rewritten by the recipe has to save as much as the edit, and all results
-have to agree on the same random inputs (`python tools/conformance/recipe_proofs.py`).
+Each recipe has an example: a JAX function before and after the edit. Both are compiled for a CPU
+and for an absent H100. The HLO of the first function as rewritten by the recipe is compiled as
+well, and has to save as much as the edit. All of them run on the CPU, on the same random inputs,
+and their results have to agree. `python -m conformance recipe_proofs` does this for one
+version of jaxlib; the page of a recipe has the figures of the rewritten HLO, too.
 
 Times for a CPU are ratios to the time before the edit, of alternating runs: the median, and its
 95 % confidence interval. Times for an H100 are the compiler's own estimates; where it has
@@ -40,10 +42,12 @@ none, for sorts and library calls, at least the time to move their bytes.
 TRIED = """
 ## Tried, does not help
 
-These edits are often advised, and were measured in the same way. They save nothing, save time on
-one device and cost time on the other, or compute something else, as other random number generators
-do. A recurrence written as `associative_scan` saves launches on a GPU, but nothing recognises such
-recurrences so far.
+These edits are often advised, or look as if they should help, and were measured in the same way
+with `tools/conformance/recipe_proofs.py rejected` (times on 2026-11-22, launches and bytes on
+2026-11-27, at commit 891d88b2).
+None is a recipe: it saves nothing, it saves time on one of the two and costs time on the other, or
+it computes something else, as other random number generators do. A recurrence written as
+`associative_scan` saves launches on a GPU, but nothing recognises such recurrences so far.
 
 The results of attention by `jax.nn.dot_product_attention(..., implementation="cudnn")` cannot be
 compared without a GPU. With `nvidia-cudnn-cu13` 9.28 installed, jaxlib 0.12.0.1 compiled it over

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from follow_advice import advice_on, follow, write_tool
+from conformance.follow_advice import advice_on, follow, write_tool
 
 from fusionscope.advise.candidates import read_candidate
 from fusionscope.advise.suggest import suggester

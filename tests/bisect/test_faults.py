@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from planted_faults import draw, judge
+from conformance.planted_faults import draw, judge
 
 from fusionscope import DumpedModule, UnusableInput
 from fusionscope.bisect.bisect import bisect

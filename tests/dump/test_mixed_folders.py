@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from special_files import make_socket
+from conformance.special_files import make_socket
 
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from matching import INJECTIONS, check_injected, check_mutants, check_same, faults
+from conformance.matching import INJECTIONS, check_injected, check_mutants, check_same, faults
 
 from fusionscope.dump import open_dump
 from fusionscope.history.changes import (

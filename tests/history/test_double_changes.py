@@ -3,9 +3,9 @@
 from collections import Counter
 from pathlib import Path
 
-import double_changes
 import pytest
-from matching import INJECTIONS, check_changed_near, check_doubled
+from conformance import double_changes
+from conformance.matching import INJECTIONS, check_changed_near, check_doubled
 
 from fusionscope.dump import open_dump
 from fusionscope.history.changes import find_changes, is_incidental

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from matching import check_stages, faults
+from conformance.matching import check_stages, faults
 
 from fusionscope.dump import open_dump
 from fusionscope.history.changes import Edit, EditKind, find_edits, find_fusion_changes

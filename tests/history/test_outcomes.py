@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from outcomes import CHECKS, check_metadata, without_metadata
+from conformance.outcomes import CHECKS, check_metadata, without_metadata
 
 from fusionscope.dump import open_dump
 from fusionscope.history import Numbering, Outcome, Pair, find_kernels, find_pairs

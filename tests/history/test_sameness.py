@@ -3,9 +3,9 @@
 from collections import Counter
 from pathlib import Path
 
-import notations
 import pytest
-from matching import check_notations
+from conformance import notations
+from conformance.matching import check_notations
 
 from fusionscope.compare.difference import compare
 from fusionscope.dump import open_dump

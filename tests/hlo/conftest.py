@@ -10,8 +10,8 @@ import pytest
 
 @pytest.fixture(scope="session")
 def oracle() -> ModuleType:
-    """tools/conformance/oracle.py, which asks jaxlib."""
+    """The check `parser`, which asks jaxlib."""
     hlo = pytest.importorskip("jaxlib._hlo")
     if not hasattr(hlo.HloInstruction, "shape"):
         pytest.skip("this jaxlib does not show what its parser reads")
-    return importlib.import_module("oracle")
+    return importlib.import_module("conformance.parser")

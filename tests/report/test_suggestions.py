@@ -6,7 +6,7 @@ import io
 import shlex
 
 import pytest
-from follow_advice import printed_commands
+from conformance.follow_advice import printed_commands
 from rich.console import Console
 
 from fusionscope.advise.suggest import why_not_better

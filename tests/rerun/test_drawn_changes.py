@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from changes import KINDS, Source, follow
+from conformance.changes import KINDS, Source, follow
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 PYTHON = __import__("sys").executable

@@ -1,7 +1,7 @@
 """Every rule decides what its examples say that it decides, and leaves the rest."""
 
 import pytest
-from cpu_examples import EXAMPLES, check, deciders
+from conformance.examples import CPU_EXAMPLES, check_cpu, cpu_deciders
 
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.rules.examples import Example
@@ -15,9 +15,11 @@ NEVER_ASKED = {"inplace-multi-nonelementwise"}
 ONLY_ALLOW = {"inplace-no-dus"}
 
 
-@pytest.mark.parametrize(("id", "example"), EXAMPLES, ids=[f"{i}: {e.why}" for i, e in EXAMPLES])
+@pytest.mark.parametrize(
+    ("id", "example"), CPU_EXAMPLES, ids=[f"{i}: {e.why}" for i, e in CPU_EXAMPLES]
+)
 def test_a_rule_decides_what_its_examples_say(id: str, example: Example) -> None:
-    check(id, example)
+    check_cpu(id, example)
 
 
 @pytest.mark.parametrize("id", [rule.id for rule in CPU_FUSION])
@@ -30,12 +32,12 @@ def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     "example", read_examples("cpu-concat", "before jaxlib 0.12"), ids=lambda e: e.why
 )
 def test_older_versions_count_elements(example: Example) -> None:
-    check("cpu-concat", example, CPU_FUSION_0_11)
+    check_cpu("cpu-concat", example, CPU_FUSION_0_11)
     with pytest.raises(AssertionError):
-        check("cpu-concat", example)
+        check_cpu("cpu-concat", example)
 
 
 def test_the_oldest_version_computes_what_a_softmax_reduces_twice() -> None:
     example = next(e for e in read_examples("cpu-softmax-coupling") if e.is_decided)
-    assert "cpu-softmax-coupling" in deciders(example, CPU_FUSION_0_11)
-    assert "cpu-softmax-coupling" not in deciders(example, CPU_FUSION_0_10)
+    assert "cpu-softmax-coupling" in cpu_deciders(example, CPU_FUSION_0_11)
+    assert "cpu-softmax-coupling" not in cpu_deciders(example, CPU_FUSION_0_10)

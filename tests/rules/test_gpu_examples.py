@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_examples import EXAMPLES, ONLY_HERE, check
+from conformance.examples import GPU_EXAMPLES, ONLY_HERE, check_gpu
 
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.inplace import IN_PLACE_RULES
@@ -14,9 +14,11 @@ from fusionscope.rules.pages import read_examples
 NEVER_LAST = {"tri-heroless"}
 
 
-@pytest.mark.parametrize(("id", "example"), EXAMPLES, ids=[f"{i}: {e.why}" for i, e in EXAMPLES])
+@pytest.mark.parametrize(
+    ("id", "example"), GPU_EXAMPLES, ids=[f"{i}: {e.why}" for i, e in GPU_EXAMPLES]
+)
 def test_a_rule_decides_what_its_examples_say(id: str, example: Example) -> None:
-    check(id, example)
+    check_gpu(id, example)
 
 
 @pytest.mark.parametrize("id", [each.id for each in GPU_FUSION if each not in IN_PLACE_RULES])
@@ -27,4 +29,4 @@ def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
 
 @pytest.mark.parametrize("example", read_examples(ONLY_HERE, "on GPUs"), ids=lambda e: e.why)
 def test_what_no_cpu_comes_to_is_decided_here(example: Example) -> None:
-    check(ONLY_HERE, example)
+    check_gpu(ONLY_HERE, example)

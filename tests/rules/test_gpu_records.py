@@ -1,9 +1,9 @@
-"""The replay of priority fusion takes each step that the compiler recorded, see gpu_records.py."""
+"""The replay of priority fusion takes each step that the compiler recorded, see records.py."""
 
 from __future__ import annotations
 
 import pytest
-from gpu_records import DIFFERENT, Programs, all_programs, card, gpu_model_of, steps_of
+from conformance.records import DIFFERENT, Programs, all_programs, card, gpu_model_of, steps_of
 
 from fusionscope.dump.device import Device
 from fusionscope.dump.priority_fusion import PriorityStep

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from look_ups import differing_passes
+from conformance.look_ups import differing_passes
 
 from fusionscope.dump import open_dump
 from fusionscope.gpu.structure import Structures

@@ -1,7 +1,13 @@
 """The rules about operations and siblings decide what their examples say, and leave the rest."""
 
 import pytest
-from operation_examples import BOOKS, EXAMPLES, Book, check, library_fusions
+from conformance.examples import (
+    OPERATION_BOOKS,
+    OPERATION_EXAMPLES,
+    Book,
+    check_operation,
+    library_fusions,
+)
 
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
@@ -13,15 +19,15 @@ from fusionscope.rules.pages import read_examples
 from fusionscope.versions.jaxlib_0_10_2.cpu import YNN_0_10
 from fusionscope.versions.jaxlib_0_11_2.cpu import YNN_0_11
 
-NAMES = [f"{id}: {example.why}" for _, id, example in EXAMPLES]
+NAMES = [f"{id}: {example.why}" for _, id, example in OPERATION_EXAMPLES]
 
 
-@pytest.mark.parametrize(("book", "id", "example"), EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize(("book", "id", "example"), OPERATION_EXAMPLES, ids=NAMES)
 def test_a_rule_decides_what_its_examples_say(book: Book, id: str, example: Example) -> None:
-    check(id, example, book)
+    check_operation(id, example, book)
 
 
-@pytest.mark.parametrize("id", [rule.id for book in BOOKS for rule in book])
+@pytest.mark.parametrize("id", [rule.id for book in OPERATION_BOOKS for rule in book])
 def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     assert {example.is_decided for example in read_examples(id)} == {True, False}
 

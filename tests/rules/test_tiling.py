@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from gpu_examples import read_card
+from conformance.examples import read_card
+from conformance.records import given_tiles, read_kernels, read_tiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tile_records import given_tiles, read_modules, read_tiles
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability, Device
@@ -86,7 +86,7 @@ from fusionscope.versions.jaxlib_0_12.gpu import TRITON_0_12
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 H100 = read_card("h100")
 TILES = read_tiles()
-MODULES_WITH_TILES = read_modules()
+MODULES_WITH_TILES = read_kernels()
 
 
 # Durations and bandwidths

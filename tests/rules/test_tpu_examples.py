@@ -15,7 +15,7 @@ from fusionscope.rules.pages import read_examples
 
 EXAMPLES = [(rule, example) for rule in TPU_RULES for example in read_examples(rule.id)]
 NAMES = [f"{rule.id}: {example.why}" for rule, example in EXAMPLES]
-# What libtpu 0.0.50.1 does (tools/conformance/tpu_examples.py).
+# What libtpu 0.0.50.1 does (python -m conformance tpu_examples).
 ANSWERS = json.loads(Path(__file__).with_name("tpu_answers.json").read_text())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from special_files import make_socket
+from conformance.special_files import make_socket
 
 from fusionscope.cli.cache import command
 from fusionscope.hlo.kept import keep, read_kept

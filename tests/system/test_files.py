@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from special_files import make_socket
+from conformance.special_files import make_socket
 
 from fusionscope.errors import UnusableInput
 from fusionscope.system import files

@@ -1,13 +1,10 @@
 """Runs the steps of action.yml as they are written, on a pull request that is worse, then better.
 
-    python tools/conformance/action.py --python PATH [--device NAME]
-
 The repository, its origin and the event are made in a temporary folder. `gh` is replaced by a
 program that keeps comments in a file, and asks the real `jq` for `--jq`. Needs PyYAML, jq and git;
 PATH is a Python with jax. Exit code 1 if a step does not do what it should.
 """
 
-import argparse
 import json
 import os
 import re
@@ -16,11 +13,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from conformance.findings import ROOT, Finding, note
+
 MARKER = "<!-- fusionscope check -->"
 MODEL = """
 import jax
@@ -156,11 +156,12 @@ def make_pull_request(folder: Path, device: str) -> tuple[Path, str]:
     return clone, base
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--python", required=True)
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     if shutil.which("jq") is None:
         raise SystemExit("jq is not installed")
     with tempfile.TemporaryDirectory() as scratch:
@@ -195,9 +196,4 @@ def main() -> int:
         sarif = json.loads((folder / "temp" / "fusionscope-check" / "fusions.sarif").read_text())
         assert sarif["runs"][0]["results"] == []
         assert (folder / "summary.md").read_text().count("## fusionscope check") == 3
-    print("all steps did what they should")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    yield note("all steps did what they should")

@@ -1,7 +1,5 @@
 """Holds the bytes of each launch against the compiler's own count.
 
-    python tools/conformance/bytes.py DUMPS... [--show CAUSE]
-
 Each of DUMPS is a dump, or a directory with dumps in it. Each launch of a final module is cut out
 into a module of its own, which ``hlo_module_cost_analysis`` of jaxlib counts.
 
@@ -11,9 +9,8 @@ launches of one cause by the start of its name. The compiler's count is no judge
 which is right. Exits with 1 where a launch differs for no cause that is known.
 """
 
-import argparse
 import statistics
-import sys
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +18,10 @@ from typing import NamedTuple
 
 import jax
 from jaxlib import _hlo, _jax
-from outcomes import dumps
 
+from conformance.findings import Finding, add_dumps, note, problem
+from conformance.findings import counted as finding
+from conformance.outcomes import dumps
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.history import Kernel, Numbering, find_kernels
@@ -140,26 +139,25 @@ def spread(ratios: list[float]) -> str:
     return "  ".join(f"{ratio:.4g}" for ratio in (min(ratios), *quartiles, max(ratios)))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
-    parser.add_argument("--show")
-    options = parser.parse_args()
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
+    parser.add_argument("--show", metavar="CAUSE")
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     compiler = Compiler()
-    causes: Counter[str] = Counter()
     apart: Counter[str] = Counter()  # bytes
     totals: dict[Path, tuple[int, int]] = {}
     ratios: list[float] = []
-    skipped = 0
-    for directory in (found for root in options.dumps for found in dumps(root)):
+    for directory in (dump for root in options.dumps for dump in dumps(root)):
         try:
             launches = list(counted(directory, compiler))
         except UnusableInput as error:
-            skipped += 1
-            print(f"{directory}: {error}")
+            yield finding("dumps not readable", f"{directory}: {error}")
             continue
         both = [each for each in launches if each.theirs is not None]
-        causes["custom call: they do not count it"] += len(launches) - len(both)
+        uncounted = len(launches) - len(both)
+        yield finding("custom call: they do not count it", count=uncounted)
         totals[directory] = (
             sum(each.ours * each.kernel.runs for each in both),
             sum((each.theirs or 0) * each.kernel.runs for each in both),
@@ -168,27 +166,19 @@ def main() -> int:
             difference = each.ours - (each.theirs or 0)
             # They add up in single precision.
             if abs(difference) <= (each.theirs or 0) / 2**22:
-                causes["equal"] += 1
+                yield finding("equal")
                 continue
             why = cause(each.kernel.instruction, difference)
-            causes[why] += 1
             apart[why] += difference * each.kernel.runs
             ratios.append(each.ours / max(each.theirs or 0, 1))
-            if why == UNKNOWN or (options.show is not None and why.startswith(options.show)):
-                print(
-                    f"{each.where} {each.kernel.name}: {each.ours:,}, they {each.theirs:,}: {why}"
-                )
+            line = f"{each.where} {each.kernel.name}: {each.ours:,}, they {each.theirs:,}: {why}"
+            yield (problem if why == UNKNOWN else finding)(why, line)
+            if options.show is not None and why.startswith(options.show):
+                yield note(line)
     ours, theirs = (sum(each[side] for each in totals.values()) for side in (0, 1))
-    print(f"{len(totals)} dumps ({skipped} not readable), {causes.total():,} launches")
-    print(f"bytes: ours {ours:,}, theirs {theirs:,}")
-    print("ours / theirs: least, quartiles, most")
-    print(f"  by dump:                     {spread([o / t for o, t in totals.values() if t])}")
-    print(f"  by launch that differs:      {spread(ratios)}")
-    print("launches, and bytes that ours are more:")
-    for why, number in causes.most_common():
-        print(f"  {number:7,}  {apart[why]:18,}  {why}")
-    return 1 if causes[UNKNOWN] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    yield note(f"bytes of {len(totals)} dumps: ours {ours:,}, theirs {theirs:,}")
+    yield note("ours / theirs: least, quartiles, most")
+    yield note(f"  by dump:                {spread([o / t for o, t in totals.values() if t])}")
+    yield note(f"  by launch that differs: {spread(ratios)}")
+    for why, size in apart.most_common():
+        yield note(f"  {size:18,} bytes more: {why}")

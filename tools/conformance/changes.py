@@ -1,8 +1,5 @@
 """Draws changes from what `explain` shows, and lets the compiler carry them out.
 
-    python tools/conformance/changes.py DUMPS... [--count 40] [--seed 0] [--backend cpu]
-        [--python PATH]
-
 Each of DUMPS is a dump, or a directory with dumps in it. A change is one of four kinds, by turns:
 allow a refused pair, forbid a fused one, set a threshold of a rule that refused a pair, disable
 such a rule. It has to be carried out: the final module is as planned, the change is found in it,
@@ -13,19 +10,18 @@ Only dumps of the version that PATH has are used. Prints a line for each change,
 Exits with 1 if a change was neither carried out nor refused.
 """
 
-import argparse
 import random
-import subprocess
 import sys
-from collections import Counter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from outcomes import dumps
-
+from conformance.compiling import version_of
+from conformance.findings import Finding, add_dumps, counted, problem
+from conformance.outcomes import dumps
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
@@ -171,32 +167,21 @@ def is_other_version(module: DumpedModule, versions: Sequence[str]) -> bool:
     return not any(f"{own}.".startswith(f"{each}.") for own in versions for each in made_by)
 
 
-def version_of(python: str) -> str:
-    words = [python, "-c", "import jaxlib; print(jaxlib.__version__)"]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with jax")
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     paths = [dump for root in options.dumps for dump in dumps(root)]
     if not paths:
-        parser.error(f"no dumps in {', '.join(map(str, options.dumps))}")
+        raise SystemExit(f"no dumps in {', '.join(map(str, options.dumps))}")
     source = Source(paths, options.backend, [version_of(options.python)], options.seed)
-    counts: Counter[str] = Counter()
     for number in range(options.count):
         drawn = source.draw(KINDS[number % len(KINDS)])
         verdict, details = follow(drawn, options.python)
-        counts[verdict] += 1
-        print(f"{verdict}: {drawn}: {details}", flush=True)
-    print(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
-    return 0 if counts.keys() <= {"as predicted", "said to be uncertain", "refused"} else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        is_right = verdict in ("as predicted", "said to be uncertain", "refused")
+        yield (counted if is_right else problem)(verdict, f"{verdict}: {drawn}: {details}")

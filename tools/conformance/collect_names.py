@@ -1,19 +1,19 @@
 """Collects the names of all passes and flags of the known versions, for fusionscope/versions.
 
-    python tools/conformance/collect_names.py --source XLA --dumps DIR --logs DIR > names.json
-
 XLA is a git repository of XLA of about the newest version; its classes say what they are
 called. DIR of `--dumps` holds dumps of all versions (CPU and GPU, with config.pbtxt), that of
 `--logs` what compilers print with TF_CPP_VMODULE=hlo_pass_pipeline=2, TF_CPP_MAX_LOG_LEVEL=0 and
 TF_CPP_MIN_LOG_LEVEL=0: each pass that ran, whether it changed anything or not.
 """
 
-import argparse
 import json
 import re
 import subprocess
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
+from conformance.findings import Finding, note
 from fusionscope.dump.debug_options import read_debug_options
 from fusionscope.dump.names import Role, read_name
 from fusionscope.versions.recognition import without_number
@@ -59,13 +59,14 @@ def names_in_logs(folder: Path) -> set[str]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--branch", default="main")
     parser.add_argument("--dumps", type=Path, nargs="+", required=True)
     parser.add_argument("--logs", type=Path, required=True)
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     passes = names_in_source(options.source, options.branch) | names_in_logs(options.logs)
     flags = flags_in_source(options.source, options.branch)
     for file in (each for folder in options.dumps for each in folder.rglob("module_*")):
@@ -75,8 +76,4 @@ def main() -> None:
         if name is not None and name.role is Role.CONFIG:
             flags.update(read_debug_options(file.read_bytes(), str(file)).values)
     own = set(map(without_number, passes)) - BETWEEN
-    print(json.dumps({"flags": sorted(flags), "passes": sorted(own)}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    yield note(json.dumps({"flags": sorted(flags), "passes": sorted(own)}, indent=1))

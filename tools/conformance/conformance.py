@@ -1,7 +1,5 @@
 """Compares fusionscope's parser with the compiler's own on HLO texts made of XLA's sources.
 
-    python tools/conformance/conformance.py XLA
-
 Needs a Python with jaxlib 0.12. XLA is a checkout of XLA's sources, or a part of one. The texts,
 each once (``corpus.py``):
 
@@ -12,25 +10,25 @@ each once (``corpus.py``):
 - mutated: short ones that it reads, with one token inserted, deleted, exchanged, split, …
 
 Each text goes to both parsers, in a child process, as some texts end the process in the compiler's
-library: such a text counts as refused. `oracle.py` says what is compared. What fusionscope alone
+library: such a text counts as refused. `parser.py` says what is compared. What fusionscope alone
 refuses is compiled for a CPU: most of it contradicts itself, which the compiler's parser leaves to
 its verifier. Prints every difference with the place of the text, then counts. Exits with 1 where
 there is a difference.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from corpus import Text, filled, mutated, printed, written
-from cpu_compiling import compile_all
-from oracle import differences, oracle
+from conformance.compiling import compile_all
+from conformance.corpus import Text, filled, mutated, printed, written
+from conformance.findings import Finding, counted, problem
+from conformance.parser import differences, oracle
 
 # Texts given to one child; the more, the less time is spent on starting them.
 _BATCH = 300
@@ -82,7 +80,7 @@ def verdicts(pending: list[Text]) -> Iterator[Verdict]:
     while pending:
         batch = pending[:_BATCH]
         child = subprocess.run(
-            [sys.executable, __file__, "--child"],
+            [sys.executable, "-m", "conformance", "conformance", "--child"],
             input="".join(f"{json.dumps(text)}\n" for text in batch),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -168,32 +166,22 @@ def results(root: Path, mutants: int) -> Iterator[Verdict]:
     yield from compiled(refused)
 
 
-def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("xla", type=Path, metavar="XLA")
-    arguments.add_argument(
-        "--mutants", type=int, default=10_000, metavar="N", help="default: 10000"
-    )
-    arguments.add_argument("--save", type=Path, metavar="FILE", help="save the texts that differ")
-    options = arguments.parse_args()
-    counts: Counter[tuple[str, str]] = Counter()
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("xla", type=Path, metavar="XLA", nargs="?")
+    parser.add_argument("--mutants", type=int, default=10_000, metavar="N", help="default: 10000")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="save the texts that differ")
+    parser.add_argument("--child", action="store_true", help=SUPPRESS)
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    if options.child:
+        answer()
+        sys.exit(0)
     different = []
     for text, kind, problems, _ in results(options.xla, options.mutants):
-        counts[text.kind, kind] += 1
+        yield counted(f"{text.kind}: {kind}")
         if problems:
             different.append((*text, kind, problems))
-        for problem in problems:
-            print(f"{text.place}: {problem}", flush=True)
+        yield from (problem("differences", f"{text.place}: {each}") for each in problems)
     if options.save:
         options.save.write_text("".join(f"{json.dumps(entry)}\n" for entry in different))
-    for way in dict.fromkeys(way for way, _ in counts):
-        row = {kind: counts[way, kind] for kind in VERDICTS}
-        print(f"{sum(row.values())} {way}: {', '.join(f'{k} {n}' for k, n in row.items())}")
-    return 1 if any(kind in VERDICTS[2:6] for _, kind in counts) else 0
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--child"]:
-        answer()
-    else:
-        sys.exit(main())

@@ -1,28 +1,25 @@
 """Holds the replays of three CPU passes against the compiler itself, on many small modules.
 
-    python tools/conformance/cpu_probe.py --python PATH [--python PATH ...] [--only PASS]
-
-``PATH`` is a Python that has jax. It compiles each module with all passes left out but the one in
+Needs a Python that has jax. It compiles each module with all passes left out but the one in
 question (for multi-output fusion also those that make fusions), and the replay of the module that
-the pass saw has to be the module that it made. Prints for each version and pass how many modules
-there were and how many agree, and what each other one is about; fails where there are any.
+the pass saw has to be the module that it made.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import sys
+from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cpu_compiling import compile_all, compiler_of, version_of
-
+from conformance.compiling import compile_all, compiler_of, version_of
+from conformance.findings import Finding, counted, problem
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import find_divergence
@@ -93,59 +90,96 @@ UNARY = """abs acos acosh asin asinh atan atanh cbrt ceil copy cosine cosh count
 BINARY = """add and atan2 divide maximum minimum multiply mulhi or power remainder shift-left
     shift-right-arithmetic shift-right-logical subtract xor""".split()
 
+# Modules in few words: a line is an instruction. Those without a name, or with a star before it,
+# are the results. An operand is a name, or a shape, which makes a parameter; `p:f32[8]` makes or
+# repeats one with a name. What is called is `opcode.type`, a reducer, or a given computation.
+
+_LINE = re.compile(r"(?:(\*?\w+) = )?(\([^()]*\)|\S+) ([\w-]+)\(")
+_OPERAND = re.compile(r"(?:(\w+):)?(\w+\[[\d,]*\](?:\{[\d,]*\})?)")
+
 
 class Writer:
     """The text of a module, line by line."""
 
-    def __init__(self) -> None:
-        self._computations: list[str] = []
+    def __init__(self, **computations: str) -> None:
+        self._computations = {name: f"{name} {text}\n" for name, text in computations.items()}
         self._lines: list[str] = []
-        self._shapes: dict[str, str] = {}
-        self._parameters = 0
+        self._roots: list[tuple[str, str]] = []
+        self._parameters: list[str] = []
 
-    def __call__(self, shape: str, expression: str) -> str:
-        name = f"v{len(self._lines)}"
-        self._lines.append(f"  {name} = {shape} {expression}")
-        self._shapes[name] = shape
+    def line(self, text: str) -> str:
+        """The name of the instruction."""
+        head = _LINE.match(text)
+        assert head is not None, text
+        name, shape, opcode = head.groups()
+        inside, rest = _split(text[head.end() :])
+        if opcode not in ("constant", "iota"):
+            inside = ", ".join(
+                self._operand(operand) for operand in filter(None, inside.split(", "))
+            )
+        rest = re.sub(r"(?<==)([a-z-]+)\.(\w+)(?=,|$)", self._reducer, rest)
+        own = (name or f"v{len(self._lines)}").removeprefix("*")
+        self._lines.append(f"  {own} = {shape} {opcode}({inside}){rest}")
+        if name is None or name.startswith("*"):
+            self._roots.append((own, shape))
+        return own
+
+    def _operand(self, text: str) -> str:
+        shape = _OPERAND.fullmatch(text)
+        if shape is None:
+            return text
+        count = len(self._parameters)
+        name = shape[1] or f"p{count}_"
+        if name not in self._parameters:
+            self._lines.append(f"  {name} = {shape[2]} parameter({count})")
+            self._parameters.append(name)
         return name
 
-    def parameter(self, shape: str) -> str:
-        self._parameters += 1
-        return self(shape, f"parameter({self._parameters - 1})")
-
-    def reducer(self, opcode: str, element: str, order: str = "p, q", initial: str = "") -> str:
-        """A computation of two scalars; ``initial`` is the type of the first, where it differs."""
-        name = f"c{len(self._computations)}"
-        self._computations.append(
-            f"{name} {{\n  p = {initial or element}[] parameter(0)\n"
-            f"  q = {element}[] parameter(1)\n"
-            f"  ROOT r = {element}[] {opcode}({order})\n}}\n"
-        )
+    def _reducer(self, called: re.Match[str]) -> str:
+        opcode, element = called.groups()
+        name = f"{opcode}.{element}"
+        root = "pred[] compare(p, q), direction=LT" if opcode == "less" else f"{opcode}(p, q)"
+        self._computations[name] = f"{name} {scalars(element, root)}\n"
         return name
 
-    def computation(self, text: str) -> str:
-        """``text`` without its name, which is returned."""
-        name = f"c{len(self._computations)}"
-        self._computations.append(f"{name} {text}\n")
-        return name
-
-    def text(self, *roots: str) -> str:
+    def text(self) -> str:
         lines = list(self._lines)
-        if len(roots) == 1:
-            index = int(roots[0][1:])
-            lines.append(lines.pop(index).replace("  v", "  ROOT v", 1))
+        if len(self._roots) == 1:
+            (name, _) = self._roots[0]
+            index = next(i for i, line in enumerate(lines) if line.startswith(f"  {name} = "))
+            lines.append(lines.pop(index).replace("  ", "  ROOT ", 1))
         else:
-            shapes = ", ".join(self._shapes[root] for root in roots)
-            lines.append(f"  ROOT all = ({shapes}) tuple({', '.join(roots)})")
+            names, shapes = (", ".join(each) for each in zip(*self._roots, strict=True))
+            lines.append(f"  ROOT all = ({shapes}) tuple({names})")
         entry = "\n".join(lines)
-        return f"HloModule NAME\n\n{''.join(self._computations)}\nENTRY main {{\n{entry}\n}}\n"
+        called = "".join(self._computations.values())
+        return f"HloModule NAME\n\n{called}\nENTRY main {{\n{entry}\n}}\n"
 
 
-def expression(words: str, result: str, text: str, *operands: str, flags: Flags) -> Case:
-    """One operation: ``text`` with its operands, parameters of these shapes, as {0}, {1}, …"""
-    w = Writer()
-    names = [w.parameter(shape) for shape in operands]
-    return Case(flags, f"{words}: {result} {text}", w.text(w(result, text.format(*names))))
+def _split(text: str) -> tuple[str, str]:
+    """Up to the parenthesis that closes, and behind it."""
+    depth = 1
+    for place, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            return text[:place], text[place + 1 :]
+    raise AssertionError(text)
+
+
+def scalars(element: str, root: str, *lines: str) -> str:
+    """A computation of two scalars, p and q."""
+    body = "".join(f"  {line}\n" for line in lines)
+    return (
+        f"{{\n  p = {element}[] parameter(0)\n  q = {element}[] parameter(1)\n{body}"
+        f"  ROOT r = {root if '[' in root.partition('(')[0] else f'{element}[] {root}'}\n}}"
+    )
+
+
+def case(flags: Flags, words: str, *lines: str, **computations: str) -> Case:
+    writer = Writer(**computations)
+    for line in lines:
+        writer.line(line)
+    return Case(flags, words, writer.text())
 
 
 # Elementwise operations.
@@ -154,163 +188,150 @@ def expression(words: str, result: str, text: str, *operands: str, flags: Flags)
 def elementwise(size: str, flags: Flags) -> Iterator[Case]:
     for element, opcode in product(TYPES, UNARY):
         shape = f"{element}[{size}]"
-        yield expression(element, shape, opcode + "({0})", shape, flags=flags)
+        yield case(flags, f"{opcode} of {element}", f"{shape} {opcode}({shape})")
     for element, opcode in product(TYPES, BINARY):
         shape = f"{element}[{size}]"
-        yield expression(element, shape, opcode + "({0}, {1})", shape, shape, flags=flags)
+        yield case(flags, f"{opcode} of {element}", f"{shape} {opcode}({shape}, {shape})")
     for one, other in product(TYPES, TYPES):
         if one != other:
-            to = f"{other}[{size}]"
-            yield expression(one, to, "convert({0})", f"{one}[{size}]", flags=flags)
+            line = f"{other}[{size}] convert({one}[{size}])"
+            yield case(flags, f"{one} to {other}", line)
 
 
 def rest(size: str, flags: Flags) -> Iterator[Case]:
     """Elementwise operations whose result or operands are of another type than the rest."""
+    lines = []
     for pair in ("f32 s32", "s32 f32", "f16 s16", "bf16 u16", "s8 u8", "u8 s8", "f64 s64"):
         one, other = pair.split()
-        to = f"{other}[{size}]"
-        yield expression(one, to, "bitcast-convert({0})", f"{one}[{size}]", flags=flags)
+        lines.append(f"{other}[{size}] bitcast-convert({one}[{size}])")
     for element in TYPES:
-        shape, test = f"{element}[{size}]", f"pred[{size}]"
-        less = "compare({0}, {1}), direction=" + ("EQ" if element in COMPLEX else "LT")
-        yield expression(element, test, less, shape, shape, flags=flags)
-        yield expression(element, shape, "select({0}, {1}, {2})", test, shape, shape, flags=flags)
-        yield expression(element, shape, "clamp({0}, {1}, {2})", shape, shape, shape, flags=flags)
-        scalar = f"{element}[]"
-        yield expression(element, shape, "clamp({0}, {1}, {2})", scalar, shape, scalar, flags=flags)
+        shape, test, scalar = f"{element}[{size}]", f"pred[{size}]", f"{element}[]"
+        direction = "EQ" if element in COMPLEX else "LT"
+        lines += [
+            f"{test} compare({shape}, {shape}), direction={direction}",
+            f"{shape} select({test}, {shape}, {shape})",
+            f"{shape} clamp({shape}, {shape}, {shape})",
+            f"{shape} clamp({scalar}, {shape}, {scalar})",
+        ]
     for element in FLOATS:
         shape = f"{element}[{size}]"
-        yield expression(element, f"pred[{size}]", "is-finite({0})", shape, flags=flags)
-        rounded = "reduce-precision({0}), exponent_bits=5, mantissa_bits=5"
-        yield expression(element, shape, rounded, shape, flags=flags)
+        lines.append(f"pred[{size}] is-finite({shape})")
+        lines.append(f"{shape} reduce-precision({shape}), exponent_bits=5, mantissa_bits=5")
     for element, part in (("c64", "f32"), ("c128", "f64")):
         whole, half = f"{element}[{size}]", f"{part}[{size}]"
-        yield expression(element, half, "real({0})", whole, flags=flags)
-        yield expression(element, half, "imag({0})", whole, flags=flags)
-        yield expression(element, half, "abs({0})", whole, flags=flags)
-        yield expression(element, whole, "complex({0}, {1})", half, half, flags=flags)
+        lines += [f"{half} {opcode}({whole})" for opcode in ("real", "imag", "abs")]
+        lines.append(f"{whole} complex({half}, {half})")
+    return (case(flags, line, line) for line in lines)
 
 
 def sizes() -> Iterator[Case]:
     """Elementwise operations of all ranks, beside the least number of elements."""
     for size in ("4095", "4096", "4097", "", "0", "0,4096", "1,4096", "63,65", "2,2,1024"):
         shape = f"f32[{size}]"
-        yield expression("size", shape, "add({0}, {1})", shape, shape, flags=BY_ELEMENT)
+        yield case(BY_ELEMENT, f"size {size}", f"{shape} add({shape}, {shape})")
     for rank in range(5, 12):
-        shape = f"f32[{','.join(['1'] * (rank - 1) + ['4096'])}]"
-        yield expression(f"rank {rank}", shape, "negate({0})", shape, flags=BY_ELEMENT)
         one, other = "1," * (rank - 1) + "4096", "1," * (rank - 2) + "4096"
+        yield case(BY_ELEMENT, f"rank {rank}", f"f32[{one}] negate(f32[{one}])")
         for shape, source in ((one, other), (other, one)):
-            w = Writer()
-            moved = w(f"f32[{shape}]", f"reshape({w.parameter(f'f32[{source}]')})")
-            text = w.text(w(f"f32[{shape}]", f"negate({moved})"))
-            yield Case(BY_ELEMENT, f"reshape to rank {shape.count(',') + 1}", text)
+            yield case(
+                BY_ELEMENT, f"reshape to rank {shape.count(',') + 1}",
+                f"m = f32[{shape}] reshape(f32[{source}])", f"f32[{shape}] negate(m)",
+            )  # fmt: skip
 
 
 # Data movement.
 
-# By name: shape before, shape after, and the text; {0} is the operand, {p} a scalar, {t} another
-# array of the shape before.
+# By name: shape before, shape after, and the text; X is the operand, E the type of elements, T
+# another array of the shape before, S a test of each of its elements.
 MOVES = {
-    "reshape": ("64,64", "4096", "reshape({0})"),
-    "transpose": ("64,128", "128,64", "transpose({0}), dimensions={{1,0}}"),
-    "transpose of three": ("4,64,32", "64,4,32", "transpose({0}), dimensions={{1,0,2}}"),
-    "transpose of nothing": ("64,64", "64,64", "transpose({0}), dimensions={{0,1}}"),
-    "broadcast": ("64", "64,128", "broadcast({0}), dimensions={{0}}"),
-    "broadcast of much": ("64,128", "64,3,128", "broadcast({0}), dimensions={{0,2}}"),
-    "broadcast of a scalar": ("", "64,128", "broadcast({0}), dimensions={{}}"),
-    "broadcast out of order": ("64,128", "128,64", "broadcast({0}), dimensions={{1,0}}"),
-    "slice": ("64,130", "64,128", "slice({0}), slice={{[0:64],[1:129]}}"),
-    "slice with stride": ("64,256", "64,128", "slice({0}), slice={{[0:64],[0:256:2]}}"),
-    "pad low": ("64,128", "65,128", "pad({0}, {p}), padding=1_0x0_0"),
-    "pad high": ("64,128", "64,129", "pad({0}, {p}), padding=0_0x0_1"),
-    "pad both": ("64,128", "66,130", "pad({0}, {p}), padding=1_1x1_1"),
-    "pad of nothing": ("64,128", "64,128", "pad({0}, {p}), padding=0_0x0_0"),
-    "negative pad": ("64,130", "64,128", "pad({0}, {p}), padding=0_0x-1_-1"),
-    "negative and positive pad": ("64,128", "64,128", "pad({0}, {p}), padding=0_0x-1_1"),
-    "interior pad": ("64,128", "64,255", "pad({0}, {p}), padding=0_0x0_0_1"),
-    "interior pad of one": ("1,4096", "1,4096", "pad({0}, {p}), padding=0_0_1x0_0"),
-    "low pad of one": ("1,4096", "2,4096", "pad({0}, {p}), padding=1_0x0_0"),
-    "high pad of one": ("1,4096", "2,4096", "pad({0}, {p}), padding=0_1x0_0"),
-    "pad beside one": ("1,4096", "1,4097", "pad({0}, {p}), padding=0_0x0_1"),
-    "pad of two": ("2,4096", "3,4096", "pad({0}, {p}), padding=0_1x0_0"),
-    "pad of a scalar": ("", "", "pad({0}, {p}), padding="),
-    "reverse": ("64,128", "64,128", "reverse({0}), dimensions={{0}}"),
-    "concatenate": ("64,128", "128,128", "concatenate({0}, {t}), dimensions={{0}}"),
-    "concatenate of one": ("64,128", "64,128", "concatenate({0}), dimensions={{0}}"),
-    "copy": ("64,128", "64,128", "copy({0})"),
-    "bitcast": ("64,64", "4096", "bitcast({0})"),
+    "reshape": ("64,64", "4096", "reshape(X)"),
+    "transpose": ("64,128", "128,64", "transpose(X), dimensions={1,0}"),
+    "transpose of three": ("4,64,32", "64,4,32", "transpose(X), dimensions={1,0,2}"),
+    "transpose of nothing": ("64,64", "64,64", "transpose(X), dimensions={0,1}"),
+    "broadcast": ("64", "64,128", "broadcast(X), dimensions={0}"),
+    "broadcast of much": ("64,128", "64,3,128", "broadcast(X), dimensions={0,2}"),
+    "broadcast of a scalar": ("", "64,128", "broadcast(X), dimensions={}"),
+    "broadcast out of order": ("64,128", "128,64", "broadcast(X), dimensions={1,0}"),
+    "slice": ("64,130", "64,128", "slice(X), slice={[0:64],[1:129]}"),
+    "slice with stride": ("64,256", "64,128", "slice(X), slice={[0:64],[0:256:2]}"),
+    "pad low": ("64,128", "65,128", "pad(X, E[]), padding=1_0x0_0"),
+    "pad high": ("64,128", "64,129", "pad(X, E[]), padding=0_0x0_1"),
+    "pad both": ("64,128", "66,130", "pad(X, E[]), padding=1_1x1_1"),
+    "pad of nothing": ("64,128", "64,128", "pad(X, E[]), padding=0_0x0_0"),
+    "negative pad": ("64,130", "64,128", "pad(X, E[]), padding=0_0x-1_-1"),
+    "negative and positive pad": ("64,128", "64,128", "pad(X, E[]), padding=0_0x-1_1"),
+    "interior pad": ("64,128", "64,255", "pad(X, E[]), padding=0_0x0_0_1"),
+    "interior pad of one": ("1,4096", "1,4096", "pad(X, E[]), padding=0_0_1x0_0"),
+    "low pad of one": ("1,4096", "2,4096", "pad(X, E[]), padding=1_0x0_0"),
+    "high pad of one": ("1,4096", "2,4096", "pad(X, E[]), padding=0_1x0_0"),
+    "pad beside one": ("1,4096", "1,4097", "pad(X, E[]), padding=0_0x0_1"),
+    "pad of two": ("2,4096", "3,4096", "pad(X, E[]), padding=0_1x0_0"),
+    "reverse": ("64,128", "64,128", "reverse(X), dimensions={0}"),
+    "concatenate": ("64,128", "128,128", "concatenate(X, T), dimensions={0}"),
+    "concatenate of one": ("64,128", "64,128", "concatenate(X), dimensions={0}"),
+    "copy": ("64,128", "64,128", "copy(X)"),
+    "bitcast": ("64,64", "4096", "bitcast(X)"),
     "dynamic-slice": (
-        "64,128",
-        "64,64",
-        "dynamic-slice({0}, {i}, {i}), dynamic_slice_sizes={{64,64}}",
+        "64,128", "64,64", "dynamic-slice(X, i:s32[], i), dynamic_slice_sizes={64,64}",
     ),
-    "select": ("64,128", "64,128", "select({s}, {0}, {t})"),
-    "clamp": ("64,128", "64,128", "clamp({t}, {0}, {t})"),
-    "barrier": ("64,128", "64,128", "opt-barrier({0})"),
-}
+    "select": ("64,128", "64,128", "select(S, X, T)"),
+    "clamp": ("64,128", "64,128", "clamp(t:T, X, t)"),
+    "barrier": ("64,128", "64,128", "opt-barrier(X)"),
+}  # fmt: skip
 
 
-def move(w: Writer, name: str, element: str, operand: str) -> str:
+def move(name: str, element: str, operand: str) -> str:
+    """The line, without a name."""
     before, after, text = MOVES[name]
-    other = {
-        "p": f"{element}[]", "t": f"{element}[{before}]", "s": f"pred[{before}]", "i": "s32[]",
-    }  # fmt: skip
-    names = {key: w.parameter(shape) for key, shape in other.items() if f"{{{key}}}" in text}
-    return w(f"{element}[{after}]", text.format(operand, **names))
+    values = {"X": operand, "E": element, "T": f"{element}[{before}]", "S": f"pred[{before}]"}
+    text = re.sub(r"\b[XETS]\b", lambda letter: values[letter[0]], text)
+    return f"{element}[{after}] {text}"
 
 
 def moves() -> Iterator[Case]:
     """Data movement above, below and between operations that begin a fusion."""
-    for element in TYPES:
-        few = element not in ("f32", "bf16", "s8")
-        for name, (before, after, _) in MOVES.items():
-            if few and name not in ("reshape", "broadcast", "transpose", "pad low", "copy"):
-                continue
-            for flags, where in product(
-                (BY_ELEMENT, BY_REDUCE), ("above", "below", "between", "below and above")
-            ):
-                w = Writer()
-                ends: list[str] = []
-                source = w.parameter(f"{element}[{before}]")
-                by_element = flags == BY_ELEMENT
-                if where != "above":
-                    if by_element:
-                        source = w(f"{element}[{before}]", f"multiply({source}, {source})")
-                    else:
-                        above = w.parameter(f"{element}[8,512{',' * bool(before)}{before}]")
-                        zero = w(f"{element}[]", "constant(0)")
-                        how = w.reducer("maximum", element)
-                        source = w(
-                            f"{element}[{before}]",
-                            f"reduce({above}, {zero}), dimensions={{0,1}}, to_apply={how}",
-                        )
-                if where == "below and above":
-                    ends.append(w(f"{element}[{before}]", f"add({source}, {source})"))
-                moved = move(w, name, element, source)
-                if where in ("above", "between"):
-                    if by_element or not after:
-                        moved = w(f"{element}[{after}]", f"multiply({moved}, {moved})")
-                    else:
-                        zero = w(f"{element}[]", "constant(0)")
-                        how = w.reducer("maximum", element)
-                        kept = after.rpartition(",")[0]
-                        moved = w(
-                            f"{element}[{kept}]",
-                            f"reduce({moved}, {zero}), "
-                            f"dimensions={{{after.count(',')}}}, to_apply={how}",
-                        )
-                types = "REDUCE" if not by_element else "ELTWISE"
-                yield Case(flags, f"{element} {name} {where} {types}", w.text(moved, *ends))
+    for element, (name, (before, after, _)) in product(TYPES, MOVES.items()):
+        is_rare = element not in ("f32", "bf16", "s8")
+        if is_rare and name not in ("reshape", "broadcast", "transpose", "pad low", "copy"):
+            continue
+        source, moved = f"{element}[{before}]", f"{element}[{after}]"
+        many = f"{element}[8,512{',' * bool(before)}{before}]"
+        kept = f"{element}[{after.rpartition(',')[0]}]"
+        reduce = f"reduce({{}}), dimensions={{{{{{}}}}}}, to_apply=maximum.{element}"
+        for flags, where in product(
+            (BY_ELEMENT, BY_REDUCE), ("above", "below", "between", "below and above")
+        ):
+            lines = []
+            if where == "above":
+                lines.append(f"m = {move(name, element, source)}")
+            else:
+                if flags == BY_ELEMENT:
+                    lines.append(f"s = {source} multiply(p:{source}, p)")
+                else:
+                    lines.append(f"z = {element}[] constant(0)")
+                    lines.append(f"s = {source} {reduce.format(f'{many}, z', '0,1')}")
+                lines.append(f"m = {move(name, element, 's')}")
+            if where in ("above", "between"):
+                if flags == BY_ELEMENT or not after:
+                    lines.append(f"{moved} multiply(m, m)")
+                else:
+                    lines.append(f"zero = {element}[] constant(0)")
+                    axis = str(after.count(","))
+                    lines.append(f"{kept} {reduce.format('m, zero', axis)}")
+            else:
+                lines[-1] = lines[-1].removeprefix("m = ")
+            if where == "below and above":
+                lines.append(f"{source} add(s, s)")
+            yield case(flags, f"{element} {name} {where} {flags.types[0]}", *lines)
 
 
-# How an array of 64 by 64 is moved into one of the same shape; {p} is a scalar.
+# How an array of 64 by 64 is moved into one of the same shape.
 STEPS = {
     "reshape": "reshape({0})",
     "transpose": "transpose({0}), dimensions={{1,0}}",
     "broadcast": "broadcast({0}), dimensions={{0,1}}",
     "copy": "copy({0})",
-    "pad": "pad({0}, {p}), padding=0_0x0_0",
+    "pad": "pad({0}, k:f32[]), padding=0_0x0_0",
     "reverse": "reverse({0}), dimensions={{0}}",
 }
 
@@ -318,13 +339,13 @@ STEPS = {
 def trailing() -> Iterator[Case]:
     """Chains of data movement at the end of a fusion, some of which somebody else reads too."""
     shape = "f32[64,64]"
-    dot = "dot({0}, {0}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    dot = "dot(x:f32[64,64], x), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     starts = {
-        "negate": (BY_ELEMENT, "negate({0})"),
-        "copy": (BY_ELEMENT, "copy({0})"),
+        "negate": (BY_ELEMENT, "negate(f32[64,64])"),
+        "copy": (BY_ELEMENT, "copy(f32[64,64])"),
         "dot": (BY_ALL, dot),
         "individual dot": (BY_DEFAULT, dot),
-        "reduce": (BY_REDUCE, "reduce({1}, {p}), dimensions={{2}}, to_apply={how}"),
+        "reduce": (BY_REDUCE, "reduce(f32[64,64,4], k:f32[]), dimensions={2}, to_apply=add.f32"),
     }
     chains = chain.from_iterable(product(STEPS, repeat=length) for length in (1, 2, 3))
     for steps, (start, (flags, text)) in product(chains, starts.items()):
@@ -332,43 +353,36 @@ def trailing() -> Iterator[Case]:
             continue
         # With more steps, what is read twice makes the compiler crash behind the pass.
         for is_read_twice in (False, True)[: 2 if len(steps) == 1 else 1]:
-            w = Writer()
-            source, scalar, how = w.parameter(shape), w.parameter("f32[]"), w.reducer("add", "f32")
-            cube = w.parameter("f32[64,64,4]")
-            values = [w(shape, text.format(source, cube, p=scalar, how=how))]
-            for step in steps:
-                values.append(w(shape, STEPS[step].format(values[-1], p=scalar)))
+            lines = [f"s0 = {shape} {text}"]
+            for number, step in enumerate(steps):
+                lines.append(f"s{number + 1} = {shape} {STEPS[step].format(f's{number}')}")
+            for place in (-1, -2)[: 1 + is_read_twice]:
+                lines[place] = f"*{lines[place]}"
             words = f"{start}, {', '.join(steps)}{', the one before read too' * is_read_twice}"
-            yield Case(flags, words, w.text(*values[-1 - is_read_twice :]))
+            yield case(flags, words, *lines)
 
 
 def starts_of_data() -> Iterator[Case]:
     """Constants and iotas above what begins a fusion."""
-    for root in ("constant", "iota"):
-        for element in TYPES:
-            for size in ("", "4096", "64,64"):
-                shape = f"{element}[{size}]"
-                w = Writer()
-                if root == "iota":
-                    if not size:
-                        continue
-                    value = w(shape, "iota(), iota_dimension=0")
-                else:
-                    one = "true" if element == "pred" else "(1, 0)" if element in COMPLEX else "1"
-                    value = w(f"{element}[]", f"constant({one})")
-                    if size:
-                        value = w(shape, f"broadcast({value}), dimensions={{}}")
-                other = w.parameter(f"{element}[{size or '4096'}]")
-                if not size:
-                    value = w(f"{element}[4096]", f"broadcast({value}), dimensions={{}}")
-                total = w(f"{element}[{size or '4096'}]", f"maximum({value}, {other})")
-                yield Case(BY_ELEMENT, f"{root} {shape} below maximum", w.text(total))
+    for root, element, size in product(("constant", "iota"), TYPES, ("", "4096", "64,64")):
+        wide = f"{element}[{size or '4096'}]"
+        words = f"{root} {element}[{size}] below maximum"
+        if root == "constant":
+            one = "true" if element == "pred" else "(1, 0)" if element in COMPLEX else "1"
+            lines = [
+                f"c = {element}[] constant({one})",
+                f"v = {wide} broadcast(c), dimensions={{}}",
+            ]
+            yield case(BY_ELEMENT, words, *lines, f"{wide} maximum(v, {wide})")
+        elif size:
+            line = f"v = {wide} iota(), iota_dimension=0"
+            yield case(BY_ELEMENT, words, line, f"{wide} maximum(v, {wide})")
     for element in ("f32", "s32", "bf16", "s8"):
-        w = Writer()
-        row = w(f"{element}[4]", "constant({1, 2, 3, 4})")
-        wide = w(f"{element}[4,1024]", f"broadcast({row}), dimensions={{0}}")
-        total = w(f"{element}[4,1024]", f"maximum({wide}, {w.parameter(f'{element}[4,1024]')})")
-        yield Case(BY_ELEMENT, f"array constant of {element}", w.text(total))
+        wide = f"{element}[4,1024]"
+        yield case(
+            BY_ELEMENT, f"constant of {element}", f"c = {element}[4] constant({{1, 2, 3, 4}})",
+            f"v = {wide} broadcast(c), dimensions={{0}}", f"{wide} maximum(v, {wide})",
+        )  # fmt: skip
 
 
 # Reductions.
@@ -382,48 +396,29 @@ def reductions() -> Iterator[Case]:
     for (source, result), opcode in product(pairs, opcodes):
         if source != result and opcode != "add" and (source, opcode) != ("bf16", "maximum"):
             continue
-        w = Writer()
-        how = w.reducer(opcode, result)
-        start = w.parameter(f"{result}[]")
-        array = w.parameter(f"{source}[64,64]")
-        value = w(f"{result}[64]", f"reduce({array}, {start}), dimensions={{1}}, to_apply={how}")
-        yield Case(BY_REDUCE, f"reduce of {source} to {result} by {opcode}", w.text(value))
-        w = Writer()
-        how = w.reducer(opcode, result)
-        start = w.parameter(f"{result}[]")
-        array = w.parameter(f"{source}[64,64]")
-        value = w(
-            f"{result}[32,64]",
-            f"reduce-window({array}, {start}), window={{size=2x1 stride=2x1}}, to_apply={how}",
+        words = f"{source} to {result} by {opcode}"
+        inside = f"({source}[64,64], {result}[])"
+        by = f"to_apply={opcode}.{result}"
+        yield case(
+            BY_REDUCE, f"reduce of {words}", f"{result}[64] reduce{inside}, dimensions={{1}}, {by}"
         )
-        yield Case(BY_REDUCE, f"window of {source} to {result} by {opcode}", w.text(value))
-    for opcode, order in product(("add", "maximum", "subtract"), ("q, p", "p, p", "q, q")):
-        w = Writer()
-        how = w.reducer(opcode, "f32", order)
-        value = w(
-            "f32[64]",
-            f"reduce({w.parameter('f32[64,64]')}, {w.parameter('f32[]')}), "
-            f"dimensions={{1}}, to_apply={how}",
-        )
-        yield Case(BY_REDUCE, f"reducer {opcode}({order})", w.text(value))
+        window = f"reduce-window{inside}, window={{size=2x1 stride=2x1}}, {by}"
+        yield case(BY_REDUCE, f"window of {words}", f"{result}[32,64] {window}")
     bodies = {
-        "add of a negated": "n = f32[] negate(q)\n  ROOT r = f32[] add(p, n)",
-        "negated add": "a = f32[] add(p, q)\n  ROOT r = f32[] negate(a)",
-        "add of a constant": "k = f32[] constant(1)\n  ROOT r = f32[] add(p, k)",
-        "only the first": "n = f32[] negate(q)\n  ROOT r = f32[] copy(p)",
-        "add beside dead code": "n = f32[] negate(q)\n  ROOT r = f32[] add(p, q)",
-        "add of copies": "a = f32[] copy(p)\n  b = f32[] copy(q)\n  ROOT r = f32[] add(a, b)",
-        "select": "c = pred[] compare(p, q), direction=GE\n  ROOT r = f32[] select(c, p, q)",
+        f"{opcode}({order})": scalars("f32", f"{opcode}({order})")
+        for opcode, order in product(("add", "maximum", "subtract"), ("q, p", "p, p", "q, q"))
+    } | {
+        "add of a negated": scalars("f32", "add(p, n)", "n = f32[] negate(q)"),
+        "negated add": scalars("f32", "negate(a)", "a = f32[] add(p, q)"),
+        "add of a constant": scalars("f32", "add(p, k)", "k = f32[] constant(1)"),
+        "only the first": scalars("f32", "copy(p)", "n = f32[] negate(q)"),
+        "add beside dead code": scalars("f32", "add(p, q)", "n = f32[] negate(q)"),
+        "add of copies": scalars("f32", "add(a, b)", "a = f32[] copy(p)", "b = f32[] copy(q)"),
+        "select": scalars("f32", "select(c, p, q)", "c = pred[] compare(p, q), direction=GE"),
     }
     for words, body in bodies.items():
-        w = Writer()
-        how = w.computation(f"{{\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  {body}\n}}")
-        value = w(
-            "f32[64]",
-            f"reduce({w.parameter('f32[64,64]')}, {w.parameter('f32[]')}), "
-            f"dimensions={{1}}, to_apply={how}",
-        )
-        yield Case(BY_REDUCE, f"reducer {words}", w.text(value))
+        line = "f32[64] reduce(f32[64,64], f32[]), dimensions={1}, to_apply=how"
+        yield case(BY_REDUCE, f"reducer {words}", line, how=body)
     for size, kept, dimensions in (
         ("4095", "", "0"), ("4096", "", "0"), ("64,64", "64", "0"), ("64,64", "", "0,1"),
         ("64,64", "", "1,0"), ("4096", "4096", ""), ("64,64", "64,64", ""), ("0,4096", "4096", "0"),
@@ -433,29 +428,22 @@ def reductions() -> Iterator[Case]:
         ("4096,1,1,1,1,1,1,1,1", "1,1,1,1,1,1,1,1", "0"), ("2,4096,0", "2,4096", "2"),
     ):  # fmt: skip
         for opcode in ("add", "maximum"):
-            w = Writer()
-            how = w.reducer(opcode, "f32")
-            value = w(
-                f"f32[{kept}]",
-                f"reduce({w.parameter(f'f32[{size}]')}, {w.parameter('f32[]')}), "
-                f"dimensions={{{dimensions}}}, to_apply={how}",
-            )
-            words = f"reduce of {size} over {{{dimensions}}} by {opcode}"
-            yield Case(BY_REDUCE, words, w.text(value))
+            over = f"dimensions={{{dimensions}}}, to_apply={opcode}.f32"
+            line = f"f32[{kept}] reduce(f32[{size}], f32[]), {over}"
+            yield case(BY_REDUCE, f"reduce of {size} over {{{dimensions}}} by {opcode}", line)
     for count in (2, 3):
-        w = Writer()
-        scalars = "".join(f"  p{i} = f32[] parameter({i})\n" for i in range(2 * count)) + "".join(
-            f"  a{i} = f32[] add(p{i}, p{i + count})\n" for i in range(count)
-        )
-        shapes, sums = ", ".join(["f32[]"] * count), ", ".join(f"a{i}" for i in range(count))
-        how = w.computation(f"{{\n{scalars}  ROOT t = ({shapes}) tuple({sums})\n}}")
-        arrays = ", ".join(w.parameter("f32[64,64]") for _ in range(count))
-        starts = ", ".join(w.parameter("f32[]") for _ in range(count))
-        rows = ", ".join(["f32[64]"] * count)
-        value = w(f"({rows})", f"reduce({arrays}, {starts}), dimensions={{1}}, to_apply={how}")
-        first = w("f32[64]", f"get-tuple-element({value}), index=0")
-        second = w("f32[64]", f"get-tuple-element({value}), index=1")
-        yield Case(BY_REDUCE, f"reduce of {count} arrays", w.text(first, second))
+        arrays = ", ".join(["f32[64,64]"] * count + ["f32[]"] * count)
+        rows, shapes = (", ".join([shape] * count) for shape in ("f32[64]", "f32[]"))
+        parts = [f"p{i} = f32[] parameter({i})" for i in range(2 * count)]
+        parts += [f"a{i} = f32[] add(p{i}, p{i + count})" for i in range(count)]
+        sums = ", ".join(f"a{i}" for i in range(count))
+        body = "\n  ".join(["{", *parts, f"ROOT t = ({shapes}) tuple({sums})"])
+        yield case(
+            BY_REDUCE, f"reduce of {count} arrays",
+            f"r = ({rows}) reduce({arrays}), dimensions={{1}}, to_apply=how",
+            "f32[64] get-tuple-element(r), index=0", "f32[64] get-tuple-element(r), index=1",
+            how=f"{body}\n}}",
+        )  # fmt: skip
 
 
 def windows() -> Iterator[Case]:
@@ -485,14 +473,9 @@ def windows() -> Iterator[Case]:
         ("4096 elements of result", "1,4096", "1,4098", "size=1x2 stride=1x1 pad=0_0x1_2"),
     ):
         for opcode in ("add", "maximum"):
-            w = Writer()
-            how = w.reducer(opcode, "f32")
-            value = w(
-                f"f32[{kept}]",
-                f"reduce-window({w.parameter(f'f32[{size}]')}, {w.parameter('f32[]')}), "
-                f"window={{{window}}}, to_apply={how}",
-            )
-            yield Case(BY_REDUCE, f"window: {words} by {opcode}", w.text(value))
+            how = f"window={{{window}}}, to_apply={opcode}.f32"
+            line = f"f32[{kept}] reduce-window(f32[{size}], f32[]), {how}"
+            yield case(BY_REDUCE, f"window: {words} by {opcode}", line)
     for rank, count in product(range(3, 10), range(1, 7)):
         if count > rank:
             continue
@@ -501,18 +484,15 @@ def windows() -> Iterator[Case]:
         halves = [2] * count + [1] * (rank - count)
         halves[-1] = extents[-1] // (2 if count == rank else 1)
         window = "x".join(["2"] * count + ["1"] * (rank - count))
-        w = Writer()
-        how = w.reducer("add", "f32")
-        source = w.parameter(f"f32[{','.join(map(str, extents))}]")
-        value = w(
-            f"f32[{','.join(map(str, halves))}]",
-            f"reduce-window({source}, {w.parameter('f32[]')}), "
-            f"window={{size={window} stride={window}}}, to_apply={how}",
-        )
-        yield Case(BY_REDUCE, f"rank {rank} with {count} windows", w.text(value))
+        size, kept = (",".join(map(str, each)) for each in (extents, halves))
+        how = f"window={{size={window} stride={window}}}, to_apply=add.f32"
+        line = f"f32[{kept}] reduce-window(f32[{size}], f32[]), {how}"
+        yield case(BY_REDUCE, f"rank {rank} with {count} windows", line)
 
 
 # Dots and convolutions.
+
+_PLAIN = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 
 
 def dots() -> Iterator[Case]:
@@ -527,661 +507,470 @@ def dots() -> Iterator[Case]:
     ]
     odd = ["f32 bf16 f32", "bf16 f32 f32", "f16 f16 bf16", "f32 f32 bf16"]
     for left, right, result in (*same, *mixed, *(each.split() for each in odd)):
-        yield expression(
-                "dot", f"{result}[16,16]",
-                "dot({0}, {1}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
-                f"{left}[16,16]", f"{right}[16,16]", flags=BY_DEFAULT,
-            )  # fmt: skip
+        line = f"{result}[16,16] dot({left}[16,16], {right}[16,16]), {_PLAIN}"
+        yield case(BY_DEFAULT, line, line)
     for m, k, n in product((0, 1, 2, 7, 8), repeat=3):
-        yield expression(
-            f"{m} {k} {n}", f"f32[{m},{n}]",
-            "dot({0}, {1}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
-            f"f32[{m},{k}]", f"f32[{k},{n}]", flags=BY_DEFAULT,
-        )  # fmt: skip
-    for left, right, result, how in (
-        ("16,32", "32", "16", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
-        ("32", "32,16", "16", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
-        ("32", "32", "", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
-        ("32,16", "32,16", "16,16", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
-        ("16,32", "16,32", "16,16", "lhs_contracting_dims={1}, rhs_contracting_dims={1}"),
-        ("32,16", "16,32", "16,16", "lhs_contracting_dims={0}, rhs_contracting_dims={1}"),
-        ("4,16,32", "4,32,16", "4,16,16", "B0, lhs_contracting_dims={2}, rhs_contracting_dims={1}"),
-        ("4,16,32", "4,16,32", "4,16,16", "B0, lhs_contracting_dims={2}, rhs_contracting_dims={2}"),
-        ("4,32,16", "4,32,16", "4,16,16", "B0, lhs_contracting_dims={1}, rhs_contracting_dims={1}"),
-        ("4,16,32", "4,32", "4,16", "B0, lhs_contracting_dims={2}, rhs_contracting_dims={1}"),
-        ("4,32", "4,32,16", "4,16", "B0, lhs_contracting_dims={1}, rhs_contracting_dims={1}"),
-        ("4,32", "4,32", "4", "B0, lhs_contracting_dims={1}, rhs_contracting_dims={1}"),
-        ("2,4,16,32", "2,4,32,16", "2,4,16,16",
-         "B01, lhs_contracting_dims={3}, rhs_contracting_dims={2}"),
-        ("2,4,16,32", "4,2,32,16", "2,4,16,16",
-         "lhs_batch_dims={0,1}, rhs_batch_dims={1,0}, lhs_contracting_dims={3}, "
-         "rhs_contracting_dims={2}"),
-        ("2,4,16,32", "2,4,32,16", "4,2,16,16",
-         "lhs_batch_dims={1,0}, rhs_batch_dims={1,0}, lhs_contracting_dims={3}, "
-         "rhs_contracting_dims={2}"),
-        ("16,4,32", "32,4,16", "4,16,16",
-         "lhs_batch_dims={1}, rhs_batch_dims={1}, lhs_contracting_dims={2}, "
-         "rhs_contracting_dims={0}"),
-        ("4,16,32", "32,4,16", "4,16,16",
-         "lhs_batch_dims={0}, rhs_batch_dims={1}, lhs_contracting_dims={2}, "
-         "rhs_contracting_dims={0}"),
-        ("16,4,8", "4,8,16", "16,16", "lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}"),
-        ("16,4,8", "8,16", "16,4,16", "lhs_contracting_dims={2}, rhs_contracting_dims={0}"),
-        ("16,8", "8,4,16", "16,4,16", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
-        ("1,16,8", "8,16", "1,16,16", "lhs_contracting_dims={2}, rhs_contracting_dims={0}"),
-        ("16,8", "16,8", "16,8,16,8", "lhs_contracting_dims={}, rhs_contracting_dims={}"),
-        ("16", "16", "16,16", "lhs_contracting_dims={}, rhs_contracting_dims={}"),
-        ("16,8", "", "16,8", "lhs_contracting_dims={}, rhs_contracting_dims={}"),
-        ("4,16", "4,16", "4,16,16", "B0, lhs_contracting_dims={}, rhs_contracting_dims={}"),
-        ("16,1", "1,16", "16,16", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
-        ("4,2,7", "4,7,2", "4,2,2", "B0, lhs_contracting_dims={2}, rhs_contracting_dims={1}"),
-        ("9,2,7", "9,7,2", "9,2,2", "B0, lhs_contracting_dims={2}, rhs_contracting_dims={1}"),
-        ("4,2,8", "4,8,2", "4,2,2", "B0, lhs_contracting_dims={2}, rhs_contracting_dims={1}"),
-        ("1,1,1,1,1,1,8,8", "1,1,1,1,1,1,8,8", "1,1,1,1,1,1,8,8",
-         "B012345, lhs_contracting_dims={7}, rhs_contracting_dims={6}"),
-        ("1,1,1,1,1,1,1,8,8", "1,1,1,1,1,1,1,8,8", "1,1,1,1,1,1,1,8,8",
-         "B0123456, lhs_contracting_dims={8}, rhs_contracting_dims={7}"),
+        line = f"f32[{m},{n}] dot(f32[{m},{k}], f32[{k},{n}]), {_PLAIN}"
+        yield case(BY_DEFAULT, line, line)
+    # Left, right, result; batch dimensions and contracted ones of left and right.
+    for words in (
+        "16,32 32 16 - 1 - 0", "32 32,16 16 - 0 - 0", "32 32 - - 0 - 0",
+        "32,16 32,16 16,16 - 0 - 0", "16,32 16,32 16,16 - 1 - 1", "32,16 16,32 16,16 - 0 - 1",
+        "4,16,32 4,32,16 4,16,16 0 2 0 1", "4,16,32 4,16,32 4,16,16 0 2 0 2",
+        "4,32,16 4,32,16 4,16,16 0 1 0 1", "4,16,32 4,32 4,16 0 2 0 1", "4,32 4,32,16 4,16 0 1 0 1",
+        "4,32 4,32 4 0 1 0 1", "2,4,16,32 2,4,32,16 2,4,16,16 0,1 3 0,1 2",
+        "2,4,16,32 4,2,32,16 2,4,16,16 0,1 3 1,0 2", "2,4,16,32 2,4,32,16 4,2,16,16 1,0 3 1,0 2",
+        "16,4,32 32,4,16 4,16,16 1 2 1 0", "4,16,32 32,4,16 4,16,16 0 2 1 0",
+        "16,4,8 4,8,16 16,16 - 1,2 - 0,1", "16,4,8 8,16 16,4,16 - 2 - 0",
+        "16,8 8,4,16 16,4,16 - 1 - 0",
+        "1,16,8 8,16 1,16,16 - 2 - 0", "16,8 16,8 16,8,16,8 - - - -", "16 16 16,16 - - - -",
+        "16,8 - 16,8 - - - -", "4,16 4,16 4,16,16 0 - 0 -", "16,1 1,16 16,16 - 1 - 0",
+        "4,2,7 4,7,2 4,2,2 0 2 0 1", "9,2,7 9,7,2 9,2,2 0 2 0 1", "4,2,8 4,8,2 4,2,2 0 2 0 1",
+        "1,1,1,1,1,1,8,8 1,1,1,1,1,1,8,8 1,1,1,1,1,1,8,8 0,1,2,3,4,5 7 0,1,2,3,4,5 6",
+        "1,1,1,1,1,1,1,8,8 1,1,1,1,1,1,1,8,8 1,1,1,1,1,1,1,8,8 0,1,2,3,4,5,6 8 0,1,2,3,4,5,6 7",
     ):  # fmt: skip
-
-        def batch(match: re.Match[str]) -> str:
-            numbers = ",".join(match[1])
-            return f"lhs_batch_dims={{{numbers}}}, rhs_batch_dims={{{numbers}}}"
-
+        left, right, result, *places = (each.replace("-", "") for each in words.split())
+        names = ("lhs_batch_dims", "lhs_contracting_dims", "rhs_batch_dims", "rhs_contracting_dims")
+        how = ", ".join(
+            f"{name}={{{place}}}"
+            for name, place in zip(names, places, strict=True)
+            if place or "contracting" in name
+        )
         for element in ("f32", "bf16"):
-            w = Writer()
-            operands = f"{w.parameter(f'{element}[{left}]')}, {w.parameter(f'{element}[{right}]')}"
-            text = f"dot({operands}), {re.sub(r'B([0-9]+)', batch, how)}"
-            words = f"{element} dot of [{left}] and [{right}], {how}"
-            yield Case(BY_DEFAULT, words, w.text(w(f"{element}[{result}]", text)))
+            line = f"{element}[{result}] dot({element}[{left}], {element}[{right}]), {how}"
+            yield case(BY_DEFAULT, line, line)
 
 
 def convolutions(flags: Flags) -> Iterator[Case]:
-    plain = "1,8,8,16", "3,3,16,32", "1,6,6,32", "window={size=3x3}, dim_labels=b01f_01io->b01f"
+    labels = "dim_labels=b01f_01io->b01f"
     same = [
         (each, each, result) for each in TYPES for result in dict.fromkeys((each, "f32", "s32"))
     ]
     for left, right, result in (*same, ("s8", "u8", "s32"), ("u8", "s8", "s32")):
-        yield expression(
-                "convolution", f"{result}[{plain[2]}]", "convolution({0}, {1}), "
-                + plain[3].replace("{", "{{").replace("}", "}}"),
-                f"{left}[{plain[0]}]", f"{right}[{plain[1]}]", flags=flags,
-            )  # fmt: skip
-    l2 = "dim_labels=b01f_01io->b01f"
-    for words, image, kernel, result, how in (
-        ("features 16 and 17", "1,8,8,16", "3,3,16,17", "1,6,6,17", f"window={{size=3x3}}, {l2}"),
-        ("features 17 and 16", "1,8,8,17", "3,3,17,16", "1,6,6,16", f"window={{size=3x3}}, {l2}"),
-        ("features 16 and 16", "1,8,8,16", "3,3,16,16", "1,6,6,16", f"window={{size=3x3}}, {l2}"),
-        ("features 0", "1,8,8,0", "3,3,0,32", "1,6,6,32", f"window={{size=3x3}}, {l2}"),
-        ("no batch", "0,8,8,32", "3,3,32,32", "0,6,6,32", f"window={{size=3x3}}, {l2}"),
-        ("no results", "1,8,8,32", "3,3,32,0", "1,6,6,0", f"window={{size=3x3}}, {l2}"),
-        ("same size", "1,8,8,32", "3,3,32,32", "1,8,8,32",
-         f"window={{size=3x3 pad=1_1x1_1}}, {l2}"),
-        ("larger result", "1,8,8,32", "3,3,32,32", "1,9,8,32",
-         f"window={{size=3x3 pad=2_1x1_1}}, {l2}"),
-        ("larger result in columns", "1,8,8,32", "3,3,32,32", "1,8,9,32",
-         f"window={{size=3x3 pad=1_1x2_1}}, {l2}"),
-        ("kernel as large", "1,8,8,32", "8,3,32,32", "1,1,8,32",
-         f"window={{size=8x3 pad=0_0x1_1}}, {l2}"),
-        ("kernel larger", "1,8,8,32", "9,3,32,32", "1,2,8,32",
-         f"window={{size=9x3 pad=1_1x1_1}}, {l2}"),
-        ("kernel larger in columns", "1,8,8,32", "3,9,32,32", "1,8,2,32",
-         f"window={{size=3x9 pad=1_1x1_1}}, {l2}"),
-        ("stride", "1,8,8,32", "3,3,32,32", "1,3,3,32", f"window={{size=3x3 stride=2x2}}, {l2}"),
-        ("base dilation", "1,8,8,32", "3,3,32,32", "1,13,6,32",
-         f"window={{size=3x3 lhs_dilate=2x1}}, {l2}"),
-        ("base dilation and stride", "1,8,8,32", "3,3,32,32", "1,7,6,32",
-         f"window={{size=3x3 stride=2x1 lhs_dilate=2x1}}, {l2}"),
-        ("base dilation of columns and stride", "1,8,8,32", "3,3,32,32", "1,6,7,32",
-         f"window={{size=3x3 stride=1x2 lhs_dilate=1x2}}, {l2}"),
-        ("window dilation", "1,8,8,32", "3,3,32,32", "1,4,6,32",
-         f"window={{size=3x3 rhs_dilate=2x1}}, {l2}"),
-        ("reversal", "1,8,8,32", "3,3,32,32", "1,6,6,32",
-         f"window={{size=3x3 rhs_reversal=1x0}}, {l2}"),
-        ("reversal of both", "1,8,8,32", "3,3,32,32", "1,6,6,32",
-         f"window={{size=3x3 rhs_reversal=1x1}}, {l2}"),
-        ("feature groups", "1,8,8,32", "3,3,16,32", "1,6,6,32",
-         f"window={{size=3x3}}, {l2}, feature_group_count=2"),
-        ("by channel", "1,8,8,32", "3,3,1,32", "1,6,6,32",
-         f"window={{size=3x3}}, {l2}, feature_group_count=32"),
-        ("batch groups", "2,8,8,32", "3,3,32,32", "1,6,6,32",
-         f"window={{size=3x3}}, {l2}, batch_group_count=2"),
-        ("1x1", "1,8,8,32", "1,1,32,32", "1,8,8,32", f"window={{size=1x1}}, {l2}"),
-        ("channels first", "1,32,8,8", "32,32,3,3", "1,32,6,6",
-         "window={size=3x3}, dim_labels=bf01_oi01->bf01"),
-        ("kernel oi", "1,8,8,32", "3,3,32,32", "1,6,6,32",
-         "window={size=3x3}, dim_labels=b01f_01oi->b01f"),
-        ("kernel io first", "1,8,8,32", "32,32,3,3", "1,6,6,32",
-         "window={size=3x3}, dim_labels=b01f_io01->b01f"),
-        ("kernel turned", "1,8,8,32", "3,3,32,32", "1,6,6,32",
-         "window={size=3x3}, dim_labels=b01f_10io->b01f"),
-        ("image turned", "1,8,8,32", "3,3,32,32", "1,6,6,32",
-         "window={size=3x3}, dim_labels=b10f_01io->b01f"),
-        ("result turned", "1,8,8,32", "3,3,32,32", "1,6,6,32",
-         "window={size=3x3}, dim_labels=b01f_01io->b10f"),
-        ("result with features first", "1,8,8,32", "3,3,32,32", "1,32,6,6",
-         "window={size=3x3}, dim_labels=b01f_01io->bf01"),
-        ("batch last", "8,8,1,32", "3,3,32,32", "6,6,1,32",
-         "window={size=3x3}, dim_labels=01bf_01io->01bf"),
-        ("no spatial dimension", "8,32", "32,32", "8,32", "dim_labels=bf_io->bf"),
-        ("one", "1,8,32", "3,32,32", "1,6,32", "window={size=3}, dim_labels=b0f_0io->b0f"),
-        ("one, window dilation", "1,8,32", "3,32,32", "1,4,32",
-         "window={size=3 rhs_dilate=2}, dim_labels=b0f_0io->b0f"),
-        ("one, features first", "1,32,8", "3,32,32", "1,6,32",
-         "window={size=3}, dim_labels=bf0_0io->b0f"),
-        ("three", "1,8,8,8,32", "3,3,3,32,32", "1,6,6,6,32",
-         "window={size=3x3x3}, dim_labels=b012f_012io->b012f"),
-        ("three, base dilation", "1,8,8,8,32", "3,3,3,32,32", "1,13,6,6,32",
-         "window={size=3x3x3 lhs_dilate=2x1x1}, dim_labels=b012f_012io->b012f"),
-        ("four", "1,4,4,4,4,32", "3,3,3,3,32,32", "1,2,2,2,2,32",
-         "window={size=3x3x3x3}, dim_labels=b0123f_0123io->b0123f"),
+        inside = f"{left}[1,8,8,16], {right}[3,3,16,32]"
+        line = f"{result}[1,6,6,32] convolution({inside}), window={{size=3x3}}, {labels}"
+        yield case(flags, line, line)
+    small, kernel = "1,8,8,32", "3,3,32,32"
+    # Image, kernel, result, window, and more or other attributes.
+    for image, weights, result, window, *more in (
+        ("1,8,8,16", "3,3,16,17", "1,6,6,17", "size=3x3"),
+        ("1,8,8,17", "3,3,17,16", "1,6,6,16", "size=3x3"),
+        ("1,8,8,16", "3,3,16,16", "1,6,6,16", "size=3x3"),
+        ("1,8,8,0", "3,3,0,32", "1,6,6,32", "size=3x3"),
+        ("0,8,8,32", kernel, "0,6,6,32", "size=3x3"),
+        (small, "3,3,32,0", "1,6,6,0", "size=3x3"),
+        (small, kernel, "1,8,8,32", "size=3x3 pad=1_1x1_1"),
+        (small, kernel, "1,9,8,32", "size=3x3 pad=2_1x1_1"),
+        (small, kernel, "1,8,9,32", "size=3x3 pad=1_1x2_1"),
+        (small, "8,3,32,32", "1,1,8,32", "size=8x3 pad=0_0x1_1"),
+        (small, "9,3,32,32", "1,2,8,32", "size=9x3 pad=1_1x1_1"),
+        (small, "3,9,32,32", "1,8,2,32", "size=3x9 pad=1_1x1_1"),
+        (small, kernel, "1,3,3,32", "size=3x3 stride=2x2"),
+        (small, kernel, "1,13,6,32", "size=3x3 lhs_dilate=2x1"),
+        (small, kernel, "1,7,6,32", "size=3x3 stride=2x1 lhs_dilate=2x1"),
+        (small, kernel, "1,6,7,32", "size=3x3 stride=1x2 lhs_dilate=1x2"),
+        (small, kernel, "1,4,6,32", "size=3x3 rhs_dilate=2x1"),
+        (small, kernel, "1,6,6,32", "size=3x3 rhs_reversal=1x0"),
+        (small, kernel, "1,6,6,32", "size=3x3 rhs_reversal=1x1"),
+        (small, "3,3,16,32", "1,6,6,32", "size=3x3", f"{labels}, feature_group_count=2"),
+        (small, "3,3,1,32", "1,6,6,32", "size=3x3", f"{labels}, feature_group_count=32"),
+        ("2,8,8,32", kernel, "1,6,6,32", "size=3x3", f"{labels}, batch_group_count=2"),
+        (small, "1,1,32,32", "1,8,8,32", "size=1x1"),
+        ("1,32,8,8", "32,32,3,3", "1,32,6,6", "size=3x3", "dim_labels=bf01_oi01->bf01"),
+        (small, kernel, "1,6,6,32", "size=3x3", "dim_labels=b01f_01oi->b01f"),
+        (small, "32,32,3,3", "1,6,6,32", "size=3x3", "dim_labels=b01f_io01->b01f"),
+        (small, kernel, "1,6,6,32", "size=3x3", "dim_labels=b01f_10io->b01f"),
+        (small, kernel, "1,6,6,32", "size=3x3", "dim_labels=b10f_01io->b01f"),
+        (small, kernel, "1,6,6,32", "size=3x3", "dim_labels=b01f_01io->b10f"),
+        (small, kernel, "1,32,6,6", "size=3x3", "dim_labels=b01f_01io->bf01"),
+        ("8,8,1,32", kernel, "6,6,1,32", "size=3x3", "dim_labels=01bf_01io->01bf"),
+        ("8,32", "32,32", "8,32", "", "dim_labels=bf_io->bf"),
+        ("1,8,32", "3,32,32", "1,6,32", "size=3", "dim_labels=b0f_0io->b0f"),
+        ("1,8,32", "3,32,32", "1,4,32", "size=3 rhs_dilate=2", "dim_labels=b0f_0io->b0f"),
+        ("1,32,8", "3,32,32", "1,6,32", "size=3", "dim_labels=bf0_0io->b0f"),
+        ("1,8,8,8,32", "3,3,3,32,32", "1,6,6,6,32", "size=3x3x3", "dim_labels=b012f_012io->b012f"),
+        ("1,8,8,8,32", "3,3,3,32,32", "1,13,6,6,32", "size=3x3x3 lhs_dilate=2x1x1",
+         "dim_labels=b012f_012io->b012f"),
+        ("1,4,4,4,4,32", "3,3,3,3,32,32", "1,2,2,2,2,32", "size=3x3x3x3",
+         "dim_labels=b0123f_0123io->b0123f"),
     ):  # fmt: skip
+        how = f"window={{{window}}}, " * bool(window) + (more[0] if more else labels)
         for element in ("f32", "f64", "s8", "f16"):
-            w = Writer()
-            operands = (
-                f"{w.parameter(f'{element}[{image}]')}, {w.parameter(f'{element}[{kernel}]')}"
-            )
             to = "s32" if element == "s8" else element
-            value = w(f"{to}[{result}]", f"convolution({operands}), {how}")
-            yield Case(flags, f"{element} convolution: {words}", w.text(value))
+            line = f"{to}[{result}] convolution({element}[{image}], {element}[{weights}]), {how}"
+            yield case(flags, line, line)
 
 
 # Growth.
 
 
+def repeated(shape: str, count: int, line: str, start: str, prefix: str = "v") -> Iterator[str]:
+    """Lines of the same kind, each of what the one before made: X."""
+    for number in range(count):
+        yield f"{prefix}{number} = {shape} {line.replace('X', start)}"
+        start = f"{prefix}{number}"
+
+
 def limits() -> Iterator[Case]:
     """Chains and pairs of fusions beside the limit of instructions."""
-    shape = "f32[4096]"
-    for flags, start in ((BY_ELEMENT, ""), (BY_REDUCE, "reduce")):
-        for length in (*range(94, 104), 199, 205):
-            w = Writer()
-            value = w.parameter(shape)
-            for _ in range(length):
-                value = w(shape, f"negate({value})")
-            if start:
-                how = w.reducer("add", "f32")
-                value = w(
-                    "f32[]",
-                    f"reduce({value}, {w.parameter('f32[]')}), dimensions={{0}}, to_apply={how}",
-                )
-            yield Case(flags, f"chain of {length} {start}", w.text(value))
-        for length in (30, 32, 33, 34, 48, 49, 50, 51, 99, 101):
-            # Each operation reads one more array, which is a parameter of the fusion.
-            w = Writer()
-            value = w.parameter(shape)
-            for _ in range(length):
-                value = w(shape, f"add({value}, {w.parameter(shape)})")
-            yield Case(BY_ELEMENT, f"chain of {length} with a parameter each", w.text(value))
+    shape, square, cube = "f32[4096]", "f32[16,16]", "f32[64,64,8]"
+    for length in (*range(94, 104), 199, 205):
+        lines = [*repeated(shape, length, "negate(X)", shape)]
+        end = f"f32[] reduce(v{length - 1}, f32[]), dimensions={{0}}, to_apply=add.f32"
+        yield case(BY_REDUCE, f"chain of {length} and a reduce", *lines, end)
+        lines[-1] = f"*{lines[-1]}"
+        yield case(BY_ELEMENT, f"chain of {length}", *lines)
+    for length in (30, 32, 33, 34, 48, 49, 50, 51, 99, 101):
+        # Each operation reads one more array, which is a parameter of the fusion.
+        lines = [*repeated(shape, length, f"add(X, {shape})", shape)]
+        lines[-1] = f"*{lines[-1]}"
+        yield case(BY_ELEMENT, f"chain of {length} with a parameter each", *lines)
     for length in range(90, 100):
         # The dot is begun first, and does not grow; the reduce grows down to it.
-        w = Writer()
-        how = w.reducer("add", "f32")
-        operands = f"{w.parameter('f32[16,16,16]')}, {w.parameter('f32[]')}"
-        value = w("f32[16,16]", f"reduce({operands}), dimensions={{2}}, to_apply={how}")
-        for _ in range(length):
-            value = w("f32[16,16]", f"transpose({value}), dimensions={{1,0}}")
-        operands = f"{value}, {w.parameter('f32[16,16]')}"
-        dot = f"dot({operands}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
-        words = f"{length} transposes between a reduce and a dot"
-        yield Case(BY_DEFAULT, words, w.text(w("f32[16,16]", dot)))
+        lines = [
+            f"r = {square} reduce(f32[16,16,16], f32[]), dimensions={{2}}, to_apply=add.f32",
+            *repeated(square, length, "transpose(X), dimensions={1,0}", "r"),
+            f"{square} dot(v{length - 1}, {square}), {_PLAIN}",
+        ]
+        yield case(BY_DEFAULT, f"{length} transposes between a reduce and a dot", *lines)
     for above, below in product((45, 46, 47, 48, 49, 50, 51), repeat=2):
-        if not 94 <= above + below <= 101:
-            continue
-        w = Writer()
-        # Both are begun before they meet: by a reduce each.
-        value = w.parameter("f32[64,64,8]")
-        how = w.reducer("add", "f32")
-        for _ in range(above):
-            value = w("f32[64,64,8]", f"negate({value})")
-        zero = w.parameter("f32[]")
-        value = w("f32[64,64]", f"reduce({value}, {zero}), dimensions={{2}}, to_apply={how}")
-        for _ in range(below):
-            value = w("f32[64,64]", f"negate({value})")
-        value = w("f32[64]", f"reduce({value}, {zero}), dimensions={{1}}, to_apply={how}")
-        yield Case(BY_REDUCE, f"reduces behind {above} and {below}", w.text(value))
+        if 94 <= above + below <= 101:
+            # Both are begun before they meet: by a reduce each.
+            lines = [
+                *repeated(cube, above, "negate(X)", cube),
+                f"r = f32[64,64] reduce(v{above - 1}, k:f32[]), dimensions={{2}}, to_apply=add.f32",
+                *repeated("f32[64,64]", below, "negate(X)", "r", "w"),
+                f"f32[64] reduce(w{below - 1}, k), dimensions={{1}}, to_apply=add.f32",
+            ]
+            yield case(BY_REDUCE, f"reduces behind {above} and {below}", *lines)
 
 
 def graphs(flags: Flags, count: int, length: int) -> Iterator[Case]:
     return (graph(flags, seed, length) for seed in range(count))
 
 
-def graph(flags: Flags, seed: int, length: int) -> Case:  # noqa: C901  a branch an operation
+# By kind: lines in turn, of which the last makes an array. X and Y are arrays that were made
+# before, R and Q rows, K a scalar, D a dimension, O one of the reducers.
+KINDS: dict[str, tuple[str, ...]] = {
+    "unary": ("S OPCODE1(X)",),
+    "binary": ("S OPCODE2(X, Y)",),
+    "odd": ("S cbrt(X)",),
+    "reshape": ("f32[4096] reshape(X)", "S reshape(LAST)"),
+    "transpose": ("S transpose(X), dimensions={1,0}",),
+    "broadcast": ("S broadcast(R), dimensions={D}",),
+    "scalar": ("S broadcast(K), dimensions={}",),
+    "copy": ("S copy(X)",),
+    "pad": ("S pad(X, K), padding=PAD",),
+    "reduce": ("f32[64] reduce(X, K), dimensions={D}, to_apply=O.f32",),
+    "window": (
+        "f32[32,64] reduce-window(X, K), window={size=2x1 stride=2x1}, to_apply=O.f32",
+        "f32[32,2,64] broadcast(LAST), dimensions={0,2}",
+        "S reshape(LAST)",
+    ),
+    "dot": ("S dot(X, Y), lhs_contracting_dims={1}, rhs_contracting_dims={D}",),
+    "slice": ("S reverse(X), dimensions={0}",),
+    "concatenate": (
+        "f32[128,64] concatenate(X, Y), dimensions={0}",
+        "S slice(LAST), slice={[0:64],[0:64]}",
+    ),
+    "rows": ("f32[64] add(R, Q)",),
+    "constant": ("f32[] constant(N)",),
+    "convert": ("bf16[64,64] convert(X)", "S convert(LAST)"),
+    "fill": ("S iota(), iota_dimension=D",),
+}
+
+
+def graph(flags: Flags, seed: int, length: int) -> Case:
     """One by chance: operations that are supported and some that are not, read by any number."""
     square, row = "f32[64,64]", "f32[64]"
     dice = random.Random(f"{flags} {seed}")
-    w = Writer()
-    squares = [w.parameter(square) for _ in range(2)]
-    rows = [w.parameter(row)]
-    scalars = [w.parameter("f32[]"), w("f32[]", "constant(0)"), w("f32[]", "constant(2)")]
-    how = [w.reducer("add", "f32"), w.reducer("maximum", "f32"), w.reducer("multiply", "f32")]
+    lines = ["zero = f32[] constant(0)", "two = f32[] constant(2)"]
+    made = {
+        square: [f"a:{square}", f"b:{square}"],
+        row: [f"r:{row}"],
+        "f32[]": ["k:f32[]", "zero", "two"],
+    }
     read: Counter[str] = Counter()
 
-    def pick(values: list[str]) -> str:
+    def pick(shape: str) -> str:
         # Mostly the last ones: that makes chains. Often one that nothing reads yet.
-        late = values[-4:]
-        fresh = [each for each in late if not read[each]]
+        late = made[shape][-4:] if shape != "f32[]" else made[shape]
+        fresh = [value for value in late if not read[value]]
         chosen = dice.choice(fresh if fresh and dice.random() < 0.6 else late)
         read[chosen] += 1
         return chosen
 
-    for _ in range(dice.randint(length // 2, length)):
-        kind = dice.choice(
-            "unary unary binary binary binary odd reshape transpose broadcast scalar copy pad "
-            "reduce reduce dot slice concatenate rows constant convert fill window".split()
+    def fill(word: re.Match[str]) -> str:
+        match word[0]:
+            case "S":
+                return square
+            case "X" | "Y":
+                return pick(square)
+            case "R" | "Q":
+                return pick(row)
+            case "K":
+                return pick("f32[]")
+            case "LAST":
+                return f"v{len(lines) - 1}"
+            case "N":
+                return str(dice.randint(3, 99))
+        return dice.choice(
+            {
+                "D": ("0", "1"),
+                "O": ("add", "maximum", "multiply"),
+                "PAD": ("0_0x0_0", "1_-1x0_0"),
+                "OPCODE1": ("negate", "exponential", "abs", "sine", "sqrt"),
+                "OPCODE2": ("add", "multiply", "maximum", "divide"),
+            }[word[0]]
         )
-        one = pick(squares)
-        if kind == "unary":
-            opcode = dice.choice(("negate", "exponential", "abs", "sine", "sqrt"))
-            squares.append(w(square, f"{opcode}({one})"))
-        elif kind == "binary":
-            opcode = dice.choice(("add", "multiply", "maximum", "divide"))
-            squares.append(w(square, f"{opcode}({one}, {pick(squares)})"))
-        elif kind == "odd":
-            squares.append(w(square, f"cbrt({one})"))
-        elif kind == "reshape":
-            flat = w("f32[4096]", f"reshape({one})")
-            squares.append(w(square, f"reshape({flat})"))
-        elif kind == "transpose":
-            squares.append(w(square, f"transpose({one}), dimensions={{1,0}}"))
-        elif kind == "broadcast":
-            dimension = dice.choice("01")
-            squares.append(w(square, f"broadcast({pick(rows)}), dimensions={{{dimension}}}"))
-        elif kind == "scalar":
-            squares.append(w(square, f"broadcast({dice.choice(scalars)}), dimensions={{}}"))
-        elif kind == "copy":
-            squares.append(w(square, f"copy({one})"))
-        elif kind == "pad":
-            pad = dice.choice(("0_0x0_0", "1_-1x0_0"))
-            squares.append(w(square, f"pad({one}, {dice.choice(scalars)}), padding={pad}"))
-        elif kind == "reduce":
-            rows.append(
-                w(
-                    row,
-                    f"reduce({one}, {dice.choice(scalars)}), "
-                    f"dimensions={{{dice.choice('01')}}}, to_apply={dice.choice(how)}",
-                )
-            )
-        elif kind == "window":
-            half = w(
-                "f32[32,64]",
-                f"reduce-window({one}, {dice.choice(scalars)}), "
-                f"window={{size=2x1 stride=2x1}}, to_apply={dice.choice(how)}",
-            )
-            wide = w("f32[32,2,64]", f"broadcast({half}), dimensions={{0,2}}")
-            squares.append(w(square, f"reshape({wide})"))
-        elif kind == "dot":
-            squares.append(
-                w(
-                    square,
-                    f"dot({one}, {pick(squares)}), lhs_contracting_dims={{1}}, "
-                    f"rhs_contracting_dims={{{dice.choice('01')}}}",
-                )
-            )
-        elif kind == "slice":
-            squares.append(w(square, f"reverse({one}), dimensions={{0}}"))
-        elif kind == "concatenate":
-            tall = w("f32[128,64]", f"concatenate({one}, {pick(squares)}), dimensions={{0}}")
-            squares.append(w(square, f"slice({tall}), slice={{[0:64],[0:64]}}"))
-        elif kind == "rows":
-            rows.append(w(row, f"add({pick(rows)}, {pick(rows)})"))
-        elif kind == "constant":
-            scalars.append(w("f32[]", f"constant({dice.randint(3, 99)})"))
-        elif kind == "convert":
-            narrow = w("bf16[64,64]", f"convert({one})")
-            squares.append(w(square, f"convert({narrow})"))
-        else:
-            squares.append(w(square, f"iota(), iota_dimension={dice.choice('01')}"))
-    roots = [each for each in (*squares, *rows) if not read[each]]
-    roots += [each for each in (*squares, *rows) if read[each] and dice.random() < 0.05]
-    return Case(flags, f"graph {seed}", w.text(*roots))
+
+    for _ in range(dice.randint(length // 2, length)):
+        for line in KINDS[dice.choice([*KINDS, "unary", "binary", "binary", "reduce"])]:
+            text = re.sub(r"\b(S|X|Y|R|Q|K|D|O|N|PAD|LAST|OPCODE\d)\b", fill, line)
+            lines.append(f"v{len(lines)} = {text}")
+        shape = lines[-1].split()[2]
+        made[shape].append(f"v{len(lines) - 1}")
+    values = [each for each in (*made[square], *made[row]) if ":" not in each]
+    roots = {each for each in values if not read[each] or dice.random() < 0.05}
+    return case(
+        flags,
+        f"graph {seed}",
+        *(f"*{line}" if line.partition(" ")[0] in roots else line for line in lines),
+    )
 
 
 def control_flow(flags: Flags) -> Iterator[Case]:
     """Work in computations that are called."""
-    body = (
+    square = "f32[64,64]"
+    work = (
         "{\n  p = f32[64,64] parameter(0)\n  e = f32[64,64] negate(p)\n  c = f32[64,64] cbrt(e)\n"
         "  ROOT r = f32[64,64] add(c, p)\n}"
     )
-    w = Writer()
-    inner = w.computation(body)
-    value = w("f32[64,64]", f"call({w.parameter('f32[64,64]')}), to_apply={inner}")
-    yield Case(flags, "call", w.text(w("f32[64,64]", f"negate({value})")))
-    w = Writer()
-    inner = w.computation(body)
-    array = w.parameter("f32[64,64]")
-    first = w("f32[64,64]", f"call({array}), to_apply={inner}")
-    second = w("f32[64,64]", f"call({first}), to_apply={inner}")
-    yield Case(flags, "two calls", w.text(second))
-    w = Writer()
-    one, two = w.computation(body), w.computation(body.replace("negate", "abs"))
-    test, array = w.parameter("pred[]"), w.parameter("f32[64,64]")
-    value = w(
-        "f32[64,64]",
-        f"conditional({test}, {array}, {array}), true_computation={one}, false_computation={two}",
+    end = f"{square} negate(v)"
+    yield case(flags, "call", f"v = {square} call({square}), to_apply=work", end, work=work)
+    line = f"{square} call(v), to_apply=work"
+    yield case(flags, "two calls", f"v = {square} call({square}), to_apply=work", line, work=work)
+    line = f"v = {square} conditional(pred[], x:{square}, x), true_computation=work"
+    other = work.replace("negate", "abs")
+    yield case(
+        flags, "conditional", f"{line}, false_computation=other", end, work=work, other=other
     )
-    yield Case(flags, "conditional", w.text(w("f32[64,64]", f"negate({value})")))
-    w = Writer()
     pair = "(s32[], f32[64,64])"
-    test_computation = w.computation(
-        f"{{\n  t = {pair} parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"
-        "  k = s32[] constant(9)\n  ROOT r = pred[] compare(i, k), direction=LT\n}"
-    )
-    loop = w.computation(
-        f"{{\n  t = {pair} parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"
-        "  p = f32[64,64] get-tuple-element(t), index=1\n  k = s32[] constant(1)\n"
+    index = f"{{\n  t = {pair} parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"
+    test = f"{index}  k = s32[] constant(9)\n  ROOT r = pred[] compare(i, k), direction=LT\n}}"
+    step = (
+        f"{index}  p = f32[64,64] get-tuple-element(t), index=1\n  k = s32[] constant(1)\n"
         "  j = s32[] add(i, k)\n  e = f32[64,64] negate(p)\n  c = f32[64,64] sine(e)\n"
         f"  q = f32[64,64] multiply(c, p)\n  ROOT r = {pair} tuple(j, q)\n}}"
     )
-    zero, array = w("s32[]", "constant(0)"), w.parameter("f32[64,64]")
-    start = w(pair, f"tuple({zero}, {array})")
-    done = w(pair, f"while({start}), condition={test_computation}, body={loop}")
-    value = w("f32[64,64]", f"get-tuple-element({done}), index=1")
-    yield Case(flags, "while", w.text(w("f32[64,64]", f"negate({value})")))
-    w = Writer()
-    scalar = w.computation(
-        "{\n  p = f32[] parameter(0)\n  e = f32[] negate(p)\n  ROOT r = f32[] abs(e)\n}"
-    )
-    value = w(
-        "f32[64,64]",
-        f"map({w.parameter('f32[64,64]')}), dimensions={{0,1}}, to_apply={scalar}",
-    )
-    yield Case(flags, "map", w.text(w("f32[64,64]", f"negate({value})")))
-    w = Writer()
-    less = w.computation(
-        "{\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  n = f32[] negate(p)\n"
-        "  m = f32[] negate(q)\n  ROOT r = pred[] compare(n, m), direction=LT\n}"
-    )
-    value = w("f32[64,64]", f"sort({w.parameter('f32[64,64]')}), dimensions={{1}}, to_apply={less}")
-    yield Case(flags, "sort", w.text(w("f32[64,64]", f"negate({value})")))
+    yield case(
+        flags, "while", "z = s32[] constant(0)", f"s = {pair} tuple(z, {square})",
+        f"d = {pair} while(s), condition=test, body=step",
+        f"v = {square} get-tuple-element(d), index=1", end, test=test, step=step,
+    )  # fmt: skip
+    scalar = "{\n  p = f32[] parameter(0)\n  e = f32[] negate(p)\n  ROOT r = f32[] abs(e)\n}"
+    line = f"v = {square} map({square}), dimensions={{0,1}}, to_apply=scalar"
+    yield case(flags, "map", line, end, scalar=scalar)
+    negated = ("n = f32[] negate(p)", "m = f32[] negate(q)")
+    less = scalars("f32", "pred[] compare(n, m), direction=LT", *negated)
+    line = f"v = {square} sort({square}), dimensions={{1}}, to_apply=less"
+    yield case(flags, "sort", line, end, less=less)
 
 
 # Operations that are neither elementwise nor data movement.
 
 
 def others(flags: Flags) -> Iterator[Case]:
+    window = "window={size=2x1 stride=2x1}"
     for element in ("f32", "s8", "bf16", "pred", "c64"):
-        array, row, scalar = f"{element}[8,16]", f"{element}[16]", f"{element}[]"
+        array, row, scalar, part = (f"{element}[{size}]" for size in ("8,16", "16", "", "4,16"))
         for name, (before, _, _) in MOVES.items():
-            w = Writer()
-            moved = move(w, name, element, w.parameter(f"{element}[{before}]"))
-            yield Case(flags, f"{element} {name} alone", w.text(moved))
-        yield expression(
-            element, f"{element}[1,16]",
-            "dynamic-slice({0}, {1}, {1}), dynamic_slice_sizes={{1,16}}", array, "s32[]",
-            flags=flags,
-        )  # fmt: skip
-        yield expression(
-            element, array, "dynamic-update-slice({0}, {1}, {2}, {2})", array,
-            f"{element}[1,16]", "s32[]", flags=flags,
-        )  # fmt: skip
-        yield expression(
-            element, f"{element}[4,16]",
-            "gather({0}, {1}), offset_dims={{1}}, collapsed_slice_dims={{0}}, "
-            "start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1,16}}",
-            array, "s32[4]", flags=flags,
-        )  # fmt: skip
-        for opcode in ("add", "maximum", "or", "xor"):
-            w = Writer()
-            how = w.reducer(opcode, element)
-            operands = f"{w.parameter(array)}, {w.parameter(scalar)}"
-            value = w(f"{element}[8]", f"reduce({operands}), dimensions={{1}}, to_apply={how}")
-            yield Case(flags, f"{element} reduce by {opcode}", w.text(value))
-        w = Writer()
-        how = w.reducer("add", element)
-        operands = (
-            f"{w.parameter(array)}, {w.parameter('s32[4]')}, {w.parameter(f'{element}[4,16]')}"
-        )
-        value = w(
-            array,
-            f"scatter({operands}), update_window_dims={{1}}, inserted_window_dims={{0}}, "
-            f"scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply={how}",
-        )
-        yield Case(flags, f"{element} scatter", w.text(value))
-        w = Writer()
-        how = w.reducer("add", element)
-        value = w(
-            f"{element}[4,16]",
-            f"reduce-window({w.parameter(array)}, {w.parameter(scalar)}), "
-            f"window={{size=2x1 stride=2x1}}, to_apply={how}",
-        )
-        yield Case(flags, f"{element} reduce-window", w.text(value))
-        w = Writer()
-        how = w.reducer("add", element)
-        kind = w.computation(
-            f"{{\n  p = {scalar} parameter(0)\n  q = {scalar} parameter(1)\n"
-            "  ROOT r = pred[] compare(p, q), direction=GE\n}"
-        )
-        value = w(
-            array,
-            f"select-and-scatter({w.parameter(array)}, {w.parameter(f'{element}[4,16]')}, "
-            f"{w.parameter(scalar)}), window={{size=2x1 stride=2x1}}, select={kind}, "
-            f"scatter={how}",
-        )
-        yield Case(flags, f"{element} select-and-scatter", w.text(value))
-        yield expression(
-            element, array, "iota(), iota_dimension=1", flags=flags
-        )  # fmt: skip
-        yield expression(element, array, "broadcast({0}), dimensions={{1}}", row, flags=flags)
-        yield expression(
-            element, f"{element}[8,8]",
-            "dot({0}, {1}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
-            array, f"{element}[16,8]", flags=flags,
-        )  # fmt: skip
+            line = move(name, element, f"{element}[{before}]")
+            yield case(flags, f"{element} {name} alone", line)
+        one = f"{element}[1,16]"
+        add = f"to_apply=add.{element}"
+        for line in (
+            f"{one} dynamic-slice({array}, i:s32[], i), dynamic_slice_sizes={{1,16}}",
+            f"{array} dynamic-update-slice({array}, {one}, i:s32[], i)",
+            f"{part} gather({array}, s32[4]), offset_dims={{1}}, collapsed_slice_dims={{0}}, "
+            "start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}",
+            *(
+                f"{element}[8] reduce({array}, {scalar}), dimensions={{1}}, to_apply={by}.{element}"
+                for by in ("add", "maximum", "or", "xor")
+            ),
+            f"{array} scatter({array}, s32[4], {part}), update_window_dims={{1}}, "
+            "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
+            f"{add}",
+            f"{part} reduce-window({array}, {scalar}), {window}, {add}",
+            f"{array} iota(), iota_dimension=1",
+            f"{array} broadcast({row}), dimensions={{1}}",
+            f"{element}[8,8] dot({array}, {element}[16,8]), {_PLAIN}",
+        ):
+            yield case(flags, line, line)
+        line = f"{array} select-and-scatter({array}, {part}, {scalar}), {window}, select=most"
+        most = scalars(element, "pred[] compare(p, q), direction=GE")
+        yield case(flags, line, f"{line}, scatter=add.{element}", most=most)
     square = "f32[4,4]"
-    yield expression("cholesky", square, "cholesky({0}), lower=true", square, flags=flags)
-    yield expression(
-        "triangular-solve", square,
-        "triangular-solve({0}, {1}), left_side=true, lower=true, transpose_a=NO_TRANSPOSE",
-        square, square, flags=flags,
-    )  # fmt: skip
-    yield expression(
-        "fft", "c64[16]", "fft({0}), fft_type=FFT, fft_length={{16}}", "c64[16]", flags=flags
-    )
-    yield expression(
-        "rng", square, "rng({0}, {1}), distribution=rng_uniform", "f32[]", "f32[]", flags=flags
-    )
-    yield expression(
-        "stochastic-convert", "s8[8]", "stochastic-convert({0}, {1})", "f32[8]", "u32[8]",
-        flags=flags,
-    )  # fmt: skip
-    w = Writer()
-    pair = w(
-        "(u64[2], u32[8])", f"rng-bit-generator({w.parameter('u64[2]')}), algorithm=rng_default"
-    )
-    yield Case(
-        flags, "rng-bit-generator", w.text(w("u32[8]", f"get-tuple-element({pair}), index=1"))
-    )
+    solve = "left_side=true, lower=true, transpose_a=NO_TRANSPOSE"
+    for line in (
+        f"{square} cholesky({square}), lower=true",
+        f"{square} triangular-solve({square}, {square}), {solve}",
+        "c64[16] fft(c64[16]), fft_type=FFT, fft_length={16}",
+        f"{square} rng(f32[], f32[]), distribution=rng_uniform",
+        "s8[8] stochastic-convert(f32[8], u32[8])",
+    ):
+        yield case(flags, line, line)
+    bits = "b = (u64[2], u32[8]) rng-bit-generator(u64[2]), algorithm=rng_default"
+    yield case(flags, "rng-bit-generator", bits, "u32[8] get-tuple-element(b), index=1")
 
 
 def copies() -> Iterator[Case]:
     """Layouts that differ: by hand, and by what the assignment of layouts makes of them."""
-    for element, layouts in product(
-        (*TYPES, "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3", "f8e3m4", "s2", "u2", "f4e2m1fn"),
-        (("{1,0}", "{0,1}"), ("{0,1}", "{1,0}"), ("{0,1}", "{0,1}")),
-    ):
-        w = Writer()
-        value = w.parameter(f"{element}[8,16]{layouts[0]}")
-        w2 = w(f"{element}[8,16]{layouts[1]}", f"copy({value})")
-        entry = f"{{({element}[8,16]{layouts[0]})->{element}[8,16]{layouts[1]}}}"
-        text = w.text(w2).replace("NAME", f"NAME, entry_computation_layout={entry}")
+    rare = ("f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3", "f8e3m4", "s2", "u2", "f4e2m1fn")
+    layouts = (("{1,0}", "{0,1}"), ("{0,1}", "{1,0}"), ("{0,1}", "{0,1}"))
+    for element, (one, other) in product((*TYPES, *rare), layouts):
+        before, after = f"{element}[8,16]{one}", f"{element}[8,16]{other}"
         for flags in (WRAPPED, WRAPPED_LAID_OUT):
-            yield Case(flags, f"{element} copy from {layouts[0]} to {layouts[1]}", text)
-    for opcode, layout in product(("transpose", "reshape", "add", "reverse"), ("{1,0}", "{0,1}")):
-        w = Writer()
-        value = w.parameter(f"f32[8,8]{layout}")
-        how = {
-            "transpose": f"transpose({value}), dimensions={{1,0}}",
-            "reshape": f"reshape({value})",
-            "add": f"add({value}, {value})",
-            "reverse": f"reverse({value}), dimensions={{0}}",
-        }[opcode]
-        entry = f"{{(f32[8,8]{layout})->f32[8,8]{{1,0}}}}"
-        text = w.text(w("f32[8,8]", how)).replace("NAME", f"NAME, entry_computation_layout={entry}")
-        yield Case(WRAPPED_LAID_OUT, f"{opcode} of {layout}", text)
+            copied = case(flags, f"copy of {before} to {other}", f"{after} copy({before})")
+            yield _laid_out(copied, before, after)
+    for line, layout in product(
+        (
+            "transpose(X), dimensions={1,0}",
+            "reshape(X)",
+            "add(x:X, x)",
+            "reverse(X), dimensions={0}",
+        ),
+        ("{1,0}", "{0,1}"),
+    ):
+        before = f"f32[8,8]{layout}"
+        moved = case(
+            WRAPPED_LAID_OUT, f"{line} of {layout}", f"f32[8,8] {line.replace('X', before)}"
+        )
+        yield _laid_out(moved, before, "f32[8,8]{1,0}")
+
+
+def _laid_out(of: Case, before: str, after: str) -> Case:
+    header = f"NAME, entry_computation_layout={{({before})->{after}}}"
+    return Case(of.flags, of.words, of.text.replace("NAME", header, 1))
 
 
 # Siblings.
 
 
 def siblings() -> Iterator[Case]:
-    yield from siblings_by_shape()
-    yield from siblings_by_operands()
-    yield from siblings_in_place()
-    yield from siblings_by_count()
-    yield from siblings_by_opcode()
-
-
-def siblings_by_shape() -> Iterator[Case]:
-    shapes = ("f32[64,64]", "f32[64,64]", "f32[4096]", "bf16[64,64]", "f32[]", "f32[1,1]")
-    for one, other in product(("negate", "abs", "copy", "cbrt"), repeat=2):
+    """Modules by words and lines, for plain siblings, for fused ones, or for both."""
+    for words, lines in chain(of_both(), of_several_opcodes()):
         for flags in (SIBLINGS, FUSED_SIBLINGS):
-            w = Writer()
-            source = w.parameter("f32[64,64]")
-            first = w("f32[64,64]", f"{one}({source})")
-            second = w("f32[64,64]", f"{other}({source})")
-            yield Case(flags, f"{one} and {other} of one", w.text(first, second))
+            yield case(flags, words, *lines)
+    for words, lines in chain(of_shapes(), in_place(), of_count()):
+        yield case(SIBLINGS, words, *lines)
+    for words, lines in of_operands():
+        yield case(FUSED_SIBLINGS, words, *lines)
+
+
+Lines = Iterator[tuple[str, Iterable[str]]]
+_X = "x:f32[64,64]"
+
+
+def of_both() -> Lines:
+    for one, other in product(("negate", "abs", "copy", "cbrt"), repeat=2):
+        yield f"{one} and {other} of one", [f"f32[64,64] {each}({_X})" for each in (one, other)]
+    yield (
+        "siblings that depend",
+        (
+            "*a = f32[64] exponential(x:f32[64])",
+            "*b = f32[64] cbrt(a)",
+            "f32[64] add(x, b)",
+        ),
+    )
+
+
+def of_shapes() -> Lines:
     for size in ("", "1", "1,1", "0", "1024", "64,64"):
-        w = Writer()
-        source = w.parameter(f"f32[{size}]")
-        values = [w(f"f32[{size}]", f"{each}({source})") for each in ("negate", "abs", "sqrt")]
-        yield Case(SIBLINGS, f"three readers of f32[{size}]", w.text(*values))
-    for shape in shapes:
-        w = Writer()
-        source = w.parameter("f32[64,64]")
-        first = w("f32[64,64]", f"negate({source})")
-        text = {
-            "f32[64,64]": "abs({0})", "f32[4096]": "reshape({0})", "bf16[64,64]": "convert({0})",
-            "f32[]": "slice({0}), slice={{[0:1],[0:1]}}",
-            "f32[1,1]": "slice({0}), slice={{[0:1],[0:1]}}",
-        }[shape].format(source)  # fmt: skip
-        second = w("f32[1,1]" if shape == "f32[]" else shape, text)
-        yield Case(SIBLINGS, f"negate and {shape} {text}", w.text(first, second))
-    for shape, text in (
-        ("s32[64,64]", "convert({0})"),
-        ("pred[64,64]", "is-finite({0})"),
-        ("f32[64,64]", "transpose({0}), dimensions={{1,0}}"),
-        ("c64[64,64]", "complex({0}, {0})"),
+        shape = f"f32[{size}]"
+        lines = [f"{shape} {opcode}(x:{shape})" for opcode in ("negate", "abs", "sqrt")]
+        yield f"three readers of {shape}", lines
+    for line in (
+        f"f32[64,64] abs({_X})",
+        f"f32[4096] reshape({_X})",
+        f"bf16[64,64] convert({_X})",
+        f"f32[1,1] slice({_X}), slice={{[0:1],[0:1]}}",
+        f"s32[64,64] convert({_X})",
+        f"pred[64,64] is-finite({_X})",
+        f"f32[64,64] transpose({_X}), dimensions={{1,0}}",
+        f"c64[64,64] complex({_X}, x)",
     ):
-        w = Writer()
-        source = w.parameter("f32[64,64]")
-        first = w("f32[64,64]", f"negate({source})")
-        second = w(shape, text.format(source))
-        yield Case(SIBLINGS, f"negate and {shape} {text}", w.text(first, second))
+        yield f"negate and {line}", (f"f32[64,64] negate({_X})", line)
 
 
-def siblings_by_operands() -> Iterator[Case]:
-    for pair in product((2, 3, 18, 19, 20, 21), (2, 19, 20)):
-        # Fusions of so many operands: sums, in one fusion each.
+def of_operands() -> Lines:
+    """Fusions of so many operands: sums, in one fusion each."""
+    for one, other in product((2, 3, 18, 19, 20, 21), (2, 19, 20)):
         for shared in (1, 2):
-            w = Writer()
-            common = [w.parameter("f32[64]") for _ in range(shared)]
-            ends = []
-            for number in pair:
-                value = common[0]
-                own = [w.parameter("f32[64]") for _ in range(number - shared)]
-                for each in (*common[1:], *own):
-                    value = w("f32[64]", f"add({value}, {each})")
-                ends.append(value)
-            words = f"{pair[0]} and {pair[1]} operands, {shared} of them shared"
-            yield Case(FUSED_SIBLINGS, words, w.text(*ends))
-    w = Writer()
-    source = w.parameter("f32[64]")
-    first = w("f32[64]", f"exponential({source})")
-    second = w("f32[64]", f"cbrt({first})")
-    third = w("f32[64]", f"add({source}, {second})")
-    for flags in (SIBLINGS, FUSED_SIBLINGS):
-        yield Case(flags, "siblings that depend", w.text(first, second, third))
+            lines: list[str] = []
+            for prefix, number in (("a", one), ("b", other)):
+                more = ["y:f32[64]"] * (shared - 1) + ["f32[64]"] * (number - shared)
+                start = "x:f32[64]"
+                for place, operand in enumerate(more):
+                    lines.append(f"{prefix}{place} = f32[64] add({start}, {operand})")
+                    start = f"{prefix}{place}"
+                lines[-1] = f"*{lines[-1]}"
+            yield f"{one} and {other} operands, {shared} of them shared", lines
 
 
-def siblings_in_place() -> Iterator[Case]:
-    for same in (True, False):
-        w = Writer()
-        buffer, other = w.parameter("f32[64]"), w.parameter("f32[64]")
-        index = w.parameter("s32[]")
-        update = w.parameter("f32[8]")
-        first = w("f32[64]", f"dynamic-update-slice({buffer}, {update}, {index})")
-        into = buffer if same else other
-        second = w("f32[64]", f"dynamic-update-slice({into}, {update}, {index})")
-        yield Case(SIBLINGS, f"updates of {'one' if same else 'two'}", w.text(first, second))
-    w = Writer()
-    buffer, index, update = w.parameter("f32[64]"), w.parameter("s32[]"), w.parameter("f32[8]")
-    first = w("f32[64]", f"dynamic-update-slice({buffer}, {update}, {index})")
-    second = w("f32[64]", f"negate({buffer})")
-    yield Case(SIBLINGS, "an update and a reader", w.text(first, second))
+def in_place() -> Lines:
+    update = "f32[64] dynamic-update-slice({}, u:f32[8], i:s32[])"
+    one = update.format("x:f32[64]")
+    yield "updates of one", (one, one)
+    yield "updates of two", (one, update.format("y:f32[64]"))
+    yield "an update and a reader", (one, "f32[64] negate(x)")
 
 
-def siblings_by_count() -> Iterator[Case]:
+def of_count() -> Lines:
     for count in (2, 5, 127, 128, 129, 130, 257):
         for alternate in (False, True):
-            w = Writer()
-            source = w.parameter("f32[64]")
-            values = []
-            for number in range(count):
-                # Readers of two shapes in turn: only every other one is a sibling.
-                if alternate and number % 2:
-                    values.append(w("f32[64,2]", f"broadcast({source}), dimensions={{0}}"))
-                else:
-                    values.append(w("f32[64]", f"add({source}, {w.parameter('f32[64]')})"))
-            words = f"{count} readers{', every other one alike' if alternate else ''}"
-            yield Case(SIBLINGS, words, w.text(*values))
-    for scalar in ("constant(2)", "parameter"):
-        w = Writer()
-        value = w.parameter("f32[]") if scalar == "parameter" else w("f32[]", scalar)
-        first = w("f32[64]", f"broadcast({value}), dimensions={{}}")
-        second = w("f32[64]", f"broadcast({value}), dimensions={{}}")
-        yield Case(SIBLINGS, f"broadcasts of a scalar {scalar}", w.text(first, second))
+            # Readers of two shapes in turn: only every other one is a sibling.
+            lines = [
+                "f32[64,2] broadcast(x:f32[64]), dimensions={0}"
+                if alternate and number % 2
+                else "f32[64] add(x:f32[64], f32[64])"
+                for number in range(count)
+            ]
+            yield f"{count} readers{', every other one alike' if alternate else ''}", lines
+    wide = "f32[64] broadcast({}), dimensions={{}}"
+    yield "broadcasts of a scalar", [wide.format("x:f32[]")] * 2
+    yield "broadcasts of a constant", ("c = f32[] constant(2)", *[wide.format("c")] * 2)
     for constant in (
         "f32[4] constant({1,2,3,4})",
         "f32[1] constant({1})",
         "f32[1,1] constant({{1}})",
     ):
-        w = Writer()
-        shape, _, text = constant.partition(" ")
-        value = w(shape, text)
-        first = w(shape, f"negate({value})")
-        second = w(shape, f"abs({value})")
-        yield Case(SIBLINGS, f"readers of {constant}", w.text(first, second))
+        shape = constant.partition(" ")[0]
+        lines = (f"c = {constant}", f"{shape} negate(c)", f"{shape} abs(c)")
+        yield f"readers of {constant}", lines
 
 
-def siblings_by_opcode() -> Iterator[Case]:
-    w = Writer()
-    source = w.parameter("f32[16,16]")
-    how = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
-    first = w("f32[16,16]", f"dot({source}, {source}), {how}")
-    second = w("f32[16,16]", f"negate({source})")
-    third = w("f32[16,16]", f"abs({source})")
-    yield Case(SIBLINGS, "dot and readers", w.text(first, second, third))
-    yield Case(FUSED_SIBLINGS, "dot and fused readers", w.text(third, first, second))
-    for opcode in ("negate", "concatenate", "reduce", "sort", "copy", "rng", "iota", "dot"):
-        w = Writer()
-        source = w.parameter("f32[16]")
-        if opcode == "concatenate":
-            first = w("f32[32]", f"concatenate({source}, {source}), dimensions={{0}}")
-            second = w("f32[32]", f"pad({source}, {w.parameter('f32[]')}), padding=0_16")
-        elif opcode == "reduce":
-            how = w.reducer("add", "f32")
-            zero = w.parameter("f32[]")
-            first = w("f32[]", f"reduce({source}, {zero}), dimensions={{0}}, to_apply={how}")
-            how = w.reducer("maximum", "f32")
-            second = w("f32[]", f"reduce({source}, {zero}), dimensions={{0}}, to_apply={how}")
-        elif opcode == "sort":
-            less = w.computation(
-                "{\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n"
-                "  ROOT r = pred[] compare(p, q), direction=LT\n}"
-            )
-            first = w("f32[16]", f"sort({source}), dimensions={{0}}, to_apply={less}")
-            second = w("f32[16]", f"negate({source})")
-        elif opcode == "dot":
-            how = "lhs_contracting_dims={0}, rhs_contracting_dims={0}"
-            first = w("f32[]", f"dot({source}, {source}), {how}")
-            add = w.reducer("add", "f32")
-            zero = w.parameter("f32[]")
-            second = w("f32[]", f"reduce({source}, {zero}), dimensions={{0}}, to_apply={add}")
-        else:
-            first = w("f32[16]", f"{opcode if opcode in ('copy', 'negate') else 'abs'}({source})")
-            second = w("f32[16]", f"negate({source})")
-        for flags in (SIBLINGS, FUSED_SIBLINGS):
-            yield Case(flags, f"{opcode} and a reader", w.text(first, second))
-            yield Case(flags, f"a reader and {opcode}", w.text(second, first))
+def of_several_opcodes() -> Lines:
+    x, row = "x:f32[16,16]", "x:f32[16]"
+    readers = (f"f32[16,16] negate({x})", f"f32[16,16] abs({x})")
+    dot = f"f32[16,16] dot({x}, x), {_PLAIN}"
+    yield "dot and readers", (dot, *readers)
+    yield "readers around a dot", (readers[1], dot, readers[0])
+    negate = f"f32[16] negate({row})"
+    reduce = f"f32[] reduce({row}, k:f32[]), dimensions={{0}}, to_apply="
+    inner = f"f32[] dot({row}, x), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}"
+    for pair in (
+        (negate, negate),
+        (f"f32[16] copy({row})", negate),
+        (f"f32[16] abs({row})", negate),
+        (f"f32[32] concatenate({row}, x), dimensions={{0}}",
+         f"f32[32] pad({row}, f32[]), padding=0_16"),
+        (f"{reduce}add.f32", f"{reduce}maximum.f32"),
+        (f"f32[16] sort({row}), dimensions={{0}}, to_apply=less.f32", negate),
+        (inner, f"{reduce}add.f32"),
+    ):  # fmt: skip
+        for order in (pair, pair[::-1]):
+            yield " and ".join(line.split()[1] for line in order), order
 
 
 def examples(pass_name: str) -> Iterator[Case]:
@@ -1248,11 +1037,11 @@ def compare(case: Case, compiler: Compiler, module: DumpedModule | None) -> str 
     return f"{found.what} in {found.computation}: {found.ours} here, {found.theirs} in the compiler"
 
 
-def hold(python: str, pass_name: str) -> int:
-    """Prints how the cases of a pass came out; returns how many differ."""
+def hold(python: str, pass_name: str) -> Iterator[Finding]:
+    """How the cases of a pass came out."""
     version = version_of(python)
     compiler = compiler_of(version)
-    counts: Counter[str] = Counter()
+    where = f"{version} {pass_name}"
     ordered = sorted(cases(pass_name), key=lambda case: str(case.flags))
     for flags, group in groupby(ordered, key=lambda case: case.flags):
         same = [*group]
@@ -1260,36 +1049,22 @@ def hold(python: str, pass_name: str) -> int:
         with TemporaryDirectory() as scratch:
             problems = compile_all(python, flags.text, texts, Path(scratch))
             modules = {each.name: each for each in open_dump(Path(scratch) / "dump").modules}
-            for index, (case, problem) in enumerate(zip(same, problems, strict=True)):
+            for index, (case, why) in enumerate(zip(same, problems, strict=True)):
                 result = compare(case, compiler, modules.get(f"case_{index}"))
                 if result is None:
-                    counts["not compiled"] += 1
-                    counts[f"  {' '.join(problem.split())[:60]}"] += 1
+                    yield counted(f"{where}: not compiled: {' '.join(why.split())[:60]}")
                 elif result:
-                    counts["differ"] += 1
-                    print(f"{version} {pass_name}: {case.words}: {result}", flush=True)
+                    yield problem(f"{where}: differ", f"{where}: {case.words}: {result}")
                 else:
-                    counts["identical"] += 1
-    total = counts["identical"] + counts["differ"]
-    print(
-        f"{version} {pass_name}: {total} cases, {counts['identical']} identical, "
-        f"{counts['differ']} differ ({counts['not compiled']} more were not compiled)",
-        flush=True,
-    )
-    return counts["differ"]
+                    yield counted(f"{where}: identical")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--python", action="append", required=True, help="a Python that has jax")
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--python", action="append", help="a Python that has jax")
     parser.add_argument("--only", choices=PASSES, help="the pass that is compared")
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     passes = [options.only] if options.only else PASSES
-    differ = [hold(*each) for each in product(options.python, passes)]
-    sys.exit(any(differ))
-
-
-if __name__ == "__main__":
-    main()
+    for python, pass_name in product(options.python or [sys.executable], passes):
+        yield from hold(python, pass_name)

@@ -1,7 +1,5 @@
 """Finds out how many clock cycles the GPU cost model counts for each elementwise operation.
 
-    python tools/conformance/cycles_probe.py --cuda PATH ... [--rocm PATH ...] [--check]
-
 ``PATH`` is a Python that has jax and its plugin for that platform; no GPU is needed, only the
 libraries that the plugin is linked with. The figures are written to
 ``fusionscope/gpu/cost/cycles.toml``; with ``--check`` they are compared with those that are
@@ -17,16 +15,16 @@ infinitely fast, which leaves the time of the computation: elements · cycles / 
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
-import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from conformance.findings import ROOT, Finding, note, problem
 from fusionscope.dump.priority_fusion import Priority, PriorityFusionRecord, read_priority_fusion
 from fusionscope.gpu.cost.cycles import cycles_of
 from fusionscope.hlo import Instruction, parse
@@ -34,7 +32,7 @@ from fusionscope.hlo import Instruction, parse
 # Opcode and element type of the result.
 Key = tuple[str, str]
 
-TABLE = Path(__file__).resolve().parents[2] / "fusionscope/gpu/cost/cycles.toml"
+TABLE = ROOT / "fusionscope/gpu/cost/cycles.toml"
 
 # What a device can be, by platform, and first what no device is. All that the compiler has no
 # profile of count as that one does, and need none in the table.
@@ -347,14 +345,15 @@ def differences(
             yield f"  {' '.join(each)}: {here}, {where}: {there}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--cuda", action="append", default=[], metavar="PATH")
     parser.add_argument("--rocm", action="append", default=[], metavar="PATH")
     parser.add_argument("--check", action="store_true", help="compare and do not write")
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     if not options.cuda and not (options.check and options.rocm):
-        parser.error("at least one --cuda is needed")
+        raise SystemExit("at least one --cuda is needed")
 
     compilers: list[str] = []
     profiles: dict[str, dict[Key, int]] = {}
@@ -365,9 +364,9 @@ def main() -> None:
         compilers.append(compiler_of(python, platform))
         for architecture in ARCHITECTURES[platform]:
             profile = profile_of(python, platform, architecture)
-            print(f"{compilers[-1]}, {architecture}: {len(profile)} operations", flush=True)
+            yield note(f"{compilers[-1]}, {architecture}: {len(profile)} operations")
             for each in sorted(ASKED - profile.keys()):
-                print(f"  {' '.join(each)} does not come as far as priority fusion")
+                yield note(f"  {' '.join(each)} does not come as far as priority fusion")
             first = profiles.setdefault(architecture, profile)
             wrong += differences(profile, first, f"{architecture} in {compilers[0]}")
             if options.check:
@@ -377,9 +376,4 @@ def main() -> None:
         unknown = profiles[ARCHITECTURES["cuda"][0]]
         own = {each: profile for each, profile in profiles.items() if profile != unknown}
         TABLE.write_text(table_of({"unknown": unknown, **own}, compilers), encoding="utf-8")
-    print(*wrong, f"{len(wrong)} differences", sep="\n")
-    sys.exit(bool(wrong))
-
-
-if __name__ == "__main__":
-    main()
+    yield from (problem("differences", line) for line in wrong)

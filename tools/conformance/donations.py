@@ -1,7 +1,5 @@
 """Compiles programs with arguments donated whose memory an output could have.
 
-    python tools/conformance/donations.py DUMPS...
-
 Each of DUMPS is a dump for a CPU or an NVIDIA GPU, or a directory with dumps in it. Modules with
 such outputs are compiled again: once with the arguments donated that nothing reads any more when
 the output is written, and once with the others. Prints by how much the total and the peak are
@@ -9,15 +7,14 @@ lower, and the bytes of the outputs, and whether the peak is the predicted one. 
 total is higher, or nothing was compared.
 """
 
-import argparse
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from outcomes import dumps
-
+from conformance.findings import Finding, add_dumps, counted, note, problem
+from conformance.outcomes import dumps
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
@@ -29,55 +26,55 @@ from fusionscope.hlo import to_text
 from fusionscope.rerun.programs import find_program, find_target, own_flags
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
-    counts: Counter[str] = Counter()
-    for directory in (each for root in parser.parse_args().dumps for each in dumps(root)):
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    is_compared = False
+    for directory in (each for root in options.dumps for each in dumps(root)):
         dump = open_dump(directory)
         for module in dump.modules:
             try:
                 (facts,) = explain(dump, Selection(module=str(module.number))).modules
                 for is_free in (True, False):
                     if facts.memory is not None:
-                        compare(directory, module, facts.memory, is_free, counts)
+                        for finding in compare(directory, module, facts.memory, is_free):
+                            is_compared = is_compared or finding.kind.endswith("outputs")
+                            yield finding
             except UnusableInput as error:
-                print(f"{directory} {module.number}: {error}")
-                counts["unusable"] += 1
-    for what, count in sorted(counts.items()):
-        print(f"{count:6,} {what}")
-    is_compared = any(what.endswith("outputs") for what in counts)
-    sys.exit(not is_compared or any(what.endswith("higher") for what in counts))
+                yield counted("unusable", f"{directory} {module.number}: {error}")
+    if not is_compared:
+        yield problem("nothing compared", "nothing was compared")
 
 
 def compare(
-    directory: Path,
-    module: DumpedModule,
-    memory: MemoryFacts,
-    is_free: bool,
-    counts: Counter[str],
-) -> None:
+    directory: Path, module: DumpedModule, memory: MemoryFacts, is_free: bool
+) -> Iterator[Finding]:
     chosen = [each for each in memory.donations if (each.read_by is None) is is_free]
     if not chosen or memory.peak_bytes is None:
         return
-    made = compiled(module, chosen)
-    if made is None or made.peak_bytes is None:
-        counts["not compiled"] += 1
+    remade = compiled(module, chosen)
+    if remade is None or remade.peak_bytes is None:
+        yield counted("not compiled")
         return
     kind = "free" if is_free else "read"
-    total, peak = memory.total_bytes - made.total_bytes, memory.peak_bytes - made.peak_bytes
-    of = sum(each.bytes for each in chosen)
-    counts[f"{kind}, outputs"] += len(chosen)
-    counts[f"{kind}, total {'higher' if total < 0 else 'lower' if total else 'the same'}"] += 1
+    total, peak = memory.total_bytes - remade.total_bytes, memory.peak_bytes - remade.peak_bytes
+    size = sum(each.bytes for each in chosen)
+    yield counted(f"{kind}, outputs", count=len(chosen))
     if is_free:
-        counts[
-            f"peak {'as' if made.peak_bytes == memory.donated_peak else 'not as'} predicted"
-        ] += 1
-        print(f"  peak predicted {memory.donated_peak:,}, made {made.peak_bytes:,}")
-    print(
-        f"{directory} {module.number}: {kind}: {len(chosen)} outputs of {of:,} bytes, total "
+        is_right = remade.peak_bytes == memory.donated_peak
+        line = f"  peak predicted {memory.donated_peak:,}, made {remade.peak_bytes:,}"
+        yield counted(f"peak {'as' if is_right else 'not as'} predicted", line)
+    line = (
+        f"{directory} {module.number}: {kind}: {len(chosen)} outputs of {size:,} bytes, total "
         f"{memory.total_bytes:,} lower by {total:,}, peak {memory.peak_bytes:,} by {peak:,}"
     )
+    yield note(line)
+    if total < 0:
+        yield problem(f"{kind}, total higher", line)
+    else:
+        yield counted(f"{kind}, total {'lower' if total else 'the same'}")
 
 
 def compiled(module: DumpedModule, chosen: Sequence[Donation]) -> MemoryFacts | None:
@@ -106,10 +103,5 @@ def compiled(module: DumpedModule, chosen: Sequence[Donation]) -> MemoryFacts | 
             python=sys.executable,
         )
         if not captured.has_stages:
-            print(captured.problem)
             return None
         return explain(open_dump(captured.directory), Selection()).modules[0].memory
-
-
-if __name__ == "__main__":
-    main()

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-import mutations
-
+from conformance import mutations
 from fusionscope.hlo import Instruction, parse
 from fusionscope.hlo.model import Statement
 

@@ -1,14 +1,14 @@
 """Finds which pass follows which in the dumps of some versions only.
 
-    python tools/conformance/find_marks.py DIR TARGET      (DIR/VERSION/TARGET/PROGRAM)
-
 Prints a line for each place: under each version `A` where all programs show it, `s` where some do.
 """
 
-import sys
+from argparse import ArgumentParser, Namespace
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+from conformance.findings import Finding, note
 from fusionscope.dump import open_dump
 
 FEWEST = 10  # stages; JAX compiles small modules of its own too
@@ -18,8 +18,13 @@ def version_of(folder: Path) -> tuple[int, ...]:
     return tuple(map(int, folder.name.split(".")))
 
 
-def main() -> None:
-    dumps, target = Path(sys.argv[1]), sys.argv[2]
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("dumps", type=Path, help="DIR/VERSION/TARGET/PROGRAM is a dump")
+    parser.add_argument("target")
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    dumps, target = options.dumps, options.target
     versions = sorted((each for each in dumps.iterdir() if each.is_dir()), key=version_of)
     seen: list[Counter[tuple[str, str, str]]] = []
     counts: list[int] = []
@@ -36,7 +41,7 @@ def main() -> None:
         ]
         seen.append(Counter(place for each in places for place in each))
         counts.append(len(modules))
-    print(" ".join(each.name for each in versions))
+    yield note(" ".join(each.name for each in versions))
     lines = []
     for place in set().union(*seen):
         signs = [
@@ -45,8 +50,4 @@ def main() -> None:
         ]
         if len(set(signs)) > 1:
             lines.append(f"{''.join(signs)} {' | '.join(place)}")
-    print("\n".join(sorted(lines)))
-
-
-if __name__ == "__main__":
-    main()
+    yield from map(note, sorted(lines))

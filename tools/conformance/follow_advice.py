@@ -1,7 +1,5 @@
 """Runs every command line that `explain` prints, as printed, and compares what comes of it.
 
-    python tools/conformance/follow_advice.py DUMPS... [--rejected] [--seconds N] [--markdown FILE]
-
 Each of DUMPS is a dump of a program, or a directory with dumps in it. `explain --all` prints its
 text for 80 and for 100 columns, with the same command lines. A shell runs each of them, with the
 compiler of this Python, in an empty directory. It is right if it exits with 0 and prints the
@@ -13,22 +11,23 @@ Prints a line for each command, and how many were right. What is not worth it is
 command is not right, or the program is slower with a change that `explain` calls helpful.
 """
 
-import argparse
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from math import isclose
 from pathlib import Path
 from typing import NamedTuple
 
-from outcomes import dumps
+from conformance.findings import ROOT, Finding, add_dumps, counted
+from conformance.findings import problem as wrong
+from conformance.outcomes import dumps
 
-PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT
 WIDTHS = (80, 100)
 HEAD = "| dump | command | predicted | made | ratio | |\n|---|---|---|---|--:|---|"
 _PARTS = {
@@ -180,39 +179,34 @@ def row(dump: Path, followed: Followed) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rejected", action="store_true", help="follow the rejected ones, too")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     rows: list[str] = []
-    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         tools = Path(scratch)
         write_tool(tools)
         for dump in (dump for root in options.dumps for dump in dumps(root)):
             found, problem = advice_on(dump)
-            counts["dumps"] += 1
-            counts["dumps with a command"] += bool(found)
+            yield counted(f"dumps with{'' if found else 'out'} a command")
             if problem:
-                counts["wrong texts"] += 1
-                print(f"{dump}: {problem}", flush=True)
+                yield wrong("wrong texts", f"{dump}: {problem}")
             for advice in found:
                 if advice.part == "rejected" and not options.rejected:
                     continue
                 followed = follow(advice, options.seconds, tools)
-                counts["commands"] += 1
-                counts["right" if not followed.problem else "not right"] += 1
-                counts[f"{advice.part} and slower"] += followed.verdict == "slower"
                 rows.append(row(dump, followed))
-                print(f"{advice.part}: {rows[-1]}", flush=True)
-    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+                line = f"{advice.part}: {rows[-1]}"
+                yield (wrong if followed.problem else counted)(
+                    "commands not right" if followed.problem else "commands right", line
+                )
+                if followed.verdict == "slower":
+                    is_wrong = advice.part == "helpful"
+                    yield (wrong if is_wrong else counted)(f"{advice.part} and slower", line)
     if options.markdown is not None:
         options.markdown.write_text("\n".join([HEAD, *rows]) + "\n", encoding="utf-8")
-    return 1 if counts["not right"] or counts["wrong texts"] or counts["helpful and slower"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

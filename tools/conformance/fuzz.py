@@ -1,9 +1,6 @@
 """Runs every command on damaged and hostile inputs, and holds what it answers against what must
 always be true.
 
-    python tools/conformance/fuzz.py [--count 1000] [--start 0] [--seed 0] [--processes]
-        [--keep DIR] [--only CASE]
-
 Each case is a dump, a text, a plan, expectations, a baseline, a description of a GPU or a study,
 damaged in one to three places, and a command that reads it; or a folder that holds several runs, a
 dump with files of another one or with stages that are cut, or a user's cache that is not what it
@@ -23,7 +20,6 @@ program; nothing is written through links in a cache.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import faulthandler
 import gc
@@ -40,6 +36,7 @@ import sys
 import tempfile
 import time
 import traceback
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -51,13 +48,14 @@ from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from conformance.findings import ROOT, Finding, counted, problem
 from fusionscope.cli.main import main as fusionscope
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, ParseTable, parse, read, to_text
 
-SAMPLES = Path(__file__).resolve().parents[2] / "samples"
-RECORDS = Path(__file__).resolve().parents[2] / "tests" / "rules"
+SAMPLES = ROOT / "samples"
+RECORDS = ROOT / "tests" / "rules"
 LIMIT_CPU_S = 20.0
 LARGEST_BYTES = 4 << 30  # of memory
 SMALL_BYTES = 9_000  # of texts that are damaged alone
@@ -1043,7 +1041,7 @@ def _plain(text: str) -> str:
 # ---------------------------------------------------------------------------------------- main
 
 
-def work(options: argparse.Namespace) -> None:
+def work(options: Namespace) -> None:
     """One chunk of cases; tells each as a line of JSON."""
     run = run_apart if options.processes else run_here
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST_BYTES, LARGEST_BYTES))
@@ -1074,64 +1072,52 @@ def _copy(source: str, target: str) -> str:
     return shutil.copy2(source, target) if Path(source).is_file() else target
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one case")
-    parser.add_argument("--processes", action="store_true")
-    parser.add_argument("--keep", metavar="DIR")
+    parser.add_argument("--processes", action="store_true", help="a process for each command")
+    parser.add_argument("--keep", metavar="DIR", help="keep the inputs of cases that fail")
     parser.add_argument(
         "--only", metavar="CASE", action="append", default=[], help="cases of this kind: case_runs"
     )
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    parser.add_argument("--worker", action="store_true", help=SUPPRESS)
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     if options.worker:
         work(options)
-        return 0
-    kinds: Counter[str] = Counter()
-    codes: Counter[str] = Counter()
-    next_number, end = options.start, options.start + options.count
-    cache = tempfile.TemporaryDirectory(prefix="fuzz-cache-")  # not the user's own
-    environment = os.environ | {"XDG_CACHE_HOME": cache.name}
-    while next_number < end:
-        count = min(CHUNK, end - next_number)
-        own = [
-            "--seed",
-            str(options.seed),
-            "--limit",
-            str(options.limit),
-            "--start",
-            str(next_number),
-            "--count",
-            str(count),
-        ]
-        own += ["--processes"] if options.processes else []
-        own += [word for name in options.only for word in ("--only", name)]
-        own += ["--keep", str(Path(options.keep).resolve())] if options.keep else []
-        command = [sys.executable, __file__, "--worker", *own]
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        sys.exit(0)
+    number, end = options.start, options.start + options.count
+    with tempfile.TemporaryDirectory(prefix="fuzz-cache-") as cache:  # not the user's own
+        while number < end:
+            count = min(CHUNK, end - number)
+            environment = os.environ | {"XDG_CACHE_HOME": cache}
+            for last, finding in _chunk(options, number, count, environment):
+                number = last + 1
+                yield finding
+
+
+def _chunk(
+    options: Namespace, start: int, count: int, environment: dict[str, str]
+) -> Iterator[tuple[int, Finding]]:
+    """The cases of one worker, up to one of which it died, each with its number."""
+    command = [sys.executable, "-m", "conformance", "fuzz", "--worker"]
+    for name, value in (("start", start), ("count", count), ("seed", options.seed)):
+        command += [f"--{name}", str(value)]
+    command += ["--limit", str(options.limit), *(["--processes"] if options.processes else [])]
+    command += [word for name in options.only for word in ("--only", name)]
+    command += ["--keep", str(Path(options.keep).resolve())] if options.keep else []
+    last = start - 1
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as worker:
         assert worker.stdout is not None
-        last = next_number - 1
         for line in worker.stdout:
             told = json.loads(line)
             last = told["number"]
-            codes[f"exit code {told['code']}"] += 1
+            yield last, counted(f"exit code {told['code']}")
             for kind, more in told["faults"]:
-                kinds[kind] += 1
                 words = " ".join(told["arguments"])[:200]
-                print(f"{last}: {kind}: {words!a}\n    {more[:600]!a}", flush=True)
-        if worker.wait():
-            last += 1
-            kinds["died"] += 1
-            print(f"{last}: died of {worker.returncode}", flush=True)
-        next_number = last + 1
-        print(f"-- {next_number - options.start} cases, {kinds.total()} faults", flush=True)
-    for kind, count in [*sorted(codes.items()), *kinds.most_common()]:
-        print(f"{count:7,}  {kind}")
-    return int(bool(kinds))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                yield last, problem(kind, f"{last}: {kind}: {words!a}\n    {more[:600]!a}")
+    if worker.returncode:
+        yield last + 1, problem("died", f"{last + 1}: died of {worker.returncode}")

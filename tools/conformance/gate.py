@@ -1,8 +1,5 @@
 """A project's pull requests, harmless and not: what `check --against main` says of each.
 
-    python tools/conformance/gate.py OUT [--python [TARGET=]PATH]... [--target NAME]...
-        [--only GLOB]
-
 The project is `tools/conformance/gate/`: five functions and three targets. Each change is a branch
 of a repository that is made of it, and is checked as a pull request would be. A harmless change
 must not be reported; one for the worse must be, of the functions that it is about and no others,
@@ -10,14 +7,18 @@ in the words that are named here. OUT/NAME.md has the comments. Exit code 1 wher
 """
 
 # ruff: noqa: E501  (a table of changes, a line each)
-import argparse
 import fnmatch
 import json
 import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from conformance.findings import Finding, counted
+from conformance.findings import problem as told_wrongly
 
 PROJECT = Path(__file__).with_name("gate")
 NN, TOML = "nn.py", "fusionscope.toml"
@@ -140,31 +141,24 @@ def problem(change: Change, code: int, result: dict, targets: list[str]) -> str:
     return ""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--python", action="append", default=[], metavar="[TARGET=]PATH")
     parser.add_argument("--target", action="append", default=[], metavar="NAME")
     parser.add_argument("--only", default="*", metavar="GLOB")
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     out = options.out.absolute()
     out.mkdir(parents=True)
     repository = out / "project"
     make_repository(repository, options.target)
     pythons = [word for each in options.python for word in ("--python", each)]
-    wrong = 0
     for kind, changes in (("harmless", HARMLESS), ("worse", WORSE)):
-        chosen = [each for each in changes if fnmatch.fnmatch(each.name, options.only)]
-        right = 0
-        for change in chosen:
-            code, result = check(repository, change, out, pythons)
-            what = problem(change, code, result, options.target)
-            right += not what
-            print(f"{'WRONG' if what else 'ok   '} {kind}: {change.name}: {what}", flush=True)
-        print(f"{kind}: {right} of {len(chosen)} told right")
-        wrong += len(chosen) - right
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        for change in changes:
+            if fnmatch.fnmatch(change.name, options.only):
+                code, result = check(repository, change, out, pythons)
+                why = problem(change, code, result, options.target)
+                line = f"{kind}: {change.name}: {why or 'as it should be'}"
+                finding = told_wrongly if why else counted
+                yield finding(f"{kind}, told {'wrongly' if why else 'right'}", line)

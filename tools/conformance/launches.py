@@ -1,9 +1,6 @@
 """Compares the launches by ``explain`` with those that the runtime shows.
 
-    python tools/conformance/launches.py [--python PATH] [--only NAME]  # programs on the CPU
-    python tools/conformance/launches.py --thunks DUMPS                 # dumps for GPUs
-
-The programs (``launch_programs.py``) are compiled and run, as they are and with loops kept out of
+The programs (``programs/launches.py``) are compiled and run, as they are and with loops kept out of
 functions, and the profiler counts what starts in a run. Of a loop whose steps the compiler does not
 know, the profile gives the number, and ``explain`` is asked again with ``--steps``. For GPUs, which
 need not be present, the thunks of a dump are what is launched.
@@ -13,19 +10,19 @@ Each difference has a kind. Exits with 1 if one has none.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import time
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from outcomes import dumps
-
+from conformance.findings import Finding, counted, note, problem
+from conformance.outcomes import dumps
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.length import Length
 from fusionscope.dump.names import Role
@@ -56,13 +53,14 @@ _MODULE = "launched"  # name of the function that is compiled
 def record(names: list[str], folder: Path) -> None:
     """Compile and run programs in this process, each into its own folder."""
     import jax
-    from launch_programs import PROGRAMS
+
+    from conformance.programs.launches import programs
 
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     options.host_tracer_level = 2
-    for name in names or PROGRAMS:
-        function, arguments = PROGRAMS[name]
+    for name in names or programs:
+        function, arguments = programs[name]
 
         def launched(*given: object, function: object = function) -> object:
             return function(*given)  # type: ignore[operator]
@@ -217,80 +215,60 @@ def _kind_of_thunks(instruction: Instruction | None, expected: int, started: int
     return ""
 
 
-def main() -> int:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    options.add_argument("--python", default=sys.executable)
-    options.add_argument("--only", action="append", default=[])
-    options.add_argument("--keep", type=Path, help="keep dumps and profiles here")
-    options.add_argument("--record", type=Path, help=argparse.SUPPRESS)
-    options.add_argument("--thunks", type=Path, nargs="+", default=[])
-    asked = options.parse_args()
-    if asked.record:
-        record(asked.only, asked.record)
-        return 0
-    unexplained = 0
-    if asked.thunks:
-        return bool(_print_thunks([dump for root in asked.thunks for dump in dumps(root)]))
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--only", action="append", default=[], metavar="PROGRAM")
+    parser.add_argument("--keep", type=Path, help="keep dumps and profiles here")
+    parser.add_argument("--record", type=Path, help=SUPPRESS)
+    parser.add_argument("--thunks", type=Path, nargs="+", default=[], metavar="DUMPS")
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    if options.record:
+        record(options.only, options.record)
+        yield note(f"{options.record} is written")
+        return
+    if options.thunks:
+        yield from _of_thunks([dump for root in options.thunks for dump in dumps(root)])
+        return
     with TemporaryDirectory() as scratch:
         for words, flags in _CONFIGURATIONS.items():
-            folder = (asked.keep or Path(scratch)) / words.replace(" ", "-")
+            folder = (options.keep or Path(scratch)) / words.replace(" ", "-")
             folder.mkdir(parents=True, exist_ok=True)
-            command = [asked.python, __file__, "--record", str(folder)]
-            for name in asked.only:
+            command = [options.python, "-m", "conformance", "launches", "--record", str(folder)]
+            for name in options.only:
                 command += ["--only", name]
             if not any(folder.iterdir()):
-                subprocess.run(
-                    command,
-                    check=True,
-                    env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-                )
-            unexplained += _print(words, folder)
-    return bool(unexplained)
+                environment = {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+                subprocess.run(command, check=True, env=os.environ | environment)
+            programs = sorted(each for each in folder.iterdir() if each.is_dir())
+            compared = {each.name: partial(compare, each) for each in programs}
+            yield from _of_all(words, compared)
 
 
-def _print(words: str, folder: Path) -> int:
-    programs = sorted(each for each in folder.iterdir() if each.is_dir())
-    return _print_all(words, {each.name: partial(compare, each) for each in programs})
-
-
-def _print_thunks(paths: Sequence[Path]) -> int:
+def _of_thunks(paths: Sequence[Path]) -> Iterator[Finding]:
     modules = {
         f"{path} {module.name}": partial(compare_thunks, module)
         for path in paths
         for module in open_dump(path).modules
         if module.files.get(Role.THUNK_METADATA)
     }
-    return _print_all("dumps for GPUs", modules)
+    yield from _of_all("dumps for GPUs", modules)
 
 
-def _print_all(
+def _of_all(
     words: str, programs: Mapping[str, Callable[[], tuple[int, Counter[str], list[str]]]]
-) -> int:
-    """Print the comparisons, and return the number of differences without a kind."""
-    equal, launches, kinds, unexplained = 0, 0, Counter[str](), 0
+) -> Iterator[Finding]:
     for name, compared in programs.items():
         try:
-            own, found, unknown = compared()
-        except UnusableInput as problem:
-            print(f"{name}: {problem}")
-            unexplained += 1
+            launches, kinds, unexplained = compared()
+        except UnusableInput as error:
+            yield problem(f"{words}: unusable", f"{name}: {error}")
             continue
-        launches += own
-        kinds += found
-        equal += not found
-        unexplained += len(unknown)
-        for line in unknown:
-            print(f"{name}: {line}")
-        for kind, count in found.items():
+        yield counted(f"{words}: launches", count=launches)
+        yield counted(f"{words}: programs {'that differ' if kinds else 'equal'}")
+        for line in unexplained:
+            yield problem(f"{words}: without a kind", f"{name}: {line}")
+        for kind, count in kinds.items():
             if kind:
-                print(f"{name}: {count} x {kind}")
-    print(f"{words}: {equal} of {len(programs)} equal, {launches:,} launches")
-    for kind, count in kinds.most_common():
-        print(f"  {count} kernels: {kind or 'no kind'}")
-    return unexplained
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                yield counted(f"{words}: kernels: {kind}", f"{name}: {count} x {kind}", count)

@@ -1,7 +1,5 @@
 """Replays passes for GPUs with and without look-ups, and compares everything that they decide.
 
-    python tools/conformance/look_ups.py DUMP...
-
 The cost model and the search for tilings look up what they have computed of others that are alike.
 Without, each kernel, pair and tiling is computed for itself: decisions, figures and modules must be
 the same. Priority fusion is also replayed with Triton for all fusions, which asks for most tilings.
@@ -10,15 +8,14 @@ Exits with 1 if anything differs.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
+from conformance.findings import Finding, add_dumps, counted, problem
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
@@ -84,25 +81,20 @@ def differing_passes(module: DumpedModule) -> Iterator[tuple[str, bool]]:
             yield run.pass_name, found != expected
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
-    replays = differing = 0
-    for path in parser.parse_args().dumps:
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    for path in options.dumps:
         for module in open_dump(path).modules:
             if module.backend != "gpu":
                 continue
             try:
                 for name, differs in differing_passes(module):
-                    replays += 1
-                    differing += differs
                     if differs:
-                        print(f"{path}: {name} differs")
+                        yield problem("replays that differ", f"{path}: {name} differs")
+                    else:
+                        yield counted("replays alike")
             except UnusableInput as error:
-                print(f"{path}: {error}")
-    print(f"{replays:,} replays, {differing:,} differ")
-    sys.exit(1 if differing else 0)
-
-
-if __name__ == "__main__":
-    main()
+                yield counted("unusable", f"{path}: {error}")

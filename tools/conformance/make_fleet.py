@@ -1,18 +1,12 @@
-"""Compiles a fleet of real dumps, for tests that need hundreds of modules of every kind.
-
-    python tools/conformance/make_fleet.py OUT --python 0.12=PATH [--python 0.11=PATH]
-        [--python 0.10=PATH] [--only GLOB] [--targets NAME,NAME] [--held-out | --large]
-    python tools/conformance/make_fleet.py OUT --older-passes --python 0.4.35=PATH
-        --python 0.4.34=PATH
+"""Compiles a fleet of real dumps, for checks that need hundreds of modules of every kind.
 
 Each dump goes to OUT/<target>/<program>[+<variant>]/, and OUT/manifest.json says what each is. The
-programs are those of samples/ and of programs/ here; some need flax, equinox, optax, gymnax or
-numpyro, and some of the held-out ones dm-haiku, jraph, diffrax, lineax, optimistix, blackjax, mctx
-or pgx. A program that a target refuses is recorded as skipped, with the compiler's own words; one
-that dies after its HLO stages keeps its dump, as partial.
+programs are those of samples/ and of programs/ here, which were chosen so that most operations and
+pairs of operations of a larger corpus are in few lines. Some need flax, optax or other packages. A
+program that a target refuses is recorded as skipped, with the compiler's own words; one that dies
+after its HLO stages keeps its dump, as partial. ``--python 0.12=PATH`` names a Python for each jax.
 """
 
-import argparse
 import ast
 import fnmatch
 import itertools
@@ -21,14 +15,18 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from conformance.compiling import version_of
+from conformance.findings import ROOT, Finding, counted
+
 FLEET = Path(__file__).resolve().parent
-SAMPLES = FLEET.parent.parent / "samples"
+SAMPLES = ROOT / "samples"
 LONGEST = 3600  # seconds for one compile
 LONGEST_RECORD = 60  # and with a Fusion Explorer record, whose cost grows with the square
 
@@ -50,54 +48,8 @@ OLDER_PASSES: dict[str, tuple[str, str]] = {
     for version in ("0.4.35", "0.4.34")
     for card in ("a100", "h100")
 }
-FIRST: tuple[str, ...] = (
-    "cpu",
-    "h100",
-)  # every program is compiled for these, and for one of the others
+FIRST = ("cpu", "h100")  # every program is compiled for these, and for one of the others
 OTHERS = tuple(label for label in TARGETS if label not in FIRST)
-
-OWN = (
-    "gradients",
-    "control",
-    "indexing",
-    "numbers",
-    "windows",
-    "dots",
-    "sharded",
-    "surroundings",
-    "repeated",
-    "decoding",
-)
-MODELS = ("flax_models", "equinox_models", "optax_updates", "gymnax_environments", "numpyro_models")
-# Written after the replay of the CPU fusion passes, which they are to test.
-REPLAYED = ("solvers", "signals", "functions", "layers", "updates", "environments", "packages")
-# Written before the GPU rules were, and compiled only when those stand, which they are to test.
-HELD_OUT = (
-    "transformers",
-    "diffusion",
-    "convolutional",
-    "recurrent",
-    "graphs",
-    "numeric_types",
-    "sums",
-    "arrangements",
-    "physics",
-    "searching",
-    "randomness",
-    "images",
-    "sound",
-    "double",
-    "optimisation",
-    "distributed",
-    "learned",
-    "assembled",
-    "generation",
-)
-HELD_OUT_MODELS = ("reinforcement", "probabilistic", "networks", "differential")
-CARDS = ("a100", "h200", "b200")  # each held-out program is compiled for the h100 and one of these
-OLDER_MODELS = ("flax_models", "equinox_models", "optax_updates", "gymnax_environments")
-OLDER = ("h100-jaxlib-0.11", "h100-jaxlib-0.10")  # and some that need jax alone for one of these
-
 BACKENDS = ("cpu", "h100", "tpu-v5e")
 
 
@@ -114,7 +66,6 @@ class Variant:
 
 
 PLAIN = Variant("", ())
-RECORDED = Variant("record", (), ("cpu", "cpu-jaxlib-0.10"), record=True)
 WITHOUT_PRIORITIES = Variant(
     "", (), tuple(OLDER_PASSES), ("--xla_gpu_enable_priority_fusion=false",), record=True
 )
@@ -214,52 +165,33 @@ def programs_of(file: str) -> list[str]:
     """The names in the table of a program file, read without running it."""
     tree = ast.parse((FLEET / "programs" / f"{file}.py").read_text())
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "programs":
-            assert isinstance(node.value, ast.Dict)
-            return [f"{file}.{ast.literal_eval(key)}" for key in node.value.keys if key]
-    raise ValueError(f"{file}.py has no table of programs")
+        match node:
+            case ast.Assign(targets=[ast.Name(id="programs")], value=ast.Dict(keys=keys)):
+                return [f"{file}.{ast.literal_eval(key)}" for key in keys if key]
+    return []  # of another check
+
+
+def all_programs() -> list[str]:
+    samples = sorted(path.stem for path in (SAMPLES / "programs").glob("*.py"))
+    files = sorted(path.stem for path in (FLEET / "programs").glob("*.py"))
+    return [*samples, *(name for file in files for name in programs_of(file))]
 
 
 def all_runs() -> list[Run]:
-    """Every run but the held-out and the large ones, in an order that is mixed early on."""
-    samples = sorted(path.stem for path in (SAMPLES / "programs").glob("*.py"))
-    runs = [Run(program, target) for program in samples for target in TARGETS]
-    own = [program for file in OWN for program in programs_of(file)]
-    for number, program in enumerate(own):
+    """Every run, in an order that is mixed early on."""
+    runs = []
+    for number, program in enumerate(all_programs()):
         runs += [Run(program, target) for target in (*FIRST, OTHERS[number % len(OTHERS)])]
-    for number, program in enumerate(name for file in MODELS for name in programs_of(file)):
-        runs += [Run(program, target) for target in (*FIRST, ("tpu-v5e", "b200")[number % 2])]
-    for program in (name for file in REPLAYED for name in programs_of(file)):
-        runs += [Run(program, target, RECORDED) for target in RECORDED.targets]
     for variant in VARIANTS:
         runs += [Run(p, target, variant) for p in variant.programs for target in variant.targets]
     random.Random(0).shuffle(runs)
     return runs
 
 
-def held_out_runs() -> list[Run]:
-    plain = [program for file in HELD_OUT for program in programs_of(file)]
-    models = [program for file in HELD_OUT_MODELS for program in programs_of(file)]
-    runs = [Run(program, OLDER[number % 2]) for number, program in enumerate(plain[::2])]
-    for number, program in enumerate(plain + models):
-        runs += [Run(program, target) for target in ("h100", CARDS[number % len(CARDS)])]
-    return runs
-
-
 def older_runs() -> list[Run]:
-    """The programs that need jax alone, and models that still install beside it, each for one card
-    and version in turn."""
-    files = sorted({*OWN, *REPLAYED, *HELD_OUT} - {"sharded", "distributed", "packages"})
-    programs = sorted(path.stem for path in (SAMPLES / "programs").glob("*.py"))
-    programs += [name for file in (*files, *OLDER_MODELS) for name in programs_of(file)]
+    """Each program for one card and version in turn; what these lack is recorded as skipped."""
     targets = itertools.cycle(OLDER_PASSES)
-    runs = [Run(program, next(targets), WITHOUT_PRIORITIES) for program in programs]
-    random.Random(0).shuffle(runs)
-    return runs
-
-
-def large_runs() -> list[Run]:
-    return [Run(program, target) for program in programs_of("large") for target in FIRST]
+    return [Run(program, next(targets), WITHOUT_PRIORITIES) for program in all_programs()]
 
 
 def last_words(errors: str) -> str:
@@ -324,48 +256,28 @@ def make(run: Run, directory: Path, python: str, jaxlib: str) -> Dump:
     )
 
 
-def version_of(python: str) -> str:
-    command = [python, "-c", "import jaxlib; print(jaxlib.__version__)"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH")
     parser.add_argument("--only", default="*", metavar="GLOB", help="such as 'indexing.*'")
     parser.add_argument("--targets", metavar="NAME,NAME", help="all of them where left out")
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--held-out", action="store_true", help="the held-out programs instead")
-    group.add_argument("--older-passes", action="store_true", help="for jaxlib 0.4.3x instead")
-    group.add_argument("--large", action="store_true", help="the large programs instead")
-    options = parser.parse_args()
+    parser.add_argument("--older-passes", action="store_true", help="for jaxlib 0.4.3x instead")
 
+
+def findings(options: Namespace) -> Iterator[Finding]:
     pythons = dict(entry.split("=", 1) for entry in options.python)
     versions = {label: version_of(python) for label, python in pythons.items()}
     known = OLDER_PASSES if options.older_passes else TARGETS
     wanted = options.targets.split(",") if options.targets else known
     targets = [label for label in wanted if known[label][1] in pythons]
-    out = options.out / "large" if options.large else options.out
-    out.mkdir(parents=True, exist_ok=True)
-    manifest = out / "manifest.json"
+    options.out.mkdir(parents=True, exist_ok=True)
+    manifest = options.out / "manifest.json"
     dumps = json.loads(manifest.read_text()) if manifest.exists() else {}
-    runs = all_runs
-    if options.large:
-        runs = large_runs
-    elif options.held_out:
-        runs = held_out_runs
-    elif options.older_passes:
-        runs = older_runs
-    for run in runs():
+    for run in older_runs() if options.older_passes else all_runs():
         if run.target not in targets or not fnmatch.fnmatch(run.program, options.only):
             continue
         version = known[run.target][1]
-        dump = make(run, (out / run.folder).resolve(), pythons[version], versions[version])
+        dump = make(run, (options.out / run.folder).resolve(), pythons[version], versions[version])
         dumps[run.folder] = asdict(dump)
         manifest.write_text(json.dumps(dumps, indent=1, sort_keys=True))
-        print(f"{run.folder}: {dump.status} {dump.message}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()
+        yield counted(dump.status, f"{run.folder}: {dump.status} {dump.message}")

@@ -1,7 +1,5 @@
 """Holds matched stages against what must be true of them, whatever the compiler did.
 
-    python tools/conformance/matching.py [--mutants | --final-mutants] DUMPS...
-
 Each of DUMPS is a dump, or a directory with dumps in it. Every stage is matched with the next one:
 each instruction of both must have exactly one fate, each opcode that changed and each fusion that
 came or went must be told. With ``--mutants``, the first, the pre-fusion and the final stage of each
@@ -16,22 +14,18 @@ Prints everything that is not so, and counts for each dump and in total. Exits w
 anything that is not so.
 """
 
-import argparse
-import sys
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 from operator import attrgetter
-from pathlib import Path
 from random import Random
 from time import process_time
 
-import double_changes
-import mutations
-import notations
-from mutations import Injected
-from outcomes import dumps
-
+from conformance import double_changes, mutations, notations
+from conformance.findings import Finding, add_dumps, counted, problem, tally
+from conformance.mutations import Injected
+from conformance.outcomes import dumps
 from fusionscope.compare.difference import compare_headers
 from fusionscope.dump import DumpedModule, Stage, open_dump
 from fusionscope.errors import UnusableInput
@@ -504,11 +498,11 @@ def check_notations(
     changed, key = notations.header_changed(text, random)
     told = [name for name, _, _ in compare_headers(original, parse(changed))]
     found.append(("header", None if told == [key] else f"{key} of the header: told {told}"))
-    for what, problem in found:
+    for what, fault in found:
         counts[f"mutants: {what}"] += 1
-        if problem is not None:
+        if fault is not None:
             counts[f"mutants: {what} FAILED"] += 1
-            yield f"{module.final.label}: {what}, seed {seed}: {problem}"
+            yield f"{module.final.label}: {what}, seed {seed}: {fault}"
 
 
 def main_stages(module: DumpedModule) -> tuple[Stage, ...]:
@@ -535,11 +529,11 @@ def check_mutants(module: DumpedModule, seed: int, counts: Counter[str]) -> Iter
                     (f"{kind}, disguised", disguised(injected, random)),
                 ):
                     found.append((what, check_injected(kind, original, each, module.backend)))
-        for what, problem in found:
+        for what, fault in found:
             counts[f"mutants: {what}"] += 1
-            if problem is not None:
+            if fault is not None:
                 counts[f"mutants: {what} FAILED"] += 1
-                yield f"{stage.label}: {what}, seed {seed}: {problem}"
+                yield f"{stage.label}: {what}, seed {seed}: {fault}"
 
 
 def check_stages(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
@@ -573,55 +567,35 @@ def check_stages(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
             yield f"{stage.label}: {fault}"
 
 
-def report(what: object, counts: Counter[str]) -> None:
-    print(what)
-    for name, count in sorted(counts.items()):
-        if name == "certain":
-            share = count / max(counts["instructions"], 1)
-            print(f"  {share:9.3%}  of the instructions are matched by a certain step")
-        else:
-            print(f"  {count:9,}  {name}")
-    sys.stdout.flush()
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
+    parser.add_argument("--mutants", action="store_true")
+    parser.add_argument("--final-mutants", action="store_true")
 
 
-def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("dumps", nargs="+", type=Path)
-    arguments.add_argument("--mutants", action="store_true")
-    arguments.add_argument("--final-mutants", action="store_true")
-    parsed = arguments.parse_args()
-    total: Counter[str] = Counter()
-    problems = 0
-    for directory in (each for root in parsed.dumps for each in dumps(root)):
-        counts: Counter[str] = Counter()
+def findings(options: Namespace) -> Iterator[Finding]:
+    counts: Counter[str] = Counter()
+    for directory in (each for root in options.dumps for each in dumps(root)):
         try:
             modules = open_dump(directory).modules
         except UnusableInput as error:
-            total["dumps not readable"] += 1
-            print(f"{directory}: {error}")
+            yield counted("dumps not readable", f"{directory}: {error}")
             continue
         for module in modules:
-            checks = [] if parsed.final_mutants else [check_stages(module, counts)]
-            if parsed.mutants:
+            counts["modules"] += 1
+            checks = [] if options.final_mutants else [check_stages(module, counts)]
+            if options.mutants:
                 checks.append(check_mutants(module, 0, counts))
                 checks.append(check_doubled(module, range(4), counts))
                 checks.append(check_changed_near(module, range(4), counts))
-            if parsed.mutants or parsed.final_mutants:
+            if options.mutants or options.final_mutants:
                 checks.append(check_notations(module, 0, counts))
             for check in checks:
                 try:
-                    for problem in check:
-                        problems += 1
-                        print(f"{directory} {module.number}: {problem}", flush=True)
+                    for fault in check:
+                        yield problem("faults", f"{directory} {module.number}: {fault}")
                 except UnusableInput as error:
-                    counts["checks not possible"] += 1
-                    print(f"{directory} {module.number}: {error}")
-        counts["modules"] += len(modules)
-        report(directory, counts)
-        total.update(counts)
-    report("total", total)
-    return 1 if problems or not total["modules"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                    yield counted("checks not possible", f"{directory} {module.number}: {error}")
+    if not counts["modules"]:
+        yield problem("faults", "there is no module")
+    yield from tally(counts)

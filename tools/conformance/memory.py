@@ -1,7 +1,5 @@
 """Compares the memory that `explain` shows with the compiler's own reports.
 
-    python tools/conformance/memory.py DUMPS...
-
 Each of DUMPS is a dump, or a directory with dumps in it. Two checks for each module:
 
 - The total is that of the file `*-memory-usage-report.txt`, read here by a search of its own.
@@ -11,14 +9,15 @@ Each of DUMPS is a dump, or a directory with dumps in it. Two checks for each mo
 Prints each difference, then counts. Exit code 1 if anything differs or nothing was compared.
 """
 
-import argparse
 import re
-import sys
-from collections import Counter
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
-from outcomes import dumps
+from fusionscope.findings.memory.facts import MemoryFacts
 
+from conformance.findings import Finding, add_dumps, counted, problem
+from conformance.outcomes import dumps
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
@@ -34,43 +33,41 @@ def report(directory: Path, number: int, kind: str) -> str:
     return files[0].read_text(encoding="utf-8") if files else ""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
-    counts: Counter[str] = Counter()
-    for directory in (each for root in parser.parse_args().dumps for each in dumps(root)):
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    is_compared = False
+    for directory in (each for root in options.dumps for each in dumps(root)):
         try:
             modules = explain(open_dump(directory), Selection()).modules
         except UnusableInput as error:
-            counts["unreadable dumps"] += 1
-            print(f"{directory}: {error}")
+            yield counted("unreadable dumps", f"{directory}: {error}")
             continue
-        checked = False
         for module in modules:
             totals = TOTAL.findall(report(directory, module.number, "memory-usage-report"))
             if module.memory is None or not totals:
-                counts["modules without the files"] += 1
+                yield counted("modules without the files")
                 continue
-            checked = True
-            is_equal = module.memory.total_bytes == sum(map(int, totals))
-            counts["totals " + ("equal" if is_equal else "different")] += 1
-            if not is_equal:
-                print(f"{directory}: {module.name}: {module.memory.total_bytes}, not {totals}")
-            peak = PEAK.search(report(directory, module.number, "live-range"))
-            if peak is None:
-                counts["modules without live ranges"] += 1
-                continue
-            place, listed = int(peak[1]), set(LISTED.findall(peak[2]))
-            alive = {v.name for v in module.memory.values if v.first <= place <= v.last}
-            counts["peak sets " + ("equal" if alive == listed else "different")] += 1
-            if alive != listed:
-                print(f"{directory}: {module.name}: at {place} also {sorted(alive ^ listed)[:4]}")
-        counts["dumps"] += checked
-    for what, count in sorted(counts.items()):
-        print(f"{count:6,} {what}")
-    is_different = any(what.endswith("different") for what in counts)
-    sys.exit(is_different or not counts["dumps"])
+            is_compared = True
+            where = f"{directory}: {module.name}"
+            if module.memory.total_bytes == sum(map(int, totals)):
+                yield counted("totals equal")
+            else:
+                line = f"{where}: {module.memory.total_bytes}, not {totals}"
+                yield problem("totals different", line)
+            yield _peak(module.memory, report(directory, module.number, "live-range"), where)
+    if not is_compared:
+        yield problem("nothing compared", "nothing was compared")
 
 
-if __name__ == "__main__":
-    main()
+def _peak(memory: MemoryFacts, live_ranges: str, where: str) -> Finding:
+    peak = PEAK.search(live_ranges)
+    if peak is None:
+        return counted("modules without live ranges")
+    place, listed = int(peak[1]), set(LISTED.findall(peak[2]))
+    alive = {value.name for value in memory.values if value.first <= place <= value.last}
+    if alive == listed:
+        return counted("peak sets equal")
+    return problem("peak sets different", f"{where}: at {place} also {sorted(alive ^ listed)[:4]}")

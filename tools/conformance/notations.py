@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from random import Random
 
-import mutations
-from mutations import Injected
-
+from conformance import mutations
+from conformance.mutations import Injected
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Instruction, Module, parse
 from fusionscope.hlo.attributes import CALLS

@@ -1,207 +1,319 @@
-"""Compares fusionscope's reading of HLO text with that of the compiler's own parser.
+"""Holds the rules, by their examples, against the compiler itself.
 
-    python tools/conformance/oracle.py DUMPS...
+``PATH`` of ``--python`` is a Python that has jax, for the last two with its plugin for CUDA; no GPU
+is needed.
 
-Needs a Python with jaxlib 0.12. Each of DUMPS is a file or a directory that is searched for HLO
-text (`.txt`, `.txt.gz`); equal texts of one directory are compared once. For every text:
+- ``cpu``: each example is compiled with all passes left out but fusion, whose own record says what
+  it decided of every pair, in order. The replay of what the pass saw has to say the same.
+- ``gpu``: priority fusion runs on each example for an H100; its record, and the module afterwards,
+  have to be those of the replay.
+- ``passes``: each of the other passes for GPUs runs on its examples alone; what it makes of them
+  has to be what the replay makes, and what it logs or records of a pair is what the rule says.
 
-- both read it, or both refuse it;
-- computations, instructions in their order, opcodes, shapes with layouts, and operands are the same
-  (where two instructions of a module share a name, the compiler's parser numbers all that are
-  called so, but for a number, anew);
-- what fusionscope prints is read back as an equal module, and the compiler's parser makes of it
-  what it makes of the original.
-
-Prints every difference, then counts for each of DUMPS. Exits with 1 where there is one.
+The pair that an example is about has to be decided by the rule that the example names.
 """
 
-import argparse
-import gzip
+from __future__ import annotations
+
 import re
 import sys
-from collections import Counter
+from argparse import ArgumentParser, Namespace
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-from fusionscope.errors import UnusableInput
-from fusionscope.hlo import Computation, Module, parse, to_text
+from conformance.compiling import (
+    Ran,
+    Recorded,
+    compile_all,
+    compiler_of,
+    gpu_compiler_of,
+    record_all,
+    run_all,
+    version_of,
+)
+from conformance.examples import (
+    CPU_EXAMPLES,
+    GPU_EXAMPLES,
+    ONLY_HERE,
+    PASS_EXAMPLES,
+    PASS_RULES,
+    Book,
+    is_constant,
+    reads,
+    replay_cpu,
+    replay_gpu,
+    replay_pass,
+)
+from conformance.findings import Finding, counted, problem
+from conformance.records import difference
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.fusion_explorer import Kind, with_fused
+from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.graph.comparison import find_divergence
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.hlo import Module, parse
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
+from fusionscope.passes.gpu.priority_fusion.record import compare_with_record
+from fusionscope.passes.inplace import IN_PLACE_RULES
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.rules.examples import Example
+from fusionscope.rules.messages import rule_of
+from fusionscope.rules.pages import read_examples
+from fusionscope.versions.known import load_compiler
 
-_NEGATIVE_ZERO = re.compile(r"(?<![\w.])-0(?![\w.])")
-# Opcodes whose enumerator does not spell their name.
-_NAMES = {
-    "kClz": "count-leading-zeros",
-    "kCos": "cosine",
-    "kExp": "exponential",
-    "kExpm1": "exponential-minus-one",
-    "kLog1p": "log-plus-one",
-    "kOptimizationBarrier": "opt-barrier",
-    "kPopulationCount": "popcnt",
-    "kSin": "sine",
-    "kTopK": "topk",
-}
+
+def plain(name: str) -> str:
+    """Without the number that a name gets on its way."""
+    return re.sub(r"\.\d+$", "", name)
 
 
-def oracle(text: str) -> Any:
-    """The compiler's module, or None where its parser refuses the text."""
-    from jaxlib import _hlo
-
-    try:
-        return _hlo.hlo_module_from_text(text)
-    except Exception:  # the binding raises various ones
-        return None
+def _uncompiled(why: str) -> str:
+    return f"could not be compiled: {why.partition(chr(10))[0][:100]}"
 
 
-def refusal(text: str) -> str:
-    """The compiler's own words on why it refuses ``text``."""
-    from jaxlib import _hlo
+# CPU fusion.
 
-    try:
-        _hlo.hlo_module_from_text(text)
-    except Exception as error:
-        found = re.search(r"was parsing ([\d:]+: error: .*)", str(error))
-        return found[1] if found else " ".join(str(error).split())[:200]
-    return ""
+_FLAGS = (
+    "--xla_enable_hlo_passes_only=fusion --xla_dump_hlo_as_text --xla_dump_fusion_visualization "
+    "--xla_dump_hlo_pass_re=.*"
+)
+_FUSED = "fused"
+
+# Producer, consumer, and what the compiler says of them.
+Decided = tuple[str, str, str]
 
 
-def differences(text: str) -> Iterator[str]:
-    """How the two readings of ``text`` differ."""
-    theirs = oracle(text)
-    try:
-        ours = parse(text)
-    except UnusableInput as error:
-        if theirs is not None:
-            yield f"only fusionscope refuses: {error}"
+def recorded(module: DumpedModule) -> list[list[Decided]]:
+    """What the compiler decided, a list for each computation."""
+    lists = []
+    for record in module.fusion_explorer:
+        decided: list[Decided] = []
+        for decision, fused in with_fused(record.decisions):
+            if fused is not None:
+                decided.append((*fused, _FUSED))
+            elif decision.kind is Kind.REFUSED and decision.producer and decision.consumer:
+                reason = decision.reason.partition(" ; ")[0]
+                decided.append((decision.producer, decision.consumer, reason))
+        lists.append(decided)
+    return sorted(filter(None, lists))
+
+
+def replayed(module: Module, book: Book) -> list[list[Decided]]:
+    """The same of the replay."""
+    lists: dict[str, list[Decided]] = defaultdict(list)
+    for each in replay_cpu(module, book).decisions:
+        if each.is_recorded:
+            said = _FUSED if each.decision.allow else each.decision.message
+            lists[each.computation].append((each.producer, each.consumer, said))
+    return sorted(lists.values())
+
+
+def seen_by_pass(module: DumpedModule) -> Module | None:
+    """The module before the fusion pass, None where the compiler did not come so far."""
+    for stage in module.stages:
+        at = stage.name.pipeline, stage.name.after
+        if at == ("HLO_passes_after_layout_assignment", "pipeline-start"):
+            return module.read(stage)
+    return None
+
+
+def cpu_expected(id: str, example: Example) -> str:
+    """What the compiler has to say of the pair; empty where it says nothing."""
+    decides = id if example.is_decided else example.instead
+    rule = CPU_FUSION.find(decides or "")
+    assert rule is not None
+    return "" if rule.id == "base-eligible" else rule.message or _FUSED
+
+
+def about_pair(example: Example, decisions: list[list[Decided]]) -> set[str]:
+    """What is recorded of the example's own pair. The compiler numbers names, and calls each
+    constant so."""
+    names = {example.producer}
+    if re.search(rf"\b{re.escape(example.producer)} = \S+ constant\(", example.text):
+        names.add("constant")
+    return {
+        said
+        for producer, consumer, said in chain(*decisions)
+        if plain(producer) in names and plain(consumer) == example.consumer
+    }
+
+
+def compare_cpu(
+    id: str, example: Example, module: DumpedModule | None, why: str, book: Book
+) -> str:
+    """A few words, and behind a colon what is the matter."""
+    seen = None if module is None else seen_by_pass(module)
+    if module is None or seen is None:
+        return _uncompiled(why)
+    theirs, wanted = recorded(module), cpu_expected(id, example)
+    # Before 0.12 nothing is recorded where an effect follows the result.
+    if wanted and not theirs:
+        return "nothing was recorded"
+    for one, other in zip_longest(chain(*replayed(seen, book)), chain(*theirs)):
+        if one != other:
+            return f"differs: {one} here, {other} in the compiler"
+    said = about_pair(example, theirs)
+    if wanted in said or not (wanted or said):
+        return "agrees"
+    return "agrees on what came of the example on the way"
+
+
+def _cpu(options: Namespace) -> Iterator[tuple[str, Example, str]]:
+    texts = [
+        re.sub(r"HloModule \w+", f"HloModule example_{index}", example.text, count=1)
+        for index, (_, example) in enumerate(CPU_EXAMPLES)
+    ]
+    book = compiler_of(version_of(options.python)).find(CPU_FUSION.pass_name).book
+    with TemporaryDirectory() as scratch:
+        problems = compile_all(options.python, _FLAGS, texts, Path(scratch))
+        modules = {module.name: module for module in open_dump(Path(scratch) / "dump").modules}
+        for index, ((id, example), why) in enumerate(zip(CPU_EXAMPLES, problems, strict=True)):
+            module = modules.get(f"example_{index}")
+            yield id, example, compare_cpu(id, example, module, why, book)
+
+
+# Priority fusion.
+
+
+def said_of_pair(example: Example, found: Recorded, after: Module) -> set[str]:
+    """The rules that decided, as the record has it; an empty word where the two were fused, and
+    nothing at all where the record says nothing."""
+    if is_constant(example):
+        return {"pf-constants" if reads(example, after) else ""}
+    rules: set[str] = set()
+    benefit = 0.0
+    for step in found.record.steps:
+        if plain(step.producer) != example.producer:
+            continue
+        if isinstance(step, Fused):
+            if plain(step.consumer) == example.consumer:
+                return {""}
+        elif isinstance(step, Ineligible):
+            rules.add(rule_of(step.reason, "PriorityFusion"))
+        elif isinstance(step, Priority):
+            benefit = step.unfused_us - step.fused_us
+    return rules or ({"pf-negative"} if benefit < 0 else set())
+
+
+def gpu_expected(id: str, example: Example) -> str:
+    decides = id if example.is_decided else example.instead or ""
+    return "pf-constants" if is_constant(example) and decides else decides
+
+
+def compare_gpu(id: str, example: Example, found: Recorded | str, *, is_own: bool) -> str:
+    """A few words, and behind a colon what is the matter."""
+    if isinstance(found, str):
+        return _uncompiled(found)
+    # Other texts leave out what is in a constant that is a tuple.
+    text = re.sub(r"constant\(\(.*\)\)", "constant({...})", found.record.module_before_fusion())
+    before = parse(text)
+    after = parse(found.after) if found.after else before
+    plan = replay_gpu(before)
+    triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
+    steps = compare_with_record(plan.events, found.record.steps, triton)
+    if steps.first is not None:
+        return f"differs: {steps.first[0]} here, {steps.first[1]} in the compiler"
+    divergence = find_divergence(plan.module, after)
+    if divergence is not None:
+        return f"differs: {divergence.ours} here, {divergence.theirs} in the compiler"
+    if not is_own:
+        return "agrees in all steps"
+    said, wanted = said_of_pair(example, found, after), gpu_expected(id, example)
+    # What all users have to take is recorded with the words of the other consumer.
+    if wanted in said or (wanted == "pf-all-users" and said):
+        return "agrees"
+    if not said:
+        return "agrees, but nothing is recorded of the pair"
+    return f"differs: {wanted or 'fused'} here, {' and '.join(sorted(said))} in the compiler"
+
+
+def _gpu(options: Namespace) -> Iterator[tuple[str, Example, str]]:
+    only_here = [(ONLY_HERE, example) for example in read_examples(ONLY_HERE, "on GPUs")]
+    # What these say is what CPU fusion decides, and of its fusions: only the steps are compared.
+    of_cpu = [(rule.id, example) for rule in IN_PLACE_RULES for example in read_examples(rule.id)]
+    own = [*GPU_EXAMPLES, *only_here]
+    examples = [*own, *of_cpu]
+    records = record_all(options.python, [example.text for _, example in examples])
+    for index, ((id, example), found) in enumerate(zip(examples, records, strict=True)):
+        yield id, example, compare_gpu(id, example, found, is_own=index < len(own))
+
+
+# The passes around it.
+
+
+def opcodes(module: Module) -> Counter[str]:
+    return Counter(each.opcode for each in MutableModule(module).walk())
+
+
+def compare_pass(version: str, id: str, example: Example, ran: Ran | str) -> Iterator[str]:
+    """A few words for each run of the pass, and behind a colon what is the matter."""
+    if isinstance(ran, str):
+        yield _uncompiled(ran)
         return
-    if theirs is None:
-        yield f"only the compiler refuses: {refusal(text)}"
-        return
-    yield from compare(theirs, ours)
-    printed = to_text(ours)
-    if parse(printed) != ours:
-        yield "what fusionscope prints reads as another module"
-    again = oracle(printed)
-    if again is None:
-        yield f"the compiler refuses what fusionscope prints: {refusal(printed)}"
-    elif _printed(again) != _printed(theirs):
-        yield "the compiler makes another module of what fusionscope prints"
+    pass_name = PASS_RULES[id][1].pass_name
+    pair = (example.producer, example.consumer or example.producer)
+    for number, (before, after) in enumerate(ran.runs):
+        book = load_compiler(version).find(pass_name).book
+        plan = replay_pass(book, version, parse(before))
+        differs = difference(plan.module, parse(after))
+        if differs is not None:
+            yield f"differs: {differs}"
+        elif number:
+            yield "agrees when run again"
+        elif opcodes(parse(before)) != opcodes(parse(example.text)):
+            yield "agrees, but the module was changed on the way"
+        else:
+            yield compare_reasons(plan, pair, ran.said)
 
 
-def _printed(module: Any) -> str:
-    """The compiler's own words, whatever the white space in JSON, without large constants, and with
-    zeros for negative ones, which it prints as -0 and reads as 0.
-    """
-    from jaxlib import _hlo
-
-    options = _hlo.HloPrintOptions()
-    options.print_large_constants = False
-    return _NEGATIVE_ZERO.sub("0", "".join(module.to_string(options).split()))
-
-
-def compare(theirs: Any, ours: Module) -> Iterator[str]:
-    """How the two modules differ."""
-    if theirs.name != ours.name:
-        yield f"module {theirs.name} is {ours.name}"
-    computations = {computation.name: computation for computation in theirs.computations()}
-    counted = Counter(map(_stem, ours.by_name))
-    if len(computations) == len(ours.by_name):  # it also numbers computations anew
-        rest = [name for name in computations if name not in ours.by_name]
-        for name in ours.by_name.keys() - computations.keys():
-            same = [other for other in rest if _stem(other) == _stem(name)]
-            if counted[_stem(name)] > 1 and len(same) == 1:
-                computations[name] = computations.pop(same[0])
-    if computations.keys() != ours.by_name.keys():
-        names = sorted(computations.keys() ^ ours.by_name.keys())
-        yield f"computations of only one reading: {', '.join(names[:10])}"
-        return
-    names = Counter(_numbered(instruction.name.replace("#", "_")) for instruction in ours.walk())
-    clashing = {_stem(name) for name, count in names.items() if count > 1}
-    for computation in ours.computations:
-        for difference in _compare(computations[computation.name], computation, clashing):
-            yield f"computation {computation.name}: {difference}"
+def compare_reasons(plan: FusionPlan, pair: tuple[str, str], said: tuple[str, ...]) -> str:
+    """What the module shows is the same; left is why the pair was not fused."""
+    reasons = {
+        each.decision.message
+        for each in plan.decisions
+        if (plain(each.producer), plain(each.consumer)) == pair and not each.decision.allow
+    }
+    reasons.discard("")
+    if not reasons:
+        return "agrees"
+    about = [line for line in said if any(name in line for name in (*pair, "Not fusing: "))]
+    if any(reason in line for line in about for reason in reasons):
+        return "agrees with the reason"
+    return f"agrees, but the reason is not said: {' and '.join(sorted(reasons))}"
 
 
-def _compare(theirs: Any, ours: Computation, clashing: set[str]) -> Iterator[str]:
-    # Operands that are told late become parameters late.
-    instructions = sorted(theirs.instructions(), key=lambda each: opcode(each) != "parameter")
-    own = sorted(ours.instructions, key=lambda each: each.opcode != "parameter")
-    place = {other.index: index for index, other in enumerate(own)}
-    if len(instructions) != len(ours.instructions):
-        yield f"{len(instructions)} instructions, {len(ours.instructions)} for fusionscope"
-        return
-    index = {instruction.name: i for i, instruction in enumerate(instructions)}
-    for one, other in zip(instructions, own, strict=True):
-        name = other.name.replace("#", "_")
-        if one.name != name and not (_stem(one.name) == _stem(name) and _stem(name) in clashing):
-            yield f"instruction {one.name} is {other.name}"
-            return
-        if opcode(one) != other.opcode:
-            yield f"{other.name}: opcode {opcode(one)} is {other.opcode}"
-        if _plain(str(one.shape)) != _plain(str(other.shape)):
-            yield f"{other.name}: shape {one.shape} is {other.shape}"
-        operands = [index[operand.name] for operand in one.operands()]
-        if operands != [place[operand.index] for operand in other.operands]:
-            names = [operand.name for operand in one.operands()]
-            yield f"{other.name}: operands {names} are {[i.name for i in other.operands]}"
+def _passes(options: Namespace) -> Iterator[tuple[str, Example, str]]:
+    version = gpu_compiler_of(options.python)
+    for book in load_compiler(version).books:
+        cases = [(id, example) for id, example in PASS_EXAMPLES if book.find(id) is not None]
+        if not cases or options.only not in (None, book.pass_name):
+            continue
+        ran = run_all(options.python, book.pass_name, [example.text for _, example in cases])
+        for (id, example), found in zip(cases, ran, strict=True):
+            for result in compare_pass(version, id, example, found):
+                yield id, example, result
 
 
-def _numbered(name: str) -> str:
-    """A name as the compiler numbers it: a.0 is a, and a.01 is a.1."""
-    stem, dot, number = name.rpartition(".")
-    if not dot or not number.isdecimal():
-        return name
-    return f"{stem}.{int(number)}" if int(number) else stem
+# Each with the share of examples that has to agree for anything to be proven.
+KINDS = {"cpu": (_cpu, 0.9), "gpu": (_gpu, 0.1), "passes": (_passes, 0.1)}
 
 
-def _stem(name: str) -> str:
-    return re.sub(r"(\.\d+)*$", "", name)
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--python", default=sys.executable, metavar="PATH")
+    parser.add_argument("--only", metavar="PASS", help="the examples of one of the other passes")
 
 
-def opcode(instruction: Any) -> str:
-    """The name of the compiler's opcode as text has it."""
-    name = instruction.opcode.name
-    return _NAMES.get(name) or re.sub(r"(?<!^)([A-Z])", r"-\1", name[1:]).lower()
-
-
-def _plain(shape: str) -> str:
-    """A shape without comments and default layouts: the compiler gives every array a layout."""
-    shape = re.sub(r"/\*.*?\*/| ", "", shape)
-    return re.sub(r"\{([\d,]*)\}", lambda found: "" if _is_default(found[1]) else found[0], shape)
-
-
-def _is_default(order: str) -> bool:
-    dimensions = [int(dimension) for dimension in order.split(",") if dimension]
-    return dimensions == list(reversed(range(len(dimensions))))
-
-
-def texts(root: Path) -> Iterator[tuple[Path, str]]:
-    """HLO texts under ``root``, equal ones of one directory once."""
-    files = [root] if root.is_file() else sorted(root.rglob("*.txt*"))
-    seen: set[tuple[Path, str]] = set()
-    for file in files:
-        content = file.read_bytes()
-        if file.suffix == ".gz":
-            content = gzip.decompress(content)
-        text = content.decode("utf-8", "replace")
-        if text.startswith("HloModule") and (file.parent, text) not in seen:
-            seen.add((file.parent, text))
-            yield file, text
-
-
-def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("dumps", nargs="+", type=Path, metavar="DUMPS")
-    counts: Counter[tuple[str, str]] = Counter()
-    for root in arguments.parse_args().dumps:
-        for file, text in texts(root):
-            found = list(differences(text))
-            counts[str(root), "differ" if found else "agree"] += 1
-            for difference in found:
-                print(f"{file}: {difference}", flush=True)
-    for root in dict.fromkeys(root for root, _ in counts):
-        print(f"{root}: {counts[root, 'agree']} agree, {counts[root, 'differ']} differ")
-    return 1 if any(kind == "differ" for _, kind in counts) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def findings(options: Namespace) -> Iterator[Finding]:
+    compare, enough = KINDS[options.kind]
+    counts: Counter[bool] = Counter()
+    for id, example, result in compare(options):
+        kind, line = result.partition(":")[0], f"{id}: {example.why}: {result}"
+        counts[kind.startswith("agrees")] += 1
+        yield (problem if kind == "differs" else counted)(kind, line)
+    if counts[True] < enough * counts.total():
+        yield problem("too few agree", f"only {counts[True]} of {counts.total()} agree")

@@ -1,7 +1,5 @@
 """Holds outcomes against what the compiler recorded, and against names.
 
-    python tools/conformance/outcomes.py DUMPS...
-
 Each of DUMPS is a dump, or a directory with dumps in it. Three checks, each independent of how
 values are numbered, and one that needs no second opinion:
 
@@ -17,16 +15,15 @@ Prints every disagreement, then counts for each of DUMPS. Exits with 1 where the
 not explained below.
 """
 
-import argparse
 import os
 import re
-import sys
+from argparse import ArgumentParser, Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from by_names import Judge
-
+from conformance.by_names import Judge
+from conformance.findings import Finding, add_dumps, counted, problem, tally
 from fusionscope.dump import DumpedModule, Stage, open_dump
 from fusionscope.dump.fusion_explorer import Kind
 from fusionscope.dump.priority_fusion import Fused, Ineligible
@@ -290,34 +287,25 @@ def dumps(root: Path) -> Iterator[Path]:
             yield Path(directory)
 
 
-def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("dumps", nargs="+", type=Path)
-    disagreements = 0
-    for root in arguments.parse_args().dumps:
-        counts: Counter[str] = Counter()
-        for directory in dumps(root):
-            try:
-                modules = open_dump(directory).modules
-            except UnusableInput as error:
-                counts["dumps not readable"] += 1
-                print(f"{directory}: {error}")
-                continue
-            counts["modules"] += len(modules)
-            for module in modules:
-                for check in CHECKS:
-                    try:
-                        for disagreement in check(module, counts):
-                            disagreements += 1
-                            print(f"{directory} {module.number}: {disagreement}", flush=True)
-                    except UnusableInput as error:
-                        counts["checks not possible"] += 1
-                        print(f"{directory} {module.number}: {check.__name__}: {error}")
-        print(root)
-        for what, count in sorted(counts.items()):
-            print(f"  {count:7,}  {what}", flush=True)
-    return 1 if disagreements else 0
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def findings(options: Namespace) -> Iterator[Finding]:
+    counts: Counter[str] = Counter()
+    for directory in (each for root in options.dumps for each in dumps(root)):
+        try:
+            modules = open_dump(directory).modules
+        except UnusableInput as error:
+            yield counted("dumps not readable", f"{directory}: {error}")
+            continue
+        counts["modules"] += len(modules)
+        for module in modules:
+            for check in CHECKS:
+                where = f"{directory} {module.number}"
+                try:
+                    for line in check(module, counts):
+                        yield problem("disagreements", f"{where}: {line}")
+                except UnusableInput as error:
+                    yield counted("checks not possible", f"{where}: {check.__name__}: {error}")
+    yield from tally(counts)

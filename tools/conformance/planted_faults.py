@@ -1,7 +1,5 @@
 """Plants faults in fused kernels, and has ``bisect`` find them.
 
-    python tools/conformance/planted_faults.py DUMP... [--count N] [--seed N] [--python PATH]
-
 A fault belongs to one or more places of the compiler's plan: an operation that reads another one in
 the same kernel, a chain of three, or an operation that is in a kernel with any other. Wherever a
 module that goes through the compiler's hook has all of these places fused, one operation there is
@@ -13,16 +11,17 @@ there is nothing else but operations that must run between those. Exit code 1 if
 or less than nine of ten are minimal.
 """
 
-import argparse
 import random
 import sys
+from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import networkx
 
+from conformance.findings import Finding, counted, note, problem
 from fusionscope.bisect.bisect import bisect
 from fusionscope.bisect.fused_plan import FusedPlan, Kernel
 from fusionscope.bisect.reference import Reference
@@ -206,62 +205,55 @@ def judge(fault: Fault, least: int, found: Bisection) -> tuple[bool, bool]:
     return is_found, is_found and total <= least and len(kernels) <= len(fault.places)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("dumps", nargs="+", type=Path)
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--python", default=sys.executable)
-    asked = parser.parse_args(arguments)
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     totals: Counter[str] = Counter()
-    programs = set()
-    known: set[tuple[Path, Fault]] = set()
-    for dump in list(asked.dumps):
+    drawn_before: set[tuple[Path, Fault]] = set()
+    dumps = []
+    for dump in options.dumps:
         (module,) = open_dump(dump).modules
-        if problem := why_not_run(module):
-            print(f"{dump.name}: left out: {problem}", flush=True)
-            asked.dumps.remove(dump)
-    seed = asked.seed * 1000
-    while totals["planted"] < asked.count:
+        if why := why_not_run(module):
+            yield note(f"{dump.name}: left out: {why}")
+        else:
+            dumps.append(dump)
+    seed = options.seed * 1000
+    while totals["planted"] < options.count:
         seed += 1
-        source = random.Random(seed)
-        dump = asked.dumps[seed % len(asked.dumps)]
+        dump = dumps[seed % len(dumps)]
         (module,) = open_dump(dump).modules
-        plan = FusedPlan(module, own_plan(module))
-        drawn = draw(plan, source)
+        drawn = draw(FusedPlan(module, own_plan(module)), random.Random(seed))
         if drawn is None:
-            totals["without a clear place"] += 1
+            yield counted("without a clear place")
             continue
         fault, least, words = drawn
-        if (dump, fault) in known:
-            totals["drawn again"] += 1
+        if (dump, fault) in drawn_before:
+            yield counted("drawn again")
             continue
-        known.add((dump, fault))
-        found = bisect(module, Reference(), python=asked.python, alter=fault.plant)
+        drawn_before.add((dump, fault))
+        found = bisect(module, Reference(), python=options.python, alter=fault.plant)
         if found.problem == "the results are not wrong":
-            totals["not shown by the results"] += 1
+            yield counted("not shown by the results")
             continue
         is_found, is_minimal = judge(fault, least, found)
-        if not is_minimal and bisect(module, Reference(), python=asked.python).found:
-            print(f"{dump.name}: left out: its results differ without a planted fault, too")
-            asked.dumps.remove(dump)
+        if not is_minimal and bisect(module, Reference(), python=options.python).found:
+            yield note(f"{dump.name}: left out: its results differ without a planted fault, too")
+            dumps.remove(dump)
             continue
-        totals["planted"] += 1
-        totals["found"] += is_found
-        totals["minimal"] += is_minimal
-        programs.add(dump)
-        verdict = "minimal" if is_minimal else "found" if is_found else "NOT FOUND"
+        totals.update(planted=1, minimal=is_minimal)
         sizes = " + ".join(str(len(each.operations)) for each in found.found)
-        print(
-            f"{seed} {dump.name}: {fault.effect} in {words}: {verdict}, {sizes or 0} of {least} "
-            f"operations, {found.tried} tried of {found.kernels} kernels {found.problem}",
-            flush=True,
+        line = (
+            f"{seed} {dump.name}: {fault.effect} in {words}: {sizes or 0} of {least} "
+            f"operations, {found.tried} tried of {found.kernels} kernels {found.problem}"
         )
-    print(f"{len(programs)} programs; " + ", ".join(f"{n} {what}" for what, n in totals.items()))
-    return int(totals["found"] < asked.count or totals["minimal"] < 0.9 * asked.count)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        if is_found:
+            yield counted("minimal" if is_minimal else "found, not minimal", line)
+        else:
+            yield problem("not found", line)
+    if totals["minimal"] < 0.9 * options.count:
+        yield problem("too few minimal", f"only {totals['minimal']} of {options.count} are minimal")

@@ -1,18 +1,16 @@
 """Lets the CPU compiler take random plans and compares the numbers with those of its own.
 
-    python tools/conformance/random_plans.py DUMP... [--count N] [--seed N] [--python PATH]
-
 A plan is a handful of random kernels: operations that read each other, some in several kernels, and
 the rest by the rules, as the compiler likes, or not fused. A plan that cannot be is refused before
 the compiler sees it; of what it took, every number has to be right. Exit code 1 where one is not.
 """
 
-import argparse
 import random
 import sys
-from collections import Counter
-from pathlib import Path
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 
+from conformance.findings import Finding, add_dumps, counted, note, problem
 from fusionscope import UnusableInput
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.graph.buffers import walk_control_flow
@@ -52,57 +50,49 @@ def random_kernels(module: DumpedModule, source: random.Random) -> tuple[tuple[s
     return tuple(kernels)
 
 
-def try_plans(module: DumpedModule, count: int, seed: int, python: str) -> Counter[str]:
+def try_plans(module: DumpedModule, count: int, seed: int, python: str) -> Iterator[Finding]:
     source = random.Random(seed)
-    found: Counter[str] = Counter()
-    made: list[tuple[Plan, Injection, Changes]] = []
-    while found["refused"] + found["not taken"] + len(made) < count:
+    tried = 0
+    taken: list[tuple[Plan, Injection, Changes]] = []
+    while tried < count:
         changes = Changes(kernels=random_kernels(module, source))
         rest = source.choice(list(Rest))
         if not changes.kernels:
             continue
+        tried += 1
         try:
             plan = make_plan(module, changes, rest)
         except UnusableInput as refusal:
-            found["refused"] += 1
-            print(f"  refused: {refusal}")
+            yield counted("refused", f"  refused: {refusal}")
             continue
         injection = inject(module, plan, python=python, limit_s=300)
         if injection.problem:
-            found["not taken"] += 1
-            print(f"  not taken: {plan.words}, {rest}: {injection.problem}")
+            line = f"  not taken: {plan.words}, {rest}: {injection.problem}"
+            yield counted("not taken", line)
         else:
-            made.append((plan, injection, changes))
+            taken.append((plan, injection, changes))
     baseline = inject(module, own_plan(module), python=python, limit_s=300)
-    for start in range(0, len(made), AT_ONCE):
-        some = made[start : start + AT_ONCE]
+    for start in range(0, len(taken), AT_ONCE):
+        some = taken[start : start + AT_ONCE]
         injections = [injection for _, injection, _ in some]
         measured = measure(module, baseline, injections, seconds=0, python=python, limit_s=600)
         for (plan, _, changes), measurement in zip(some, measured, strict=True):
             verdict = str(measurement.numbers or "did not run")
-            found[verdict] += 1
-            if measurement.problem or measurement.numbers is Numbers.DIFFERENT:
-                print(f"  {verdict}: {changes.kernels}, {plan.rest}: {measurement.problem}")
-    return found
+            line = f"  {verdict}: {changes.kernels}, {plan.rest}: {measurement.problem}"
+            is_wrong = measurement.numbers is Numbers.DIFFERENT
+            yield (problem if is_wrong else counted)(verdict, line)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--python", default=sys.executable)
-    options = parser.parse_args()
-    total: Counter[str] = Counter()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     for dump in options.dumps:
         modules = [each for each in open_dump(dump).modules if each.backend == "cpu"]
         module = max(modules, key=lambda each: len(each.stages))
-        found = try_plans(module, options.count, options.seed, options.python)
-        total += found
-        print(f"{dump.name}: {dict(found)}", flush=True)
-    print(f"all: {dict(total)}")
-    return 1 if total[Numbers.DIFFERENT] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        yield note(dump.name)
+        yield from try_plans(module, options.count, options.seed, options.python)

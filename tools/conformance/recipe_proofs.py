@@ -1,7 +1,5 @@
 """Proves the recipes: compiles the example of each, runs it, and compares the numbers.
 
-    python tools/conformance/recipe_proofs.py [ID...] [--python PATH]... [--update]
-
 The function before the edit, the one after it, and what the recipe makes of the HLO of the first
 are compiled for a CPU and for an H100, and run on the CPU. The results have to be equal up to the
 recipe's tolerance, the recipe may not fit what it made, and its rewriting has to save what the edit
@@ -10,16 +8,15 @@ writes the figures to ``fusionscope/advise/recipes/proofs.json``, and the HLO of
 the tests. Exit code 1 where a proof fails.
 """
 
-import argparse
 import re
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rejected_recipes import REJECTED
-
+from conformance.findings import ROOT, Finding, counted, problem
 from fusionscope.advise.recipes.catalogue import RECIPES
 from fusionscope.advise.recipes.example import Example
 from fusionscope.advise.recipes.proofs import PROOFS, Proof, Side, read_proofs, write_proofs
@@ -35,8 +32,7 @@ from fusionscope.rerun.programs import find_program
 from fusionscope.rerun.racing import Race, Racer, race
 
 _BACKENDS = {"cpu": "cpu", "h100": "gpu"}
-REJECTED_PROOFS = Path(__file__).parent / "rejected_recipes.json"
-PROGRAMS = Path(__file__).parents[2] / "tests" / "advise" / "recipes"
+PROGRAMS = ROOT / "tests" / "advise" / "recipes"
 _METADATA = re.compile(r", metadata=\{(?:[^{}\"]|\"[^\"]*\")*\}")
 ENOUGH = 0.9  # of what the edit saves, the rewriting saves so much
 
@@ -51,36 +47,32 @@ class Prover:
     seconds: float
     programs: dict[str, str]
 
-    def prove(self, id: str, example: Example, recipe: Recipe | None) -> Iterator[Proof]:
+    def prove(self, recipe: Recipe) -> Iterator[Proof]:
+        example = recipe.example
         for name in _BACKENDS:
             target = read_target(name)
-            made: list[DumpedModule] = []
+            modules: list[DumpedModule] = []
             for side, text in (("before", example.before), ("after", example.after)):
                 file = self.scratch / f"{side}.py"
                 file.write_text(example.module_of(text), encoding="utf-8")
-                program = f"{file}:program"
-                module = self._compile(program, target, f"{name}-{side}", example)
-                made.append(module)
-                if name == "cpu" and recipe is not None and self._is_newest():
-                    self.programs[f"{id}-{side}.hlo"] = _plain(find_program(module))
-            if recipe is not None:
-                rewritten = apply_recipe(recipe, find_program(made[0]), _BACKENDS[name])
-                if rewritten is None:
-                    raise SystemExit(f"{id}: the recipe does not fit its own example")
-                file = self.scratch / f"{name}.hlo"
-                file.write_text(to_text(rewritten.module), encoding="utf-8")
-                made.append(self._compile(str(file), target, f"{name}-rewritten", None))
-            races = self._race(made) if name == "cpu" else []
-            sides = [
-                _side(module, races[number] if races else None)
-                for number, module in enumerate(made)
-            ]
+                module = self._compile(f"{file}:program", target, f"{name}-{side}", example)
+                modules.append(module)
+                if name == "cpu" and self._is_newest():
+                    self.programs[f"{recipe.id}-{side}.hlo"] = _plain(find_program(module))
+            rewritten = apply_recipe(recipe, find_program(modules[0]), _BACKENDS[name])
+            if rewritten is None:
+                raise SystemExit(f"{recipe.id}: the recipe does not fit its own example")
+            file = self.scratch / f"{name}.hlo"
+            file.write_text(to_text(rewritten.module), encoding="utf-8")
+            modules.append(self._compile(str(file), target, f"{name}-rewritten", None))
+            races = self._race(modules) if name == "cpu" else [None] * len(modules)
+            before, after, by_recipe = map(_side, modules, races)
             yield Proof(
                 jaxlib=self._jaxlib,
                 target=name,
-                before=sides[0],
-                after=sides[1],
-                rewritten=sides[2] if recipe is not None else None,
+                before=before,
+                after=after,
+                rewritten=by_recipe,
             )
 
     def _is_newest(self) -> bool:
@@ -104,7 +96,7 @@ class Prover:
         (module,) = open_dump(captured.directory).modules
         return module
 
-    def _race(self, modules: list[DumpedModule]) -> list[Race]:
+    def _race(self, modules: list[DumpedModule]) -> list[Race | None]:
         racers = [Racer(each, Injection()) for each in modules]
         return race(racers, seconds=self.seconds, python=self.python, limit_s=600)
 
@@ -157,39 +149,32 @@ def find_problems(recipe: Recipe, proof: Proof) -> Iterator[str]:
                 yield f"the edit saves {edited} {words}, the rewriting {saved}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("ids", nargs="*", help="of recipes; `rejected` is all that are none")
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", help="of recipes")
     parser.add_argument("--python", default=sys.executable, help="one that has jax")
     parser.add_argument("--seconds", type=float, default=1.0, help="that each program runs")
     parser.add_argument("--update", action="store_true", help="write the figures")
-    options = parser.parse_args()
-    failed = False
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     programs: dict[str, str] = {}
-    found: dict[Path, dict[str, list[Proof]]] = {PROOFS: {}, REJECTED_PROOFS: {}}
-    for id, example, recipe in _chosen(options.ids):
+    known = read_proofs()
+    for recipe in RECIPES:
+        if options.ids and recipe.id not in options.ids:
+            continue
         with TemporaryDirectory() as scratch:
             prover = Prover(options.python, Path(scratch), options.seconds, programs)
-            made = list(prover.prove(id, example, recipe))
-        for proof in made:
-            problems = [] if recipe is None else list(find_problems(recipe, proof))
-            failed = failed or bool(problems)
-            print(f"{id} {_line(proof)}", *problems, sep="\n    ", flush=True)
-        found[REJECTED_PROOFS if recipe is None else PROOFS][id] = made
+            proofs = list(prover.prove(recipe))
+        for proof in proofs:
+            yield counted("proofs", f"{recipe.id} {_line(proof)}")
+            for line in find_problems(recipe, proof):
+                yield problem("recipes that are not proven", f"{recipe.id} {proof.target}: {line}")
+        # In the place of those by the same version.
+        others = [each for each in known.get(recipe.id, ()) if each.jaxlib != proofs[0].jaxlib]
+        known[recipe.id] = tuple(sorted([*others, *proofs], key=lambda each: _numbers(each.jaxlib)))
     if options.update:
-        for file, proofs in found.items():
-            _merge(file, proofs)
+        write_proofs(PROOFS, known)
         _write_programs(programs)
-    return 1 if failed else 0
-
-
-def _merge(file: Path, found: dict[str, list[Proof]]) -> None:
-    """Puts the proofs in the place of those by the same version."""
-    kept = read_proofs(file)
-    for id, made in found.items():
-        others = [each for each in kept.get(id, ()) if each.jaxlib != made[0].jaxlib]
-        kept[id] = tuple(sorted([*others, *made], key=lambda each: _numbers(each.jaxlib)))
-    write_proofs(file, kept)
 
 
 def _write_programs(programs: dict[str, str]) -> None:
@@ -200,15 +185,3 @@ def _write_programs(programs: dict[str, str]) -> None:
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".")]
-
-
-def _chosen(ids: list[str]) -> Iterator[tuple[str, Example, Recipe | None]]:
-    every = [(each.id, each.example, each) for each in RECIPES]
-    every += [(id, example, None) for id, example in REJECTED.items()]
-    for id, example, recipe in every:
-        if not ids or id in ids or (recipe is None and "rejected" in ids):
-            yield id, example, recipe
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,5 @@
 """Changes that make a program worse, and changes that do not: a baseline has to tell them apart.
 
-    python tools/conformance/regressions.py OUT --python 0.12=PATH [--python 0.10=PATH]
-        [--python 0.10.1=PATH] [--only GLOB]
-
 Every program is compiled as it is and as changed, and the second dump is checked against a baseline
 of the first. A change for the worse has to be found, at a pair that is named here and with a reason
 that the explanation of that dump gives, too; a harmless one must not be reported. Exit code 1 where
@@ -10,13 +7,14 @@ that is not so.
 """
 
 # ruff: noqa: E501  (a table of changes, a line each)
-import argparse
 import fnmatch
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from conformance.findings import Finding, counted, problem
 from fusionscope import Selection
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
@@ -265,34 +263,26 @@ def fits(violation: Violation, change: Change) -> bool:
     return ends == change.pair.split(" -> ") and (violation.reason or "") == change.reason
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH")
     parser.add_argument("--only", default="*", metavar="GLOB")
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     pythons = {"0.12": sys.executable} | dict(each.split("=", 1) for each in options.python)
-    wrong = 0
     for kind, changes in (("worse", list(WORSE)), ("harmless", list(harmless()))):
-        right = count = 0
         for number, change in enumerate(changes):
             versions = {change.version, change.base_version}
             if not fnmatch.fnmatch(change.name, options.only) or not versions <= set(pythons):
                 continue
-            count += 1
             found = violations(change, options.out / f"{kind}-{number:02d}", pythons)
             good = [each for each in found if fits(each, change)]
             is_right = bool(good) if kind == "worse" else not found
-            right += is_right
             shown = (good or found)[:1]
             words = f"{shown[0].about} {shown[0].what} ({shown[0].reason})" if shown else "nothing"
-            mark = "ok   " if is_right else "WRONG"
-            what = f"{change.name}, {change.program} on {change.target}"
-            print(f"{mark} {kind}: {what}: {words}", flush=True)
-        print(f"{kind}: {right} of {count} told right")
-        wrong += count - right
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            line = f"{kind}: {change.name}, {change.program} on {change.target}: {words}"
+            if is_right:
+                yield counted(f"{kind}, told right", line)
+            else:
+                yield problem(f"{kind}, told wrongly", line)

@@ -1,22 +1,21 @@
 """Checks that `explain` prints the same bytes by several Pythons, and on a busy machine.
 
-    python tools/conformance/same_answers.py DUMPS... [--python PATH]... [--load N]
-
 Each of DUMPS is a dump, or a directory with dumps in it. The first run of each dump is by the first
 interpreter and has the machine to itself; it is compared with runs by every interpreter beside N
 processes that only compute. Each run has its own hash seed and no cache. Exit code 1 if any bytes
 differ.
 """
 
-import argparse
 import os
 import subprocess
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from outcomes import dumps
+from conformance.findings import Finding, add_dumps, counted, problem
+from conformance.outcomes import dumps
 
 
 def explanation(python: str, dump: Path, seed: int) -> bytes:
@@ -38,26 +37,20 @@ def load(processes: int) -> Iterator[None]:
             process.kill()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
     parser.add_argument("--python", action="append", metavar="PATH")
     parser.add_argument("--load", type=int, default=4)
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     interpreters = options.python or [sys.executable]
     paths = [path for root in options.dumps for path in dumps(root)]
     expected = {path: explanation(interpreters[0], path, 0) for path in paths}
-    differing = 0
     with load(options.load):
         for seed, python in enumerate(interpreters, 1):
             for path in paths:
-                if explanation(python, path, seed) != expected[path]:
-                    differing += 1
-                    print(f"{path}: differs by {python}", flush=True)
-    runs = len(paths) * len(interpreters)
-    print(f"{runs - differing} of {runs} explanations have the same bytes")
-    return bool(differing)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                if explanation(python, path, seed) == expected[path]:
+                    yield counted("explanations with the same bytes")
+                else:
+                    yield problem("other bytes", f"{path}: differs by {python}")

@@ -1,7 +1,5 @@
 """Asks the compiler for TPUs about the examples of its rules.
 
-    python tools/conformance/tpu_examples.py --python PYTHON
-
 PYTHON has jax and libtpu. Writes tests/rules/tpu_answers.json: what the compiler does to the pair
 of each example, by its rule and title, and by device. The tests compare it with what the examples
 say.
@@ -9,11 +7,12 @@ say.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from pathlib import Path
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 
+from conformance.findings import ROOT, Finding, note
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.capture.targets import read_target
 from fusionscope.experiments.cut import Cut
@@ -23,14 +22,15 @@ from fusionscope.passes.tpu.rules import TPU_RULES
 from fusionscope.rules.examples import Example
 from fusionscope.rules.pages import read_examples
 
-ANSWERS = Path(__file__).parents[2] / "tests" / "rules" / "tpu_answers.json"
+ANSWERS = ROOT / "tests" / "rules" / "tpu_answers.json"
 DEVICES = ("tpu:v4:2x2x1", "tpu:v5e", "tpu:v5p:2x2x1", "tpu:v6e")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--python", default=sys.executable)
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     answers: dict[str, dict[str, str]] = {}
     for device in DEVICES:
         target = read_target(device)
@@ -40,6 +40,7 @@ def main() -> None:
                     words = f"{rule.id}: {example.why}"
                     answers.setdefault(words, {})[device] = answer(example, compiler)
     ANSWERS.write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
+    yield note(f"{len(answers)} answers are written")
 
 
 def answer(example: Example, compiler: CompilerProcess) -> str:
@@ -48,7 +49,3 @@ def answer(example: Example, compiler: CompilerProcess) -> str:
     cut = Cut(parse(example.text), example.producer, example.consumer)
     made = compiler.compile(program_text(cut, has_copies=False))
     return made.problem or find_answer(made.text, cut, has_copies=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Counts how often the rules for TPUs are right.
 
-    python tools/conformance/tpu_rules.py DUMP... [--wrong] [--write] [--new RULE...]
-
 For each rule and device: of the pairs that the rule says the compiler refuses, how many it refused.
 Pairs that look alike in one program (same rule, operations and shapes) count once. Then, for each
 device, how many of the refused pairs have a rule that is right often enough there to give a reason,
@@ -13,13 +11,14 @@ the rules that are new or have changed, the counts of all others are added to th
 
 from __future__ import annotations
 
-import argparse
 import json
+from argparse import ArgumentParser, Namespace
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.findings import Finding, add_dumps, note
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput
@@ -50,13 +49,14 @@ class Seen:
         return self.device, self.program, self.words, self.rule, is_refused
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dumps", nargs="+", type=Path)
+def add_options(parser: ArgumentParser) -> None:
+    add_dumps(parser)
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--new", nargs="*")
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     seen: list[Seen] = []
     builds: set[str] = set()
     for dump in options.dumps:
@@ -65,18 +65,19 @@ def main() -> None:
                 seen += pairs_of(module, str(dump))
                 builds |= {found} if (found := tpu_build(module.name)) else set()
         except UnusableInput as error:
-            print(f"left out: {error}")
+            yield note(f"left out: {error}")
     alike = list({each.look: each for each in seen}.values())
     devices = sorted({each.device for each in seen})
     rules = count(alike)
     if options.new is not None:
         add_known(rules, options.new)
-    print_rules(rules, devices)
-    print_shares(seen, devices, rules)
+    yield from map(note, table_of_rules(rules, devices))
+    yield from map(note, table_of_shares(seen, devices, rules))
     if options.wrong:
         for each in alike:
             if each.rule and each.outcome is not Outcome.NOT_FUSED:
-                print(f"{each.rule:<22} {each.device} {each.program} {each.words}: {each.outcome}")
+                pair = f"{each.rule:<22} {each.device} {each.program} {each.words}"
+                yield note(f"{pair}: {each.outcome}")
     if options.write:
         (build,) = builds
         head = {"libtpu": accuracy.libtpu(), "build": build, "devices": devices}
@@ -89,7 +90,6 @@ def main() -> None:
 def pairs_of(module: DumpedModule, program: str) -> Iterator[Seen]:
     """Yield the pairs of a module, if it is whole."""
     if module.tpu is None or module.pre_fusion is None or module.final is None:
-        print(f"left out: {program}: {module.name} lacks a stage, or what it was compiled for")
         return
     outcomes = PairOutcomes(module)
     pairs = TpuPairs()
@@ -126,20 +126,20 @@ def add_known(rules: dict[str, dict[str, list[int]]], new: list[str]) -> None:
             counted[:] = map(sum, zip(counted, counts, strict=True))
 
 
-def print_rules(rules: dict[str, dict[str, list[int]]], devices: list[str]) -> None:
-    print("| rule | " + " | ".join(devices) + " | all | |\n|---|" + "--:|" * (len(devices) + 2))
+def table_of_rules(rules: dict[str, dict[str, list[int]]], devices: list[str]) -> Iterator[str]:
+    yield "| rule | " + " | ".join(devices) + " | all | |\n|---|" + "--:|" * (len(devices) + 2)
     for rule, counted in sorted(rules.items()):
         cells = ["{} of {}".format(*counted[each]) if each in counted else "" for each in devices]
         refused, pairs = (sum(each[place] for each in counted.values()) for place in (0, 1))
         cells += [f"{refused} of {pairs}", f"{100 * refused / pairs:.1f} %"]
-        print(f"| `{rule}` | {' | '.join(cells)} |")
+        yield f"| `{rule}` | {' | '.join(cells)} |"
 
 
-def print_shares(
+def table_of_shares(
     seen: list[Seen], devices: list[str], rules: dict[str, dict[str, list[int]]]
-) -> None:
-    print("\n| device | programs | pairs | refused | with a rule | bytes with a rule |")
-    print("|---|--:|--:|--:|--:|--:|")
+) -> Iterator[str]:
+    yield "\n| device | programs | pairs | refused | with a rule | bytes with a rule |"
+    yield "|---|--:|--:|--:|--:|--:|"
     for device in devices:
         own = [each for each in seen if each.device == device]
         refused = [each for each in own if each.outcome is Outcome.NOT_FUSED]
@@ -153,12 +153,8 @@ def print_shares(
         for each in refused:
             size[each.rule in told_by] += each.bytes_saved
         programs = len({each.program for each in own})
-        print(
+        yield (
             f"| {device} | {programs} | {len(own):,} | {len(refused):,} "
             f"| {100 * len(told) / len(refused):.0f} % "
             f"| {100 * size[True] / max(1, size.total()):.0f} % |"
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -4,13 +4,14 @@ python tools/conformance/version_dumps.py dumps --python PATH     (jax 0.7.2 wit
 python tools/conformance/version_dumps.py stages --dumps DIR      (DIR/VERSION/TARGET/PROGRAM)
 """
 
-import argparse
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
-from loading import load
+from conformance.findings import ROOT, Finding, note
+from conformance.loading import load
 
-ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ROOT / "tests" / "versions"
 samples = load(ROOT / "samples" / "make.py")
 samples.LARGE = 1024  # bytes; small dumps are enough here
@@ -23,24 +24,23 @@ PROGRAM = "loop"  # whose stages are listed
 ENDS = ("before_optimizations.txt", "after_optimizations.txt")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=["dumps", "stages"])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--dumps", type=Path)
-    options = parser.parse_args()
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
     if options.what == "dumps":
         for batch in BATCHES:
             for program in batch.programs:
                 samples.make(batch, program, options.python, VERSIONS / "dumps")
+                yield note(f"{program} is compiled")
         return
     for folder in sorted(options.dumps.glob(f"*/*/{PROGRAM}")):
         target, version = folder.parent.name, folder.parent.parent.name
-        found = sorted(folder.glob("module_*.jit_program.*.txt"))
-        labels = [each.name.partition(".jit_program.")[2] for each in found]
-        stages = [each for each in labels if ".after_" in each or each.endswith(ENDS)]
+        files = sorted(folder.glob("module_*.jit_program.*.txt"))
+        labels = [file.name.partition(".jit_program.")[2] for file in files]
+        stages = [label for label in labels if ".after_" in label or label.endswith(ENDS)]
         (VERSIONS / "stages" / f"{target}-{version}.txt").write_text("\n".join(stages) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        yield note(f"{target}-{version}: {len(stages)} stages")

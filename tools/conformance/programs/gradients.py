@@ -14,18 +14,10 @@ def loss(weights, inputs, targets):
     return jnp.mean((layers(weights, inputs) - targets) ** 2)
 
 
-def cross_entropy(logits, labels):
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1).mean()
-
-
 def layer_norm(inputs, scale, bias):
     mean = inputs.mean(axis=-1, keepdims=True)
     variance = inputs.var(axis=-1, keepdims=True)
     return ((inputs - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + bias).sum()
-
-
-def hessian_vector(weights, inputs, targets, vector):
-    return jax.jvp(lambda w: jax.grad(loss)(w, inputs, targets), (weights,), (vector,))[1]
 
 
 def recomputed(weights, inputs, targets):
@@ -43,13 +35,10 @@ vector = ("f32", (512,))
 
 programs = {
     "layers": (jax.grad(loss), (weights, data, data)),
-    "cross_entropy": (jax.value_and_grad(cross_entropy), (("f32", (64, 1000)), ("s32", (64,)))),
     "layer_norm": (
         jax.grad(layer_norm, argnums=(0, 1, 2)),
         (("f32", (256, 512)), vector, vector),
     ),
-    "hessian_vector": (hessian_vector, (weights, data, data, weights)),
     "recomputed": (recomputed, (weights, data, data)),
     "hessian": (jax.hessian(rosenbrock), (("f32", (16,)),)),
-    "per_example": (jax.vmap(jax.grad(loss), in_axes=(None, 0, 0)), (weights, data, data)),
 }

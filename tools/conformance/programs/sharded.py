@@ -38,18 +38,6 @@ def ring(block):
     return lax.fori_loop(0, 7, exchange, (block, block))[1]
 
 
-def gathered(block, weight):
-    return jnp.tanh(lax.all_gather(block, "x", axis=0, tiled=True)) @ weight
-
-
-def scattered(block):
-    return lax.psum_scatter(block * block, "x", scatter_dimension=0, tiled=True) + 1.0
-
-
-def exchanged(block):
-    return lax.all_to_all(jnp.exp(block), "x", split_axis=1, concat_axis=0, tiled=True)
-
-
 def normalised(block):
     total = lax.psum(jnp.exp(block - lax.pmax(block.max(), "x")).sum(), "x")
     return jnp.exp(block) / total + lax.axis_index("x")
@@ -66,31 +54,10 @@ def constrained(values):
 
 
 X = PartitionSpec("x")
-square = ("f32", (256, 256))
 
 programs = {
     "normalised": (mapped(normalised, X, X), (("f32", (64, 128), ("x",)),), {"mesh": LINE}),
-    "gathered": (
-        mapped(gathered, (X, PartitionSpec(None, "x")), PartitionSpec(None, "x")),
-        (("f32", (64, 128), ("x",)), ("f32", (128, 64), (None, "x"))),
-        {"mesh": LINE},
-    ),
-    "scattered": (
-        mapped(scattered, PartitionSpec(None, "x"), X),
-        (("f32", (64, 128), (None, "x")),),
-        {"mesh": LINE},
-    ),
-    "exchanged": (mapped(exchanged, X, X), (("f32", (64, 128), ("x",)),), {"mesh": LINE}),
     "ring": (mapped(ring, X, X), (("f32", (64, 128), ("x",)),), {"mesh": LINE}),
-    "layer": (
-        layer,
-        (
-            ("f32", (128, 256), ("data",)),
-            ("f32", (256, 512), (None, "model")),
-            ("f32", (512, 256), ("model", None)),
-        ),
-        {"mesh": GRID},
-    ),
     "step": (
         step,
         (
@@ -101,19 +68,9 @@ programs = {
         {"mesh": GRID, "donate": (1, 2)},
     ),
     "constrained": (constrained, (("f32", (64, 64), ("data", "model")),), {"mesh": GRID}),
-    "all_axes": (
-        lambda a, b: jnp.tanh(a @ b).sum(axis=1),
-        (("f32", (256, 256), (("data", "model"), None)), ("f32", (256, 256), ("model",))),
-        {"mesh": GRID},
-    ),
     "cube": (
         lambda a, b: jnp.einsum("bij,bjk->bik", a, b),
         (("bf16", (4, 64, 64), ("a", "b", "c")), ("bf16", (4, 64, 64), ("a", "c"))),
         {"mesh": {"a": 2, "b": 2, "c": 2}},
-    ),
-    "sort": (
-        lambda x: jnp.sort(x, axis=0) + jnp.cumsum(x, axis=0),
-        (("f32", (512, 64), ("x",)),),
-        {"mesh": LINE},
     ),
 }
