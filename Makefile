@@ -13,6 +13,9 @@ TARGETS := cpu h100
 SITE := build/site
 PYTHON := python
 OLDER_PYTHON := python3.11
+CASES := 600
+COMPILING := tests/advise tests/capture tests/check tests/experiments tests/rerun \
+	$(patsubst %,tests/cli/test_%.py,capture doctor rerun tune)
 
 .PHONY: help
 help: ## these lines
@@ -20,7 +23,7 @@ help: ## these lines
 
 # The loop: edit, quick, commit.
 
-.PHONY: setup setup-jax hooks format lint types quick test check docs
+.PHONY: setup setup-jax hooks format lint types quick slow test check docs
 setup: ## install the checkout, and what tests, ruff and mypy need
 	pip install -e '.[dev]'
 setup-jax: ## the same with JAX, to compile for CPUs, and for GPUs that need not be there
@@ -35,10 +38,11 @@ lint: ## ruff: style, imports, complexity, format
 	ruff format --check .
 types: ## mypy, strict
 	mypy
-quick: ## the tests that take seconds: all but those marked slow
-	pytest -n auto -m "not slow"
-test: ## all tests that need no compiler of their own
-	pytest -n auto
+quick: ## what `pytest` runs: the tests that take seconds, and the main work of commands
+	pytest
+slow: ## the tests that `pytest` leaves out, but for those that need a compiler
+	pytest -m "slow and not main and not compiler"
+test: quick slow ## all tests that need no compiler of their own
 check: lint types quick ## lint, types and quick, which is what a commit has to pass
 docs: ## rewrite what is generated: pages of recipes and commands, and the JSON schemas
 	python docs/make_recipes.py
@@ -49,9 +53,9 @@ docs: ## rewrite what is generated: pages of recipes and commands, and the JSON 
 # Without a compiler.
 
 .PHONY: fuzz mutants pages site package
-fuzz: ## damaged and hostile inputs through every command
-	$(CONFORMANCE) fuzz --count 600
-	$(CONFORMANCE) fuzz --count 20 --start 600 --processes
+fuzz: ## damaged and hostile inputs through every command, CASES of them
+	$(CONFORMANCE) fuzz --count $(CASES)
+	$(CONFORMANCE) fuzz --count 20 --start $(CASES) --processes
 mutants: ## rules of CPU fusion made wrong in turn: their examples have to notice
 	$(CONFORMANCE) mutants cpu
 pages: ## pages of `report` in Chromium: types of the script, messages, requests, axe-core, keyboard
@@ -120,9 +124,7 @@ dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
 		done
 	done
 capture: ## the tests that compile, and a program captured for TARGETS
-	python -m pytest -n auto -m compiler tests/advise tests/capture tests/check tests/experiments \
-		tests/rerun tests/cli/test_capture.py tests/cli/test_doctor.py tests/cli/test_rerun.py \
-		tests/cli/test_tune.py
+	python -m pytest -m compiler $(COMPILING)
 	output=$$(mktemp -d)
 	trap 'rm -rf "$$output"' EXIT
 	fusionscope capture tests/capture/model.py:twice --arg 'f32[64,128]' \
@@ -145,7 +147,7 @@ conformance: parser matching explained replay plans changes ## all of the follow
 .PHONY: parser matching explained replay plans changes benchmarks
 parser: ## the compiler's own parser reads the same
 	$(CONFORMANCE) parser $(DUMPS)
-	python -m pytest tests/hlo
+	python -m pytest -m "" tests/hlo
 matching: ## stages are matched with each other, and with texts made of them
 	$(CONFORMANCE) matching --mutants $(DUMPS)
 explained: ## every pair has an outcome, only those apart a reason; histories and differences
@@ -193,9 +195,9 @@ benchmarks: ## each benchmark once, to see that it runs
 
 # Longer than CI has time for.
 
-.PHONY: compiled page images fuzz-long mutants-gpu probes probes-gpu proofs gate action ci clean
+.PHONY: compiled page images fuzz-long mutants-gpu probes probes-gpu proofs gate action ci everything clean
 compiled: ## all tests that need a compiler, after `make setup-jax`
-	python -m pytest -n auto -m compiler
+	python -m pytest -m compiler
 page: ## measure everything again, and rewrite the tables of benchmarks/README.md
 	python benchmarks/all.py
 images: ## pages of `report` in docs/images/, after `make setup-jax` and `pip install flax optax`
@@ -226,7 +228,9 @@ gate: ## twenty pull requests of a project, checked against its main branch, for
 	$(CONFORMANCE) gate "$$work/out" $(TARGETS:%=--target %)
 action: ## the steps of action.yml as they are written, with a stand-in for gh
 	$(CONFORMANCE) action
-ci: ## everything that has to hold before a change is taken, in fresh environments
+ci: ## what has to hold before a change is taken, in fresh environments: by what it changes
 	bash .ci/run
+everything: ## the same, whatever the change: before a release
+	bash .ci/run --everything
 clean: ## remove what was built
 	rm -rf build dist

@@ -2,10 +2,16 @@
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from fusionscope.dump import Dump, DumpedModule, open_dump
+from fusionscope.explain import Explanation, ModuleFacts, explain
+
+DUMPS = Path(__file__).resolve().parents[1] / "samples" / "dumps"
 
 # They check what the tests of rules are about, and are to say what they found.
 pytest.register_assert_rewrite(
@@ -15,6 +21,12 @@ pytest.register_assert_rewrite(
 # A machine that does much else beside is slow, and no fault.
 settings.register_profile("fusionscope", deadline=None)
 settings.load_profile("fusionscope")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """None, for all cores, but where one file is run: starting workers would take longer."""
+    (first, *others) = config.args or [""]
+    return 0 if not others and Path(first.partition("::")[0]).is_file() else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected
@@ -37,3 +49,32 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def no_results_of_other_tests(cache_home: Path) -> None:
     shutil.rmtree(cache_home / "fusionscope" / "results", ignore_errors=True)
+
+
+class Samples:
+    """The dumps in samples/dumps, by names such as `h100/softmax`. Each is opened and explained
+    once, for tests that change nothing of it."""
+
+    def __init__(self) -> None:
+        self._open = cache(open_dump)
+        self._explain = cache(lambda path: explain(self._open(path)))
+
+    def dump(self, name: str | Path) -> Dump:
+        return self._open(DUMPS / name)
+
+    def module(self, name: str | Path) -> DumpedModule:
+        (module,) = self.dump(name).modules
+        return module
+
+    def explanation(self, name: str | Path) -> Explanation:
+        return self._explain(DUMPS / name)
+
+    def facts(self, name: str | Path) -> ModuleFacts:
+        """What is said of the only module."""
+        (module,) = self.explanation(name).modules
+        return module
+
+
+@pytest.fixture(scope="session")
+def samples() -> Samples:
+    return Samples()

@@ -113,6 +113,7 @@ def test_every_page_is_linked_from_the_index():
         assert page.name == "index.md" or f"({page.name})" in index, page.name
 
 
+@pytest.mark.main
 def test_readme_shows_what_its_first_command_prints():
     install, _, command = blocks(README, "sh")[0].splitlines()[0].partition(" && ")
     assert install == "pip install ."
@@ -138,6 +139,7 @@ def test_readme_shows_figures_that_it_explains():
         assert figure in shown, figure
 
 
+@pytest.mark.main
 def test_the_library_works_as_its_page_shows(tmp_path):
     (code,) = blocks(ROOT / "docs" / "library.md", "python")
     sample = ROOT / "samples" / "dumps" / "h100" / "concatenate"

@@ -71,7 +71,12 @@ def test_names_are_those_before_a_pass_that_renames(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dump", folders("cpu", "h100", "a100"), ids=lambda dump: f"{dump.parts[-2:]}"
+    "dump",
+    [
+        pytest.param(dump, marks=[pytest.mark.slow] * (dump.name == "cartpole"))
+        for dump in folders("cpu", "h100", "a100")
+    ],
+    ids=lambda dump: f"{dump.parts[-2:]}",
 )
 def test_a_plan_predicts_what_is_printed(dump: Path) -> None:
     """Without a compiler: the plan that rerun makes of each change of rules."""

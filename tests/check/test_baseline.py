@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -32,11 +31,6 @@ ALL = sorted(
 )
 
 
-@cache
-def explained(dump: str) -> Explanation:
-    return explain_dump(open_dump(DUMPS / dump), Selection(all_modules=True))
-
-
 EXACT = Tolerance()
 
 
@@ -52,10 +46,9 @@ def held(
     return check(cells(now), [], read_baseline(file, tolerance)).violations
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dump", ALL)
-def test_a_dump_is_as_it_is(dump: str, tmp_path: Path) -> None:
-    assert held(explained(dump), explained(dump), tmp_path) == ()
+def test_a_dump_is_as_it_is(dump: str, tmp_path: Path, samples) -> None:
+    assert held(samples.explanation(dump), samples.explanation(dump), tmp_path) == ()
 
 
 def renamed(dump: str, directory: Path) -> Explanation:
@@ -76,32 +69,31 @@ def renamed(dump: str, directory: Path) -> Explanation:
     return explain_dump(open_dump(directory), Selection(all_modules=True))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dump", ["cpu/attention", "cpu/loop", "cpu/cartpole", "h100/reductions"])
-def test_names_do_not_matter(dump: str, tmp_path: Path) -> None:
+def test_names_do_not_matter(dump: str, tmp_path: Path, samples) -> None:
     (tmp_path / "dump").mkdir()
-    assert held(renamed(dump, tmp_path / "dump"), explained(dump), tmp_path) == ()
+    assert held(renamed(dump, tmp_path / "dump"), samples.explanation(dump), tmp_path) == ()
 
 
-def test_a_pass_that_is_off(tmp_path: Path) -> None:
-    found = held(
-        explained("h100-without-triton-softmax/softmax"), explained("h100/softmax"), tmp_path
-    )
+def test_a_pass_that_is_off(tmp_path: Path, samples) -> None:
+    now = samples.explanation("h100-without-triton-softmax/softmax")
+    found = held(now, samples.explanation("h100/softmax"), tmp_path)
     lost = [each for each in found if "was fused by" in each.what]
     assert [each.reason for each in lost] == ["pf-two-reduces"]
     assert "was fused by triton-softmax-rewriter, and is not: reduce f32[256]" in lost[0].what
     assert lost[0].source == "samples/programs/softmax.py:9"
 
 
-def test_what_is_better_is_told_unless_it_is_allowed(tmp_path: Path) -> None:
-    now, before = explained("h100/softmax"), explained("h100-without-triton-softmax/softmax")
+def test_what_is_better_is_told_unless_it_is_allowed(tmp_path: Path, samples) -> None:
+    now = samples.explanation("h100/softmax")
+    before = samples.explanation("h100-without-triton-softmax/softmax")
     (found,) = held(now, before, tmp_path)
     assert "is fused, and was not: reduce f32[256] -> broadcast f32[256,512]" in found.what
     assert held(now, before, tmp_path, Tolerance(allow_better=True)) == ()
 
 
-def test_a_library_that_took_over(tmp_path: Path) -> None:
-    now = explained("h100-without-triton-gemm/projections")
+def test_a_library_that_took_over(tmp_path: Path, samples) -> None:
+    now = samples.explanation("h100-without-triton-gemm/projections")
     (facts,) = now.modules
     (library,) = {k.emitter for k in facts.kernels if k.kind == "library"}
     # As if its products had been fused before: the pair of a product is there no more.
@@ -114,8 +106,8 @@ def test_a_library_that_took_over(tmp_path: Path) -> None:
     assert any(f"is a new call to {library}" in each.what for each in found)
 
 
-def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path) -> None:
-    now = explained("h100/softmax")
+def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path, samples) -> None:
+    now = samples.explanation("h100/softmax")
     (facts,) = now.modules
     totals = replace(facts.totals, bytes_moved=facts.totals.bytes_moved * 95 // 100)
     before = replace(now, modules=(replace(facts, totals=totals),))
@@ -125,8 +117,8 @@ def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path) -> None:
     assert not held(now, before, tmp_path, Tolerance(0.06))
 
 
-def test_more_memory_of_the_same_pairs(tmp_path: Path) -> None:
-    now = explained("h100/softmax")
+def test_more_memory_of_the_same_pairs(tmp_path: Path, samples) -> None:
+    now = samples.explanation("h100/softmax")
     (facts,) = now.modules
     assert facts.memory is not None and facts.memory.peak_bytes is not None
     memory = replace(facts.memory, peak_bytes=facts.memory.peak_bytes * 95 // 100)
@@ -138,8 +130,8 @@ def test_more_memory_of_the_same_pairs(tmp_path: Path) -> None:
     assert not held(now, replace(now, modules=(replace(facts, memory=None),)), tmp_path)
 
 
-def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path) -> None:
-    now = explained("h100/attention")
+def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path, samples) -> None:
+    now = samples.explanation("h100/attention")
     (facts,) = now.modules
     before = replace(now, modules=(replace(facts, pairs=facts.pairs[1:]),))
     file = tmp_path / "baseline.json"
@@ -151,11 +143,11 @@ def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path) -> None:
     assert not check(cells(now), [], read_baseline(file, EXACT)).violations
 
 
-def test_another_program_of_that_name_and_arguments(tmp_path: Path) -> None:
-    now = explained("h100/elementwise")
-    arguments = explained("h100/softmax").modules[0].arguments
+def test_another_program_of_that_name_and_arguments(tmp_path: Path, samples) -> None:
+    now = samples.explanation("h100/elementwise")
+    arguments = samples.explanation("h100/softmax").modules[0].arguments
     now = replace(now, modules=(replace(now.modules[0], arguments=arguments),))
-    found = held(now, explained("h100/softmax"), tmp_path)
+    found = held(now, samples.explanation("h100/softmax"), tmp_path)
     assert any("no longer exist: another program?" in each.what for each in found)
 
 
@@ -169,10 +161,10 @@ def test_another_program_of_that_name_and_arguments(tmp_path: Path) -> None:
     ],
 )
 def test_a_module_is_known_by_its_name_arguments_and_device(
-    part: dict[str, Any], words: str, tmp_path: Path
+    part: dict[str, Any], words: str, tmp_path: Path, samples
 ) -> None:
     """Another one has no baseline, and the old one is missed."""
-    before = explained("h100/softmax")
+    before = samples.explanation("h100/softmax")
     now = replace(before, modules=(replace(before.modules[0], **part),))
     missed, new = held(now, before, tmp_path)
     assert missed.what.startswith("no dump has this module")
@@ -203,12 +195,11 @@ def test_one_function_at_several_shapes_and_shardings_in_one_process(tmp_path: P
         )
 
 
-@pytest.mark.slow
 @given(st.lists(st.sampled_from([*ALL, str(SEVERAL)]), min_size=1, max_size=4), st.randoms())
 @settings(max_examples=60, deadline=None)
-def test_dumps_hold_what_was_written_of_them(dumps: list[str], random: Random) -> None:
+def test_dumps_hold_what_was_written_of_them(samples, dumps: list[str], random: Random) -> None:
     """In any order, and where one dump is given twice."""
-    before = [explained(each) for each in dumps]
+    before = [samples.explanation(each) for each in dumps]
     now = list(before)
     random.shuffle(now)
     with TemporaryDirectory() as directory:
@@ -220,10 +211,10 @@ def test_dumps_hold_what_was_written_of_them(dumps: list[str], random: Random) -
     assert len(found.outcomes) == sum(len(each.modules) for each in now)
 
 
-def test_of_modules_with_one_key_the_one_that_changed_is_told(tmp_path: Path) -> None:
+def test_of_modules_with_one_key_the_one_that_changed_is_told(tmp_path: Path, samples) -> None:
     """What is the same stays out of it, whatever the order."""
-    worse = explained("h100-without-triton-softmax/softmax").modules
-    good = explained("h100/softmax")
+    worse = samples.explanation("h100-without-triton-softmax/softmax").modules
+    good = samples.explanation("h100/softmax")
     before = replace(good, modules=good.modules + good.modules)
     numbered = [replace(each, number=n) for n, each in enumerate((*worse, *good.modules))]
     found = held(replace(good, modules=tuple(numbered)), before, tmp_path)
@@ -235,8 +226,8 @@ OTHER_SCHEMA = '{"schema": "fusionscope.baseline/1", "modules": 3}'
 HEAD = '{\n"schema": "fusionscope.baseline/2",\n"modules": '
 
 
-def test_a_line_for_each_pair_in_order() -> None:
-    text = write_baseline(record_all(cells(explained("h100/attention"))))
+def test_a_line_for_each_pair_in_order(samples) -> None:
+    text = write_baseline(record_all(cells(samples.explanation("h100/attention"))))
     content = json.loads(text)
     pairs = content["modules"][0]["pairs"]
     assert list(pairs) == sorted(pairs)
@@ -274,8 +265,8 @@ def test_files_that_are_no_baseline(text: str, problem: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("key", ["", " ", "->", " -> ", "add f32[2]"])
-def test_a_pair_in_no_form_is_one_that_is_gone(key: str, tmp_path: Path) -> None:
-    now = explained("cpu/softmax")
+def test_a_pair_in_no_form_is_one_that_is_gone(key: str, tmp_path: Path, samples) -> None:
+    now = samples.explanation("cpu/softmax")
     content = json.loads(write_baseline(record_all(cells(now))))
     content["modules"][0]["pairs"] = {key: {"fused": 100}}
     file = tmp_path / "baseline.json"

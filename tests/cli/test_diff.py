@@ -90,6 +90,7 @@ def module_of(run: Any, *arguments: object) -> dict[str, Any]:
     return module
 
 
+@pytest.mark.main
 @pairs
 def test_sides(run, one, other):
     module = module_of(run, one, other)
@@ -122,6 +123,7 @@ def test_devices_and_flags(run):
     assert 'xla_disable_hlo_passes: "multi_output_fusion"' in options.read_text()
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("one", "other", "side", "pass_name"),
     [
@@ -215,6 +217,7 @@ def test_pairs_that_ended_differently(run):
     assert f"{total} pairs ended differently" in text
 
 
+@pytest.mark.main
 def test_two_stages(run):
     """Nothing is fused before; every operation of the entry is launched alone."""
     module = module_of(run, f"{GPU}@pre-fusion", f"{GPU}@final")
@@ -274,6 +277,7 @@ SAME = [
 ]
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_nothing_changed(run, one, other):
     for format_name in ("text", "markdown"):
@@ -312,6 +316,7 @@ def changed(text: str, how: str) -> str:
     raise AssertionError(how)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("how", ["metadata", "tables", "names", "comments", "order"])
 @pytest.mark.parametrize("dump", [GPU, CPU, TPU, B200], ids=["gpu", "cpu", "tpu", "b200"])
 def test_what_does_not_count(run, tmp_path, dump, how):
@@ -324,6 +329,7 @@ def test_what_does_not_count(run, tmp_path, dump, how):
     assert done.out.startswith("nothing changed")
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [
@@ -398,6 +404,7 @@ def compared(run: Any, directory: Path, *exchanges: tuple[str, str]) -> Any:
     return done.code, json.loads(done.out)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("old", "new", "name"),
     [
@@ -479,6 +486,7 @@ def test_what_was_printed_is_as_good_as_a_directory(run, tmp_path):
     assert run(tmp_path / "log", f"{CPU}@pre-fusion", "--exit-code").code == 1
 
 
+@pytest.mark.main
 @pairs
 def test_exit_code(run, one, other):
     plain_run, asked = run(one, other), run(one, other, "--exit-code")
@@ -666,6 +674,7 @@ def test_json_is_as_documented(run, tmp_path):
 # Bad input.
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

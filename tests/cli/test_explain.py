@@ -47,6 +47,7 @@ def test_what_a_later_pass_overruled_is_told(run):
     assert "since fusion.after_multi_output_fusion.before_cse; before it pf-negative" in text
 
 
+@pytest.mark.main
 def test_text(run):
     done = run(GPU, "--top", "5")
     assert (done.code, done.errors) == (0, "")
@@ -92,6 +93,7 @@ def test_top_limits_every_list(run):
     assert "\n  2. " not in one and "\n  2. " in many
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -125,6 +127,7 @@ def test_all_lists_every_pair(run):
     assert len(re.findall(r"^  \d+\. .* -> ", listed, re.MULTILINE)) == count > 5
 
 
+@pytest.mark.main
 def test_module(run):
     assert run(GPU, "--module", "jit_p*").out == run(GPU, "--module", "1").out == run(GPU).out
     refused = run(GPU, "--module", "other")
@@ -226,6 +229,7 @@ def test_library_boundaries_in_markdown(run):
         assert part in row, part
 
 
+@pytest.mark.main
 def test_json_says_what_the_text_says(run):
     module = json.loads(run(GPU, "--format", "json").out)["modules"][0]
     text = run(GPU, "--top", "5").out
@@ -237,6 +241,7 @@ def test_json_says_what_the_text_says(run):
     assert sum(summary["outcomes"].values()) == len(module["pairs"])
 
 
+@pytest.mark.main
 def test_markdown(run):
     done = run(GPU, "--format", "markdown")
     tables = re.split(r"\n\n+", done.out)
@@ -257,6 +262,7 @@ def test_output_goes_to_a_file(run, tmp_path, format_name):
     assert file.read_text(encoding="utf-8") == printed.out
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -296,6 +302,7 @@ def hostile(tmp_path: Path) -> Path:
     return write(tmp_path / "dump", hostile_files(GPU))
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
 def test_hostile_names_never_reach_the_output_raw(run, hostile, format_name):
     done = run(hostile, "--all", "--format", format_name)
@@ -379,6 +386,7 @@ def test_nothing_is_tried_unless_asked_for(run):
     assert tried(run, CPU) is None
 
 
+@pytest.mark.main
 def test_a_rule_left_out_fuses_what_it_kept_apart(run):
     found = tried(run, CPU, "--disable", "cpu-concat")
     assert found["changes"] == "without cpu-concat" and not found["notes"]
@@ -735,6 +743,7 @@ def test_a_tree_has_a_column_for_each_figure(run):
     assert "| by kind | share | time | launches | bytes |" in table
 
 
+@pytest.mark.main
 def test_one_kernel(run):
     text = run(GPU, "--kernel", "wrapped_*").out
     for part in ("wrapped_tanh\n", "Inputs", "Why it ends here", "pf-negative", "tanh(param_0"):

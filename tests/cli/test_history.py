@@ -184,6 +184,7 @@ def recorded(dump: Path) -> tuple[list[tuple[str, str, str]], list[tuple[str, st
     return steps, figures
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("name", ["h100/concatenate", "h100-without-triton-softmax/softmax"])
 def test_steps_are_those_of_the_record(run, name):
     steps, _ = recorded(DUMPS / name)
@@ -227,6 +228,7 @@ def test_steps_are_those_of_the_explorer(run, dump, tmp_path):
     assert {step["fused_us"] for step in steps} == {None}
 
 
+@pytest.mark.main
 # Each name: in the first stage, in a middle one, in the last.
 @pytest.mark.parametrize(
     ("dump", "names", "opcode"),
@@ -422,6 +424,7 @@ def test_a_name_that_only_another_stage_has(run):
     assert "variadic-op-splitter" in done.errors
 
 
+@pytest.mark.main
 def test_top_and_all(run):
     steps = len(recorded(GPU)[0])
     one, usual, full = run(GPU, "--top", "1").out, run(GPU).out, run(GPU, "--all").out
@@ -572,6 +575,7 @@ def test_json_is_as_documented(run, tmp_path, two_modules):
 # Bad input.
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -67,6 +67,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.main
 def test_text(file: Path) -> None:
     done = run(file)
     assert done.returncode == 0
@@ -82,6 +83,7 @@ def test_text(file: Path) -> None:
     assert b"\x1b" not in done.stdout
 
 
+@pytest.mark.main
 def test_json(file: Path) -> None:
     done = run(file, "--format", "json")
     assert done.returncode == 0
@@ -104,6 +106,7 @@ def test_json(file: Path) -> None:
     assert (one["literal"], x["literal"]) == ("1", None)
 
 
+@pytest.mark.main
 def test_the_module_is_written_back(file: Path) -> None:
     done = run(file, "--print")
     assert done.returncode == 0
@@ -139,6 +142,7 @@ def test_files_of_editors_that_mark_their_encoding(tmp_path: Path) -> None:
     assert json.loads(run(path, "--format", "json").stdout)["name"] == "by_hand"
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("content", "place"),
     [

@@ -21,6 +21,7 @@ def pages(run, *arguments):
 IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES)}
 
 
+@pytest.mark.main
 def test_every_rule_is_listed_once(run):
     done = run()
     assert (done.code, done.errors) == (0, "")
@@ -43,6 +44,7 @@ def test_text_fits_its_width_and_no_id_is_cut(run, width):
     assert all(f"  {id} " in printed for id in IDS)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("format_name", ["text", "markdown"])
 def test_a_page_says_everything_of_its_rule(run, format_name):
     (page,) = pages(run, "cpu-concat")

@@ -52,6 +52,7 @@ def figures(run, *arguments):
     return document, {each["pass"]: each for each in module["passes"]}
 
 
+@pytest.mark.main
 def test_text(run):
     done = run(CPU)
     assert (done.code, done.errors) == (0, "")
@@ -91,6 +92,7 @@ def test_json_is_as_documented(run, tmp_path):
     assert not unlike_documented("verify", found)
 
 
+@pytest.mark.main
 def test_json_says_what_the_text_says(run):
     document, passes = figures(run, CPU)
     text = run(CPU).out
@@ -101,6 +103,7 @@ def test_json_says_what_the_text_says(run):
         assert re.search(rf"{each['pass']} +{each['rules']} .* {agreeing} of {compared}\b", text)
 
 
+@pytest.mark.main
 def test_markdown(run):
     done = run(CPU, "--format", "markdown")
     rows = [line for line in done.out.splitlines() if line.startswith("|")]
@@ -140,6 +143,7 @@ def drop_a_fusion(text: str) -> str:
     )
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -268,6 +272,7 @@ def test_a_tpu_dump_without_the_stage_before_fusion_is_refused(run, tmp_path):
     run(write(tmp_path, kept)).check_refused("--xla_dump_hlo_pass_re")
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

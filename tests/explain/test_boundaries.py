@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import open_dump
-from fusionscope.explain import Selection, explain
+from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.facts.library_calls import library_of
 from fusionscope.facts.result import Boundary, Neighbour
 
@@ -15,22 +15,17 @@ DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(path for path in DUMPS.glob("*/*") if not path.parts[-2].startswith("tpu"))
 
 
-def boundaries(dump: Path) -> dict[str, Boundary]:
+def boundaries(module: ModuleFacts) -> dict[str, Boundary]:
     """By the name of the first call."""
-    (module,) = explain(open_dump(dump), Selection(all_modules=True)).modules
     return {boundary.names[0]: boundary for boundary in module.boundaries}
-
-
-def sample(name: str) -> dict[str, Boundary]:
-    return boundaries(DUMPS / name)
 
 
 def sides(neighbours: tuple[Neighbour, ...]) -> list[tuple[str, tuple[str, ...], int, bool]]:
     return [(n.name, n.operations, n.bytes_between, n.serves) for n in neighbours]
 
 
-def test_what_stands_around_products_of_cublas():
-    calls = sample("h100-without-triton-gemm/projections")
+def test_what_stands_around_products_of_cublas(samples):
+    calls = boundaries(samples.facts("h100-without-triton-gemm/projections"))
     assert len(calls) == 5
     for call in calls.values():
         assert (call.library, call.computes) == ("cuBLASLt", "matrix product")
@@ -88,10 +83,10 @@ def test_what_stands_around_products_of_cublas():
     assert saved == sorted(saved, reverse=True)
 
 
-def test_a_product_that_the_compiler_split():
+def test_a_product_that_the_compiler_split(samples):
     """f32[4,256,1024] are four parts of the product, which a reduce over dimension 0 adds up."""
     for device in ("h100", "b200"):
-        (call,) = sample(f"{device}/dense").values()
+        (call,) = boundaries(samples.facts(f"{device}/dense")).values()
         assert (call.library, call.computes) == ("Triton", "matrix product")
         assert call.made_by == "triton-gemm-rewriter"
         assert (call.taken_before, call.taken_after) == ((), ())
@@ -100,17 +95,17 @@ def test_a_product_that_the_compiler_split():
         ]
 
 
-def test_a_product_that_was_not_split_takes_in_the_rest():
-    (call,) = sample("a100/dense").values()
+def test_a_product_that_was_not_split_takes_in_the_rest(samples):
+    (call,) = boundaries(samples.facts("a100/dense")).values()
     assert (call.library, call.taken_after) == ("Triton", ("bias", "ReLU"))
     assert call.saved_at_most == 0
 
 
-def test_two_products_around_a_softmax():
+def test_two_products_around_a_softmax(samples):
     """The scores, f32[4,128,128], are scaled in the first product; the softmax has its own kernel
     and is no boundary itself."""
     for device in ("h100", "a100"):
-        first, second = sample(f"{device}/attention").values()
+        first, second = boundaries(samples.facts(f"{device}/attention")).values()
         between = 2 * 4 * 4 * 128 * 128
         assert (first.library, first.taken_after) == ("Triton", ("scaling",))
         assert sides(first.after) == [("triton_softmax.2", ("select",), between, False)]
@@ -127,8 +122,8 @@ def test_two_products_around_a_softmax():
         ("a100", [8 * 32 * 32 * 16, 3 * 3 * 16 * 32], [8 * 32**3]),
     ],
 )
-def test_transposes_around_a_convolution(device, before, after):
-    (call,) = sample(f"{device}/convolution").values()
+def test_transposes_around_a_convolution(device, before, after, samples):
+    (call,) = boundaries(samples.facts(f"{device}/convolution")).values()
     assert (call.library, call.computes) == ("cuDNN", "convolution")
     assert call.taken_after == ("bias", "ReLU")
     neighbours = [*call.before, *call.after]
@@ -138,8 +133,8 @@ def test_transposes_around_a_convolution(device, before, after):
     assert call.saved_at_most == 2 * 4 * sum(before + after)
 
 
-def test_calls_that_compute_something_else():
-    calls = sample("h100/libraries")
+def test_calls_that_compute_something_else(samples):
+    calls = boundaries(samples.facts("h100/libraries"))
     assert {name: (call.library, call.computes) for name, call in calls.items()} == {
         "fft.0.0": ("cuFFT", "Fourier transform"),
         "cholesky.0": ("cuSOLVER", "Cholesky decomposition"),
@@ -163,10 +158,10 @@ def test_calls_that_compute_something_else():
     assert calls["gemm_fusion_dot_general.1"].made_by == "triton-gemm-rewriter"
 
 
-def test_libraries_of_the_cpu():
+def test_libraries_of_the_cpu(samples):
     """Two dots and the two halves of the softmax are YNN's: f32[4,128,128] is written by one half
     and read by the other and by the rest of the softmax."""
-    calls = sample("cpu/attention")
+    calls = boundaries(samples.facts("cpu/attention"))
     assert {call.library for call in calls.values()} == {"YNN"}
     products = [call for call in calls.values() if call.computes == "matrix product"]
     assert len(calls) == 4 and len(products) == 2
@@ -188,7 +183,7 @@ def final_text(dump: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: "-".join(dump.parts[-2:]))
-def test_each_call_of_the_final_module_is_there(dump):
+def test_each_call_of_the_final_module_is_there(dump, samples):
     expected = set()
     for line in final_text(dump).splitlines():
         name = line.partition(" = ")[0].replace("ROOT", "").strip(" %")
@@ -198,7 +193,7 @@ def test_each_call_of_the_final_module_is_there(dump):
     launched_as_they_are = {"dot", "sort", "fft", "convolution"}
     found = {
         name
-        for boundary in boundaries(dump).values()
+        for boundary in boundaries(samples.facts(dump)).values()
         if boundary.kernel.emitter not in launched_as_they_are
         for name in boundary.names
     }
@@ -245,7 +240,8 @@ def written(
     text = "\n\n".join(["HloModule m, is_scheduled=true", *called, f"{body}\n}}", ""])
     (directory / "module_0001.m.sm_9.0a_gpu_after_optimizations.txt").write_text(text)
     (directory / "module_0001.m.debug_options").write_text(flags)
-    return boundaries(directory)
+    (module,) = explain(open_dump(directory), Selection(all_modules=True)).modules
+    return boundaries(module)
 
 
 @pytest.mark.parametrize(

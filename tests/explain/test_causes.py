@@ -5,34 +5,31 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.dump import open_dump
-from fusionscope.explain import PairFacts, Selection, explain
+from fusionscope.explain import PairFacts
 from fusionscope.passes.causes import BY_OPCODE, CAUSES
 from fusionscope.reasons.causes import CAUSELESS
 from fusionscope.rules.messages import rule_ids, rule_of
 from fusionscope.rules.pages import read_page
-
-pytestmark = pytest.mark.slow
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
 GATED = Path(__file__).parent / "data" / "gated"
 
 
-def refused(dump: str | Path) -> list[PairFacts]:
-    modules = explain(open_dump(DUMPS / dump), Selection(all_modules=True)).modules
+def refused(samples, dump: str | Path) -> list[PairFacts]:
+    modules = samples.explanation(dump).modules
     return [pair for module in modules for pair in module.pairs if pair.reason]
 
 
-def find(dump: str, producer: str, consumer: str) -> PairFacts:
+def find(samples, dump: str, producer: str, consumer: str) -> PairFacts:
     """The costliest refusal of that form."""
     ends = (producer, consumer)
-    return next(p for p in refused(dump) if (p.producer.opcode, p.consumer.opcode) == ends)
+    return next(p for p in refused(samples, dump) if (p.producer.opcode, p.consumer.opcode) == ends)
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
-def test_no_reason_is_only_that_one_end_can_never_be_fused(dump):
-    pairs = refused(dump)
+def test_no_reason_is_only_that_one_end_can_never_be_fused(dump, samples):
+    pairs = refused(samples, dump)
     assert [pair for pair in pairs if pair.reason in CAUSELESS] == []
     for pair in pairs:
         if pair.reason.startswith("never-"):
@@ -61,8 +58,8 @@ def test_no_reason_is_only_that_one_end_can_never_be_fused(dump):
          {"consumer": "random bits (threefry) by JAX", "fusion": "leg-pc-consumer"}),
     ],
 )  # fmt: skip
-def test_the_operation_is_named(dump, producer, consumer, reason, numbers):
-    pair = find(dump, producer, consumer)
+def test_the_operation_is_named(dump, producer, consumer, reason, numbers, samples):
+    pair = find(samples, dump, producer, consumer)
     assert pair.reason == reason
     assert numbers.items() <= dict(pair.numbers).items()
     assert pair.decided_by is None
@@ -80,15 +77,15 @@ def test_the_operation_is_named(dump, producer, consumer, reason, numbers):
     ],
 )
 def test_the_pass_that_made_the_kernel_of_one_end_has_the_last_word(
-    dump, producer, consumer, by, reason
+    dump, producer, consumer, by, reason, samples
 ):
-    pair = find(dump, producer, consumer)
+    pair = find(samples, dump, producer, consumer)
     assert (pair.decided_by, pair.reason, pair.evidence) == (by, reason, "re-evaluated")
     assert set(dict(pair.numbers).values()) & CAUSELESS.keys()
 
 
-def test_who_else_reads_a_value_is_named_as_the_pair_names_it():
-    module = explain(open_dump(DUMPS / "cpu" / "softmax")).modules[0]
+def test_who_else_reads_a_value_is_named_as_the_pair_names_it(samples):
+    module = samples.facts("cpu/softmax")
     names = {pair.consumer.name for pair in module.pairs if pair.producer.name == "exp.1"}
     (shared,) = {
         dict(pair.numbers)["read_by"] for pair in module.pairs if pair.reason == "lib-one-user"
@@ -122,8 +119,8 @@ def run_json():
     return run
 
 
-def priced(dump: str | Path) -> list[PairFacts]:
-    return [pair for pair in refused(dump) if pair.cost is not None]
+def priced(samples, dump: str | Path) -> list[PairFacts]:
+    return [pair for pair in refused(samples, dump) if pair.cost is not None]
 
 
 @pytest.mark.parametrize(
@@ -135,8 +132,8 @@ def priced(dump: str | Path) -> list[PairFacts]:
         "h100-without-multi-output-fusion/reductions",
     ],
 )
-def test_the_times_of_all_consumers_add_up_to_the_estimate(dump):
-    found = priced(dump)
+def test_the_times_of_all_consumers_add_up_to_the_estimate(dump, samples):
+    found = priced(samples, dump)
     assert found
     for pair in found:
         cost = pair.cost
@@ -152,9 +149,9 @@ def test_the_times_of_all_consumers_add_up_to_the_estimate(dump):
             assert cost.unfused_us - cost.fused_us == pytest.approx(cost.benefit_us, abs=1e-3)
 
 
-def test_the_consumer_that_decides_is_named():
+def test_the_consumer_that_decides_is_named(samples):
     # Tanh would be computed anew by a reduction with few threads, and that alone is the loss.
-    pair = next(p for p in priced("h100/concatenate") if p.producer.opcode == "tanh")
+    pair = next(p for p in priced(samples, "h100/concatenate") if p.producer.opcode == "tanh")
     worst = pair.cost.shares[0]
     assert worst.name == "reduce_sum.7.0" != pair.consumer.name
     assert worst.share > 0.9
@@ -165,17 +162,19 @@ def test_the_consumer_that_decides_is_named():
     assert together.total_us + pair.cost.launch_us == pytest.approx(worst.fused_us)
 
 
-def test_the_consumer_that_keeps_a_producer_out_of_all_others_is_named():
+def test_the_consumer_that_keeps_a_producer_out_of_all_others_is_named(samples):
     # The program also returns whether a pole fell, so one user is the result, not a kernel.
-    pair = find("h100/cartpole", "or", "broadcast")
+    pair = find(samples, "h100/cartpole", "or", "broadcast")
     assert pair.reason == "pf-all-users"
     numbers = dict(pair.numbers)
     assert numbers["because"].endswith(", the result of its computation")
     assert numbers["refusing"] == "1 of 3 consumers"
 
 
-def test_who_shares_a_value_that_must_not_be_duplicated_is_named():
-    pairs = [p for p in refused("cpu-multi-output/cartpole") if p.reason == "base-expensive-dup"]
+def test_who_shares_a_value_that_must_not_be_duplicated_is_named(samples):
+    pairs = [
+        p for p in refused(samples, "cpu-multi-output/cartpole") if p.reason == "base-expensive-dup"
+    ]
     shared = next(pair for pair in pairs if pair.producer.name == "add.69")
     readers = {pair.consumer.name for pair in pairs if pair.producer.name == "add.69"}
     numbers = dict(shared.numbers)
@@ -183,18 +182,18 @@ def test_who_shares_a_value_that_must_not_be_duplicated_is_named():
     assert set(numbers["read_by"].split(", ")) == readers
 
 
-def test_a_fusion_of_a_dot_ends_behind_a_view_that_several_read():
+def test_a_fusion_of_a_dot_ends_behind_a_view_that_several_read(samples):
     # x @ w + b is reshaped, and then read by tanh and by a product.
-    pairs = [pair for pair in refused(GATED) if pair.reason == "gf-one-user"]
+    pairs = [pair for pair in refused(samples, GATED) if pair.reason == "gf-one-user"]
     assert {pair.producer.opcode for pair in pairs} == {"add"}
     assert {pair.consumer.opcode for pair in pairs} == {"tanh", "multiply"}
     for pair in pairs:
         assert set(dict(pair.numbers)["read_by"].split(", ")) == {p.consumer.name for p in pairs}
 
 
-def test_a_conversion_between_the_two_hides_no_reason():
+def test_a_conversion_between_the_two_hides_no_reason(samples):
     # A GPU has no tanh of bf16: it is computed in f32, and another instruction makes it bf16 again.
-    (module,) = explain(open_dump(GATED)).modules
+    module = samples.facts(GATED)
     gated = [
         pair for pair in module.pairs if pair.producer.opcode == "tanh" and pair.fused_by_later_pass
     ]

@@ -18,8 +18,6 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.rules.messages import rule_ids
 
-pytestmark = pytest.mark.slow
-
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
 
@@ -51,8 +49,8 @@ def recorded_labels(dump: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
-def test_figures_add_up(dump):
-    module = facts(dump)
+def test_figures_add_up(dump, samples):
+    module = samples.facts(dump)
     outcomes = Counter(pair.outcome for pair in module.pairs)
     assert module.outcomes == {
         name: outcomes[name] for name in ("fused", "duplicated", "not-fused", "gone")
@@ -74,8 +72,8 @@ def test_figures_add_up(dump):
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
-def test_a_reason_goes_with_a_refusal(dump):
-    for pair in facts(dump).pairs:
+def test_a_reason_goes_with_a_refusal(dump, samples):
+    for pair in samples.facts(dump).pairs:
         assert (pair.reason is not None) == (pair.outcome == "not-fused")
         assert pair.reason is None or pair.reason in rule_ids()
         assert (pair.kernel is not None) == (pair.outcome in ("fused", "duplicated"))
@@ -86,8 +84,8 @@ def test_a_reason_goes_with_a_refusal(dump):
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
-def test_lists_begin_with_what_costs_most(dump):
-    module = facts(dump)
+def test_lists_begin_with_what_costs_most(dump, samples):
+    module = samples.facts(dump)
     for listed in (module.pairs, module.reasons, module.refusals):
         saved = [entry.bytes_saved for entry in listed]
         assert saved == sorted(saved, reverse=True)
@@ -97,7 +95,7 @@ def test_lists_begin_with_what_costs_most(dump):
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
-def test_recorded_messages_stand_in_the_records(dump):
+def test_recorded_messages_stand_in_the_records(dump, samples):
     """Verbatim, but for the two times of a benefit that only PriorityFusion's own record gives."""
     told = "\n".join(recorded_labels(dump))
     for file in dump.glob("*.priority_fusion_dump.txt*"):
@@ -106,7 +104,7 @@ def test_recorded_messages_stand_in_the_records(dump):
         told += text_of(file)
     printed = re.findall(r"us_(?:un)?fused: (\S+)", told)
     recorded_times = {f"{float(time):g}" for time in ["0", *printed]}
-    for pair in facts(dump).pairs:
+    for pair in samples.facts(dump).pairs:
         if pair.evidence == "recorded":
             times = re.findall(r"([\d.e+-]+|inf) us (?:un)?fused", pair.message)
             assert set(times) <= recorded_times if times else pair.message in told
@@ -120,8 +118,8 @@ OVERRULED = [
 
 
 @pytest.mark.parametrize("name", OVERRULED)
-def test_what_a_later_pass_overruled_was_apart_before_it(name, tmp_path):
-    module = facts(DUMPS / name)
+def test_what_a_later_pass_overruled_was_apart_before_it(name, tmp_path, samples):
+    module = samples.facts(name)
     refused_before = {
         (pair.producer.name, pair.consumer.name): pair.fused_by_later_pass
         for pair in module.pairs
@@ -146,7 +144,7 @@ def test_what_a_later_pass_overruled_was_apart_before_it(name, tmp_path):
                 assert earlier[pair].reason == refusal.reason
 
 
-def test_refusals_on_the_cpu_are_those_of_the_record():
+def test_refusals_on_the_cpu_are_those_of_the_record(samples):
     """`Not fusing |p| into |c| as REASON`: the last word on each pair of names."""
     dump = DUMPS / "cpu" / "concatenate"
     refused = {}
@@ -154,7 +152,7 @@ def test_refusals_on_the_cpu_are_those_of_the_record():
         if found := re.fullmatch(r"Not fusing \|(.*?)\| into \|(.*?)\| as (.*)", label):
             refused[found[1], found[2]] = found[3]
     checked = 0
-    for pair in facts(dump).pairs:
+    for pair in samples.facts(dump).pairs:
         message = refused.get((pair.producer.name, pair.consumer.name))
         if message is not None and pair.outcome == "not-fused":
             assert pair.message == message
@@ -162,7 +160,7 @@ def test_refusals_on_the_cpu_are_those_of_the_record():
     assert checked > 2
 
 
-def test_refusals_on_a_gpu_are_those_of_the_record():
+def test_refusals_on_a_gpu_are_those_of_the_record(samples):
     """`Rejected |p|: Negative benefit (…)` concerns every consumer of p."""
     dump = DUMPS / "h100" / "concatenate"
     rejected, stands_for, consumer = {}, {}, ""
@@ -173,7 +171,7 @@ def test_refusals_on_a_gpu_are_those_of_the_record():
             stands_for[found[1]] = stands_for.get(consumer, consumer)  # grown from the consumer
         elif found := re.fullmatch(r"Rejected \|(.*?)\|: (.*)", label):
             rejected[stands_for.get(found[1], found[1])] = found[2]
-    pairs = [pair for pair in facts(dump).pairs if pair.outcome == "not-fused"]
+    pairs = [pair for pair in samples.facts(dump).pairs if pair.outcome == "not-fused"]
     assert {pair.producer.name for pair in pairs} == set(rejected)
     for pair in pairs:
         assert (pair.reason, pair.message) == ("pf-negative", rejected[pair.producer.name])
@@ -188,10 +186,10 @@ def test_bytes_that_a_refused_pair_could_have_saved():
     assert pair.producer.shape.startswith("f32[1024,128]")
 
 
-def test_pairs_in_a_loop_count_as_often_as_it_runs():
+def test_pairs_in_a_loop_count_as_often_as_it_runs(samples):
     """Cartpole's rounds run five times; their keys are u32[4,2048], 32,768 bytes, written once and
     read by two: four operations read what one adds."""
-    pairs = facts(DUMPS / "cpu/cartpole").pairs
+    pairs = samples.facts("cpu/cartpole").pairs
     inside = [pair for pair in pairs if pair.computation.startswith("region_0.2")]
     assert inside
     assert all(pair.bytes_saved % 5 == 0 for pair in inside)
@@ -200,8 +198,8 @@ def test_pairs_in_a_loop_count_as_often_as_it_runs():
 
 
 @pytest.mark.parametrize("name", ["h100/concatenate", "cpu/concatenate", "cpu/attention"])
-def test_selections_pick_pairs(name):
-    everything = facts(DUMPS / name).pairs
+def test_selections_pick_pairs(name, samples):
+    everything = samples.facts(name).pairs
     opcode = everything[0].producer.opcode
     reason = next(pair.reason for pair in everything if pair.reason)
     source = next(pair.producer.source for pair in everything if pair.producer.source)
@@ -228,9 +226,9 @@ def test_selections_pick_pairs(name):
     assert not facts(DUMPS / name, source=f"another_{Path(file).name}").pairs
 
 
-def test_what_is_said_of_a_module_does_not_depend_on_the_pairs_asked_for():
+def test_what_is_said_of_a_module_does_not_depend_on_the_pairs_asked_for(samples):
     dump = DUMPS / "h100/concatenate"
-    everything, some = facts(dump), facts(dump, opcode="tanh")
+    everything, some = samples.facts(dump), facts(dump, opcode="tanh")
     assert len(some.pairs) < len(everything.pairs)
     assert (some.outcomes, some.reasons, some.refusals) == (
         everything.outcomes,
@@ -297,20 +295,20 @@ def test_a_bad_module_does_not_spoil_the_others(several):
     assert final.name in problem and "\n" not in problem
 
 
-def test_a_bad_stage_between_costs_only_itself(tmp_path):
+def test_a_bad_stage_between_costs_only_itself(tmp_path, samples):
     dump = shutil.copytree(DUMPS / "cpu" / "softmax", tmp_path / "dump")
     stage = next(file for file in dump.iterdir() if "after_fusion." in file.name)
     stage.unlink()
     (dump / stage.name.removesuffix(".gz")).write_text("HloModule")
     module = facts(dump)
     assert any(stage.name.removesuffix(".gz") in note for note in module.notes)
-    assert module.outcomes == facts(DUMPS / "cpu" / "softmax").outcomes
+    assert module.outcomes == samples.facts("cpu/softmax").outcomes
 
 
 @pytest.mark.parametrize(
     "kind", ["priority_fusion_dump.txt", "gpu_target_config.pbtxt", "debug_options", "_fusion.pyz"]
 )
-def test_a_bad_file_beside_the_stages_is_a_note(tmp_path, kind):
+def test_a_bad_file_beside_the_stages_is_a_note(tmp_path, kind, samples):
     dump = shutil.copytree(DUMPS / "h100" / "concatenate", tmp_path / "dump")
     for file in dump.iterdir():
         if kind in file.name:
@@ -319,7 +317,7 @@ def test_a_bad_file_beside_the_stages_is_a_note(tmp_path, kind):
     module = facts(dump)
     (note,) = [note for note in module.notes if kind in note]
     assert "\n" not in note
-    whole = facts(DUMPS / "h100" / "concatenate")
+    whole = samples.facts("h100/concatenate")
     assert module.outcomes == whole.outcomes
     if kind in ("gpu_target_config.pbtxt", "debug_options"):  # without the two, no time is known
         assert all(kernel.time_ns is None for kernel in module.kernels)
@@ -349,15 +347,15 @@ def test_no_stage_before_fusion_is_told(tmp_path):
     assert module.pre_fusion == "before_optimizations"
 
 
-def test_inferred_reasons_are_told():
-    module = facts(DUMPS / "tpu-v5e" / "softmax")
+def test_inferred_reasons_are_told(samples):
+    module = samples.facts("tpu-v5e/softmax")
     assert any("inferred" in note for note in module.notes)
     assert any(pair.evidence == "inferred" for pair in module.pairs)
-    assert not facts(DUMPS / "h100" / "concatenate").notes
+    assert not samples.facts("h100/concatenate").notes
 
 
-def test_a_cpu_dump_needs_no_record():
-    module = facts(DUMPS / "cpu" / "softmax")
+def test_a_cpu_dump_needs_no_record(samples):
+    module = samples.facts("cpu/softmax")
     assert not module.notes
     refused = [pair for pair in module.pairs if pair.reason]
     assert refused
@@ -367,8 +365,8 @@ def test_a_cpu_dump_needs_no_record():
 @pytest.mark.parametrize(
     "name", ["cpu/concatenate", "cpu/reductions", "cpu-multi-output/reductions"]
 )
-def test_record_and_replay_agree(name):
-    refused = [pair for pair in facts(DUMPS / name).pairs if pair.reason]
+def test_record_and_replay_agree(name, samples):
+    refused = [pair for pair in samples.facts(name).pairs if pair.reason]
     assert refused
     # The pass for libraries leaves no record.
     by_library = {pair.evidence for pair in refused if pair.decided_by}
@@ -376,8 +374,8 @@ def test_record_and_replay_agree(name):
     assert by_library == {"re-evaluated"}
 
 
-def test_what_a_library_left_outside_has_the_librarys_rule():
-    module = facts(DUMPS / "cpu" / "reductions")
+def test_what_a_library_left_outside_has_the_librarys_rule(samples):
+    module = samples.facts("cpu/reductions")
     library = {
         (pair.producer.name, pair.consumer.name): pair
         for pair in module.pairs
@@ -391,8 +389,8 @@ def test_what_a_library_left_outside_has_the_librarys_rule():
     assert dict(shared.numbers)["users"] == 5
 
 
-def test_a_pass_that_a_flag_turns_off_is_the_reason():
-    module = facts(DUMPS / "cpu-without-fusion" / "elementwise")
+def test_a_pass_that_a_flag_turns_off_is_the_reason(samples):
+    module = samples.facts("cpu-without-fusion/elementwise")
     assert {pair.reason for pair in module.pairs if pair.outcome == "not-fused"} == {"pass-off"}
 
 
@@ -403,9 +401,9 @@ def test_rules_of_a_version_are_of_no_use_where_nothing_is_replayed():
     assert any("change nothing" in note for note in module.notes)
 
 
-def test_what_a_fusion_of_a_dot_left_out_has_the_reason_of_the_pass_that_formed_it():
+def test_what_a_fusion_of_a_dot_left_out_has_the_reason_of_the_pass_that_formed_it(samples):
     # The scores are scaled, masked with a mask that is computed, and normalized for the second dot.
-    pairs = facts(DUMPS / "h100" / "attention").pairs
+    pairs = samples.facts("h100/attention").pairs
     told = {(p.producer.opcode, p.consumer.opcode): p for p in pairs if p.reason}
     masked, weighted = told["multiply", "select"], told["divide", "dot"]
     assert (masked.reason, weighted.reason) == ("gf-other-inputs", "gf-input-worth")

@@ -53,14 +53,14 @@ def name(path):
 
 
 @pytest.mark.parametrize("path", [*SAMPLES, *UNKNOWN], ids=name)
-def test_explain_and_verify_agree_on_how_far_the_rules_agree(path):
-    dump = open_dump(path)
+def test_explain_and_verify_agree_on_how_far_the_rules_agree(path, samples):
+    dump = samples.dump(path)
     try:
         verified = {each.number: each for each in verify(dump, dump.modules).modules}
     except UnusableInput:
         assert path.parent.name.startswith("tpu")
         return
-    for module in open_dump(path).modules:
+    for module in dump.modules:
         replayed = replay_passes(module) if module.number in verified else None
         if replayed is None or replayed.rules is None:
             assert module.number not in verified or "without-fusion" in path.parent.name
@@ -76,8 +76,8 @@ def test_explain_and_verify_agree_on_how_far_the_rules_agree(path):
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=name)
-def test_of_versions_with_rules_nothing_is_a_guess(path):
-    for module in explain(open_dump(path), Selection(all_modules=True)).modules:
+def test_of_versions_with_rules_nothing_is_a_guess(path, samples):
+    for module in samples.explanation(path).modules:
         assert module.rules is None or (module.rules.are_checked and not module.rules.guessed)
         assert "guess" not in evidence_of(module)
 

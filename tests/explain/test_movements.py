@@ -60,14 +60,13 @@ def test_a_loop_and_its_buffers():
     assert found["copy.4"].bytes_moved == 100 * 2 * 4 * 4096  # at most a hundred steps
 
 
-def test_nothing_is_listed_unless_it_was_requested():
-    (module,) = explain(open_dump(DUMPS / "cpu" / "loop")).modules
-    assert module.movements is None
+def test_nothing_is_listed_unless_it_was_requested(samples):
+    assert samples.facts("cpu/loop").movements is None
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: f"{dump.parent.name}/{dump.name}")
-def test_every_movement_of_a_final_module_is_listed_once(dump: Path):
-    opened = open_dump(dump)
+def test_every_movement_of_a_final_module_is_listed_once(dump: Path, samples):
+    opened = samples.dump(dump)
     modules = {module.number: module for module in opened.modules}
     for facts in explain(opened, Selection(all_modules=True, movements=True)).modules:
         module = modules[facts.number]

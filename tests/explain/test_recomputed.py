@@ -161,10 +161,9 @@ def computed_in(text: str, kernel: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: f"{dump.parent.name}/{dump.name}")
-def test_each_kernel_holds_the_operation(dump: Path):
-    opened = open_dump(dump)
-    modules = {module.number: module for module in opened.modules}
-    for facts in explain(opened, Selection(all_modules=True)).modules:
+def test_each_kernel_holds_the_operation(dump: Path, samples):
+    modules = {module.number: module for module in samples.dump(dump).modules}
+    for facts in samples.explanation(dump).modules:
         if facts.recomputed is None:
             continue
         final = modules[facts.number].final

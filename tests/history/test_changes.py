@@ -26,10 +26,10 @@ SAMPLES = sorted(DUMPS.glob("*/*"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
-def test_exactly_what_was_changed(dump):
+def test_exactly_what_was_changed(dump, samples):
     """First, pre-fusion and final stage, with other texts made of them; see
     tools/conformance/matching.py for what must be told of each."""
-    (module,) = open_dump(dump).modules
+    module = samples.module(dump)
     counts: Counter[str] = Counter()
     for seed in (1, 2):
         assert list(check_mutants(module, seed, counts)) == []

@@ -7,7 +7,6 @@ import pytest
 
 import fusionscope
 from fusionscope import Module, UnusableInput, parse
-from fusionscope.dump import open_dump
 from fusionscope.history.kernel_graph import kernel_graph
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
@@ -24,8 +23,8 @@ def of_text(text: str) -> list[tuple[str, str, int]]:
     return values(kernel_graph(parse(f"HloModule m\n{text}"), "gpu"))
 
 
-def final(dump: Path) -> tuple[Module, str | None]:
-    (module,) = open_dump(dump).modules
+def final(samples, dump: Path) -> tuple[Module, str | None]:
+    module = samples.module(dump)
     assert module.final is not None
     return module.read(module.final), module.backend
 
@@ -142,8 +141,8 @@ ENTRY main {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
-def test_graphs_of_samples(dump):
-    module, backend = final(dump)
+def test_graphs_of_samples(dump, samples):
+    module, backend = final(samples, dump)
     graph = kernel_graph(module, backend)
     assert graph.number_of_nodes()
     for _, reader, value in graph.edges(data=True):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.dump import open_dump
 from fusionscope.history import Kernel, KernelKind, Numbering, find_kernels
 from fusionscope.hlo import parse
 
@@ -14,8 +13,8 @@ DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
 
 
-def kernels(dump: Path) -> tuple[Kernel, ...]:
-    (module,) = open_dump(dump).modules
+def kernels(samples, dump: Path) -> tuple[Kernel, ...]:
+    module = samples.module(dump)
     return find_kernels(Numbering().number(module.read(module.final)), module.backend)
 
 
@@ -36,7 +35,7 @@ def identifier(path: Path) -> str:
 @pytest.mark.parametrize(
     "dump", [d for d in SAMPLES if list(d.glob("*.thunk_sequence.txt"))], ids=identifier
 )
-def test_launches_are_those_of_the_thunk_sequence(dump):
+def test_launches_are_those_of_the_thunk_sequence(dump, samples):
     """The GPU compiler lists beside the dump what the program will launch."""
     (sequence,) = dump.glob("*.thunk_sequence.txt")
     older = re.findall(
@@ -47,7 +46,7 @@ def test_launches_are_those_of_the_thunk_sequence(dump):
         for found in re.finditer(r"^ *\d+: (\w+) +\[.*?\] *(.*)$", sequence.read_text(), re.M)
         if found[1] not in ("kAsyncDone", "kAsyncStart", "kWhile")
     )
-    found = kernels(dump)
+    found = kernels(samples, dump)
     if older:  # this form leaves out what stands in a loop
         launched.update(name for name in older if name != "kWhile")
         found = tuple(kernel for kernel in found if kernel.path == "entry")
@@ -57,8 +56,8 @@ def test_launches_are_those_of_the_thunk_sequence(dump):
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
-def test_each_launch_counts_once(dump):
-    found = kernels(dump)
+def test_each_launch_counts_once(dump, samples):
+    found = kernels(samples, dump)
     assert len({kernel.instruction for kernel in found}) == len(found)
     for kernel in found:
         assert kernel.runs > 0 or "condition" in _role(kernel)  # of a loop of known length
@@ -75,8 +74,8 @@ def _role(kernel: Kernel) -> str:
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
-def test_what_the_compiler_calls_wrapped_is_no_fusion(dump):
-    for kernel in kernels(dump):
+def test_what_the_compiler_calls_wrapped_is_no_fusion(dump, samples):
+    for kernel in kernels(samples, dump):
         if kernel.name.startswith("wrapped_"):
             assert kernel.kind is KernelKind.WRAPPED
             assert len(kernel.operations) == 1
@@ -86,11 +85,11 @@ def test_what_the_compiler_calls_wrapped_is_no_fusion(dump):
             assert kernel.kind is KernelKind.LIBRARY
 
 
-def test_softmax_on_the_cpu():
+def test_softmax_on_the_cpu(samples):
     """f32[256,512] is 524,288 bytes, f32[256] 1,024. The library gets the maximum with what follows
     it, and the sum; the quotients are computed row by row, then multiplied."""
     rows, row = 524_288, 1_024
-    found = {kernel.name: kernel for kernel in kernels(DUMPS / "cpu" / "softmax")}
+    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "cpu" / "softmax")}
     assert {
         name: (kernel.kind, *traffic(kernel), kernel.runs) for name, kernel in found.items()
     } == {
@@ -101,18 +100,18 @@ def test_softmax_on_the_cpu():
     }
 
 
-def test_softmax_on_a_gpu_is_one_launch():
+def test_softmax_on_a_gpu_is_one_launch(samples):
     """It reads the logits once and writes the result once."""
-    (kernel,) = kernels(DUMPS / "h100" / "softmax")
+    (kernel,) = kernels(samples, DUMPS / "h100" / "softmax")
     assert (kernel.kind, traffic(kernel)) == (KernelKind.FUSION, (524_288, 524_288))
     assert kernel.emitter == "__triton"
 
 
-def test_dense_on_a_gpu():
+def test_dense_on_a_gpu(samples):
     """The dot is split in four along what it sums over: it reads f32[256,512] (524,288 bytes) and
     f32[512,1024] (2,097,152), and writes f32[4,256,1024] (4,194,304). The other kernel adds the
     four up, with the bias f32[1024] (4,096), and writes f32[256,1024] (1,048,576)."""
-    found = {kernel.name: kernel for kernel in kernels(DUMPS / "h100" / "dense")}
+    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "h100" / "dense")}
     gemm, rest = found["gemm_fusion_dot"], found["loop_maximum_fusion"]
     assert len(found) == 2
     assert traffic(gemm) == (524_288 + 2_097_152, 4_194_304)
@@ -121,12 +120,12 @@ def test_dense_on_a_gpu():
     assert rest.kind is KernelKind.FUSION
 
 
-def test_a_loop_of_known_length():
+def test_a_loop_of_known_length(samples):
     """The random bits of Cartpole come from a loop that runs five times (known_trip_count), and its
     condition never. All of it is one function. The two keys are u32[4,2048], 32,768 bytes each.
     Rounds read both and write one, and besides one u32 and three u32 of a u32[4] that is sliced;
     the condition compares two s32 and gives one pred."""
-    found = {kernel.name: kernel for kernel in kernels(DUMPS / "cpu" / "cartpole")}
+    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "cpu" / "cartpole")}
     body, condition = found["broadcast_add_fusion.1"], found["wrapped_compare"]
     assert (*traffic(body), body.runs) == (2 * 32_768 + 4 + 3 * 4, 32_768, 5)
     assert (*traffic(condition), condition.runs) == (8, 1, 0)
@@ -136,9 +135,9 @@ def test_a_loop_of_known_length():
     assert body.launches == 0
 
 
-def test_a_bounded_loop_counts_its_bound():
+def test_a_bounded_loop_counts_its_bound(samples):
     """``(step < 100) & (change > 1e-3)``, and the condition once more."""
-    found = {kernel.name: kernel for kernel in kernels(DUMPS / "h100" / "loop")}
+    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "h100" / "loop")}
     assert {name for name, kernel in found.items() if kernel.runs == 101} == {"loop_and_fusion"}
     assert sum(kernel.runs for kernel in found.values()) == 3 + 3 * 100 + 101
     inside = {name for name, kernel in found.items() if not kernel.runs_known}
@@ -146,9 +145,9 @@ def test_a_bounded_loop_counts_its_bound():
     assert inside == {"loop_and_fusion", "loop_add_fusion", "input_add_reduce_fusion", "copy.7"}
 
 
-def test_copies_on_a_tpu_read_and_write_what_is_copied():
+def test_copies_on_a_tpu_read_and_write_what_is_copied(samples):
     """copy-start gives a tuple of target, source and context, but only f32[256,512] moves."""
-    found = {kernel.name: kernel for kernel in kernels(DUMPS / "tpu-v5e" / "softmax")}
+    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "tpu-v5e" / "softmax")}
     assert traffic(found["copy-start"]) == (524_288, 524_288)
     assert "copy-done" not in found
 

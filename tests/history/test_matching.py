@@ -603,9 +603,9 @@ def test_what_is_still_there_is_read_in_the_place_of_another():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
-def test_every_stage_of_the_samples(dump):
+def test_every_stage_of_the_samples(dump, samples):
     """The checks of tools/conformance/matching.py, each true of any two modules."""
-    (dumped,) = open_dump(dump).modules
+    dumped = samples.module(dump)
     counts: Counter[str] = Counter()
     assert list(check_stages(dumped, counts)) == []
     assert counts["stage pairs"] == len(dumped.stages) - 1 > 20

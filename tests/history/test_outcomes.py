@@ -23,9 +23,9 @@ def identifier(path: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
-def test_no_record_and_no_name_says_otherwise(dump):
+def test_no_record_and_no_name_says_otherwise(dump, samples):
     """The checks of outcomes.py, most of them independent of how values are numbered."""
-    (module,) = open_dump(dump).modules
+    module = samples.module(dump)
     counts: Counter[str] = Counter()
     for check in CHECKS:
         assert list(check(module, counts)) == []

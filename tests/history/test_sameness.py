@@ -8,7 +8,6 @@ from conformance import notations
 from conformance.matching import check_notations
 
 from fusionscope.compare.difference import compare
-from fusionscope.dump import open_dump
 from fusionscope.history.changes import EditKind, find_changes
 from fusionscope.history.meaning import ATTRIBUTES, USUAL, Says
 from fusionscope.history.sameness import check_sameness
@@ -278,10 +277,10 @@ def test_sharding(text, expected):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
-def test_notations_and_changes(dump):
+def test_notations_and_changes(dump, samples):
     """The final stage in other notations, and with an attribute, a root, an element of a tuple or
     a sharding changed; renamed and in another order. See tools/conformance/matching.py."""
-    (module,) = open_dump(dump).modules
+    module = samples.module(dump)
     counts: Counter[str] = Counter()
     assert list(check_notations(module, 1, counts, plain=False)) == []
     assert counts["mutants: sharding_changed, disguised"] == counts["mutants: header"] == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump import open_dump
 from fusionscope.hlo import ParseTable, parse, read, to_text
 
 SAMPLES = sorted(
@@ -19,17 +19,10 @@ _LINE = re.compile(r"^  (?:ROOT )?%?([\w.\-]+) = ", re.MULTILINE)
 _OPENING = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$", re.MULTILINE)
 
 
-def modules() -> list[DumpedModule]:
-    return [module for sample in SAMPLES for module in open_dump(sample).modules]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "module",
-    modules(),
-    ids=lambda module: module.directory.parent.name + "/" + module.directory.name,
-)
-def test_every_stage_says_what_its_lines_say(module: DumpedModule) -> None:
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_stage_says_what_its_lines_say(sample: Path) -> None:
+    (module,) = open_dump(sample).modules
     for stage in module.stages:
         assert stage.text is not None or stage.proto is not None
         if stage.text is None:
@@ -59,14 +52,15 @@ def test_what_is_printed_reads_the_same(sample: Path) -> None:
 
 
 def test_equal_lines_are_read_once() -> None:
-    stages = [s for s in modules()[0].stages if s.text is not None]
+    (module,) = open_dump(SAMPLES[0]).modules
+    stages = [s for s in module.stages if s.text is not None]
     table = ParseTable()
     first, second = (read(stages[0].text.text(), table) for _ in range(2))  # type: ignore[union-attr]
     assert all(a is b for a, b in zip(first.bodies, second.bodies, strict=True))
 
 
 def test_operands_and_users_are_two_sides_of_one_edge() -> None:
-    module = modules()[0]
+    (module,) = open_dump(SAMPLES[0]).modules
     assert module.final is not None
     for computation in module.read(module.final).computations:
         for instruction in computation.instructions:

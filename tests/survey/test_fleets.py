@@ -134,6 +134,7 @@ def test_other_readers_find_the_partitions(tables: Path) -> None:
     assert found.num_rows == rows(tables, "SELECT count(*) FROM once.pairs")[0][0]
 
 
+@pytest.mark.slow
 def test_two_processes_leave_the_same_rows(fleet: Path, tables: Path, tmp_path: Path) -> None:
     run([fleet], tmp_path / "two", jobs=2)
     assert everything(tmp_path / "two") == everything(tables)
@@ -153,6 +154,7 @@ class Interrupted:
             yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", [1, 5, 9, 12])
 def test_what_is_written_is_not_done_again(
     fleet: Path, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: int

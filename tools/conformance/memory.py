@@ -14,13 +14,12 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from fusionscope.findings.memory.facts import MemoryFacts
-
 from conformance.findings import Finding, add_dumps, counted, problem
 from conformance.outcomes import dumps
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
+from fusionscope.facts.memory import MemoryFacts
 
 TOTAL = re.compile(r"^Total bytes: (\d+)", re.MULTILINE)
 PEAK = re.compile(r"^  Live ranges at (\d+) \(peak\):\n((?:    .*\n)*)", re.MULTILINE)
