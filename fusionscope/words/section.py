@@ -6,9 +6,9 @@ A section has a title, a summary, and blocks: lines, entries of a list, and tabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-
-import msgspec
+from typing import NamedTuple
 
 
 class Tone(StrEnum):
@@ -23,7 +23,7 @@ class Tone(StrEnum):
     WARNING = "warning"
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
+class Span(NamedTuple):
     """Words of one tone. They may contain any character: renderers make them safe. If a line has
     to be cut, those that are ``is_flexible`` are squeezed.
     """
@@ -33,7 +33,8 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     is_flexible: bool = False
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
     """A line of spans. A terminal wraps it, or shortens it if it ``is_cut``. The spans of a line
     that ``is_command`` are words, to be quoted for a shell.
     """
@@ -48,13 +49,16 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "".join(span.text for span in self.spans)
 
 
-class Lines(msgspec.Struct, frozen=True, tag="lines"):
+@dataclass(frozen=True, slots=True)
+class Lines:
     """Lines in their order."""
 
     lines: tuple[Line, ...]
+    type: str = field(default="lines", init=False)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
     """One thing of a list: a label (a rank or a figure), its name, figures beside the name, and
     lines below it, of which the first takes the place of an empty name. ``pairs`` are the producers
     and consumers that it is about. A terminal squeezes the name of an entry that ``is_cut`` into
@@ -69,7 +73,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_cut: bool = False
 
 
-class Entries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="entries"):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
     """The first entries of a list of ``noun``s, and how many are ``hidden``. ``columns`` are the
     titles of the figures in a table.
     """
@@ -78,9 +83,11 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     columns: tuple[str, ...] = ()
     entries: tuple[Entry, ...]
     hidden: int = 0
+    type: str = field(default="entries", init=False)
 
 
-class Column(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True)
+class Column:
     """A column of a table. A terminal squeezes the one that ``is_flexible`` to fit the width."""
 
     title: str
@@ -88,7 +95,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     is_flexible: bool = False
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="table"):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
     """The first rows of a table of ``noun``s, and how many are ``hidden``. Leading spaces of a cell
     indent it. A terminal shows the titles of columns only if the table ``has_head``.
     """
@@ -98,19 +106,23 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     noun: str = "row"
     hidden: int = 0
     has_head: bool = True
+    type: str = field(default="table", init=False)
 
 
-class Plot(msgspec.Struct, frozen=True, tag="plot"):
+@dataclass(frozen=True, slots=True)
+class Plot:
     """Numbers of bytes from left to right. Markdown leaves it out."""
 
     caption: str
     bytes: tuple[int, ...]
+    type: str = field(default="plot", init=False)
 
 
 Block = Lines | Entries | Table | Plot
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
     """A part of a report. Without a title, it continues the section before it. A terminal shortens
     title and summary to one line if the section ``is_cut``; a page folds one that ``is_minor``. A
     section that ``is_heading`` begins a new subject: the sections after it belong to it.

@@ -14,7 +14,7 @@ from fusionscope.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 BASH = shutil.which("bash") or ""
-RULES = sorted(path.stem for path in (ROOT / "docs" / "rules").glob("cpu-c*.md"))
+RULES = sorted(path.stem for path in (ROOT / "fusionscope" / "rules" / "pages").glob("cpu-c*.md"))
 RECIPES = sorted(path.stem for path in (ROOT / "docs" / "recipes").glob("multiply-*.md"))
 # What a user has typed is in the arguments; the words are those of README.
 SCRIPT = """

@@ -246,7 +246,9 @@ def test_markdown(run):
     done = run(GPU, "--format", "markdown")
     tables = re.split(r"\n\n+", done.out)
     rows = [table.splitlines() for table in tables if table.startswith("|")]
-    assert len(rows) == 6
+    heads = [table[0] for table in rows]
+    for title in ("Where it goes", "kind", "heaviest", "rule", "alive at the peak", "suggestion"):
+        assert any(f"| {title} |" in head for head in heads), title
     for table in rows:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table}) == 1
     assert done.out.startswith("## jit_program on H100")

@@ -1,4 +1,4 @@
-// Sections of a report: the values of fusionscope/words/section.py, which leave out defaults.
+// Sections of a report: the values of fusionscope/words/section.py.
 
 /** @param {[string, string?][]} spans */
 function spansOf(spans) {
