@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Statement
 from fusionscope.hlo.shape import Shape
 from fusionscope.user_order.infer_user_order import StageGraph
+from fusionscope.user_order.renaming import find_renamed
 
 _NUMBERED = re.compile(r"(.+)\.(\d+)")
 _PARAMETER, _CONSTANT, _FORWARD, _BACKWARD = range(4)
@@ -44,7 +45,7 @@ def first_creation_order(computation: Computation) -> list[str]:
             return _PARAMETER, number
         constant = _constant(instruction)
         if constant is not None:
-            return _CONSTANT, _number(constant.name)[1], instruction.index
+            return _CONSTANT, numbered(constant.name)[1], instruction.index
         metadata = instruction.metadata
         frame = int(metadata.get("stack_frame_id", "0"))
         scope = metadata.get("op_name", "")
@@ -57,11 +58,14 @@ def first_creation_order(computation: Computation) -> list[str]:
     return _sorted(operands, {each.name: key(each) for each in instructions})
 
 
-def later_creation_order(made: Mapping[str, Sequence[str]]) -> list[str]:
+def later_creation_order(
+    made: Mapping[str, Sequence[str]], again: Container[str] = ()
+) -> list[str]:
     """Return the names of the instructions that a pass ``made`` in a computation, oldest first.
-    They come with the names of their operands, in the order of the text.
+    They come with the names of their operands, in the order of the text. Those made ``again`` have
+    the numbers of others.
     """
-    return _sorted(made, {name: (place,) for place, name in enumerate(made)})
+    return _sorted(made, {name: (place,) for place, name in enumerate(made)}, again)
 
 
 class _Changed(NamedTuple):
@@ -82,16 +86,19 @@ def find_made_again(before: StageGraph, after: StageGraph) -> Iterator[str]:
         for computation in before.unshared(after)
         for statement in before.bodies[computation.body].statements
     }
+    renamed = find_renamed(before, after)
+    now = {old: name for name, old in renamed.items()}
     new = dict(_changed(after, before, lambda statement: id(statement) not in lines))
     old = dict(_changed(before, after, lambda statement: statement.name in new))
     for name, (statement, reads, computation) in new.items():
-        if name not in old or old[name].statement == statement:
+        if name not in old or name in renamed or old[name].statement == statement:
             continue
         known, old_reads, old_computation = old[name]
         if known.opcode != statement.opcode:
             yield name
             continue
-        if [each.name for each in reads] != [each.name for each in old_reads] and (
+        names_before = [now.get(each.name, each.name) for each in old_reads]
+        if [each.name for each in reads] != names_before and (
             _meaning(known) != _meaning(statement)
             or (
                 known.opcode == "reduce"
@@ -144,21 +151,23 @@ def _constant(instruction: Instruction) -> Instruction | None:
     return instruction if instruction.opcode == "constant" else None
 
 
-def _number(name: str) -> tuple[str, int]:
+def numbered(name: str) -> tuple[str, int]:
     """Return a name without its trailing number, and that number."""
     found = _NUMBERED.fullmatch(name)
     return (found[1], int(found[2])) if found else (name, 0)
 
 
-def _sorted(operands: Mapping[str, Sequence[str]], keys: Mapping[str, Key]) -> list[str]:
-    """Return instructions sorted by their ``keys``, as far as the numbers of names and the
-    ``operands`` allow.
+def _sorted(
+    operands: Mapping[str, Sequence[str]], keys: Mapping[str, Key], unnumbered: Container[str] = ()
+) -> list[str]:
+    """Return instructions sorted by their ``keys``, as far as the numbers of names, but those
+    ``unnumbered``, and the ``operands`` allow.
     """
     # networkx.lexicographical_topological_sort gives the same order in twice the time, and fails
     # where numbers of names and operands contradict each other, as they do in real dumps.
     later: dict[str, list[str]] = defaultdict(list)
     waits = dict.fromkeys(operands, 0)
-    for old, new in _follows(operands):
+    for old, new in _follows(operands, unnumbered):
         if old in operands:
             later[old].append(new)
             waits[new] += 1
@@ -180,14 +189,17 @@ def _sorted(operands: Mapping[str, Sequence[str]], keys: Mapping[str, Key]) -> l
     return list(order)
 
 
-def _follows(operands: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+def _follows(
+    operands: Mapping[str, Sequence[str]], unnumbered: Container[str]
+) -> Iterator[tuple[str, str]]:
     """Yield pairs of which the first was created before the second."""
     alike: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name, read in operands.items():
         for operand in dict.fromkeys(read):
             yield operand, name
-        stem, number = _number(name)
-        alike[stem].append((number, name))
-    for numbered in alike.values():
-        for (_, old), (_, new) in pairwise(sorted(numbered)):
+        if name not in unnumbered:
+            stem, number = numbered(name)
+            alike[stem].append((number, name))
+    for names in alike.values():
+        for (_, old), (_, new) in pairwise(sorted(names)):
             yield old, new

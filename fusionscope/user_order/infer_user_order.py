@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fusionscope.graph.mutable import Users
 from fusionscope.hlo import Computation, Module
 from fusionscope.hlo.model import Body, Statement
+from fusionscope.user_order.renaming import find_renamed
 
 UserOrder = Mapping[str, Sequence[str]]
 
@@ -71,7 +72,10 @@ def infer_user_order(
 
     ``removes_last`` is whether the pass removed nothing before all new instructions existed.
     """
+    renamed = find_renamed(before, after)
     gone = {name: f"{name} before" for name in _find_replaced(before, after)}  # no name has a space
+    gone |= {name: f"{name} before" for name in renamed if name in before.ages}
+    gone |= {old: name for name, old in renamed.items()}
     found = {name: each for name, each in users.items() if name not in gone}
     unshared = after.unshared(before)
     reshaped = {
@@ -88,7 +92,7 @@ def infer_user_order(
             roots={computation: names[root] for computation, root in before.roots.items()},
             bodies={},
         )
-    replaced = {gone[name]: name for name in gone}
+    replaced = {gone[name]: name for name in gone if gone[name] not in renamed}
     retracing = _Retracing(before, after, users, replaced, reshaped)
     retracing.run(removes_last)
     for computation in unshared:

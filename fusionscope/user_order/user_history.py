@@ -9,7 +9,8 @@ has the order of the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from operator import itemgetter
@@ -26,6 +27,7 @@ from fusionscope.user_order.creation_order import (
     find_made_again,
     first_creation_order,
     later_creation_order,
+    numbered,
 )
 from fusionscope.user_order.degenerate_dimensions import drop_degenerate_dimensions
 from fusionscope.user_order.float_normalization import normalize_floats
@@ -36,6 +38,7 @@ from fusionscope.user_order.infer_user_order import (
     infer_user_order,
 )
 from fusionscope.user_order.layout_normalization import normalize_layouts
+from fusionscope.user_order.renaming import find_renamed
 
 Rewriter = Callable[[MutableModule], None]
 
@@ -348,6 +351,7 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
         ages = {name: age for name, age in before.ages.items() if name in graph.ages}
         for name in find_made_again(before, graph):
             ages.pop(name, None)
+        ages |= {name: before.ages[old] for name, old in find_renamed(before, graph).items()}
     newest = max(ages.values(), default=0)
     known = {*made}
     rest: list[str] = []
@@ -361,7 +365,11 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
                 for name, read in operands.items()
                 if name not in ages and name not in known
             }
-            rest += later_creation_order(new)
+            originals = _originals_of(computation, before, graph)
+            if originals:
+                rest += _as_old_as(originals, new, before)
+            else:
+                rest += later_creation_order(new, before.ages)
     for name in [*made, *rest]:
         if name not in ages:
             newest += 1
@@ -436,18 +444,68 @@ def _find_originals(before: StageGraph, after: StageGraph) -> dict[str, str]:
     clones. A pass may have removed or inserted some.
     """
     originals: dict[str, str] = {}
-    for name, computation in after.computations.items():
-        source = _find_source(name, before) if name not in before.computations else None
-        if source is not None:
-            pairs = _side_by_side(computation.instructions, source.instructions)
-            originals |= {clone.name: original.name for clone, original in pairs}
+    for computation in after.computations.values():
+        originals |= _originals_of(computation, before, after)
     return originals
+
+
+def _originals_of(clone: Computation, before: StageGraph, after: StageGraph) -> dict[str, str]:
+    """Return the originals of instructions of a computation, nothing if it is no clone."""
+    if clone.name in before.computations:
+        return {}
+    source = _find_source(clone.name, before)
+    return _pair_clones(before, after, source, clone) if source is not None else {}
+
+
+def _as_old_as(
+    originals: Mapping[str, str], clones: Iterable[str], before: StageGraph
+) -> list[str]:
+    """Return clones in the order in which their ``originals`` were created, and new instructions
+    behind them.
+
+    Source: xla/hlo/ir/hlo_computation.cc, SortClonedInstructions.
+    """
+    newest = max(before.ages.values())
+    ages = {name: before.ages[originals[name]] for name in originals}
+    return sorted(clones, key=lambda name: ages.get(name, newest + 1))
+
+
+def _pair_clones(
+    before: StageGraph, after: StageGraph, source: Computation, clone: Computation
+) -> dict[str, str]:
+    """Return the originals of instructions of ``clone``. Clones get their names in the order in
+    which the originals were created, and read what belongs to the operands of the originals.
+    """
+    clones = _by_stem(clone, lambda name: numbered(name)[1])
+    stems = _by_stem(source, before.ages.__getitem__)
+    originals = {
+        one.name: other.name
+        for stem, alike in clones.items()
+        for one, other in _side_by_side(alike, stems.get(stem, ()))
+    }
+    pending = list(originals.items())
+    while pending:
+        one, other = pending.pop()
+        operands = after.operands[one], before.operands[other]
+        for pair in zip(*operands, strict=True) if len(operands[0]) == len(operands[1]) else ():
+            if pair[0] not in originals:
+                originals[pair[0]] = pair[1]
+                pending.append(pair)
+    return originals
+
+
+def _by_stem(computation: Computation, key: Callable[[str], int]) -> dict[str, list[Instruction]]:
+    """Return the instructions by their names without numbers, each group sorted by ``key``."""
+    groups: dict[str, list[Instruction]] = defaultdict(list)
+    for instruction in sorted(computation.instructions, key=lambda one: key(one.name)):
+        groups[numbered(instruction.name)[0]].append(instruction)
+    return groups
 
 
 def _side_by_side(
     clones: Sequence[Instruction], originals: Sequence[Instruction]
 ) -> Iterator[tuple[Instruction, Instruction]]:
-    """Yield corresponding instructions of two texts."""
+    """Yield corresponding instructions of two lists in the same order."""
     kinds = [[(each.opcode, each.shape) for each in one] for one in (clones, originals)]
     one, other = 0, 0
     while one < len(clones) and other < len(originals):

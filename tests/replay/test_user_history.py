@@ -306,7 +306,7 @@ ENTRY main {
     assert sorted(ages, key=ages.__getitem__)[-2:] == ["b", "e"]
 
 
-@pytest.mark.parametrize("name", ["bitcasts_of_a_reduction", "split_reduction"])
+@pytest.mark.parametrize("name", ["bitcasts_of_a_reduction", "split_reduction", "renamed_operand"])
 def test_without_ids_operations_have_the_order_that_the_compiler_recorded(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,3 +370,34 @@ def test_a_clone_has_the_users_of_its_original_in_their_order(tmp_path: Path) ->
     )
     assert find_user_order(module, module.stages[-2], {})["x"] == ["c", "b"]
     assert find_user_order(module, module.stages[-1], {})["x.9"] == ["c.9", "b.9"]
+
+
+def test_without_ids_clones_are_made_in_the_order_of_their_originals(tmp_path: Path) -> None:
+    # c is older than a and b, before which it stands in the first text only.
+    first = LOOP.replace("  c = f32[8]{0} cosine(x)\n", "").replace(
+        "  a = ", "  c = f32[8]{0} cosine(x)\n  a = "
+    )
+    start, end = LOOP.index("\nbody {"), LOOP.index("\nENTRY")
+    clone = """
+body.clone {
+  p.9 = (f32[8]{0}) parameter(0)
+  x.9 = f32[8]{0} get-tuple-element(p.9), index=0
+  b.9 = f32[8]{0} exponential(x.9)
+  a.9 = f32[8]{0} negate(x.9)
+  d.9 = f32[8]{0} add(a.9, b.9)
+  c.9 = f32[8]{0} cosine(x.9)
+  z.9 = f32[8]{0} copy(c.9)
+  e.9 = f32[8]{0} add(d.9, z.9)
+  ROOT r.9 = (f32[8]{0}) tuple(e.9)
+}
+"""
+    cloned = LOOP[:start] + clone + LOOP[end:].replace("body=body", "body=body.clone")
+    module = dumped(
+        tmp_path,
+        ("pipeline-start.before_algsimp", first),
+        ("algsimp.before_simplify-while-loops", LOOP),
+        ("simplify-while-loops.before_variadic-op-splitter", cloned),
+    )
+    ages = find_creation_order(module, module.stages[-1], {})["body.clone"]
+    operations = sorted("abc", key=lambda name: ages[f"{name}.9"])
+    assert operations == ["c", "a", "b"]
