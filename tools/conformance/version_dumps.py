@@ -1,7 +1,7 @@
 """Makes the dumps of a version without rules, and the names of the stages of all versions.
 
-python tools/conformance/version_dumps.py dumps --python PATH     (jax 0.7.2 with the CUDA plugin)
-python tools/conformance/version_dumps.py stages --dumps DIR      (DIR/VERSION/TARGET/PROGRAM)
+python -m conformance version_dumps dumps --python PATH     (jax 0.7.2 with the CUDA plugin)
+python -m conformance version_dumps stages --dumps DIR      (DIR/VERSION/TARGET/PROGRAM)
 """
 
 import sys
