@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.dump.length import Length
 from fusionscope.explain.modules import MODULES_SHOWN
-from fusionscope.findings import briefs, sheets
+from fusionscope.findings import NAMES, briefs, sheets_of
 from fusionscope.findings.breakdown.sheet import tree
 from fusionscope.findings.kernels.page import sheets as kernel_sheets
 from fusionscope.findings.refusals.sheet import selected_pairs
@@ -39,15 +39,17 @@ def screen(explanation: Explanation) -> Iterator[Section]:
 
 def report(explanation: Explanation, top: int | None, *, pairs: bool) -> Iterator[Section]:
     """Yield all sections of all explained modules. ``top`` limits every list (None: no limit);
-    ``pairs`` lists the requested pairs too.
+    ``pairs`` lists pairs one by one instead of the costliest refusals.
     """
     for module in explanation.modules:
         yield _header(module, in_full=True)
         if module.what_if is not None:
             yield what_if_sheet(module.what_if, top)
-        yield from sheets(module, top)
-        if pairs:
-            yield selected_pairs(module, top)
+        for name in NAMES:
+            if pairs and name == "refusals":
+                yield selected_pairs(module, top)
+            else:
+                yield from sheets_of((name,), module, top)
     yield from _folded(explanation)
 
 

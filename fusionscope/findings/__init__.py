@@ -32,11 +32,6 @@ NAMES = (
 )
 
 
-def sheets(module: ModuleFacts, top: int | None) -> Iterator[Section]:
-    """Yield the sections of all findings."""
-    return sheets_of(NAMES, module, top)
-
-
 def sheets_of(names: Iterable[str], module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the sections of the findings with these names."""
     for name in names:

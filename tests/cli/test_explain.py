@@ -117,14 +117,14 @@ def test_what_is_asked_for(run, options, expected):
     pairs = document["modules"][0]["pairs"]
     assert {(pair["producer"]["name"], pair["consumer"]["name"]) for pair in pairs} == expected
     text = run(GPU, *options).out
-    found = {tuple(p) for p in re.findall(r"^  \d+\. (\S+) -> (\S+)  ", text, re.MULTILINE)}
+    found = {tuple(p) for p in re.findall(r"^ +\d+\. (\S+) -> (\S+)  ", text, re.MULTILINE)}
     assert found == expected
 
 
 def test_all_lists_every_pair(run):
     count = len(json.loads(run(GPU, "--format", "json").out)["modules"][0]["pairs"])
     listed = run(GPU, "--all", "--no-try").out
-    assert len(re.findall(r"^  \d+\. .* -> ", listed, re.MULTILINE)) == count > 5
+    assert len(re.findall(r"^ +\d+\. .* -> ", listed, re.MULTILINE)) == count > 5
 
 
 @pytest.mark.main
@@ -225,7 +225,7 @@ def test_library_boundaries_in_markdown(run):
     assert len(rows) == 2 + 5
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     (row,) = [row for row in rows if "`cublas-lt-matmul.5`" in row]
-    for part in ("cuBLASLt: matrix product", "| 3.15 MB |", "bias after it", "GELU"):
+    for part in ("cuBLASLt: matrix product", "| 3.15 MB at most |", "bias after it", "GELU"):
         assert part in row, part
 
 
@@ -742,7 +742,7 @@ def test_a_tree_has_a_column_for_each_figure(run):
     (head,) = [row for row in whole if row[:2] == ["By", "file"]]
     assert head[2:] == "share time launches bytes not fused".split()
     table = run(CPU, "--by", "kind", "--format", "markdown").out
-    assert "| by kind | share | time | launches | bytes |" in table
+    assert "| By kind | share | time | launches | bytes |" in table
 
 
 @pytest.mark.main
@@ -759,9 +759,10 @@ def test_the_passes_that_took_longest_are_named(run):
     assert "Compile time" not in run(dump).out  # 444 ms are no reason to ask
     whole = run(dump, "--top", "1").out
     assert "Compile time  444 ms in 291 passes, 5% of it spent on writing the dump" in whole
-    assert "81%    358 ms  config-assigner  changed the module" in whole
+    assert re.search(r"81% +358 ms  config-assigner +changed the module", whole)
     assert "… and 191 more passes: --top N" in whole
-    assert "| `config-assigner` | 81% | 358 ms | 1 | 1 |" in run(dump, "--format", "markdown").out
+    row = "| 81% | 358 ms | config-assigner | changed the module |"
+    assert row in run(dump, "--format", "markdown").out
     assert "Compile time" not in run(CPU, "--all").out  # XLA records no times for CPUs
     (line,) = [
         each for each in run(DUMPS / "h100/libraries").out.splitlines() if "Compile time" in each
