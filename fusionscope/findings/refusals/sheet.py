@@ -86,7 +86,7 @@ def _alike(
         _entry(module, rank, refusal.example, refusal.bytes_saved, refusal.count)
         for rank, refusal in enumerate(refusals[:top], 1)
     ]
-    block = ranked("kind of refusal", entries, len(refusals), ("bytes", "alike"))
+    block = ranked("refusal", entries, len(refusals), ("bytes", "alike"))
     return Section(title=title, blocks=(block,))
 
 
