@@ -343,6 +343,9 @@ def test_a_browser_shows_it_without_a_word(tmp_path) -> None:
     assert not console
     assert "estimated time" in shown and "374 of 374 pairs" in shown
     assert re.search(r'class="edge not-fused"', shown) and ">pf-negative<" in shown
+    for title in ("What to try", "Memory", "Computed more than once", "Compile time"):
+        assert f">{title}</h2>" in shown
+    assert "[object " not in shown
 
 
 @with_browser

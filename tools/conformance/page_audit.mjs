@@ -75,6 +75,8 @@ for (const file of process.argv.slice(2)) {
         found.push(`${each.impact}: ${each.id}, ${each.nodes.length} x ${each.nodes[0].target}`);
       }
       found.push(...(await page.evaluate(layoutProblems)));
+      const words = await page.evaluate(() => document.body.textContent ?? "");
+      if (words.includes("[object ")) found.push("an element is shown as text");
       found.push(...(await keyboardProblems(page)));
       for (const each of found) console.log(`${file} ${colorScheme} ${width}: ${each}`);
       problems += found.length;

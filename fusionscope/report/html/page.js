@@ -186,7 +186,7 @@ function showPage(data) {
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
       whole ? [make("p", { class: "quiet" }, `All kernels, from the first to the last; the stronger the colour, the more ${module.summary.time ? "time" : "bytes"}`), whole.element] : null,
       kernelBox),
-    data.now.tried[state.module].map((/** @type {any} */ section, /** @type {number} */ place) => sectionOf(section, `try-${place}`, choosePair)),
+    ...data.now.tried[state.module].map((/** @type {any} */ section, /** @type {number} */ place) => sectionOf(section, `try-${place}`, choosePair)),
     make("section", { class: "card", "aria-labelledby": "pairs" }, make("h2", { id: "pairs" }, "Pairs"),
       make("div", { class: "bar" }, search, table.found), table.element),
     make("section", { class: "card", "aria-labelledby": "graph" }, make("h2", { id: "graph" }, "How it was fused"),
@@ -196,7 +196,7 @@ function showPage(data) {
           make("div", {}, make("h3", {}, number ? "after" : "before"), side.box))), facts]
         : make("div", { class: "split" }, now.box, facts)),
     sourceLines(data.sources, costsByLine(module), (place) => { search.value = place; set({ query: place }); }) ?? "",
-    data.now.findings[state.module].map((/** @type {any} */ section, /** @type {number} */ place) => sectionOf(section, `finding-${place}`, choosePair)),
+    ...data.now.findings[state.module].map((/** @type {any} */ section, /** @type {number} */ place) => sectionOf(section, `finding-${place}`, choosePair)),
     rulePages(data.rules));
 
   search.value = state.query;
