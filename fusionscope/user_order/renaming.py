@@ -7,7 +7,7 @@ ReplaceInstructionWithDifferentShape.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.graph.comparison import meaning_of
@@ -32,26 +32,29 @@ def find_renamed(before: StageGraph, after: StageGraph) -> dict[str, str]:
 def _find_in(
     before: StageGraph, after: StageGraph, earlier: Computation, computation: Computation
 ) -> dict[str, str]:
-    lines = {one.name: one for one in before.bodies[earlier.body].statements}
-    now = {one.name: one for one in after.bodies[computation.body].statements}
+    old, new = before.bodies[earlier.body], after.bodies[computation.body]
+    lines = {one.name: one for one in old.statements}
+    now = {one.name: one for one in new.statements}
     renamed: dict[str, str] = {}
     names: dict[str, str] = {}
-    for user, operand in _replaceable(before, lines, now):
-        reads = [names.get(name, name) for name in before.operands[operand]]
+    for user, operand in _replaceable(old.operands, lines, now):
+        reads = [names.get(name, name) for name in old.operands[operand]]
         does_same = _meaning(earlier, lines[operand]) == _meaning(computation, now[user])
-        if reads == after.operands[user] and does_same:
+        if reads == new.operands[user] and does_same:
             renamed[user] = operand
             names[operand] = user
     return renamed
 
 
 def _replaceable(
-    before: StageGraph, lines: dict[str, Statement], now: dict[str, Statement]
+    operands: Mapping[str, Sequence[str]],
+    lines: Mapping[str, Statement],
+    now: Mapping[str, Statement],
 ) -> Iterator[tuple[str, str]]:
     """Yield changed instructions, each with an operand of the same opcode whose name is gone."""
     for user, line in lines.items():
         if user in now and now[user] != line and now[user].opcode == line.opcode:
-            for operand in before.operands[user]:
+            for operand in operands[user]:
                 if operand not in now and lines[operand].opcode == line.opcode:
                     yield user, operand
 

@@ -483,10 +483,11 @@ def _pair_clones(
         for stem, alike in clones.items()
         for one, other in _side_by_side(alike, stems.get(stem, ()))
     }
+    reads = after.bodies[clone.body].operands, before.bodies[source.body].operands
     pending = list(originals.items())
     while pending:
         one, other = pending.pop()
-        operands = after.operands[one], before.operands[other]
+        operands = reads[0][one], reads[1][other]
         for pair in zip(*operands, strict=True) if len(operands[0]) == len(operands[1]) else ():
             if pair[0] not in originals:
                 originals[pair[0]] = pair[1]
