@@ -17,7 +17,7 @@ from fusionscope.hlo import Instruction, Module
 # Their result is their first operand.
 _PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
 # Of an equal value that is read in more places than this nothing more is asked.
-_MOST_READERS = 200
+_MOST_READERS = 2_000
 # With more copies of one value, further kernels do not tell them apart: each would be compared with
 # each.
 _MOST_COPIES = 64

@@ -845,3 +845,27 @@ def test_a_constant_whose_elements_are_not_printed_may_be_renamed():
     after = "%c.0 = f32[8] constant({...})\n%b.0 = f32[8] fusion(%x, %c.0), kind=kLoop, calls=%f"
     pairs = numbered(module(before), module(after, inside))
     assert told(pairs) == {("c", "a"): "not-fused", ("a", "b"): "fused"}
+
+
+def test_a_long_chain_that_is_computed_again_is_no_duplicate_of_its_first_pair():
+    """As checkpointed layers are. Only what reads the ends tells the two chains apart."""
+    length = 400
+
+    def chain(name: str, first: int, source: str) -> list[str]:
+        sources = [source, *(f"%{name}{n}" for n in range(first, length))]
+        return [
+            f"%{name}{n} = f32[8] {'sine' if n % 2 else 'cosine'}({sources[n - first]})"
+            for n in range(first, length)
+        ]
+
+    ends = ["%y = f32[8] abs(%a399)", "%z = f32[8] negate(%b399)"]
+    ends += ["%t = (f32[8], f32[8]) tuple(%y, %z)"]
+    barrier = "%o = f32[8] opt-barrier(%x)"
+    before = module("\n".join([*chain("a", 0, "%x"), barrier, *chain("b", 0, "%o"), *ends]))
+    together = fused("together", "%c = f32[8] cosine(%p)\n%s = f32[8] sine(%c)")
+    alone = fused("alone", "%d = f32[8] cosine(%q)", "q: f32[8]")
+    first = "%a1 = f32[8] fusion(%x), kind=kLoop, calls=%together"
+    second = "%w = f32[8] fusion(%o), kind=kLoop, calls=%alone"
+    rest = [first, *chain("a", 2, "%a1"), barrier, second, *chain("b", 1, "%w"), *ends]
+    outcomes = told(numbered(before, module("\n".join(rest), together, alone)))
+    assert (outcomes["a0", "a1"], outcomes["b0", "b1"]) == ("fused", "not-fused")
