@@ -284,18 +284,17 @@ def command(
             write_file(output, figure)
         return 0
     limit = None if everything else top or _TOP
+    if is_first and format_name == "text":
+        sections = sheets.screen(explanation)
+    else:
+        sections = _sections(explanation, selection, depth, limit)
 
     def show(console: Console) -> None:
         if is_unmatched:
             words = sheets.unmatched(explanation, _words(selection))
             console.print(safe(words), soft_wrap=True)
         else:
-            print_sections(sections(), console)
-
-    def sections() -> Iterator[Section]:
-        if is_first and format_name == "text":
-            return sheets.screen(explanation)
-        return _sections(explanation, selection, depth, limit)
+            print_sections(sections, console)
 
     write_report(
         "explain",
@@ -303,7 +302,7 @@ def command(
         "text" if is_figure else format_name,
         output,
         explanation.problems,
-        markdown=lambda: "\n".join(to_markdown(sections())),
+        markdown=lambda: "\n".join(to_markdown(sections)),
         text=show,
     )
     return 1 if is_unmatched else 0

@@ -28,7 +28,6 @@ from fusionscope.facts.result import (
     KernelFacts,
     LoopRow,
     ModuleFacts,
-    ModuleRow,
     PairFacts,
     Recomputation,
     Totals,
@@ -78,7 +77,6 @@ if TYPE_CHECKING:
     from fusionscope.dump.device import Device
 
 Content = TypeVar("Content")
-Ranked = tuple[int, tuple[ModuleRow, DumpedModule]]
 
 _NO_STAGE_BEFORE = (
     "no stage right before fusion was dumped: using {stage} instead; dump with "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.dump.length import Length
 from fusionscope.explain.modules import MODULES_SHOWN
-from fusionscope.findings import NAMES, briefs, sheets_of
+from fusionscope.findings import BRIEF, NAMES, briefs, sheets_of
 from fusionscope.findings.breakdown.sheet import tree
 from fusionscope.findings.kernels.page import sheets as kernel_sheets
 from fusionscope.findings.refusals.sheet import selected_pairs
@@ -20,7 +20,6 @@ from fusionscope.words.text import duration, or_dash, plural, size
 if TYPE_CHECKING:
     from fusionscope.facts.result import Explanation, LoopRow, ModuleFacts, ModuleRow, TimeEstimate
 
-_BRIEF = 3  # entries of a list on the first screen
 _NAMED_LOOPS = 3  # on one line
 _BACKENDS = {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}
 
@@ -32,7 +31,7 @@ def screen(explanation: Explanation) -> Iterator[Section]:
     module = explanation.modules[0]
     yield _header(module)
     if module.what_if is not None:
-        yield what_if_sheet(module.what_if, _BRIEF)
+        yield what_if_sheet(module.what_if, BRIEF)
     yield from briefs(module)
     yield _more(explanation, module)
 

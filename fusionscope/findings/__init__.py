@@ -30,6 +30,7 @@ NAMES = (
     "compile_time",
     "suggestions",
 )
+BRIEF = 3  # entries of a list on the first screen
 
 
 def sheets_of(names: Iterable[str], module: ModuleFacts, top: int | None) -> Iterator[Section]:

@@ -19,7 +19,7 @@ from fusionscope.words.section import (
     Tone,
     spans,
 )
-from fusionscope.words.text import command_lines, plural, safe, shorten, size, squeeze
+from fusionscope.words.text import command_lines, hidden_entries, safe, shorten, size, squeeze
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -206,5 +206,5 @@ def _print_plot(plot: Plot, console: Console, indent: int) -> None:
 
 def _print_hidden(hidden: int, noun: str, console: Console, indent: int) -> None:
     if hidden > 0:
-        more = plural(hidden, f"more {noun}")
-        _print_line(Line(spans=(Span(f"… and {more}: --top N", Tone.QUIET),)), console, indent)
+        words = Span(hidden_entries(hidden, noun), Tone.QUIET)
+        _print_line(Line(spans=(words,)), console, indent)

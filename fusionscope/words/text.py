@@ -113,6 +113,11 @@ def command_lines(words: Sequence[str], width: int) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
+def hidden_entries(hidden: int, noun: str, of: str = "") -> str:
+    """Return how many entries a list omits, and how to see them."""
+    return f"… and {plural(hidden, f'more {noun}')}{of}: --top N"
+
+
 def print_hidden(
     console: Console, indent: int, count: int, top: int | None, noun: str, of: str = ""
 ) -> None:
@@ -121,8 +126,7 @@ def print_hidden(
         return
     from rich.text import Text
 
-    more = plural(count - top, f"more {noun}")
-    console.print(Text(f"{' ' * indent}… and {more}{of}: --top N", style="dim"))
+    console.print(Text(f"{' ' * indent}{hidden_entries(count - top, noun, of)}", style="dim"))
 
 
 def counted(opcodes: Iterable[str], between: str = " ") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.findings import BRIEF
 from fusionscope.words.section import Column, Entry, Section, Table, lines, ranked, spans
 from fusionscope.words.text import duration, file_and_line, or_dash, plural, size
 
@@ -43,7 +44,7 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the slowest kernels."""
-    return sheet(module, 3)
+    return sheet(module, BRIEF)
 
 
 def _refusals(measured: Measured, top: int | None) -> Section:

@@ -18,7 +18,7 @@ from fusionscope.words.section import (
     lines,
     spans,
 )
-from fusionscope.words.text import file_and_line, plural, size
+from fusionscope.words.text import file_and_line, hidden_entries, plural, size
 
 if TYPE_CHECKING:
     from fusionscope.facts.memory import (
@@ -85,7 +85,7 @@ def _cut(texts: Iterator[str]) -> Lines:
 def _more(total: int, top: int | None, noun: str, what: str = "") -> Lines:
     if top is None or total <= top:
         return Lines(())
-    return lines([f"… and {plural(total - top, f'more {noun}')}{what}: --top N"], Tone.QUIET)
+    return lines([hidden_entries(total - top, noun, what)], Tone.QUIET)
 
 
 def _total(memory: MemoryFacts) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.findings import BRIEF
 from fusionscope.findings.suggestions.sheet import for_refusal
 from fusionscope.reasons.why import why
 from fusionscope.words.section import (
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fusionscope.facts.result import CostFacts, ModuleFacts, PairFacts, Refusals
 
 _SHOWN_SHARE = 0.01  # the smallest share of a loss that is shown
-_BRIEF = 3  # refusals on the first screen
 _REASONS = (
     Column("rule"),
     Column("pairs", is_number=True),
@@ -36,7 +36,7 @@ _REASONS = (
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the costliest refusals."""
-    refusals = module.refusals[:_BRIEF]
+    refusals = module.refusals[:BRIEF]
     if not refusals:
         return
     total = sum(reason.bytes_saved for reason in module.reasons)

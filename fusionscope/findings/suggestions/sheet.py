@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.findings import BRIEF
 from fusionscope.words.section import (
     Block,
     Entries,
@@ -152,7 +153,7 @@ def sections(suggestions: Suggestions, top: int | None) -> Iterator[Section]:
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the first suggestions."""
-    return sheet(module, 3)
+    return sheet(module, BRIEF)
 
 
 def _entries(noun: str, changes: Sequence[Suggestion], top: int | None) -> Entries:
