@@ -12,7 +12,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from fusionscope.report.rules import list_to_markdown, page_to_markdown
-from fusionscope.rules.catalogue import all_facts, find_facts
+from fusionscope.rules.facts import all_facts, find_facts
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = "fusionscope/rules/pages"

@@ -32,7 +32,7 @@ def command(rule: str | None, format_name: str, output: Path | None) -> None:
         print_list,
         print_page,
     )
-    from fusionscope.rules.catalogue import all_facts, find_facts
+    from fusionscope.rules.facts import all_facts, find_facts
 
     rules = all_facts() if rule is None else (find_facts(rule),)
     write_report(

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import TypeVar
 
-from fusionscope import __version__
 from fusionscope.dump.directory import Dump, DumpedModule
 from fusionscope.dump.files import DumpFile
 from fusionscope.dump.uses import Stamp, Uses, digest_of, stamp_of
 from fusionscope.errors import UnusableInput
 from fusionscope.system.cache import Cache, find_cache
+from fusionscope.system.kept import code_digest
 
 Value = TypeVar("Value")
 
@@ -151,17 +148,3 @@ class DumpCache:
             return
         entry = _Entry(tuple(files), tuple(sorted(uses.unknown_opcodes)), encoded)
         entries.write(name, msgspec.msgpack.encode(entry))
-
-
-@cache
-def code_digest() -> str:
-    """Return what changes with the code and the data of fusionscope, installed or in a checkout."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256(__version__.encode())
-    for folder in (package, package.parent / "grammars"):
-        for place, folders, names in os.walk(folder):
-            folders[:] = sorted(each for each in folders if each != "__pycache__")
-            for name in sorted(names):
-                status = Path(place, name).stat()
-                digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
-    return digest.hexdigest()

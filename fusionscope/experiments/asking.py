@@ -11,7 +11,6 @@ from fusionscope.advise.candidates import DISABLING, EXTRA, flag_candidates
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.capture.targets import Target, read_target
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.dump.cache import code_digest
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut
@@ -19,6 +18,7 @@ from fusionscope.experiments.factors import Setting
 from fusionscope.experiments.program import Answer, find_answer, program_text
 from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.cache import Cache
+from fusionscope.system.kept import code_digest
 
 # A stage has been simplified already. On CPUs, simplifying its parts again removes copies, and
 # constants become parts of others.

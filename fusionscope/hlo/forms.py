@@ -23,8 +23,8 @@ from typing import Any
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.grammar import derive, grammar_text
-from fusionscope.hlo.kept import keep, read_kept
 from fusionscope.hlo.text import TUPLE_DEPTH, cut_at_commas
+from fusionscope.system.kept import keep, read_kept
 
 # Literal parts of a text and indices of slots.
 Pieces = Sequence[str | int]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.hlo.kept import keep, read_kept
+from fusionscope.system.kept import keep, read_kept
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree

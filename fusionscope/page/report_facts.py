@@ -15,7 +15,7 @@ from fusionscope.explain.selection import Selection
 from fusionscope.facts.result import Explanation, ModuleFacts
 from fusionscope.page.fusion_graph import FusionGraph, fusion_graphs
 from fusionscope.progress import Progress, about, silent
-from fusionscope.rules.catalogue import RuleFacts, all_facts
+from fusionscope.rules.facts import RuleFacts, all_facts
 from fusionscope.system.files import read_text
 
 _CONTEXT = 3  # lines around each line that operations come from

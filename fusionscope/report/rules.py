@@ -10,8 +10,8 @@ from fusionscope.words.text import cell
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.rules.catalogue import RuleFacts
     from fusionscope.rules.examples import Example
+    from fusionscope.rules.facts import RuleFacts
 
 
 def _thresholds(values: dict[str, int]) -> str:

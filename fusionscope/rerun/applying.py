@@ -17,7 +17,7 @@ from typing import Any
 
 from fusionscope.capture.hook import bindings, hooked, read_module, serialized
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.dump.cache import code_digest, user_cache
+from fusionscope.dump.cache import user_cache
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.hlo import Module, parse, to_text
@@ -27,6 +27,7 @@ from fusionscope.rerun.rewritten import compile_file
 from fusionscope.rerun.running import why_not_run
 from fusionscope.rules.plan_files import PlanFile, read_plan
 from fusionscope.system.files import read_file
+from fusionscope.system.kept import code_digest
 
 _KEY = "jax_xla_profile_version"  # a part of the keys of all of jax's caches
 _NUMBERS = count(1_000_000)  # of plans, as that part

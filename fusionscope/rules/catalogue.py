@@ -1,11 +1,8 @@
-"""What ``fusionscope rules`` and the documentation show of each rule: its page, and what its class
-and the books of all versions say.
-"""
+"""Collects what the classes of rules, and the books of all versions, say of each rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -15,47 +12,17 @@ from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
 from fusionscope.passes.rule import Rule, RuleBook
 from fusionscope.passes.tpu.accuracy import accuracy_of, libtpu
 from fusionscope.passes.tpu.rules import PASS_NAME, TPU_RULES, TpuRule
-from fusionscope.rules.pages import RulePage, check_id, read_page
+from fusionscope.rules.facts import RuleFacts
 from fusionscope.versions import known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleFacts:
-    """One rule: its page, and the facts about it in the form of the newest version.
-
-    ``message`` and ``is_legality`` are as in ``Rule``. ``versions`` are those of jaxlib in which it
-    was active, none for a cause. ``thresholds`` are its numbers by name, ``older_thresholds`` those
-    of versions with other values. ``can_be_left_out`` is whether disabling it can change fusion.
-    ``accuracy`` says how often a rule was right that was found by experiment; empty for others.
-    """
-
-    page: RulePage
-    message: str
-    is_legality: bool
-    pass_name: str
-    backend: str
-    versions: tuple[str, ...] = ()
-    thresholds: dict[str, int]
-    older_thresholds: dict[str, dict[str, int]]
-    can_be_left_out: bool = False
-    accuracy: str = ""
-
-    @property
-    def id(self) -> str:
-        return self.page.id
-
-
-def all_facts() -> tuple[RuleFacts, ...]:
-    """Return all rules in the order of the passes and, within one, of the compiler; then the
+def collect_facts() -> Iterator[RuleFacts]:
+    """Yield all rules in the order of the passes and, within one, of the compiler; then the
     causes.
     """
-    return tuple(facts_of(rule) for rule, facts_of in _all())
-
-
-def find_facts(id: str) -> RuleFacts:
-    """Return the facts about a rule. Raises ``UnusableInput`` if no rule has this id."""
-    check_id(id)
-    return next(facts_of(rule) for rule, facts_of in _all() if rule.id == id)
+    yield from map(_facts_of_rule, known.all_rules())
+    yield from map(_facts_of_tpu_rule, TPU_RULES)
+    yield from map(_facts_of_cause, CAUSES)
 
 
 def is_legality(id: str) -> bool:
@@ -70,23 +37,13 @@ def is_legality(id: str) -> bool:
     return rule is not None and rule.is_legality
 
 
-def _all() -> Iterator[tuple[Any, Callable[[Any], RuleFacts]]]:
-    """Yield each rule with what collects the facts about it."""
-    for rules, facts_of in (
-        (known.all_rules(), _facts_of_rule),
-        (TPU_RULES, _facts_of_tpu_rule),
-        (CAUSES, _facts_of_cause),
-    ):
-        yield from ((rule, facts_of) for rule in rules)
-
-
 def _facts_of_rule(rule: Rule) -> RuleFacts:
     forms = _forms()[rule.id]
     newest, _ = next(iter(forms.values()))
     purpose = find_fusion_pass(newest.pass_name, newest.backend).purpose
     thresholds = {release: form.thresholds for release, (_, form) in forms.items()}
     return RuleFacts(
-        page=read_page(rule.id),
+        id=rule.id,
         message=rule.message,
         is_legality=rule.is_legality,
         pass_name=newest.pass_name,
@@ -117,7 +74,7 @@ def _without_book(
 ) -> RuleFacts:
     """Return the facts about a rule that no replay applies, so that it cannot be changed."""
     return RuleFacts(
-        page=read_page(rule.id),
+        id=rule.id,
         message=rule.message,
         is_legality=rule.is_legality,
         pass_name=pass_name,

@@ -128,9 +128,7 @@ def read_page(id: str) -> RulePage:
     return RulePage(
         id=id,
         title=introduction.partition("\n")[0].removeprefix(f"# {id}: "),
-        paragraphs=tuple(
-            (word, " ".join(text.replace("`", "").split())) for word, text in paragraphs
-        ),
+        paragraphs=tuple((heading, _plain(text)) for heading, text in paragraphs),
         markdown=markdown,
     )
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from conformance.special_files import make_socket
 
 from fusionscope.cli.cache import command
-from fusionscope.hlo.kept import keep, read_kept
 from fusionscope.system.cache import Cache, cache_directory, find_cache
+from fusionscope.system.kept import keep, read_kept
 
 NOBODY = 65534
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")

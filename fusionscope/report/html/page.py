@@ -29,7 +29,7 @@ from fusionscope.report.documents.report import Document
 from fusionscope.report.study import grids, notes_on
 from fusionscope.report.survey import grids as survey_grids
 from fusionscope.report.survey import headline
-from fusionscope.rules.catalogue import RuleFacts
+from fusionscope.rules.facts import RuleFacts
 from fusionscope.study.curves import curves_of
 from fusionscope.study.study import StudyResult
 from fusionscope.survey.fleet import Fleet
