@@ -43,7 +43,7 @@ def remove_results(graph: MutableModule) -> bool:
         if fusion.is_multi_output and _has_free_results(fusion):
             results = fusion.fused.root.operands
             read = {_index(element) for element in fusion.users}
-            read.update(index for index, each in enumerate(results) if has_side_effect(each))
+            read.update(index for index, result in enumerate(results) if has_side_effect(result))
             if len(read) < len(results):
                 _keep(fusion, sorted(read))
                 has_changed = True
@@ -65,12 +65,12 @@ def _has_free_results(fusion: MutableInstruction) -> bool:
 def _keep(fusion: MutableInstruction, indices: list[int]) -> None:
     """Keep the results of ``fusion`` at ``indices``."""
     computation, fused, root = fusion.computation, fusion.fused, fusion.fused.root
-    elements = [(each, indices.index(_index(each))) for each in _elements(fusion)]
+    elements = [(element, indices.index(_index(element))) for element in _elements(fusion)]
     results = [root.operands[index] for index in indices]
     if len(results) == 1:
         fusion.shape, fused.root = results[0].shape, results[0]
     else:
-        fusion.shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+        fusion.shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
         fused.root = fused.make("tuple", fusion.shape, results)
     remove_unused(root)
     for element, index in elements:

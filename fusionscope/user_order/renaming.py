@@ -33,8 +33,8 @@ def _find_in(
     before: StageGraph, after: StageGraph, earlier: Computation, computation: Computation
 ) -> dict[str, str]:
     old, new = before.bodies[earlier.body], after.bodies[computation.body]
-    lines = {one.name: one for one in old.statements}
-    now = {one.name: one for one in new.statements}
+    lines = {statement.name: statement for statement in old.statements}
+    now = {statement.name: statement for statement in new.statements}
     renamed: dict[str, str] = {}
     names: dict[str, str] = {}
     for user, operand in _replaceable(old.operands, lines, now):

@@ -12,7 +12,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 _HLO = re.compile(r"\b(?:HloModule|ENTRY)\b")
-_CPP = (".cc", ".h")
 _RAW_STRING = re.compile(r'R"([^()\\\s"]{0,16})\((.*?)\)\1"', re.DOTALL)
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 _STRINGS = re.compile(rf"{_QUOTED}(?:\s*{_QUOTED})*")

@@ -605,7 +605,7 @@ def convolutions(flags: Flags) -> Iterator[Case]:
 
 
 def repeated(shape: str, count: int, line: str, start: str, prefix: str = "v") -> Iterator[str]:
-    """Lines of the same kind, each of what the one before made: X."""
+    """Yield ``count`` copies of a line; X stands for the result of the previous one."""
     for number in range(count):
         yield f"{prefix}{number} = {shape} {line.replace('X', start)}"
         start = f"{prefix}{number}"

@@ -86,8 +86,8 @@ OPERATION_EXAMPLES = [
     for rule in book
     for example in read_examples(rule.id)
 ]
-# Rules whose examples say whether two operations (or one) end in a library fusion: what it is that
-# the rule decides.
+# Rules whose examples state whether operations end up in a library fusion, and what the rule
+# decides: that they do (True), or that they do not.
 ENDS_INSIDE = {
     "lib-starters": True,
     "lib-individual": False,

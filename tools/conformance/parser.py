@@ -120,7 +120,7 @@ def compare(theirs: Any, ours: Module) -> Iterator[str]:
 
 
 def _compare(theirs: Any, ours: Computation, clashing: set[str]) -> Iterator[str]:
-    # Operands that are told late become parameters late.
+    # Parameters come first: the compiler's parser appends those that it finds late.
     instructions = sorted(theirs.instructions(), key=lambda each: opcode(each) != "parameter")
     own = sorted(ours.instructions, key=lambda each: each.opcode != "parameter")
     place = {other.index: index for index, other in enumerate(own)}

@@ -283,6 +283,6 @@ def findings(options: Namespace) -> Iterator[Finding]:
             words = f"{shown[0].about} {shown[0].what} ({shown[0].reason})" if shown else "nothing"
             line = f"{kind}: {change.name}, {change.program} on {change.target}: {words}"
             if is_right:
-                yield counted(f"{kind}, told right", line)
+                yield counted(f"{kind}, correct", line)
             else:
-                yield problem(f"{kind}, told wrongly", line)
+                yield problem(f"{kind}, wrong", line)
