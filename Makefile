@@ -161,7 +161,7 @@ replay: ## the replay makes what the compiler made
 	@for dump in $(DUMPS)/cpu/*; do
 		fusionscope verify "$$dump" --at-least 100
 	done
-	fusionscope explain $(DUMPS)/cpu/concatenate --allow 'concatenate -> *' |
+	fusionscope what-if $(DUMPS)/cpu/concatenate --allow 'concatenate -> *' |
 		grep "Tried allow concatenate"
 	$(CONFORMANCE) oracle cpu
 plans: ## the compiler takes random plans, and its own, and computes the same numbers
@@ -170,7 +170,7 @@ plans: ## the compiler takes random plans, and its own, and computes the same nu
 	done
 	for dump in $(TARGETS:%=$(DUMPS)/%/reductions); do
 		output=$$(mktemp -d)
-		fusionscope rerun "$$dump" --replay --seconds 1 --output "$$output"
+		fusionscope rerun "$$dump" --rest xla --seconds 1 --output "$$output"
 		rm -r "$$output"
 	done
 changes: ## a change for the worse is found, and a pass that is off is named

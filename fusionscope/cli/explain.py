@@ -5,47 +5,59 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusionscope.cli import draw, experiment
 from fusionscope.cli.completion import complete_rule
+from fusionscope.cli.draw import FIGURES
+from fusionscope.cli.old_spellings import note_old_spelling, old_option, old_values
 from fusionscope.cli.output import (
+    InputFile,
     cache_option,
-    changes_options,
     device_option,
-    format_options,
     jobs_option,
     python_option,
-    resources_option,
+    read_changed_rules,
     rules_option,
     write_report,
-    write_text,
 )
 from fusionscope.cli.progress import show_progress
+from fusionscope.cli.selecting import (
+    CONDITIONS,
+    OUTCOMES,
+    PARTS,
+    SORTS,
+    Breakdown,
+    by_option,
+    profile_directory,
+    read_pair,
+    read_steps,
+    show_option,
+    where_option,
+)
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.system.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
 
     from rich.console import Console
 
-    from fusionscope.dump import Dump, DumpedModule
+    from fusionscope.dump import DumpedModule
     from fusionscope.dump.device import Device
     from fusionscope.dump.profile import Profile
     from fusionscope.explain import Explanation, ModuleFacts, Selection
     from fusionscope.explain.explain import CompileResources, Suggest
     from fusionscope.facts.suggestions import Suggestions
-    from fusionscope.page.kernel_neighbourhood import Neighbourhood
     from fusionscope.progress import Progress
     from fusionscope.rules.changes import Changes
     from fusionscope.system.cache import Cache
     from fusionscope.words.section import Section
 
-_LONGEST_S = 60.0  # for one program of an experiment
 _TOP = 5  # entries of a list, unless the user sets a number
-_FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
+_FORMATS = ("text", "json", "markdown")
+_CHANGES = ("set", "disable", "allow", "forbid")
 
 
 @click.command(name="explain")
@@ -53,49 +65,18 @@ _FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
 @click.option(
     "--pair", metavar="'P -> C'", help="Only these pairs: names or opcodes; * and ? match."
 )
-@click.option("--op", "opcode", metavar="OPCODE", help="Only pairs that contain this operation.")
 @click.option("--source", metavar="FILE[:LINE]", help="Only pairs from this source line.")
-@click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
 @click.option(
     "--reason",
     metavar="ID",
     shell_complete=complete_rule,
     help="Only pairs refused for this reason.",
 )
-@click.option(
-    "--outcome",
-    type=click.Choice(["fused", "duplicated", "not-fused", "gone"]),
-    help="Only pairs with this outcome.",
-)
-@click.option("--op-name", metavar="GLOB", help="Only what has such a name in the program.")
+@where_option
 @click.option("--kernel", metavar="GLOB", help="Show these kernels of the final module.")
-@click.option(
-    "--by",
-    type=click.Choice(["scope", "stack", "file", "kind"]),
-    help="Show where launches, bytes and time go: by scope, call stack, source file, or kind.",
-)
-@click.option(
-    "--sort", type=click.Choice(["time", "bytes", "launches"]), help="What to sort that by."
-)
-@click.option(
-    "--depth",
-    default=4,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="How deep to show that.",
-)
+@by_option
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
-@click.option(
-    "--movements", is_flag=True, help="Also show why copies, transposes and converts are there."
-)
-@resources_option
-@click.option(
-    "--profile",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Show the times that jax.profiler.trace(DIR) recorded beside those of the model.",
-)
+@show_option
 @click.option(
     "--steps",
     multiple=True,
@@ -104,21 +85,14 @@ _FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
 )
 @rules_option
 @device_option
-@changes_options
 @click.option(
-    "--try/--no-try", "tries", default=True, help="Try what could help, and show what does."
+    "--try/--no-try", "tries", default=True, help="Test candidate changes; suggest those that help."
 )
 @click.option(
     "--compile",
     "compiles",
     is_flag=True,
     help="Compile the program with what could help, and time it if its device is present.",
-)
-@click.option(
-    "--experiment",
-    metavar="'P -> C'|unknown",
-    help="Ask the compiler what must change for these refused pairs, or those without a reason, to "
-    "be fused.",
 )
 @python_option
 @click.option(
@@ -136,48 +110,55 @@ _FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
 @cache_option
 @jobs_option
 @click.option(
-    "--radius",
-    default=1,
+    "--format",
+    "format_name",
+    type=click.Choice((*_FORMATS, *FIGURES)),
+    metavar="|".join(_FORMATS),
+    default="text",
     show_default=True,
-    type=click.IntRange(0, 20),
-    metavar="N",
-    help="How many kernels a figure shows before and after those of --kernel.",
+    help="Output format.",
 )
-@format_options("text", "json", "markdown", *_FIGURES)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to this file instead of standard output.",
+)
+@old_option("--op", "--where op=OPCODE")
+@old_option("--computation", "--where computation=GLOB")
+@old_option("--outcome", "--where outcome=OUTCOME", type=click.Choice(OUTCOMES))
+@old_option("--op-name", "--where op-name=GLOB")
+@old_option("--sort", "--by KIND,SORT", type=click.Choice(SORTS))
+@old_option("--depth", "--by KIND,LEVELS", type=click.IntRange(1, 1000))
+@old_option("--movements", "--show movements", is_flag=True)
+@old_option("--resources", "--show resources", is_flag=True)
+@old_option("--profile", "--show profile=DIR", type=click.Path(path_type=Path))
+@old_option("--set", "fusionscope what-if DUMP --set ID.NAME=N", multiple=True)
+@old_option("--disable", "fusionscope what-if DUMP --disable ID", multiple=True)
+@old_option("--allow", "fusionscope what-if DUMP --allow 'P -> C'", multiple=True)
+@old_option("--forbid", "fusionscope what-if DUMP --forbid 'P -> C'", multiple=True)
+@old_option("--plan", "fusionscope what-if DUMP --plan FILE", type=InputFile())
+@old_option("--experiment", "fusionscope experiment DUMP 'P -> C'")
+@old_option("--radius", "fusionscope draw DUMP KERNEL --radius N", type=click.IntRange(0, 20))
 def command(
     dump: Path,
     pair: str | None,
-    opcode: str | None,
     source: str | None,
-    computation: str | None,
     reason: str | None,
-    outcome: str | None,
-    op_name: str | None,
+    where: dict[str, str],
     kernel: str | None,
-    by: str | None,
-    sort: str | None,
-    depth: int,
+    by: Breakdown,
     module: str | None,
-    movements: bool,
-    resources: bool,
-    profile: Path | None,
+    show: dict[str, str],
     steps: tuple[str, ...],
     rules: str | None,
     device: Device | None,
-    set_: tuple[str, ...],
-    disable: tuple[str, ...],
-    allow: tuple[str, ...],
-    forbid: tuple[str, ...],
-    plan: Path | None,
     top: int | None,
     tries: bool,
     compiles: bool,
-    experiment: str | None,
     python: str,
     everything: bool,
     no_cache: bool,
     jobs: int,
-    radius: int,
     format_name: str,
     output: Path | None,
 ) -> int:
@@ -186,10 +167,9 @@ def command(
     DUMP is a directory that XLA wrote with --xla_dump_to, the output that it printed with
     --xla_dump_to=-, or a single HLO file. Reasons come from the compiler's own records in the dump
     (PriorityFusion writes one for GPUs, --xla_dump_fusion_visualization one for every backend) and,
-    for CPUs and GPUs, from a replay of its rules. If you change rules, explain also shows what the
-    changes would do. --device names the GPU if DUMP does not describe it; if DUMP does, explain
-    also shows what would be fused on the named GPU. Results are kept for the next question about
-    DUMP (fusionscope cache).
+    for CPUs and GPUs, from a replay of its rules. --device names the GPU if DUMP does not describe
+    it; if DUMP does, explain also shows what would be fused on the named GPU. Results are kept for
+    the next question about DUMP (fusionscope cache).
 
     \b
     Examples:
@@ -197,21 +177,16 @@ def command(
       fusionscope explain dump_dir/ --pair 'exponential -> reduce'
       fusionscope explain dump_dir/ --source model.py:42
       fusionscope explain dump_dir/ --reason pf-negative --top 20
-      fusionscope explain dump_dir/ --set cpu-max-reductions.limit=12
-      fusionscope explain dump_dir/ --allow 'concatenate* -> *' --disable cpu-code-dup
-      fusionscope explain dump_dir/ --device b200
-      fusionscope explain dump_dir/ --by scope --depth 3
-      fusionscope explain dump_dir/ --by stack --sort bytes --op-name '*attention*'
+      fusionscope explain dump_dir/ --where op=concatenate --where outcome=not-fused
+      fusionscope explain dump_dir/ --by scope
+      fusionscope explain dump_dir/ --by stack,bytes,3 --where op-name='*attention*'
       fusionscope explain dump_dir/ --kernel loop_add_fusion
-      fusionscope explain dump_dir/ --kernel loop_add_fusion --format svg --output figure.svg
-      fusionscope explain dump_dir/ --movements
-      fusionscope explain dump_dir/ --resources
-      fusionscope explain dump_dir/ --resources --compile
-      fusionscope explain dump_dir/ --profile trace_dir/
+      fusionscope explain dump_dir/ --show movements --show resources
+      fusionscope explain dump_dir/ --show resources --compile
+      fusionscope explain dump_dir/ --show profile=trace_dir/
+      fusionscope explain dump_dir/ --device b200
       fusionscope explain dump_dir/ --steps while.12=20
       fusionscope explain dump_dir/ --compile
-      fusionscope explain dump_dir/ --experiment 'multiply* -> pad*'
-      fusionscope explain dump_dir/ --experiment unknown --top 20
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
     from fusionscope.dump import open_dump
@@ -222,48 +197,56 @@ def command(
     from fusionscope.words.terminal import print_sections
     from fusionscope.words.text import safe
 
-    if format_name == "png" and output is None:
-        raise UnusableInput("a bitmap is no text, expected --output FILE")
-    if format_name in _FIGURES and kernel is None:
-        raise UnusableInput(f"--format {format_name} draws kernels: name them with --kernel")
-    if experiment is not None:
-        return _experiment(dump, experiment, module, python, top, output, format_name, no_cache)
-    producer, consumer = _ends(pair)
+    old = old_values()
+    if "experiment" in old:
+        return experiment.run(
+            dump,
+            old["experiment"],
+            module=module,
+            python=python,
+            top=top or _TOP,
+            no_cache=no_cache,
+            format_name=format_name,
+            output=output,
+        )
+    if format_name in FIGURES:
+        return _draw(dump, kernel, module, no_cache, format_name, output)
+    where, show, by = _with_old(where, show, by, old)
+    producer, consumer = read_pair(pair, "--pair")
     selection = Selection(
         module=module,
-        computation=computation,
+        computation=where.get("computation"),
         producer=producer,
         consumer=consumer,
-        opcode=opcode,
+        opcode=where.get("op"),
         source=source,
         reason=reason,
-        outcome=outcome,
-        op_name=op_name,
+        outcome=where.get("outcome"),
+        op_name=where.get("op-name"),
         kernel=kernel,
-        by=Grouping(by) if by is not None else None,
-        sorted_by=SortedBy(sort) if sort is not None else None,
+        by=Grouping(by.grouping) if by.grouping is not None else None,
+        sorted_by=SortedBy(by.sort) if by.sort is not None else None,
         all_modules=everything,
         in_full=everything,
-        movements=movements,
-        resources=resources,
-        profile=_read_profile(profile),
-        changes=_changes(set_, disable, allow, forbid, plan),
+        movements="movements" in show,
+        resources="resources" in show,
+        profile=_read_profile(profile_directory(show)),
+        changes=_old_changes(old),
         rules=rules,
         device=device,
     )
-    is_whole = everything or top is not None or movements or resources
-    is_first = not (is_whole or by is not None or selection.picks_pairs or kernel is not None)
+    is_whole = everything or top is not None or selection.movements or selection.resources
+    is_first = not (is_whole or selection.by or selection.picks_pairs or kernel is not None)
     if is_first and format_name == "text":  # text output shows only one module
         selection = replace(selection, most_modules=1)
-    is_figure = format_name in _FIGURES
     suggest = None
-    if tries and by is None and not is_figure:  # which shows no suggestions
+    if tries and selection.by is None:  # which shows no suggestions
         suggest = _suggester(selection, python if compiles else None)
     kept = None if no_cache else user_cache()
-    compile_resources = (
-        _resource_compiler(selection, python, kept, tries=tries) if resources and compiles else None
-    )
-    opened = open_dump(dump).with_steps(dict(map(_steps, steps)))
+    compile_resources = None
+    if selection.resources and compiles:
+        compile_resources = _resource_compiler(selection, python, kept, tries=tries)
+    opened = open_dump(dump).with_steps(dict(map(read_steps, steps)))
     cache = DumpCache(opened, None if compiles else kept)
     with show_progress() as progress:
         explanation = explain(
@@ -276,20 +259,13 @@ def command(
             cache=cache,
         )
     is_unmatched = _is_unmatched(explanation, selection)
-    if is_figure and not is_unmatched:
-        figure = _figure(opened, explanation, radius, format_name)
-        if isinstance(figure, str):
-            write_text(figure, output)
-        elif output is not None:
-            write_file(output, figure)
-        return 0
     limit = None if everything else top or _TOP
     if is_first and format_name == "text":
         sections = sheets.screen(explanation)
     else:
-        sections = _sections(explanation, selection, depth, limit)
+        sections = _sections(explanation, selection, by.depth, limit)
 
-    def show(console: Console) -> None:
+    def print_answer(console: Console) -> None:
         if is_unmatched:
             words = sheets.unmatched(explanation, _words(selection))
             console.print(safe(words), soft_wrap=True)
@@ -299,85 +275,51 @@ def command(
     write_report(
         "explain",
         explanation,
-        "text" if is_figure else format_name,
+        format_name,
         output,
         explanation.problems,
         markdown=lambda: "\n".join(to_markdown(sections)),
-        text=show,
+        text=print_answer,
     )
     return 1 if is_unmatched else 0
 
 
-def _steps(text: str) -> tuple[str, int]:
-    """Return the name of a loop and its number of steps."""
-    name, _, count = text.rpartition("=")
-    if not name or not count.isdecimal():
-        raise UnusableInput(f"--steps has {quoted(text)}, expected LOOP=N, such as while.12=20")
-    return name.lstrip("%"), int(count)
-
-
-def _experiment(
+def _draw(
     dump: Path,
-    wanted: str,
+    kernel: str | None,
     module: str | None,
-    python: str,
-    top: int | None,
-    output: Path | None,
-    format_name: str,
     no_cache: bool,
+    format_name: str,
+    output: Path | None,
 ) -> int:
-    """Run experiments on pairs of one module."""
-    from fusionscope.dump import open_dump
-    from fusionscope.dump.cache import user_cache
-    from fusionscope.experiments.experiments import UNKNOWN, run_experiments
-    from fusionscope.explain.modules import pick_module
-    from fusionscope.report.experiments import print_experiments
-
-    if format_name not in ("text", "json"):
-        raise UnusableInput(f"--experiment has no {format_name}, expected --format text or json")
-    if wanted != UNKNOWN:
-        _ends(wanted, "--experiment")
-    opened = open_dump(dump)
-    with show_progress() as progress:
-        found = run_experiments(
-            pick_module(opened, module),
-            wanted,
-            top=top or _TOP,
-            python=python,
-            limit_s=_LONGEST_S,
-            kept=None if no_cache else user_cache(),
-            progress=progress,
-        )
-    write_report(
-        "experiments",
-        found,
-        format_name,
-        output,
-        opened.untold(),
-        text=lambda console: print_experiments(found, console),
+    note_old_spelling(f"--format {format_name}", "fusionscope draw DUMP KERNEL")
+    if kernel is None:
+        raise UnusableInput(f"--format {format_name} draws kernels: name them with --kernel")
+    radius = old_values().get("radius", draw.RADIUS)
+    return draw.run(
+        dump,
+        kernel,
+        module=module,
+        radius=radius,
+        no_cache=no_cache,
+        format_name=format_name,
+        output=output,
     )
-    return 0
 
 
-def _figure(dump: Dump, explanation: Explanation, radius: int, format_name: str) -> str | bytes:
-    """Return the kernels that were asked for, of the first module that has any."""
-    from fusionscope.page.fusion_graph import fusion_graph
-    from fusionscope.page.kernel_neighbourhood import find_neighbourhood
-    from fusionscope.page.report_facts import dumped
-    from fusionscope.report import figures
+def _with_old(
+    where: dict[str, str], show: dict[str, str], by: Breakdown, old: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, str], Breakdown]:
+    """Return the options with the values of those of the last release."""
+    names = {condition: condition.replace("-", "_") for condition in CONDITIONS}
+    where = where | {key: old[name] for key, name in names.items() if name in old}
+    show = show | {part: str(old[part]) for part in PARTS if part in old}
+    return where, show, by._replace(**{k: old[k] for k in ("sort", "depth") if k in old})
 
-    formats: dict[str, Callable[[Neighbourhood], str | bytes]] = {
-        "svg": figures.to_svg,
-        "png": figures.to_png,
-        "dot": figures.to_dot,
-        "graphml": figures.to_graphml,
-        "json-graph": figures.to_json_graph,
-    }
-    facts = next(module for module in explanation.modules if module.kernel_pages)
-    names = {page.kernel.name for page in facts.kernel_pages}
-    with show_progress() as progress:
-        graph = fusion_graph(dumped(dump, facts), progress=progress)
-    return formats[format_name](find_neighbourhood(graph, facts, names, radius))
+
+def _old_changes(old: Mapping[str, Any]) -> Changes | None:
+    sets, disable, allow, forbid = (old.get(name, ()) for name in _CHANGES)
+    return read_changed_rules(sets, disable, allow, forbid, old.get("plan"))
 
 
 def _resource_compiler(
@@ -442,15 +384,19 @@ def _words(selection: Selection) -> str:
     ends = (selection.producer, selection.consumer)
     asked = (
         ("--pair", " -> ".join(each or "*" for each in ends) if any(ends) else None),
-        ("--op", selection.opcode),
         ("--source", selection.source),
-        ("--computation", selection.computation),
         ("--reason", selection.reason),
-        ("--outcome", selection.outcome),
-        ("--op-name", selection.op_name),
+        ("--where op", selection.opcode),
+        ("--where computation", selection.computation),
+        ("--where outcome", selection.outcome),
+        ("--where op-name", selection.op_name),
         ("--kernel", selection.kernel),
     )
-    return " ".join(f"{option} {quoted(value)}" for option, value in asked if value is not None)
+    return " ".join(
+        f"{option}{'=' if ' ' in option else ' '}{quoted(value)}"
+        for option, value in asked
+        if value is not None
+    )
 
 
 def _read_profile(path: Path | None) -> Profile | None:
@@ -459,28 +405,3 @@ def _read_profile(path: Path | None) -> Profile | None:
     from fusionscope.dump.profile import read_profile  # rarely requested
 
     return read_profile(path)
-
-
-def _changes(
-    set_: tuple[str, ...],
-    disable: tuple[str, ...],
-    allow: tuple[str, ...],
-    forbid: tuple[str, ...],
-    plan: Path | None,
-) -> Changes | None:
-    if not (set_ or disable or allow or forbid or plan):
-        return None
-    from fusionscope.rules.changes import read_changes  # imports the rules
-    from fusionscope.rules.plan_files import read_plan
-
-    changes = read_changes(set_, disable, allow, forbid)
-    return changes if plan is None else read_plan(plan).changes | changes
-
-
-def _ends(pair: str | None, option: str = "--pair") -> tuple[str | None, str | None]:
-    if pair is None:
-        return None, None
-    producer, arrow, consumer = (part.strip() for part in pair.partition("->"))
-    if not (producer and arrow and consumer):
-        raise UnusableInput(f"{option} {quoted(pair)}: expected 'PRODUCER -> CONSUMER'")
-    return producer, consumer

@@ -17,6 +17,9 @@ from fusionscope.system.signals import end_in_order
 # Command names and one line on each; the file of the same name defines ``command``.
 COMMANDS = {
     "explain": "Show which operations were fused into one kernel, and why (not).",
+    "what-if": "Show what would be fused under changed rules, or on another GPU.",
+    "experiment": "Ask the compiler what must change for a refused pair to be fused.",
+    "draw": "Draw kernels with their neighbours.",
     "history": "Show how fusions formed pass by pass, or trace one instruction.",
     "diff": "Compare two files, two stages or two dumps.",
     "verify": "Measure how well the replay of the compiler's rules matches a dump.",
@@ -43,7 +46,9 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"fusionscope.cli.{name}").command
+        command: click.Command = importlib.import_module(
+            f"fusionscope.cli.{name.replace('-', '_')}"
+        ).command
         return command
 
     def resolve_command(
@@ -73,6 +78,7 @@ def cli(debug: bool) -> None:
     \b
     Examples:
       fusionscope explain dump_dir/
+      fusionscope what-if dump_dir/ --allow 'concatenate* -> *'
       fusionscope history dump_dir/
       fusionscope diff before_dir/ after_dir/
       fusionscope verify dump_dir/ --at-least 99.5

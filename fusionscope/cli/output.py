@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from errno import EBADF
 from itertools import chain, count
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.dump.device import Device
+    from fusionscope.rules.changes import Changes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -244,6 +245,23 @@ def changes_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def read_changed_rules(
+    sets: Sequence[str],
+    disable: Sequence[str],
+    allow: Sequence[str],
+    forbid: Sequence[str],
+    plan: Path | None,
+) -> Changes | None:
+    """Return the changes of rules that these options ask for, or None."""
+    if not (sets or disable or allow or forbid or plan):
+        return None
+    from fusionscope.rules.changes import read_changes  # imports the rules
+    from fusionscope.rules.plan_files import read_plan
+
+    changes = read_changes(sets, disable, allow, forbid)
+    return changes if plan is None else read_plan(plan).changes | changes
 
 
 def write_text(text: str, output: Path | None) -> None:

@@ -8,8 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from fusionscope.cli.completion import complete_device
+from fusionscope.cli.old_spellings import old_option, old_values
 from fusionscope.cli.output import (
     InputFile,
     changes_options,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 2.0
 _NOTHING = (
-    "nothing to try, or several things at once: expected --replay, --no-fusion, changed rules "
+    "nothing to try, or several things at once: expected --rest xla or off, changed rules "
     "(--set, --disable, --allow, --forbid, --plan), plan files (--variant), or flags (--flag)"
 )
 
@@ -48,8 +50,6 @@ _NOTHING = (
     shell_complete=complete_device,
     help="The device of --self-test: cpu, gpu, or one that is absent, such as h100.",
 )
-@click.option("--replay", "is_own", is_flag=True, help="Try the compiler's own plan, as a check.")
-@click.option("--no-fusion", "is_none", is_flag=True, help="Try without any fusion.")
 @changes_options
 @click.option(
     "--variant",
@@ -65,8 +65,11 @@ _NOTHING = (
     type=click.Choice(["rules", "xla", "off"]),
     default="rules",
     show_default=True,
-    help="All other pairs: as the replayed rules decide, as the compiler decides, or unfused.",
+    help="All other pairs: as the replayed rules decide, as the compiler decides, or unfused. "
+    "Without changes, xla tries the compiler's own plan, as a check, and off no fusion at all.",
 )
+@old_option("--replay", "--rest xla", is_flag=True)
+@old_option("--no-fusion", "--rest off", is_flag=True)
 @click.option(
     "--run/--no-run", "runs", default=True, help="Run the program if its device is present."
 )
@@ -89,8 +92,6 @@ def command(
     module: str | None,
     is_self_test: bool,
     device: str | None,
-    is_own: bool,
-    is_none: bool,
     set_: tuple[str, ...],
     disable: tuple[str, ...],
     allow: tuple[str, ...],
@@ -122,14 +123,14 @@ def command(
 
     \b
     Examples:
-      fusionscope rerun dump_dir/ --replay
+      fusionscope rerun dump_dir/ --rest xla
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
       fusionscope rerun dump_dir/ --forbid 'exponential -> reduce' --output without
       fusionscope rerun dump_dir/ --set cpu-max-reductions.limit=12 --disable cpu-code-dup
       fusionscope rerun dump_dir/ --allow 'tanh -> dot' --rest xla
       fusionscope rerun dump_dir/ --variant one.toml --variant other.toml --seconds 10
       fusionscope rerun dump_dir/ --flag xla_cpu_enable_fast_math=true
-      fusionscope rerun dump_dir/ --no-fusion
+      fusionscope rerun dump_dir/ --rest off
       fusionscope rerun --self-test --device gpu
     """
     from fusionscope.dump import open_dump
@@ -153,6 +154,7 @@ def command(
     changes = changed.changes | asked if plan is not None else asked
     others = [read_plan(file, takes_program=True) for file in files]
     is_changed = bool(changes or changed.program)
+    is_own, is_none = _asks_for_all(rest_name, is_plain=not (is_changed or files))
     if is_own + is_none + is_changed > 1 or not (is_own or is_none or is_changed or files or flags):
         raise UnusableInput(_NOTHING)
     opened = open_dump(dump)
@@ -204,6 +206,17 @@ def command(
         text=lambda console: print_trial(found, console, top),
     )
     return 0 if all(each.holds for each in found.variants) else 1
+
+
+def _asks_for_all(rest: str, *, is_plain: bool) -> tuple[bool, bool]:
+    """Return whether all pairs are to be as the compiler decides, or all unfused."""
+    old = old_values()
+    context = click.get_current_context()
+    is_given = context.get_parameter_source("rest_name") is ParameterSource.COMMANDLINE
+    is_all = is_plain and is_given
+    return "replay" in old or (is_all and rest == "xla"), "no_fusion" in old or (
+        is_all and rest == "off"
+    )
 
 
 def _self_test(

@@ -163,7 +163,7 @@ def _try_ptxas() -> Finding:
     try:
         ptxas = find_ptxas()
         if ptxas is None:
-            found = "not found: explain cannot show --resources"
+            found = "not found: explain cannot show resources"
             return Finding("ptxas", State.ABSENT, found, "pip install nvidia-cuda-nvcc")
         kernels, problems = assemble(ptxas, [_PTX])
     except UnusableInput as error:

@@ -77,7 +77,7 @@ def run_experiments(
         producer, _, consumer = (part.strip() for part in wanted.partition("->"))
         pairs = [each for each in facts if each.outcome == Outcome.NOT_FUSED]
         raise UnusableInput(
-            f"{module.name}: no refused pair matches --experiment {quoted(wanted)}",
+            f"{module.name}: no refused pair matches {quoted(wanted)}",
             hint=hint_at_pair(producer, consumer, pairs) if consumer and pairs else None,
         )
     refused.sort(key=lambda each: -each.bytes_saved)

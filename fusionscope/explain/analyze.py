@@ -93,7 +93,7 @@ _NO_REASONS = (
 )
 _INFERRED = (
     "the code of this compiler is closed: reasons are inferred by rules that were found by "
-    "experiment with libtpu {libtpu}{other}; --experiment unknown asks the compiler itself"
+    "experiment with libtpu {libtpu}{other}; fusionscope experiment can ask the compiler"
 )
 _NO_REPLAY = "no pass here can be replayed, so rules of another version change nothing"
 _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes are undercounted"

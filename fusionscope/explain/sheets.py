@@ -52,6 +52,15 @@ def report(explanation: Explanation, top: int | None, *, pairs: bool) -> Iterato
     yield from _folded(explanation)
 
 
+def what_if(explanation: Explanation, top: int | None) -> Iterator[Section]:
+    """Yield what changed rules or another device do to each module."""
+    for module in explanation.modules:
+        yield _header(module)
+        if module.what_if is not None:
+            yield what_if_sheet(module.what_if, top)
+    yield from _folded(explanation)
+
+
 def selected(explanation: Explanation, top: int | None) -> Iterator[Section]:
     """Yield the requested pairs."""
     for module in explanation.modules:

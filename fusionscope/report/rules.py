@@ -60,9 +60,9 @@ def _facts(rule: RuleFacts) -> Iterator[tuple[str, str]]:
         yield f"Thresholds of {_compiler(version)}", _thresholds(values) or "none"
     if rule.thresholds:
         name, value = next(iter(rule.thresholds.items()))
-        yield "What if", f"`fusionscope explain DUMP --set {rule.id}.{name}={value + 1}`"
+        yield "What if", f"`fusionscope what-if DUMP --set {rule.id}.{name}={value + 1}`"
     elif rule.can_be_left_out:
-        yield "What if", f"`fusionscope explain DUMP --disable {rule.id}`"
+        yield "What if", f"`fusionscope what-if DUMP --disable {rule.id}`"
     seen = f"; seen in {_versions(rule)}" if rule.versions else ""
     yield "Where", f"{rule.backend}, pass {rule.pass_name}{seen}"
     if rule.accuracy:

@@ -148,4 +148,4 @@ def _profiled(found: Profiled, work: int) -> str:
 
 def _with_profile(row: Row) -> str:
     has_profile = row.profiled is not None and not row.profiled.problem
-    return f" --profile {row.dump / PROFILE}" if has_profile else ""
+    return f" --show profile={row.dump / PROFILE}" if has_profile else ""

@@ -41,7 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Any:
             ["rerun", CPU, "--forbid", "concatenate -> tanh"],
             "did you mean 'concatenate.1 -> reduce_sum.7'",
         ),
-        (["explain", CPU, "--experiment", "concatenatee -> add"], "did you mean 'concatenate'"),
+        (["experiment", CPU, "concatenatee -> add"], "did you mean 'concatenate'"),
         (["explain", CPU, "--device", "h1000"], "did you mean h100"),
         (["verify", CPU, "--device", "b20"], "did you mean b200"),
         (["rerun", "--self-test", "--device", "h1000"], "did you mean h100"),

@@ -29,13 +29,11 @@ with_cuda = pytest.mark.skipif(
     ("arguments", "problem"),
     [
         ([GPU], "nothing to try"),
-        ([GPU, "--replay", "--no-fusion"], "several things at once"),
-        ([GPU, "--replay", "--allow", "a -> b"], "several things at once"),
-        ([DUMPS / "tpu-v5e/concatenate", "--replay"], "neither CPU nor GPU"),
+        ([GPU, "--rest", "rules"], "nothing to try"),
+        ([DUMPS / "tpu-v5e/concatenate", "--rest", "xla"], "neither CPU nor GPU"),
         ([GPU, "--variant", "nowhere.toml"], "no such file"),
-        ([GPU, "--replay", "--rest", "xla", "--no-fusion"], "several things at once"),
-        ([GPU, "--replay", "--module", "nothing"], "no module matches"),
-        (["nowhere", "--replay"], "no such file"),
+        ([GPU, "--rest", "xla", "--module", "nothing"], "no module matches"),
+        (["nowhere", "--rest", "xla"], "no such file"),
         ([GPU, "--allow", "concatenate"], "expected"),
     ],
 )
@@ -95,7 +93,7 @@ def test_text_and_json(run, tmp_path):
     assert done.code == 0
     for words in ("matches the plan", "not-fused → fused", "numbers: ", "time ", "too few runs"):
         assert words in done.out
-    done = run(CPU, "--no-fusion", *options, tmp_path / "json", "--format", "json")
+    done = run(CPU, "--rest", "off", *options, tmp_path / "json", "--format", "json")
     document = json.loads(done.out)
     (variant,) = document["variants"]
     assert variant["holds"]
@@ -173,7 +171,7 @@ def test_a_second_dump_goes_beside_the_first(run, tmp_path, monkeypatch):
 def test_help_shows_examples(run):
     done = run("--help")
     assert done.code == 0
-    assert "fusionscope rerun dump_dir/ --replay" in done.out
+    assert "fusionscope rerun dump_dir/ --rest xla" in done.out
 
 
 @with_jax

@@ -136,7 +136,7 @@ def test_absurd_sizes_of_a_terminal(columns, is_terminal):
         ("/", "cannot be run: Permission denied"),
     ],
 )
-@pytest.mark.parametrize("command", ["rerun $CPU --replay", "tune $CPU --budget 1"])
+@pytest.mark.parametrize("command", ["rerun $CPU --rest xla", "tune $CPU --budget 1"])
 def test_a_python_that_is_none(tmp_path, command, python, said):
     output = "" if command.startswith("tune") else f"--output {tmp_path}/new"
     done = shell(f"$FUSIONSCOPE {command} --python {python} {output}")
@@ -198,7 +198,7 @@ def test_nothing_stays_behind(tmp_path, end):
     python.chmod(0o755)
     told, scratch = tmp_path / "told", tmp_path / "scratch"
     scratch.mkdir()
-    command = [sys.executable, "-m", "fusionscope", "rerun", str(CPU), "--replay"]
+    command = [sys.executable, "-m", "fusionscope", "rerun", str(CPU), "--rest", "xla"]
     command += ["--python", str(python), "--output", str(tmp_path / "new")]
     command += ["--limit", "3" if end == "--limit" else "100"]
     names = {"TOLD": str(told), "TMPDIR": str(scratch)}

@@ -133,7 +133,7 @@ def test_a_run_is_named_by_its_timestamp(tmp_path):
         write(tmp_path, stamped(contents(name), stamp))
     code, said = run("verify", tmp_path, "--module", SECOND)
     assert code == 0 and "100% agreement" in said
-    code, said = run("rerun", tmp_path, "--no-fusion")
+    code, said = run("rerun", tmp_path, "--rest", "off")
     assert code == 2 and f"jit_program ({FIRST}), jit_program ({SECOND})" in said
 
 

@@ -117,7 +117,7 @@ def test_a_program_that_ends_the_compiler_does_not_end_the_rest():
 
 def test_the_command_prints_an_answer_and_keeps_it(dump, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    command = ["explain", str(dump), "--experiment", "tanh -> abs", "--format", "json"]
+    command = ["experiment", str(dump), "tanh -> abs", "--format", "json"]
     shown = CliRunner().invoke(cli, command)
     assert shown.exit_code == 0, shown.output
     first = json.loads(shown.stdout)
@@ -133,8 +133,8 @@ def test_the_command_prints_an_answer_and_keeps_it(dump, tmp_path, monkeypatch):
 
 
 def test_a_pair_that_is_not_there_is_one_line(dump):
-    command = ["explain", str(dump), "--experiment"]
-    with pytest.raises(UnusableInput, match="no refused pair matches --experiment 'a -> b'"):
+    command = ["experiment", str(dump)]
+    with pytest.raises(UnusableInput, match="no refused pair matches 'a -> b'"):
         CliRunner().invoke(cli, [*command, "a -> b"], catch_exceptions=False, standalone_mode=False)
     with pytest.raises(UnusableInput, match="expected 'PRODUCER -> CONSUMER'"):
         CliRunner().invoke(cli, [*command, "a"], catch_exceptions=False, standalone_mode=False)
@@ -146,7 +146,7 @@ def test_a_tpu_that_is_absent_is_asked(tmp_path):
     file.write_text(TEXT)
     program = Program(kind=ProgramKind.HLO, file=file)
     made = capture(program, read_target("tpu:v5e"), tmp_path / "dump").directory
-    command = ["explain", str(made), "--experiment", "* -> *", "--no-cache"]
+    command = ["experiment", str(made), "* -> *", "--no-cache"]
     shown = CliRunner().invoke(cli, [*command, "--top", "9", "--format", "json"])
     assert shown.exit_code == 0, shown.output
     told = json.loads(shown.stdout)

@@ -20,14 +20,14 @@ GPU = DUMPS / "h100" / "concatenate"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def run(*words: object) -> str:
-    ended = CliRunner().invoke(cli, ["explain", *map(str, words), "--no-try"])
+def run(command: str, *words: object) -> str:
+    ended = CliRunner().invoke(cli, [command, *map(str, words)])
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 
 
 def figure(format_name: str, dump: Path = GPU, kernel: str = "input_concatenate*") -> str:
-    return run(dump, "--kernel", kernel, "--format", format_name)
+    return run("draw", dump, kernel, "--format", format_name)
 
 
 def read(text: str) -> networkx.DiGraph:
@@ -37,19 +37,19 @@ def read(text: str) -> networkx.DiGraph:
 def test_a_bitmap_is_twice_as_large_as_the_drawing(tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")
     file = tmp_path / "figure.png"
-    assert not run(GPU, "--kernel", "*", "--format", "png", "--output", file)
+    assert not run("draw", GPU, "*", "--format", "png", "--output", file)
     data = file.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     drawing = ElementTree.fromstring(figure("svg", kernel="*"))
     size = [int.from_bytes(data[at : at + 4]) for at in (16, 20)]
     assert size == [2 * int(drawing.attrib[name]) for name in ("width", "height")]
-    without = CliRunner().invoke(cli, ["explain", str(GPU), "--kernel", "*", "--format", "png"])
+    without = CliRunner().invoke(cli, ["draw", str(GPU), "*", "--format", "png"])
     assert isinstance(without.exception, UnusableInput) and "--output" in str(without.exception)
 
 
 def test_the_refused_pairs_of_a_kernel_are_those_of_its_page() -> None:
     graph = read(figure("json-graph"))
-    (module,) = json.loads(run(GPU, "--format", "json"))["modules"]
+    (module,) = json.loads(run("explain", GPU, "--no-try", "--format", "json"))["modules"]
     pairs = {
         (pair["producer"]["name"], pair["consumer"]["name"], pair["reason"], pair["bytes_saved"])
         for pair in module["pairs"]
@@ -85,12 +85,12 @@ def test_a_value_from_outside_is_not_the_equal_one_inside() -> None:
 
 @pytest.mark.parametrize("name", ["h100/cartpole", "cpu/loop", "h100/attention", "tpu-v5e/softmax"])
 def test_every_operation_of_a_kernel_is_drawn(name: str) -> None:
-    (module,) = json.loads(run(DUMPS / name, "--format", "json"))["modules"]
+    (module,) = json.loads(run("explain", DUMPS / name, "--no-try", "--format", "json"))["modules"]
     (dumped,) = open_dump(DUMPS / name).modules
     before = dumped.read(dumped.stages[0])
     program = {(instruction.name, instruction.opcode) for instruction in before.walk()}
     for kernel in module["kernels"][:4]:
-        words = [DUMPS / name, "--kernel", kernel["name"], "--radius", "0"]
+        words = ["draw", DUMPS / name, kernel["name"], "--radius", "0"]
         graph = read(run(*words, "--format", "json-graph"))
         operations = {(node["name"], node["opcode"]) for _, node in graph.nodes(data=True)}
         # A kernel that computes one value twice has it once here, and what a pass rewrote, as a
@@ -150,8 +150,7 @@ def test_names_stay_text(tmp_path: Path) -> None:
     ElementTree.fromstring(svg)
 
 
-def test_a_figure_needs_a_kernel() -> None:
-    ended = CliRunner().invoke(cli, ["explain", str(GPU), "--format", "svg"])
+def test_a_kernel_that_is_not_there() -> None:
+    ended = CliRunner().invoke(cli, ["draw", str(GPU), "nothing"])
     assert isinstance(ended.exception, UnusableInput)
-    assert "--kernel" in str(ended.exception)
-    assert "near: " in run(GPU, "--kernel", "nothing", "--format", "svg")
+    assert "near: " in str(ended.exception)

@@ -482,8 +482,8 @@ def case_explain(case: Case, random: Random) -> None:
     damaged_dump(case, random)
     more = random.choice(
         (
-            [], [], ["--movements"], ["--disable", "fusion"], ["--top", "99"], ["--by", "scope"],
-            ["--by", "stack"], ["--kernel", "*"], ["--op-name", "*a*"],
+            [], [], ["--show", "movements"], ["--where", "op=fusion"], ["--top", "99"], ["--by", "scope"],
+            ["--by", "stack"], ["--kernel", "*"], ["--where", "op-name=*a*"],
         )
     )  # fmt: skip
     case.arguments = ["explain", "dump", *more, *format_of(random, *FORMATS)]
@@ -522,7 +522,7 @@ def case_replayed(case: Case, random: Random) -> None:
     command = random.choice(
         (
             ["explain", "dump"], ["verify", "dump"],
-            ["explain", "dump", "--disable", "fusion-wrapper"],
+            ["what-if", "dump", "--disable", "fusion-wrapper"],
             ["explain", "dump", "--boundaries"], ["history", "dump"],
         )
     )  # fmt: skip
@@ -599,7 +599,7 @@ def case_rerun(case: Case, random: Random) -> None:
     if random.random() < 0.3:
         case.arguments = ["tune", "dump", "--python", "/bin/true", "--budget", "2"]
     else:
-        change = random.choice((["--replay"], ["--no-fusion"], ["--disable", "fusion"]))
+        change = random.choice((["--rest", "xla"], ["--rest", "off"], ["--disable", "fusion"]))
         case.arguments = ["rerun", "dump", *change, *NO_PYTHON]
 
 
@@ -609,11 +609,11 @@ def case_options(case: Case, random: Random) -> None:
     words = damage(b"add.1 -> tanh*", random).replace(b"\0", b"").decode("utf-8", "replace")[:5000]
     case.arguments = random.choice(
         (
-            ["rules", words], ["explain", "dump", "--allow", words], ["history", "dump", words],
-            ["explain", "dump", "--set", words], ["explain", words],
+            ["rules", words], ["what-if", "dump", "--allow", words], ["history", "dump", words],
+            ["what-if", "dump", "--set", words], ["explain", words],
             ["diff", f"dump@{words}", "dump"], ["history", f"dump@{words}"],
             ["explain", "dump", "--module", words], ["explain", "dump", "--reason", words],
-            ["explain", "dump", "--source", words], ["explain", "dump", "--op", words],
+            ["explain", "dump", "--source", words], ["explain", "dump", "--where", f"op={words}"],
             ["explain", "dump", "--device", words], ["explain", "dump", "--rules", words],
             ["explain", "dump", "--output", f"out/{words}"], ["capture", words, *NO_PYTHON],
             ["capture", "dump", "--arg", words, *NO_PYTHON],
@@ -635,7 +635,7 @@ READERS = (
     ["explain", "dump"], ["explain", "dump", "--no-try"], ["verify", "dump"], ["history", "dump"],
     ["check", "dump", "--expect", "expect.toml"], ["diff", "dump", "other"],
     ["diff", "other", "dump"], ["report", "dump"], ["survey", "dump", "-o", "tables"],
-    ["rerun", "dump", "--replay", *NO_PYTHON],
+    ["rerun", "dump", "--rest", "xla", *NO_PYTHON],
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The JSON output of ``fusionscope explain DUMP --experiment``."""
+"""The JSON output of ``fusionscope experiment DUMP``."""
 
 from __future__ import annotations
 
