@@ -28,6 +28,19 @@ def did_you_mean(name: str, names: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(map(quoted, close))}?" if close else None
 
 
+def expected_one_of(name: str, names: Iterable[str]) -> str:
+    """Return a message about an unknown name: the one that may be meant, or the first twelve."""
+    from difflib import get_close_matches
+
+    options = list(names)
+    close = get_close_matches(name, options, 1, 0.5)
+    return (
+        f"did you mean {quoted(close[0])}?"
+        if close
+        else f"expected one of {', '.join(options[:12])}"
+    )
+
+
 class UnusableInput(Exception):
     """Input that fusionscope cannot use, reported in one line.
 

@@ -56,17 +56,16 @@ EXPECTATIONS = (
     f'[[expect]]\nkernels = 1\nwhere = {{ {LONG} = "x" }}',
     f'[[expect]]\nkernels = 1\nwhere = {{ module = ["{LONG}"] }}',
 )
-OPTIONS = (
-    "--module", "--pair", "--reason", "--device", "--rules", "--allow", "--forbid", "--set",
-    "--disable", "--plan",
-)  # fmt: skip
+SELECTORS = ("--module", "--pair", "--reason", "--device", "--rules", "--where", "--by", "--show")
+CHANGES = ("--allow", "--forbid", "--set", "--disable", "--plan")
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        *(["explain", "DUMP", option, LONG] for option in OPTIONS),
-        *(["explain", "DUMP", "--plan", plan] for plan in PLANS),
+        *(["explain", "DUMP", option, LONG] for option in SELECTORS),
+        *(["what-if", "DUMP", option, LONG] for option in CHANGES),
+        *(["what-if", "DUMP", "--plan", plan] for plan in PLANS),
         *(["check", "DUMP", "--expect", each] for each in EXPECTATIONS),
         *(["check", "DUMP", "--baseline", each] for each in (LONG, f'{{"schema": "{LONG}"}}')),
         ["history", "DUMP", LONG],

@@ -28,10 +28,10 @@ from fusionscope.check.growth import MaxGrowth
 from fusionscope.check.matrix import Matrix, MatrixProgram, MatrixTarget
 from fusionscope.check.pair_expectations import NotRefused
 from fusionscope.check.where import Where
-from fusionscope.errors import UnusableInput, quoted
+from fusionscope.errors import UnusableInput, expected_one_of, quoted
 from fusionscope.rules.messages import UNKNOWN, rule_ids
 from fusionscope.system.files import is_there
-from fusionscope.system.user_files import UserFile, expected_one_of, read_toml
+from fusionscope.system.user_files import UserFile, read_toml
 
 _PYPROJECT = "pyproject.toml"
 

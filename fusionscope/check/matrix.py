@@ -16,12 +16,11 @@ from fusionscope.capture.targets import read_program, read_target
 from fusionscope.check.subject import Cell
 from fusionscope.dump import open_dump
 from fusionscope.dump.cache import DumpCache
-from fusionscope.errors import UnusableInput, quoted
+from fusionscope.errors import UnusableInput, expected_one_of, quoted
 from fusionscope.explain import Explanation, Selection, explain
 from fusionscope.progress import Progress, silent
 from fusionscope.system.cache import Cache
 from fusionscope.system.files import is_there
-from fusionscope.system.user_files import expected_one_of
 from fusionscope.system.workers import in_order
 
 _FOR_RESOURCES = ("--xla_dump_emitter_re=.*",)  # registers and spills are read from PTX

@@ -9,7 +9,7 @@ import click
 
 from fusionscope.cli.output import cache_option, format_options, write_text
 from fusionscope.cli.progress import show_progress
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import write_file
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def run(
         explanation = explain(opened, selection, progress=progress, cache=cache)
         facts = next((module for module in explanation.modules if module.kernel_pages), None)
         if facts is None:
-            raise UnusableInput(sheets.unmatched(explanation, f"the kernel {kernel!r}"))
+            raise UnusableInput(sheets.unmatched(explanation, f"the kernel {quoted(kernel)}"))
         names = {page.kernel.name for page in facts.kernel_pages}
         graph = fusion_graph(dumped(opened, facts), progress=progress)
     figure = formats[format_name](find_neighbourhood(graph, facts, names, radius))

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from fusionscope.errors import UnusableInput, quoted
-from fusionscope.system.user_files import expected_one_of
+from fusionscope.errors import UnusableInput, expected_one_of, quoted
 
 GROUPINGS = ("scope", "stack", "file", "kind")
 SORTS = ("time", "bytes", "launches")
@@ -62,7 +61,7 @@ def _read_breakdown(text: str | None) -> Breakdown:
         return Breakdown()
     grouping, *more = (word.strip() for word in text.split(","))
     if grouping not in GROUPINGS:
-        raise UnusableInput(f"--by {quoted(text)}, {expected_one_of(grouping, [*GROUPINGS])}")
+        raise UnusableInput(f"--by {quoted(text)}, {expected_one_of(grouping, GROUPINGS)}")
     breakdown = Breakdown(grouping)
     for word in more:
         if word.isdecimal() and 0 < int(word) <= 1000:
@@ -71,7 +70,7 @@ def _read_breakdown(text: str | None) -> Breakdown:
             breakdown = breakdown._replace(sort=word)
         else:
             what = f"--by {quoted(text)}: {quoted(word)} is no number of levels"
-            raise UnusableInput(f"{what}, {expected_one_of(word, [*SORTS])}")
+            raise UnusableInput(f"{what}, {expected_one_of(word, SORTS)}")
     return breakdown
 
 
@@ -95,10 +94,10 @@ def _read_conditions(texts: Sequence[str]) -> dict[str, str]:
             expected = (
                 "expected KEY=VALUE, such as op=dot" if key in CONDITIONS or not equals else ""
             )
-            expected = expected or expected_one_of(key, [*CONDITIONS])
+            expected = expected or expected_one_of(key, CONDITIONS)
             raise UnusableInput(f"--where {quoted(text)}, {expected}")
         if key == "outcome" and value not in OUTCOMES:
-            raise UnusableInput(f"--where {quoted(text)}, {expected_one_of(value, [*OUTCOMES])}")
+            raise UnusableInput(f"--where {quoted(text)}, {expected_one_of(value, OUTCOMES)}")
         conditions[key] = value
     return conditions
 
@@ -121,7 +120,7 @@ def _read_parts(texts: Sequence[str]) -> Mapping[str, str]:
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if name not in PARTS:
-            raise UnusableInput(f"--show {quoted(text)}, {expected_one_of(name, [*PARTS])}")
+            raise UnusableInput(f"--show {quoted(text)}, {expected_one_of(name, PARTS)}")
         if (name == "profile") is not bool(equals and value):
             expected = "profile=DIR" if name == "profile" else name
             raise UnusableInput(f"--show {quoted(text)}, expected {expected}")

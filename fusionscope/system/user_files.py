@@ -8,13 +8,12 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fusionscope.errors import UnusableInput, quoted
+from fusionscope.errors import UnusableInput, expected_one_of, quoted
 from fusionscope.system.files import read_text
 
 Value = TypeVar("Value")
@@ -128,14 +127,6 @@ def _text(path: Path, hint: str | None) -> str:
         return read_text(path)
     except UnusableInput as error:
         raise UnusableInput(error.problem, file=error.file, hint=error.hint or hint) from None
-
-
-def expected_one_of(found: str, known: list[str]) -> str:
-    """Return a message about an unknown name: the one that may be meant, or the known ones."""
-    close = get_close_matches(found, known, 1, 0.5)
-    return (
-        f"did you mean {quoted(close[0])}?" if close else f"expected one of {', '.join(known[:12])}"
-    )
 
 
 def _as_kind(
