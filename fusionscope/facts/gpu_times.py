@@ -30,7 +30,7 @@ class GpuClock(Clock):
         )
         super().__init__(machine, TimeSource.FLOOR)
         self._instructions = {each.name: each for each in MutableModule(module).walk()}
-        self._model = GpuState(device, target.gpu_model).model
+        self._model = GpuState(device, target.gpu_model, target.lookups).model
         # Matrix units count two flops for each multiply-add.
         self._matrix_rates = {
             unit.element_type: 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from fusionscope.dump.device import Device
-from fusionscope.gpu.cost.model import CostModel
+from fusionscope.gpu.cost.model import CostModel, Lookups
 from fusionscope.gpu.emitters import Emitters, is_generic_triton
 from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.reductions import has_reduction_emitter, normal_reduction
@@ -24,9 +24,13 @@ _FUSIBLE = frozenset(
 
 
 class GpuState:
-    """A run over a module for a device: its cost model, and facts about instructions."""
+    """A run over a module for a device: its cost model, and facts about instructions. ``lookups``
+    are those of other runs for the same device and compiler.
+    """
 
-    def __init__(self, device: Device, gpu_model: GpuModel) -> None:
+    def __init__(
+        self, device: Device, gpu_model: GpuModel, lookups: Lookups | None = None
+    ) -> None:
         self.device = device
         self.gpu_model = gpu_model
         self.emitters = gpu_model.emitters
@@ -37,6 +41,7 @@ class GpuState:
             self.triton,
             gpu_model.emitters,
             gpu_model.formulas,
+            lookups,
         )
         self._facts: dict[MutableInstruction, Facts] = {}
 
@@ -45,6 +50,15 @@ class GpuState:
         if found is None:
             found = self._facts[instruction] = Facts(instruction, self.device, self.emitters)
         return found
+
+    def find_tiling_problem(
+        self, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> str | None:
+        """Return why Triton cannot tile the two together; None if it can."""
+        return self.triton.find_tiling_problem(
+            self.triton.identity(producer, consumer),
+            lambda: self.model.find_tiling(producer, consumer),
+        )
 
     def changed(self, instruction: MutableInstruction) -> None:
         """Discard what is known of ``instruction``, which has changed."""

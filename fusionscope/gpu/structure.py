@@ -22,11 +22,12 @@ class Structures:
     equal. The operands of an instruction that is not a fusion have the same opcodes too: whether
     one is a constant matters.
 
-    The contents of a fusion have the number of before until ``forget``.
+    The contents of a fusion have the number of before until ``forget``. ``numbers`` are those of
+    other graphs, if any, to have the same ones.
     """
 
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
+    def __init__(self, numbers: dict[Hashable, int] | None = None) -> None:
+        self._numbers = {} if numbers is None else numbers
         self._operations: dict[MutableInstruction, int] = {}
         self._known: dict[MutableInstruction, int] = {}
         self._attributes: dict[str, Hashable] = {}  # by their text

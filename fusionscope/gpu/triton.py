@@ -6,6 +6,8 @@ Source: xla/backends/gpu/transforms/priority_fusion.cc, GetTiledRunTimeDataCache
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fusionscope.dump.device import Device
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.identity import Identities, PairIdentity
@@ -52,16 +54,17 @@ class Triton:
         return self._identities.of_pair(producer, consumer)
 
     def find_tiling_problem(
-        self, producer: MutableInstruction, consumer: MutableInstruction
+        self, pair: PairIdentity, find: Callable[[], Tiling | Untileable]
     ) -> str | None:
-        """Return why the two together cannot be tiled; None if they can."""
-        pair = self.identity(producer, consumer)
-        if pair not in self._pairs:
-            self._pairs[pair] = self.find_best_tiling(FusionBody(producer, consumer))
-        found = self._pairs[pair]
-        if isinstance(found, Tiling):
+        """Return why a pair cannot be tiled; None if it can. ``find`` is asked once for all pairs
+        of this identity.
+        """
+        tiling = self._pairs.get(pair)
+        if tiling is None:
+            tiling = self._pairs[pair] = find()
+        if isinstance(tiling, Tiling):
             return None
-        return _ERROR + found.message if found.is_error else found.message
+        return _ERROR + tiling.message if tiling.is_error else tiling.message
 
     def forget_pairs(self) -> None:
         """Discard the tilings of pairs: the compiler keeps them for one computation. Identities

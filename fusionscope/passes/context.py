@@ -11,6 +11,7 @@ from fusionscope.progress import Progress, silent
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
+    from fusionscope.gpu.cost.model import Lookups
     from fusionscope.gpu.model import GpuModel
     from fusionscope.gpu.state import GpuState
     from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder, RecordedScores
@@ -42,7 +43,8 @@ class GpuTarget:
     ``ids`` are the unique ids of instructions before priority fusion, by computation and name.
     ``users`` are the ordered users of instructions, by name. Both are incomplete if the dump is.
     ``recorded`` is the part of a record's order to follow; ``has_record`` is whether there is a
-    record to compare with. With ``scores``, the main pass takes those of the record for its own.
+    record to compare with. With ``scores``, the main pass takes those of the record for its own. ``lookups`` are what all
+    runs share that have the same device and model.
     """
 
     device: Device
@@ -52,6 +54,7 @@ class GpuTarget:
     recorded: RecordedOrder | None = None
     has_record: bool = False
     scores: RecordedScores | None = None
+    lookups: Lookups | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +84,4 @@ class PassContext:
         """Return a new state, for one run of a pass."""
         from fusionscope.gpu.state import GpuState
 
-        return GpuState(self.target.device, self.target.gpu_model)
+        return GpuState(self.target.device, self.target.gpu_model, self.target.lookups)

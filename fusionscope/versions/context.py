@@ -55,6 +55,7 @@ def read_gpu(module: DumpedModule, device: Device | None = None) -> GpuTarget | 
 
 
 def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
+    from fusionscope.gpu.cost.model import Lookups
     from fusionscope.passes.gpu.priority_fusion.record import recorded_users, undecided_order
 
     record = module.priority_fusion
@@ -69,6 +70,7 @@ def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
         users=recorded_users(record.steps) if record is not None else {},
         recorded=undecided_order(record.steps) if record is not None else None,
         has_record=record is not None,
+        lookups=Lookups(),
     )
 
 

@@ -58,7 +58,7 @@ def contexts(context: PassContext, run: PassRun) -> Iterator[PassContext]:
         target = context.target
         changed = not target.gpu_model.has_heroless_triton
         model = replace(target.gpu_model, has_heroless_triton=changed)
-        yield replace(context, gpu=replace(target, gpu_model=model))
+        yield replace(context, gpu=replace(target, gpu_model=model, lookups=None))
 
 
 def decided(plan: FusionPlan) -> tuple[object, ...]:

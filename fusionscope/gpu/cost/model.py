@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fusionscope.dump.device import Device
@@ -42,6 +42,7 @@ from fusionscope.gpu.emitters import (
 from fusionscope.gpu.reductions import has_reduction_emitter, is_reduction_hero
 from fusionscope.gpu.structure import Structures
 from fusionscope.gpu.tiling.kernel import Tiling
+from fusionscope.gpu.tiling.search import Untileable
 from fusionscope.gpu.triton import Triton
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction, slots_of
@@ -134,11 +135,27 @@ class CostFormulas:
     rounds_products: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """What cost models of one device and compiler computed, by the ``numbers`` of what it depends
+    on: run times, kinds of emitters and sizes of kernels, and the tilings of pairs.
+    """
+
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    times: dict[int, RunTime] = field(default_factory=dict)
+    pairs: dict[Hashable, RunTime] = field(default_factory=dict)
+    kinds: dict[Hashable, EmitterKind] = field(default_factory=dict)
+    sizes: dict[Hashable, int] = field(default_factory=dict)
+    reads: dict[tuple[int, int, int, int], Duration] = field(default_factory=dict)
+    tilings: dict[Hashable, Tiling | Untileable] = field(default_factory=dict)
+
+
 class CostModel:
     """Run times of kernels on ``device``.
 
     Estimates are cached until ``invalidate``. Like the compiler, ``estimate`` uses cached times
-    even if they are out of date.
+    even if they are out of date. ``lookups`` are those of other models of the same device and
+    compiler, such as that of another replay of a module.
     """
 
     def __init__(
@@ -148,6 +165,7 @@ class CostModel:
         triton: Triton,
         emitters: Emitters,
         formulas: CostFormulas,
+        lookups: Lookups | None = None,
     ) -> None:
         self.device = device
         self.costs = formulas.analysis(
@@ -159,18 +177,15 @@ class CostModel:
         self._max_unroll = max_unroll
         self._triton = triton
         self._emitters = emitters
-        self._structures = Structures()
-        self._times_by_structure: dict[int, RunTime] = {}
-        self._pairs_by_structure: dict[Hashable, RunTime] = {}
-        self._kinds_by_structure: dict[Hashable, EmitterKind] = {}
-        self._sizes_by_structure: dict[Hashable, int] = {}
+        self._lookups = Lookups() if lookups is None else lookups
+        self._structures = Structures(self._lookups.numbers)
+        self._unequal: dict[tuple[MutableInstruction, MutableInstruction], object] = {}
         self._times: dict[MutableInstruction, RunTime] = {}
         self._pairs: dict[MutableInstruction, dict[MutableInstruction, Duration]] = {}
         self._emissions: dict[tuple[MutableInstruction, ...], Emission] = {}
         self._emissions_with: dict[MutableInstruction, set[tuple[MutableInstruction, ...]]] = {}
         self._spoiling: dict[MutableInstruction, bool] = {}
         self._own_reads: dict[MutableInstruction, dict[tuple[int, bool], tuple[int, Duration]]] = {}
-        self._read_times: dict[tuple[int, int, int, int], Duration] = {}
 
     def emission(self, *parts: MutableInstruction) -> Emission:
         """Return how an instruction, or a producer and a consumer together, would be emitted."""
@@ -186,23 +201,34 @@ class CostModel:
     def kind(self, producer: MutableInstruction, consumer: MutableInstruction) -> EmitterKind:
         """Return how the two together would be emitted."""
         key = self._key(producer, consumer)
-        found = self._kinds_by_structure.get(key)
+        found = self._lookups.kinds.get(key)
         if found is None:
-            found = self._kinds_by_structure[key] = self.emission(producer, consumer).kind
+            found = self._lookups.kinds[key] = self.emission(producer, consumer).kind
         return found
 
     def merged_size(self, producer: MutableInstruction, consumer: MutableInstruction) -> int:
         """Return the number of instructions that would be emitted for the two as one kernel."""
         key = self._key(producer, consumer)
-        found = self._sizes_by_structure.get(key)
+        found = self._lookups.sizes.get(key)
         if found is None:
             costs, repeated = self.costs, 1
             if consumer.opcode == "fusion":
                 parameter = consumer.fused.parameters[slots_of(consumer, producer)[0]]
                 repeated = int(costs.of_fusion(consumer).inside.emitted[parameter])
             size = costs.of(producer).ir_size * repeated + costs.of(consumer).ir_size
-            found = self._sizes_by_structure[key] = int(size)
+            found = self._lookups.sizes[key] = int(size)
         return found
+
+    def find_tiling(
+        self, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> Tiling | Untileable:
+        """Return the fastest tiling of the two as one Triton kernel."""
+        key = self._key(producer, consumer)
+        tiling = self._lookups.tilings.get(key)
+        if tiling is None:
+            tiling = self._triton.find_best_tiling(FusionBody(producer, consumer))
+            self._lookups.tilings[key] = tiling
+        return tiling
 
     def _structure(self, instruction: MutableInstruction) -> int:
         """Return a number that is equal for instructions with equal costs."""
@@ -218,7 +244,7 @@ class CostModel:
         tuple itself, so a producer of one is only equal to itself.
         """
         if producer.shape.is_tuple:
-            return producer, consumer
+            return self._unequal.setdefault((producer, consumer), object())
         numbers = self._structure(producer), self._structure(consumer)
         return self._structures.of_pair(producer, consumer, *numbers)
 
@@ -271,13 +297,13 @@ class CostModel:
         found = self._times.get(instruction)
         if found is None:
             structure = self._structure(instruction)
-            found = self._times_by_structure.get(structure)
+            found = self._lookups.times.get(structure)
             if found is None:
                 if is_generic_triton(instruction):
                     found = _of_tiling(self._triton.tiling(instruction))
                 else:
                     found = self._native(instruction)
-                self._times_by_structure[structure] = found
+                self._lookups.times[structure] = found
             self._times[instruction] = found
         return found
 
@@ -352,10 +378,10 @@ class CostModel:
     ) -> RunTime:
         """Return the run time of the two as one kernel."""
         key = self._key(producer, consumer), writes_producer
-        found = self._pairs_by_structure.get(key)
+        found = self._lookups.pairs.get(key)
         if found is None:
             found = self._pair_time(producer, consumer, writes_producer=writes_producer)
-            self._pairs_by_structure[key] = found
+            self._lookups.pairs[key] = found
         return found
 
     def _pair_time(
@@ -483,11 +509,11 @@ class CostModel:
         size = shape_bytes(operand.shape)
         bits = operand.shape.bits if operand.shape.is_array else _OPAQUE_BITS
         key = (min(size, total), total, launch.blocks, 0 if coalesced else bits)
-        found = self._read_times.get(key)
+        found = self._lookups.reads.get(key)
         if found is None:  # a module has few sizes and few ways to read them
             utilization = coalescing_utilization(self.device, bits, coalesced=coalesced)
             found = read_time(self.device, launch.blocks, key[0], total, utilization)
-            self._read_times[key] = found
+            self._lookups.reads[key] = found
         return found
 
     def _spoils_coalescing(self, part: MutableInstruction) -> bool:

@@ -146,7 +146,7 @@ class TritonTiling(GpuPairRule):
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        problem = state.triton.find_tiling_problem(pair.producer, pair.consumer)
+        problem = state.find_tiling_problem(pair.producer, pair.consumer)
         return None if problem is None else self.refuse(f"{_UNTILEABLE}{problem}")
 
 
