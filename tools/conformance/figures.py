@@ -1,7 +1,7 @@
 """Prints the figures of the code itself: lines, options, names, searches, arrows between folders.
 
 With BASE, a git revision, the same figures of that revision stand beside them. Nothing here is a
-problem; what must not grow is tested in tests/test_names.py and tests/test_package.py.
+problem; what must not grow is tested in tests/test_variable_names.py and tests/test_package.py.
 """
 
 from __future__ import annotations
