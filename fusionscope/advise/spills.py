@@ -26,6 +26,7 @@ from fusionscope.facts.result import (
 from fusionscope.findings.resources.find import find_resources
 from fusionscope.findings.resources.ptxas import find_ptxas
 from fusionscope.history.kernels import launches_of
+from fusionscope.hlo.search import post_order
 from fusionscope.progress import Progress
 from fusionscope.rerun.plans import make_plan
 from fusionscope.rerun.rerun import Rerun, rerun
@@ -262,7 +263,7 @@ def _cut(pairs: Iterable[PairFacts], pieces: int) -> list[str]:
         producer, consumer = pair.producer.name, pair.consumer.name
         operands.setdefault(consumer, []).append(producer)
         readers.setdefault(producer, []).append(consumer)
-    order = _post_order(operands, [each for each in operands if each not in readers])
+    order = _in_order(operands, [each for each in operands if each not in readers])
     place = {name: number for number, name in enumerate(order)}
     cheap = _cheap(order, operands)
     spans = [
@@ -286,18 +287,9 @@ def _cut(pairs: Iterable[PairFacts], pieces: int) -> list[str]:
     return list(found)
 
 
-def _post_order(operands: Mapping[str, Sequence[str]], roots: Iterable[str]) -> list[str]:
+def _in_order(operands: Mapping[str, Sequence[str]], roots: Iterable[str]) -> list[str]:
     """Return all names that ``roots`` are computed from, each after its operands."""
-    found: dict[str, None] = {}
-    pending = [(root, False) for root in roots]
-    while pending:
-        name, is_ready = pending.pop()
-        if is_ready:
-            found.setdefault(name)
-        elif name not in found:
-            pending.append((name, True))
-            pending += [(each, False) for each in operands.get(name, ())]
-    return list(found)
+    return list(post_order(reversed([*roots]), lambda name: reversed(operands.get(name, ()))))
 
 
 def _cheap(order: Iterable[str], operands: Mapping[str, Sequence[str]]) -> set[str]:

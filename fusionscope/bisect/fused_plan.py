@@ -19,6 +19,7 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.hlo import Module
 from fusionscope.hlo.model import Instruction
+from fusionscope.hlo.search import unfold
 from fusionscope.rerun.kernels import is_constant, place_kernels
 from fusionscope.rerun.legality import find_problems
 from fusionscope.rerun.parallel_tasks import assign_tasks
@@ -259,10 +260,8 @@ def _without_results(group: Sequence[MutableInstruction]) -> list[MutableInstruc
 
 def _with_constants(group: Sequence[MutableInstruction]) -> list[MutableInstruction]:
     """Return the operations of a group with the constants that they read."""
-    found: dict[MutableInstruction, None] = {}
-    pending = list(reversed(group))
-    while pending:
-        each = pending.pop()
-        found[each] = None
-        pending.extend(operand for operand in each.operands if is_constant(operand))
-    return list(found)
+
+    def constants(operation: MutableInstruction) -> list[MutableInstruction]:
+        return [operand for operand in reversed(operation.operands) if is_constant(operand)]
+
+    return list(dict.fromkeys(unfold(group, constants)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fusionscope.dump.text_proto import Message, parse, unquote
 from fusionscope.errors import UnusableInput
+from fusionscope.hlo.search import unfold
 
 # By the field that has the configuration of a candidate.
 _GENERATORS = {
@@ -116,15 +117,10 @@ def _failure(failure: Message | None) -> str:
 
 def _words(settings: Message) -> str:
     """Return the settings as ``name=value``, those of inner messages without the names of these."""
-    found: list[str] = []
-    pending: list[tuple[str, str | Message]] = settings.fields[::-1]
-    while pending:
-        name, value = pending.pop()
-        if isinstance(value, Message):
-            pending += value.fields[::-1]
-        else:
-            found.append(f"{name}={unquote(value)}")
-    return " ".join(found)
+    fields = unfold(
+        settings.fields, lambda field: field[1].fields if isinstance(field[1], Message) else ()
+    )
+    return " ".join(f"{name}={unquote(value)}" for name, value in fields if isinstance(value, str))
 
 
 def _shape_text(shape: Message) -> str:

@@ -20,6 +20,7 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo import Module
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import TUPLE, Shape
 
 NAME = "experiment"
@@ -221,15 +222,12 @@ def _is_result_tuple(instruction: MutableInstruction) -> bool:
 
 def _readers(value: MutableInstruction) -> set[MutableInstruction]:
     """Return all that reads ``value``, and the views through which it does."""
-    found: set[MutableInstruction] = set()
-    pending = [value]
-    while pending:
-        for user in pending.pop().users:
-            if user not in found and not _is_result_tuple(user):
-                found.add(user)
-                if user.opcode in _VIEWS:
-                    pending.append(user)
-    return found
+
+    def readers(reader: MutableInstruction) -> list[MutableInstruction]:
+        passes = reader is value or reader.opcode in _VIEWS
+        return [user for user in reader.users if passes and not _is_result_tuple(user)]
+
+    return {*reachable([value], readers)} - {value}
 
 
 def _is_boundary(instruction: MutableInstruction) -> bool:

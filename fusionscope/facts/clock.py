@@ -58,3 +58,8 @@ class Clock:
     def rate(self, instruction: Instruction) -> float:
         """Return the flops per nanosecond."""
         return self.machine.flops
+
+
+def is_near_tie(difference: float, time: float) -> bool:
+    """Return whether a difference of times is at most 5% of ``time``, in the same unit."""
+    return abs(difference) <= 0.05 * time

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from fusionscope.dump.device import Device
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.emitters import Emission, EmitterKind, Emitters, emission_of
@@ -13,6 +11,7 @@ from fusionscope.graph.buffer_sharing import is_elementwise_on, part_of
 from fusionscope.graph.memory_reuse import Sharing
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_effective_scalar, is_elementwise
+from fusionscope.hlo.search import reachable
 
 
 def sharing_on(device: Device, emitters: Emitters) -> Sharing:
@@ -67,19 +66,15 @@ class _Paths:
             self.reduction = next(found, None)
 
     def may_share(self) -> bool:
-        seen = {self.parameter}
-        pending = deque([self.parameter])
-        while pending:
-            current = pending.popleft()
-            if current is self.reduction:
-                continue
-            for user in current.users:
-                if user not in seen:
-                    seen.add(user)
-                    pending.append(user)
-                if not self._keeps_order(current, user):
-                    return False
-        return self.output in seen and self._others_keep_order(seen)
+        reached: set[MutableInstruction] = set()
+        for value in reachable([self.parameter], self._readers):
+            reached.add(value)
+            if not all(self._keeps_order(value, user) for user in self._readers(value)):
+                return False
+        return self.output in reached and self._others_keep_order(reached)
+
+    def _readers(self, value: MutableInstruction) -> list[MutableInstruction]:
+        return [] if value is self.reduction else value.users
 
     def _keeps_order(self, value: MutableInstruction, user: MutableInstruction) -> bool:
         """Return whether ``user`` reads ``value`` before the result overwrites it."""

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from fusionscope.gpu.body import FusionBody
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.search import reachable
+from fusionscope.hlo.shape import Shape
 
 
 def in_place_updates(
@@ -30,7 +32,7 @@ def in_place_updates(
     return updates if all(_is_in_place(body, each, shape) for each in updates) else None
 
 
-def _is_in_place(body: FusionBody, update: MutableInstruction, shape: object) -> bool:
+def _is_in_place(body: FusionBody, update: MutableInstruction, shape: Shape) -> bool:
     """Return whether the buffer of ``update`` has no other readers, or only ones that read the
     written part.
     """
@@ -45,24 +47,20 @@ def _is_in_place(body: FusionBody, update: MutableInstruction, shape: object) ->
         buffer = body.resolve(buffer.operands[0])
     if buffer in body or body.operands(update)[1].shape != shape:
         return False
-    pending, seen = [buffer], {buffer, update}
-    while pending:
-        for user in _readers(body, pending.pop()):
-            if (
-                user.opcode == "dynamic-slice"
-                and body.resolve(user.operands[0]) is target
-                and user.shape == shape
-            ):
-                if user.shape.element_count != 1 and user.operands[1:] != update.operands[2:]:
-                    return False
-            elif user is not update and not (
-                is_elementwise(user) or user.opcode in ("bitcast", "tuple")
-            ):
-                return False
-            if user not in seen:
-                seen.add(user)
-                pending.append(user)
-    return True
+
+    def reads_in_place(reader: MutableInstruction) -> bool:
+        if (
+            reader.opcode == "dynamic-slice"
+            and body.resolve(reader.operands[0]) is target
+            and reader.shape == shape
+        ):
+            return shape.element_count == 1 or reader.operands[1:] == update.operands[2:]
+        return is_elementwise(reader) or reader.opcode in ("bitcast", "tuple")
+
+    readers = reachable(
+        [buffer], lambda value: [user for user in _readers(body, value) if user is not update]
+    )
+    return all(reader is buffer or reads_in_place(reader) for reader in readers)
 
 
 def _readers(body: FusionBody, value: MutableInstruction) -> list[MutableInstruction]:

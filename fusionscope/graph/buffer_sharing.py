@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import Shape
 
 
@@ -59,17 +60,13 @@ def reached_elementwise(parameter: MutableInstruction) -> set[MutableInstruction
 
     Source: AreTransitiveUsesElementwiseOrTuple.
     """
-    seen = {parameter}
-    pending = [parameter]
-    while pending:
-        current = pending.pop()
-        for user in current.users:
-            if user.opcode != "tuple" and not is_elementwise_on(user, current):
+    reached: set[MutableInstruction] = set()
+    for value in reachable([parameter], lambda value: value.users):
+        reached.add(value)
+        for user in value.users:
+            if user.opcode != "tuple" and not is_elementwise_on(user, value):
                 return None
-            if user not in seen:
-                seen.add(user)
-                pending.append(user)
-    return seen
+    return reached
 
 
 def _is_added_last(fusion: MutableInstruction, slot: int) -> bool:

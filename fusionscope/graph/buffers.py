@@ -9,6 +9,7 @@ from fusionscope.graph.aliasing import InPlace, follow_tuples, leaf_indices, rea
 from fusionscope.graph.buffer_sharing import is_elementwise_on, part_of, reached_elementwise
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.attributes import split_attributes
+from fusionscope.hlo.search import reachable, unfold
 
 CONTROL_FLOW = frozenset({"call", "conditional", "while"})
 _HOLDERS = CONTROL_FLOW | {"parameter"}  # they compute nothing themselves
@@ -20,16 +21,13 @@ def walk_control_flow(graph: MutableModule) -> Iterator[MutableComputation]:
     """Yield the computations that run instruction by instruction: the entry, and those that loops,
     branches and calls lead to.
     """
-    seen: set[MutableComputation] = set()
-    pending = [graph.entry]
-    while pending:
-        computation = pending.pop()
-        if computation not in seen:
-            seen.add(computation)
-            yield computation
-            for instruction in computation.instructions:
-                if instruction.opcode in CONTROL_FLOW:
-                    pending.extend(instruction.called)
+
+    def called(computation: MutableComputation) -> Iterator[MutableComputation]:
+        for instruction in computation.instructions:
+            if instruction.opcode in CONTROL_FLOW:
+                yield from instruction.called
+
+    return reachable([graph.entry], called)
 
 
 def find_body(loop: MutableInstruction) -> MutableComputation:
@@ -68,14 +66,14 @@ def _origins(value: MutableInstruction, index: tuple[int, ...]) -> Iterator[Part
     """Yield the origin of the part of a value at ``index``, and what it then is in the buffer of:
     what a loop starts with, and what a branch passes on.
     """
-    pending = [follow_tuples(value, index)]
-    while pending:
-        source, index = pending.pop()
-        yield source, index
+
+    def earlier(part: Part) -> list[Part]:
+        source, index = part
         if source.opcode == "while":
-            pending.append(follow_tuples(source.operands[0], index))
-        elif source.opcode == "conditional":
-            pending += _passed_on(source, index)
+            return [follow_tuples(source.operands[0], index)]
+        return [*_passed_on(source, index)][::-1] if source.opcode == "conditional" else []
+
+    return unfold([follow_tuples(value, index)], earlier)
 
 
 def _passed_on(conditional: MutableInstruction, index: tuple[int, ...]) -> Iterator[Part]:
@@ -158,14 +156,11 @@ def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]
 def _reads_last(reader: MutableInstruction, values: Iterable[Part]) -> bool:
     """Return whether all other readers of ``values`` run before ``reader``."""
     others = {each for value in values for each in _readers(*value) if each is not reader}
-    before: set[MutableInstruction] = set()
-    pending = [reader]
-    while pending and not others <= before:
-        for operand in pending.pop().operands:
-            if operand not in before:
-                before.add(operand)
-                pending.append(operand)
-    return others <= before
+    for earlier in reachable([reader], lambda value: value.operands):
+        others.discard(earlier)
+        if not others:
+            return True
+    return False
 
 
 def _readers(source: MutableInstruction, index: tuple[int, ...]) -> Iterator[MutableInstruction]:

@@ -16,6 +16,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Computation, Module, parse
 from fusionscope.hlo.attributes import called_names, read_names, read_value, split_attributes
 from fusionscope.hlo.model import NEVER_CALL, Body, Statement
+from fusionscope.hlo.search import post_order
 from fusionscope.hlo.shape import Shape, ShapeTable
 
 _KIND = re.compile(r"(, kind=)\w+")
@@ -441,20 +442,12 @@ class MutableModule:
         """Return the computations that the entry calls, directly or not, callees before callers and
         the entry last.
         """
-        done: set[MutableComputation] = set()
-        order: list[MutableComputation] = []
-        pending: list[tuple[MutableComputation, bool]] = [(self.entry, False)]
-        while pending:
-            computation, is_open = pending.pop()
-            if is_open:
-                order.append(computation)
-            elif computation not in done:
-                done.add(computation)
-                pending.append((computation, True))
-                for instruction in reversed(computation.instructions):
-                    if instruction.called:
-                        pending += [(each, False) for each in reversed(instruction.called)]
-        return order
+
+        def callees(computation: MutableComputation) -> Iterator[MutableComputation]:
+            for instruction in computation.instructions:
+                yield from instruction.called
+
+        return list(post_order([self.entry], callees))
 
     def instruction_name(self, wanted: str) -> str:
         """Return ``wanted``, with a number appended if that name is taken."""

@@ -5,12 +5,14 @@ Source: xla/hlo/ir/hlo_instruction.cc, hlo_instructions.cc and xla/shape_util.cc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.opcodes import BINARY, UNARY
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import Shape
 
 _ELEMENTWISE = UNARY | BINARY | {"clamp", "constant", "rng", "select"}
@@ -50,16 +52,16 @@ def has_side_effect(instruction: MutableInstruction) -> bool:
     """Source: HloInstruction::HasSideEffect."""
     if _has_own_side_effect(instruction):
         return True
-    pending: list[MutableComputation] = list(instruction.called)
-    seen = set(pending)
-    while pending:
-        for inner in pending.pop().instructions:
-            if _has_own_side_effect(inner):
-                return True
-            fresh = [each for each in inner.called if each not in seen]
-            pending.extend(fresh)
-            seen.update(fresh)
-    return False
+    return bool(instruction.called) and any(
+        _has_own_side_effect(inner)
+        for computation in reachable(instruction.called, _called)
+        for inner in computation.instructions
+    )
+
+
+def _called(computation: MutableComputation) -> Iterator[MutableComputation]:
+    for instruction in computation.instructions:
+        yield from instruction.called
 
 
 def _has_own_side_effect(instruction: MutableInstruction) -> bool:

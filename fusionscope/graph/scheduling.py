@@ -18,6 +18,7 @@ from fusionscope.graph.live_ranges import LiveRanges, Order, Place, Values
 from fusionscope.graph.memory_reuse import Sharing, count_live
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.graph.properties import is_effective_scalar
+from fusionscope.hlo.search import post_order
 
 _Scheduler: TypeAlias = Callable[[MutableComputation, Values], Sequence[MutableInstruction]]
 _GIVEN = frozenset({"constant", "parameter"})
@@ -89,25 +90,17 @@ def _depth_first(computation: MutableComputation, values: Values) -> Sequence[Mu
         readers = max(len(each.users) - 1, 0)
         extra[each] = min(readers + sum(extra[operand] for operand in operands), most)
         sizes[each] = min(own + sum(sizes[operand] for operand in operands), total)
-    order: dict[MutableInstruction, None] = {}
+
+    def before(instruction: MutableInstruction) -> list[MutableInstruction]:
+        earlier = [*instruction.operands, *instruction.predecessors]
+        return sorted(earlier, key=lambda value: (-extra[value], -sizes[value], value.name))
+
     unread = [
         each
         for each in computation.instructions
         if not each.users and not each.successors and not each.is_root
     ]
-    pending = [(each, False) for each in (computation.root, *reversed(unread))]
-    seen: set[MutableInstruction] = set()
-    while pending:
-        current, is_open = pending.pop()
-        if is_open:
-            order[current] = None
-        elif current not in seen:
-            seen.add(current)
-            pending.append((current, True))
-            before = [*current.operands, *current.predecessors]
-            before.sort(key=lambda each: (-extra[each], -sizes[each], each.name))
-            pending += [(each, False) for each in reversed(before) if each not in seen]
-    return list(order)
+    return list(post_order([*unread, computation.root], before))
 
 
 def _greedy(computation: MutableComputation, values: Values) -> Sequence[MutableInstruction]:

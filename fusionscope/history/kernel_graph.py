@@ -11,6 +11,7 @@ from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.history.traffic import traffic
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Computation, Instruction, Module, Shape
+from fusionscope.hlo.search import reachable
 
 if TYPE_CHECKING:
     import networkx
@@ -94,18 +95,8 @@ class _Makers:
 
     def find(self, value: Instruction, path: _Path) -> list[Instruction]:
         """Return the instructions that may have made the part of ``value`` at ``path``."""
-        found: dict[Instruction, None] = {}
-        seen = {(value, path)}
-        pending = [(value, path)]
-        while pending:
-            instruction, path = pending.pop()
-            if is_launched(instruction):
-                found[instruction] = None
-            for source in self._sources(instruction, path):
-                if source not in seen:
-                    seen.add(source)
-                    pending.append(source)
-        return list(found)
+        places = reachable([(value, path)], lambda place: self._sources(*place))
+        return list(dict.fromkeys(maker for maker, _ in places if is_launched(maker)))
 
     def _sources(self, instruction: Instruction, path: _Path) -> Iterator[_Result]:
         """Yield the sources of a result that ``instruction`` only passes on."""

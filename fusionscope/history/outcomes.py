@@ -13,6 +13,7 @@ from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_
 from fusionscope.history.traffic import Traffic, traffic
 from fusionscope.history.values import Block, Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.search import reachable
 
 # Their result is their first operand.
 _PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
@@ -228,14 +229,14 @@ class _Stage:
     def readers(self, kernel: Instruction) -> set[Instruction]:
         """Return ``kernel``, the kernels that read a result of it, and the views between them."""
         if kernel not in self._readers:
-            found = {kernel}
-            pending = list(kernel.users)
-            while pending:
-                user = pending.pop()
-                if user not in found:
-                    found.add(user)
-                    pending += user.users if is_looked_through(user) else ()
-            self._readers[kernel] = found
+            self._readers[kernel] = {
+                *reachable(
+                    [kernel],
+                    lambda value: (
+                        value.users if value is kernel or is_looked_through(value) else ()
+                    ),
+                )
+            }
         return self._readers[kernel]
 
     def is_returned(self, kernel: Instruction) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from fusionscope.history.operations import NOTHING_COMPUTED, RESHAPES
 from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo.search import reachable
 
 _MOVES = frozenset({"copy", "transpose"})
 _Places = Iterable[tuple[Instruction, Instruction]]
@@ -38,7 +39,7 @@ def replacements(before: Iterable[Computation], after: Module) -> dict[str, Inst
         place = places.get(earlier.name)
         if place is not None:  # a pass leaves what it replaced for a later one to remove
             if place not in needed:
-                needed[place] = _needed(place)
+                needed[place] = set(reachable([place.root], lambda value: value.operands))
             if place.instruction(earlier.name) in needed[place]:
                 continue
         if new.name in replaced:
@@ -65,17 +66,6 @@ def _operands_that_changed(
                 and earlier.opcode == statement.opcode
             ):
                 yield from paired_operands(computation.instruction(statement.name), earlier)
-
-
-def _needed(computation: Computation) -> set[Instruction]:
-    """Return the instructions on which the result of a computation depends."""
-    needed = {computation.root}
-    pending = [computation.root]
-    while pending:
-        fresh = set(pending.pop().operands) - needed
-        needed |= fresh
-        pending += fresh
-    return needed
 
 
 def _may_replace(new: Instruction, old: Instruction) -> bool:

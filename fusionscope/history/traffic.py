@@ -16,6 +16,7 @@ from fusionscope.history.operations import Value, flatten, is_view
 from fusionscope.history.regions import Names, Region, count_elements, read_for, sizes, union, whole
 from fusionscope.hlo import Computation, Instruction, Shape
 from fusionscope.hlo.opcodes import BINARY, UNARY
+from fusionscope.hlo.search import reachable
 
 _INLINED = frozenset({"async-start", "call", "fusion"})
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
@@ -313,22 +314,17 @@ def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bo
         last = readers[0]
     own = code.update(update).shape
     places = [code.start(update, slot) for slot in range(2, len(code.nodes[update].operands))]
-    pending, seen = [buffer], {buffer, update}
-    while pending:
-        for reader in users[pending.pop()]:
-            if reader in seen:
-                continue
-            seen.add(reader)
-            pending.append(reader)
-            if code.opcode(reader) == "dynamic-slice" and code.operand(reader, 0) == target:
-                slots = range(1, len(code.nodes[reader].operands))
-                same = places == [code.start(reader, slot) for slot in slots]
-                shape = code.nodes[reader].instruction.shape
-                if sizes(shape) != sizes(own) or not (same or own.element_count == 1):
-                    return False
-            elif code.opcode(reader) not in _HARMLESS:
-                return False
-    return True
+
+    def reads_in_place(reader: int) -> bool:
+        if code.opcode(reader) != "dynamic-slice" or code.operand(reader, 0) != target:
+            return code.opcode(reader) in _HARMLESS
+        slots = range(1, len(code.nodes[reader].operands))
+        same = places == [code.start(reader, slot) for slot in slots]
+        shape = code.nodes[reader].instruction.shape
+        return sizes(shape) == sizes(own) and (same or own.element_count == 1)
+
+    reached = reachable([buffer], lambda value: [user for user in users[value] if user != update])
+    return all(reader == buffer or reads_in_place(reader) for reader in reached)
 
 
 def _update(code: _Code, place: int, wanted: list[list[Region]], names: Names) -> int:

@@ -24,6 +24,7 @@ from fusionscope.hlo.attributes import (
     split_attributes,
 )
 from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPERAND_COUNT
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import StackFrames, source_stack
 from fusionscope.hlo.source_location import SourceLocation
@@ -742,16 +743,11 @@ class Module:
 
         A pass can leave computations that nothing calls; the compiler still prints them.
         """
-        # Not networkx: importing it takes ten times as long as starting Python, and every command
-        # comes here.
-        seen = {self.entry.name}
-        pending = [self.entry]
-        while pending:
-            for called in pending.pop().calls:
-                if called.name not in seen:
-                    seen.add(called.name)
-                    pending.append(called)
-        others = [c for c in self.computations if c.name in seen and not c.is_entry]
+        called = {
+            computation.name
+            for computation in reachable([self.entry], lambda computation: computation.calls)
+        }
+        others = [c for c in self.computations if c.name in called and not c.is_entry]
         return (*others, self.entry)
 
     def to_networkx(self) -> networkx.MultiDiGraph[Instruction]:

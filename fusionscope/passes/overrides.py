@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from fusionscope.graph.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
+from fusionscope.hlo.search import reachable, unfold
 from fusionscope.passes.pair_rules import PairRule
 from fusionscope.passes.rule import Decision
 from fusionscope.passes.state import FusionPair
@@ -73,14 +74,14 @@ def behind_views(value: MutableInstruction) -> MutableInstruction:
 def _makers(producer: MutableInstruction) -> Iterator[MutableInstruction]:
     """Yield the producer, and the operations in it that compute its results."""
     yield producer
-    pending = [producer.fused.root] if producer.opcode == "fusion" else []
-    while pending:
-        value = pending.pop()
-        yield value
-        if value.opcode == "fusion":
-            pending.append(value.fused.root)
-        elif value.opcode == "tuple" or _is_passed_on(value):
-            pending += value.operands
+    if producer.opcode == "fusion":
+        yield from unfold([producer.fused.root], _inputs)
+
+
+def _inputs(value: MutableInstruction) -> list[MutableInstruction]:
+    if value.opcode == "fusion":
+        return [value.fused.root]
+    return value.operands if value.opcode == "tuple" or _is_passed_on(value) else []
 
 
 def _readers(pair: FusionPair, *, beyond: bool = False) -> Iterator[MutableInstruction]:
@@ -88,16 +89,14 @@ def _readers(pair: FusionPair, *, beyond: bool = False) -> Iterator[MutableInstr
     set, a consumer that is a view stands for its users.
     """
     consumer = pair.consumer
-    pending = [consumer]
+    starts = [consumer]
     if consumer.opcode == "fusion":
-        pending = list(consumer.fused.parameters[pair.slot].users)
-    seen = set(pending)
-    while pending:
-        reader = pending.pop()
-        yield reader
-        if _is_passed_on(reader) and (beyond or reader is not consumer):
-            pending += [each for each in reader.users if each not in seen]
-            seen.update(reader.users)
+        starts = consumer.fused.parameters[pair.slot].users
+
+    def behind(reader: MutableInstruction) -> list[MutableInstruction]:
+        return reader.users if _is_passed_on(reader) and (beyond or reader is not consumer) else []
+
+    return reachable(starts, behind)
 
 
 def set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:

@@ -14,11 +14,21 @@ from fusionscope.graph.mutable import (
     MutableInstruction,
     MutableModule,
 )
+from fusionscope.hlo.search import reachable
 from fusionscope.passes.operation import OperationRule, decide
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import RuleBook
 
 _CONTROL_FLOW = frozenset({"async-start", "call", "conditional", "while"})
+
+
+def _called(computation: MutableComputation) -> list[MutableComputation]:
+    return [
+        called
+        for instruction in computation.post_order()
+        if instruction.opcode in _CONTROL_FLOW
+        for called in instruction.called
+    ]
 
 
 @dataclass(slots=True)
@@ -33,18 +43,12 @@ class FusionWrapper:
 
     def run(self) -> FusionPlan:
         decisions: list[PairDecision] = []
-        seen: set[MutableComputation] = set()
-        pending = [self.graph.entry]
-        while pending:
-            computation = pending.pop()
-            if computation in seen:
-                continue
-            seen.add(computation)
-            for instruction in computation.post_order():
-                if instruction.opcode in _CONTROL_FLOW:
-                    pending.extend(instruction.called)
-                else:
-                    decisions.append(self._consider(instruction))
+        for computation in reachable([self.graph.entry], _called):
+            decisions += [
+                self._consider(instruction)
+                for instruction in computation.post_order()
+                if instruction.opcode not in _CONTROL_FLOW
+            ]
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
     def _consider(self, instruction: MutableInstruction) -> PairDecision:

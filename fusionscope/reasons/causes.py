@@ -12,6 +12,7 @@ from fusionscope.facts.library_calls import HEROES, library_of, taken_by
 from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
 from fusionscope.history.outcomes import is_looked_through
 from fusionscope.hlo import Instruction
+from fusionscope.hlo.search import reachable
 from fusionscope.passes.causes import (
     BY_OPCODE,
     Barrier,
@@ -98,17 +99,10 @@ def _holds_dot(instruction: Instruction) -> bool:
 
 def passes_barrier(consumer: Instruction) -> bool:
     """Return whether a barrier is between the consumer of a pair and its operand."""
-    pending = list(consumer.operands)
-    seen = set(pending)
-    while pending:
-        instruction = pending.pop()
-        if instruction.opcode in Barrier.opcodes:
-            return True
-        if is_looked_through(instruction):
-            fresh = [each for each in instruction.operands if each not in seen]
-            seen.update(fresh)
-            pending += fresh
-    return False
+    operands = reachable(
+        consumer.operands, lambda value: value.operands if is_looked_through(value) else ()
+    )
+    return any(operand.opcode in Barrier.opcodes for operand in operands)
 
 
 def unfusible_opcode(reason: Reason) -> str | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fusionscope.facts.clock import is_near_tie
 from fusionscope.facts.result import ConsumerCost, CostFacts, KernelCost
 from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND, Duration
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
 from fusionscope.gpu.cost.model import ConsumerShare, Estimate, PairCost, RunTime
-
-_NEAR = 0.05  # of the unfused time: a smaller difference is a near tie
 
 
 def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
@@ -23,7 +22,7 @@ def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
         benefit_us=_microseconds(cost.benefit),
         launch_us=_microseconds(KERNEL_LAUNCH),
         producer_us=_microseconds(costs.producer.total + KERNEL_LAUNCH),
-        near_tie=abs(cost.benefit) < _NEAR * costs.estimate.unfused,
+        near_tie=is_near_tie(cost.benefit, costs.estimate.unfused),
         shares=tuple(_shares(cost, consumer)),
         kernels=(
             _kernel(producer, costs.producer),

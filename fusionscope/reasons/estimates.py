@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from fusionscope.dump.priority_fusion import Priority
+from fusionscope.facts.clock import is_near_tie
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,8 @@ class Estimate:
 
     @property
     def is_near_tie(self) -> bool:
-        """Return whether it gains or loses less than 5%."""
-        return abs(self.benefit_us) <= _NEAR * max(self.fused_us, self.unfused_us)
-
-
-_NEAR = 0.05
+        """Return whether it gains or loses at most 5%."""
+        return is_near_tie(self.benefit_us, max(self.fused_us, self.unfused_us))
 
 
 class Estimates:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
+from fusionscope.hlo.search import reachable
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import Number
 from fusionscope.rules.messages import rule_of
@@ -89,15 +90,7 @@ class Evidence:
 
     def _wholes(self, name: str) -> set[str]:
         """Return ``name`` and every fusion that it became a part of."""
-        # networkx.descendants, without the import: `explain` would take 0.1 s longer to start.
-        wholes = {name}
-        pending = [name]
-        while pending:
-            for whole in self._went_into.get(pending.pop(), ()):
-                if whole not in wholes:
-                    wholes.add(whole)
-                    pending.append(whole)
-        return wholes
+        return {*reachable([name], lambda part: self._went_into.get(part, ()))}
 
     def _fused(self, producer: str | None, consumer: str, fusion: str) -> None:
         if fusion != consumer:

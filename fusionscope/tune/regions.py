@@ -10,6 +10,7 @@ from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo import Module
+from fusionscope.hlo.search import reachable
 
 _MOVES = frozenset(
     """bitcast broadcast concatenate dynamic-slice iota pad reshape reverse slice
@@ -82,14 +83,10 @@ def between(members: set[MutableInstruction]) -> set[MutableInstruction]:
     """Return the operations that move data from some of ``members`` to others."""
 
     def reach(links: str) -> set[MutableInstruction]:
-        found: set[MutableInstruction] = set()
-        pending = list(members)
-        while pending:
-            for each in getattr(pending.pop(), links):
-                if each.opcode in _MOVES and each not in found and each not in members:
-                    found.add(each)
-                    pending.append(each)
-        return found
+        moves = reachable(
+            members, lambda step: [near for near in getattr(step, links) if near.opcode in _MOVES]
+        )
+        return {*moves} - members
 
     return reach("users") & reach("operands")
 
@@ -190,14 +187,7 @@ def _is_free(each: MutableInstruction) -> bool:
 
 def with_constants(members: Iterable[MutableInstruction]) -> set[MutableInstruction]:
     """Return ``members`` with the constants that they read, in any shape."""
-    found = set(members)
-    pending = list(found)
-    while pending:
-        for operand in pending.pop().operands:
-            if operand not in found and _is_free(operand):
-                found.add(operand)
-                pending.append(operand)
-    return found
+    return {*reachable(members, lambda reader: filter(_is_free, reader.operands))}
 
 
 def _region(computation: MutableComputation, members: set[MutableInstruction]) -> Region | None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fusionscope.graph.mutable import Users
 from fusionscope.hlo import Computation, Module
 from fusionscope.hlo.model import Body, Statement
+from fusionscope.hlo.search import reachable
 from fusionscope.user_order.renaming import find_renamed
 
 UserOrder = Mapping[str, Sequence[str]]
@@ -312,13 +313,11 @@ class _Retracing:
 
     def _make(self, wanted: Iterable[str]) -> None:
         """Create the ones that do not exist yet, and their operands, in the order of their ids."""
-        missing = {name for name in wanted if name not in self._operands}
-        pending = list(missing)
-        while pending:
-            for operand in self._after.operands[pending.pop()]:
-                if operand not in self._operands and operand not in missing:
-                    missing.add(operand)
-                    pending.append(operand)
+
+        def absent(names: Iterable[str]) -> list[str]:
+            return [name for name in names if name not in self._operands]
+
+        missing = {*reachable(absent(wanted), lambda name: absent(self._after.operands[name]))}
         for name in self._after.oldest_first(missing):
             self._operands[name] = list(self._after.operands[name])
             for operand in self._operands[name]:

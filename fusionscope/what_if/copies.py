@@ -27,6 +27,7 @@ from fusionscope.graph.fusing import add_element, clone_into
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.graph.reachability import Reachability
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import TUPLE, Shape
 
 _TUPLES = frozenset({"get-tuple-element", "tuple"})
@@ -125,15 +126,10 @@ def _becomes_output(value: _Value) -> bool:
         readers = [each for each in fusion.users if int(each.attributes["index"]) == value.at[0]]
         if sum(len(each.users) for each in readers) > 1:
             return False
-    pending = list(fusion.fused.parameters)
-    seen = set(pending)
-    while pending:
-        for user in pending.pop().users:
-            if user.opcode not in _FREE and (user.opcode == "copy" or not is_elementwise(user)):
-                return False
-            if user not in seen:
-                seen.add(user)
-                pending.append(user)
+    for inside in reachable(fusion.fused.parameters, lambda inside: inside.users):
+        opcode = inside.opcode
+        if opcode not in _FREE | {"parameter"} and (opcode == "copy" or not is_elementwise(inside)):
+            return False
     fused, root = fusion.fused, fusion.fused.root
     outputs = list(root.operands) if fusion.is_multi_output else [root]
     source = outputs[value.at[0] if value.at else 0]

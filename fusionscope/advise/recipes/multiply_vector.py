@@ -12,6 +12,7 @@ from fusionscope.advise.recipes.patterns import dot_dimensions, put, reducer, te
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.search import reachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,17 @@ def program(angles, weights):
 
 def _is_computed(value: MutableInstruction) -> bool:
     """Return whether it is elementwise up to arguments and constants."""
-    pending, seen = [value], {value}
-    while pending:
-        each = pending.pop()
-        for operand in each.operands:
-            if operand not in seen and operand.opcode not in ("broadcast", "constant", "parameter"):
-                seen.add(operand)
-                pending.append(operand)
-        if not is_elementwise(each) or each.opcode == "convert":
-            return False
-    return value.opcode not in ("constant", "parameter")
+
+    def computed(operation: MutableInstruction) -> list[MutableInstruction]:
+        return [operand for operand in operation.operands if operand.opcode not in _GIVEN]
+
+    return value.opcode not in ("constant", "parameter") and all(
+        is_elementwise(operation) and operation.opcode != "convert"
+        for operation in reachable([value], computed)
+    )
+
+
+_GIVEN = frozenset({"broadcast", "constant", "parameter"})
 
 
 def _rewrite(dot: MutableInstruction) -> None:

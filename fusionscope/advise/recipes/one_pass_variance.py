@@ -21,6 +21,7 @@ from fusionscope.advise.recipes.patterns import (
 )
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.hlo.search import reachable
 
 
 class OnePassVariance(Recipe):
@@ -97,15 +98,14 @@ def _sums_of(
     Distances from a mean add up to zero. The gradient of ``var`` contains such a sum, that of a
     variance in one pass does not.
     """
-    left, seen = [distances], {distances}
-    while left:
-        product = left.pop()
+
+    def scaled(product: MutableInstruction) -> list[MutableInstruction]:
+        return [user for user in product.users if _scales(user, product, dimensions)]
+
+    for product in reachable([distances], scaled):
         for user in product.users:
             if _is_sum(user) and user.attribute("dimensions") == dimensions:
                 yield user
-            elif user not in seen and _scales(user, product, dimensions):
-                seen.add(user)
-                left.append(user)
 
 
 def _scales(

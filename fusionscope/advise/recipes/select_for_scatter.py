@@ -19,6 +19,7 @@ from fusionscope.advise.recipes.patterns import (
 )
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.hlo.search import reachable
 
 
 class SelectForScatter(Recipe):
@@ -205,16 +206,8 @@ def _unwrapped(indices: MutableInstruction) -> MutableInstruction:
 
 def _depends_only_on(value: MutableInstruction, source: MutableInstruction) -> bool:
     """Return whether ``value`` is computed from constants and ``source`` alone."""
-    left, seen = [value], {source}
-    while left:
-        each = left.pop()
-        if each in seen:
-            continue
-        if not each.operands and each.opcode not in ("constant", "iota"):
-            return False
-        seen.add(each)
-        left += each.operands
-    return True
+    origins = reachable({value} - {source}, lambda result: set(result.operands) - {source})
+    return all(origin.operands or origin.opcode in ("constant", "iota") for origin in origins)
 
 
 def _compare(instruction: MutableInstruction, indices: MutableInstruction) -> str:

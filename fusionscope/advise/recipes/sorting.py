@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import Shape
 
 # What JAX compares besides the keys: zeros of both signs are equal, and so are all NaNs.
@@ -55,16 +56,9 @@ def _reads(value: MutableInstruction) -> set[MutableInstruction] | None:
     """Return the parameters that ``value`` is one of, up to operations that keep the order; None if
     it is something else.
     """
-    found: set[MutableInstruction] = set()
-    pending, seen = [value], {value}
-    while pending:
-        each = pending.pop()
-        if each.opcode not in _KEEPS_ORDER:
-            return None
-        if each.opcode == "parameter":
-            found.add(each)
-        for operand in each.operands:
-            if operand not in seen:
-                seen.add(operand)
-                pending.append(operand)
-    return found
+    values = [
+        *reachable([value], lambda step: step.operands if step.opcode in _KEEPS_ORDER else ())
+    ]
+    if any(step.opcode not in _KEEPS_ORDER for step in values):
+        return None
+    return {step for step in values if step.opcode == "parameter"}

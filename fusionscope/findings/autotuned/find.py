@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from fusionscope.dump.autotuner_log import Candidate, TunedInstruction
 from fusionscope.facts.autotuned import Autotuned, GeneratorTime
+from fusionscope.facts.clock import is_near_tie
 
 if TYPE_CHECKING:
     from fusionscope.dump import DumpedModule, Stage
     from fusionscope.facts.result import KernelFacts
 
-_NEAR_TIE = 1.05
 _PASSES = frozenset({"config-assigner", "autotuner", "gemm-fusion-autotuner"})
 
 
@@ -68,7 +68,7 @@ def _autotuned(tuned: TunedInstruction, kernel: KernelFacts | None) -> Autotuned
         source=kernel.source if kernel is not None else None,
         generators=tuple(generators),
         margin=margin,
-        near_tie=margin is not None and margin <= _NEAR_TIE,
+        near_tie=margin is not None and is_near_tie(times[1] - times[0], times[0]),
         candidates=tuned.candidates,
     )
 

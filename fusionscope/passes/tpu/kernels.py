@@ -10,6 +10,7 @@ from __future__ import annotations
 from fusionscope.graph.properties import is_one_elementwise
 from fusionscope.history.operations import is_view
 from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo.search import reachable
 
 PRODUCTS = frozenset({"convolution", "dot"})
 
@@ -69,14 +70,7 @@ class Kernels:
         """Return whether the kernel of ``consumer`` computes another product than the one that
         ``value`` comes from, and whether one comes behind it there.
         """
-        kernel = {consumer}
-        pending = [consumer]
-        while pending:
-            current = pending.pop()
-            if self.end[current] is not current:
-                fresh = [each for each in readers(current)[0] if each not in kernel]
-                kernel.update(fresh)
-                pending += fresh
+        kernel = set(reachable([consumer], lambda op: () if self.end[op] is op else readers(op)[0]))
         beside = {
             self.product.get(operand)
             for each in kernel
@@ -89,21 +83,10 @@ class Kernels:
 
 def readers(value: Instruction) -> tuple[list[Instruction], bool]:
     """Return what reads a value, through views, and whether it is a result of its computation."""
-    found: dict[Instruction, None] = {}
-    is_result = False
-    seen, pending = {value}, [value]
-    while pending:
-        current = pending.pop()
-        is_result = is_result or current.is_root
-        for user in current.users:
-            if user.opcode == "tuple":
-                is_result = True
-            elif not is_view(user):
-                found[user] = None
-            elif user not in seen:
-                seen.add(user)
-                pending.append(user)
-    return list(found), is_result
+    values = [*reachable([value], lambda view: filter(is_view, view.users))]
+    users = dict.fromkeys(user for view in values for user in view.users)
+    is_result = any(view.is_root for view in values) or any(u.opcode == "tuple" for u in users)
+    return [user for user in users if user.opcode != "tuple" and not is_view(user)], is_result
 
 
 def read_once(value: Instruction) -> bool:

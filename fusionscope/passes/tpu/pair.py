@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fusionscope.graph.properties import is_one_elementwise
 from fusionscope.history.outcomes import Pair, is_looked_through
 from fusionscope.hlo import Computation, Instruction
 from fusionscope.hlo.attributes import read_slice
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.window import read_window
 from fusionscope.passes.tpu.kernels import PRODUCTS, Kernels, readers
 
@@ -45,19 +47,14 @@ class TpuPairs:
 
 def _slots_of(producer: Instruction) -> dict[Instruction, tuple[int, ...]]:
     """Return the operands of each reader that are the value of ``producer``, or views of it."""
-    values = {producer}
-    pending = [producer]
-    found: dict[Instruction, tuple[int, ...]] = {}
-    while pending:
-        for user in pending.pop().users:
-            if not is_looked_through(user):
-                found[user] = ()
-            elif user not in values:
-                values.add(user)
-                pending.append(user)
+    values = dict.fromkeys(
+        reachable([producer], lambda value: filter(is_looked_through, value.users))
+    )
     return {
         reader: tuple(slot for slot, operand in enumerate(reader.operands) if operand in values)
-        for reader in found
+        for value in values
+        for reader in value.users
+        if not is_looked_through(reader)
     }
 
 
@@ -128,16 +125,11 @@ def changes_dimensions(reshape: Instruction) -> bool:
 
 def ends_in_scatter(consumer: Instruction) -> bool:
     """Return whether it is a scatter, or only elementwise operations are between it and one."""
-    pending, seen = [consumer], {consumer}
-    while pending:
-        current = pending.pop()
-        if is_scatter(current):
-            return True
-        if is_one_elementwise(current) or is_looked_through(current):
-            fresh = [user for user in current.users if user not in seen]
-            seen.update(fresh)
-            pending += fresh
-    return False
+
+    def passed_on(value: Instruction) -> Iterable[Instruction]:
+        return value.users if is_one_elementwise(value) or is_looked_through(value) else ()
+
+    return any(map(is_scatter, reachable([consumer], passed_on)))
 
 
 def is_gather(instruction: Instruction) -> bool:

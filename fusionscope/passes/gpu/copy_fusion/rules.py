@@ -13,6 +13,7 @@ from fusionscope.gpu.reductions import has_reduction_emitter
 from fusionscope.gpu.state import GpuState, is_fusion
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.search import reachable
 from fusionscope.passes.gpu.multi_output_fusion.rules import OutputParameterBudget
 from fusionscope.passes.gpu.priority_fusion.rules import (
     GpuPairRule,
@@ -48,16 +49,10 @@ class CopiedElementwise(CopyRule):
     id: ClassVar = "copy-fusion-elementwise"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        pending = list(pair.producer.fused.parameters)
-        seen = set(pending)
-        while pending:
-            current = pending.pop()
-            for user in current.users:
-                if not _follows_elements(user, current):
+        for value in reachable(pair.producer.fused.parameters, lambda value: value.users):
+            for user in value.users:
+                if not _follows_elements(user, value):
                     return self.refuse(inside=user.name)
-                if user not in seen:
-                    seen.add(user)
-                    pending.append(user)
         return None
 
 

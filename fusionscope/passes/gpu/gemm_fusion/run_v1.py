@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.search import post_order
 from fusionscope.passes.gpu.gemm_fusion.dimension_order import (
     FOLLOWING,
     NO_SPLIT,
@@ -201,17 +202,7 @@ class _Growth:
     def _build(self, root: _Node) -> MutableInstruction:
         """Source: BuildFusionTowardOperandsImpl."""
         made: dict[_Node, MutableInstruction] = {}
-        pending = [root]
-        while pending:
-            node = pending[-1]
-            if node in made:
-                pending.pop()
-                continue
-            missing = [each for each in reversed(node.operands) if each not in made]
-            if missing:
-                pending.extend(missing)
-                continue
-            pending.pop()
+        for node in post_order([root], lambda node: node.operands):
             if node.is_fused:
                 operands = [made[each] for each in node.operands]
                 made[node] = self._add(node.instruction, operands)

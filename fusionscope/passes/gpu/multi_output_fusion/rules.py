@@ -33,6 +33,7 @@ from fusionscope.graph.properties import (
     is_fusible,
     slice_ranges,
 )
+from fusionscope.hlo.search import unfold
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.gpu.priority_fusion.rules import (
     ParameterBudget,
@@ -310,19 +311,19 @@ def _is_loop_fusible(producer: MutableInstruction) -> bool:
 
 def is_transposing(instruction: MutableInstruction) -> bool:
     """Source: IsPhysicallyTransposing."""
-    pending = [instruction]
-    while pending:
-        current = pending.pop()
-        if is_fusion(current):
-            pending.extend(current.fused.instructions)
-        elif current.opcode == "copy" or (
-            current.opcode == "transpose"
+    operations = unfold(
+        [instruction], lambda part: part.fused.instructions if is_fusion(part) else ()
+    )
+    return any(
+        operation.opcode == "copy"
+        or (
+            operation.opcode == "transpose"
             and not transpose_is_bitcast(
-                current.operands[0].shape, current.shape, current.attribute("dimensions")
+                operation.operands[0].shape, operation.shape, operation.attribute("dimensions")
             )
-        ):
-            return True
-    return False
+        )
+        for operation in operations
+    )
 
 
 class OnlyUser(PlaceRule):

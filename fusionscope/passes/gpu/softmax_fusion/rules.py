@@ -21,6 +21,7 @@ from fusionscope.gpu.triton import Triton
 from fusionscope.graph.layouts import has_default_layout
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.search import post_order
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 
@@ -106,16 +107,11 @@ class Diamond:
 
         Source: MakeFusionForDiamond.
         """
-        order: dict[MutableInstruction, None] = {self.producer: None}
-        pending = [self.root]
-        while pending:
-            current = pending[-1]
-            missing = [each for each in current.operands if each not in order]
-            if missing and current not in order:
-                pending.append(missing[0])
-            else:
-                order[pending.pop()] = None
-        return list(order)
+        inside = post_order(
+            [self.root],
+            lambda value: [operand for operand in value.operands if operand is not self.producer],
+        )
+        return [self.producer, *inside]
 
     def _path(
         self, start: MutableInstruction, opcode: str | None = None

@@ -20,6 +20,7 @@ from fusionscope.gpu.state import is_fusion
 from fusionscope.graph.layouts import minor_to_major
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import INTEGRAL, is_elementwise, same_but_for_type
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.gpu.multi_output_fusion.rules import (
     LoopShape,
@@ -55,14 +56,15 @@ def _is_only_read_by(instruction: MutableInstruction, consumer: MutableInstructi
     """Return whether only the consumer and the root read it. Source:
     IsConsumerTheOnlyNonRootUser.
     """
-    pending = [instruction]
-    while pending:
-        for user in pending.pop().users:
-            if user.opcode == "get-tuple-element":
-                pending.append(user)
-            elif user is not consumer and not user.is_root:
-                return False
-    return True
+
+    def elements(value: MutableInstruction) -> list[MutableInstruction]:
+        return [user for user in value.users if user.opcode == "get-tuple-element"]
+
+    return all(
+        user is consumer or user.is_root or user.opcode == "get-tuple-element"
+        for value in reachable([instruction], elements)
+        for user in value.users
+    )
 
 
 @dataclass(frozen=True, slots=True)

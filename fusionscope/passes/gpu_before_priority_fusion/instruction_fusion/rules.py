@@ -16,6 +16,7 @@ from fusionscope.gpu.cost.model import is_input_reduction
 from fusionscope.gpu.reductions import has_reduction_emitter
 from fusionscope.gpu.state import GpuState, is_fusion
 from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.window import read_window
 from fusionscope.passes import expense
 from fusionscope.passes.gpu.multi_output_fusion.rules import is_transposing
@@ -123,16 +124,9 @@ def _readers(pair: FusionPair) -> Iterator[MutableInstruction]:
     """Yield the consumer, or the instructions in it that read the producer."""
     consumer = pair.consumer
     if not is_fusion(consumer):
-        yield consumer
-        return
-    pending = [consumer.fused.parameters[consumer.operands.index(pair.producer)]]
-    seen = set(pending)
-    while pending:
-        current = pending.pop()
-        yield current
-        fresh = [user for user in current.users if user not in seen]
-        seen.update(fresh)
-        pending.extend(fresh)
+        return iter((consumer,))
+    parameter = consumer.fused.parameters[consumer.operands.index(pair.producer)]
+    return reachable([parameter], lambda value: value.users)
 
 
 def _reads_repeatedly(instruction: MutableInstruction) -> bool:
