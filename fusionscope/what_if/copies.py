@@ -20,10 +20,10 @@ from fusionscope.graph.buffers import (
     Buffer,
     find_body,
     find_buffers,
-    may_overwrite,
     walk_control_flow,
 )
 from fusionscope.graph.fusing import add_element, clone_into
+from fusionscope.graph.memory_reuse import Sharing
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.graph.reachability import Reachability
@@ -54,6 +54,15 @@ class _Value(NamedTuple):
         return self.maker.opcode in ("constant", "parameter")
 
 
+class _Copy(NamedTuple):
+    """A copy of ``value``, which ``waits`` for other readers of the buffer that it is written to: a
+    control dependency.
+    """
+
+    value: _Value
+    waits: bool = False
+
+
 class Copied(NamedTuple):
     """A value that is copied: its size in bytes, and the computation that copies it."""
 
@@ -61,12 +70,25 @@ class Copied(NamedTuple):
     size: int
 
 
-def insert_copies(graph: MutableModule, backend: str | None) -> Counter[Copied]:
+class Copies(NamedTuple):
+    """What is copied how often, and how many kernels must run before one that overwrites what they
+    read and does not depend on them, or a part of a parameter is copied after all.
+    """
+
+    copied: Counter[Copied]
+    left_to_order: Counter[tuple[str, str, tuple[int, ...]]]
+
+
+def insert_copies(
+    graph: MutableModule, backend: str | None, sharing: Sharing = may_share
+) -> Copies:
     """Insert the copies that the compiler inserts into ``graph``, the module after fusion, and
-    return what is copied how often. Nothing reads them: only their costs are right.
+    return what they copy. Nothing reads them: only their costs are right. ``sharing`` tells whether
+    a kernel may write over an operand.
     """
     buffers = find_buffers(graph)
-    found: Counter[Copied] = Counter()
+    copied: Counter[Copied] = Counter()
+    left_to_order: Counter[tuple[str, str, tuple[int, ...]]] = Counter()
     for computation in list(walk_control_flow(graph)):
         is_entry = computation is graph.entry
         copies = _Copies(
@@ -74,14 +96,18 @@ def insert_copies(graph: MutableModule, backend: str | None) -> Counter[Copied]:
             buffers.get(computation, []),
             is_entry=is_entry,
             may_order=backend == "gpu",
+            sharing=sharing,
         )
-        for value in list(copies.find()):
-            found[Copied(computation.name, value.size)] += 1
+        for value, waits in list(copies.find()):
+            copied[Copied(computation.name, value.size)] += 1
+            may_fuse = is_entry and not waits
             if backend != "gpu" or not (
-                _is_filled_again(value) or (is_entry and _becomes_output(value))
+                _is_filled_again(value) or (may_fuse and _becomes_output(value))
             ):
                 _copy(value)
-    return found
+        for old, count in copies.left_to_order.items():
+            left_to_order[computation.name, old.maker.name, old.at] = count
+    return Copies(copied, left_to_order)
 
 
 def _copy(value: _Value) -> None:
@@ -158,11 +184,14 @@ class _Copies:
         *,
         is_entry: bool,
         may_order: bool,
+        sharing: Sharing,
     ) -> None:
+        self.left_to_order: Counter[_Value] = Counter()
         self._root = computation.root
         self._buffers = buffers
         self._is_entry = is_entry
         self._may_order = may_order
+        self._may_share = sharing
         self._order = computation.post_order()
         self._reachability: Reachability | None = None
         self._results = Counter(_origin(self._root, index) for index in leaf_indices(self._root))
@@ -174,14 +203,14 @@ class _Copies:
                 self._writers.setdefault(old, []).append(instruction)
                 self._overwritten[new] = old
 
-    def find(self) -> Iterator[_Value]:
-        """Yield each value as often as it is copied."""
+    def find(self) -> Iterator[_Copy]:
+        """Yield each copy that is needed."""
         kept = set()
         for value, writers in self._writers.items():
             may_write = not (self._must_not_change(value) or self._results[value]) and any(
                 self._runs_last(writer, value) for writer in writers
             )
-            yield from [value] * (len(writers) - may_write)
+            yield from [_Copy(value)] * (len(writers) - may_write)
             if not may_write:
                 kept.add(value)
         taken: set[_Value] = set()
@@ -189,11 +218,24 @@ class _Copies:
             old = _Value(buffer.parameter, buffer.part)
             new = _origin(self._root, buffer.output)
             if new != old:
-                yield from [new] * self._between(old, new, kept, is_taken=new in taken)
+                later = self._may_run_later(old, new)
+                count = self._between(old, new, kept, is_taken=new in taken)
+                if later and self._may_order and not count:
+                    self.left_to_order[old] = later
+                yield from [_Copy(new, waits=later > 0)] * count
             taken.add(new)
         if self._is_entry:
             for value, count in self._results.items():
-                yield from [value] * (count - (not self._must_not_change(value)))
+                yield from [_Copy(value)] * (count - (not self._must_not_change(value)))
+
+    def _may_run_later(self, old: _Value, new: _Value) -> int:
+        """Return how many readers of ``old`` may run after ``new`` is made. If any do, the compiler
+        copies both until instructions have an order: the copy of ``new`` waits for that of ``old``.
+        """
+        return sum(
+            reader is not new.maker and not self._is_before(reader, new.maker)
+            for reader in _readers(old)
+        )
 
     def _must_not_change(self, value: _Value) -> bool:
         is_argument = self._is_entry and value.maker.opcode == "parameter"
@@ -235,12 +277,8 @@ class _Copies:
         """Return whether nothing reads ``old`` after ``new`` is made."""
         for reader in readers:
             if reader is new.maker:
-                slots = (
-                    slot
-                    for slot, operand in enumerate(reader.operands)
-                    if _origin(operand, ()) == old
-                )
-                if not all(self._may_overwrite(reader, slot, new.at) for slot in slots):
+                shared = (each for each in reader.operands if _origin(each, ()) == old)
+                if not all(self._may_share(each, reader, new.at) for each in shared):
                     return False
             elif self._may_order:
                 if self._is_before(new.maker, reader):
@@ -248,13 +286,6 @@ class _Copies:
             elif not self._is_before(reader, new.maker):
                 return False
         return True
-
-    def _may_overwrite(
-        self, kernel: MutableInstruction, slot: int, output: tuple[int, ...]
-    ) -> bool:
-        if self._may_order:
-            return may_overwrite(kernel, slot, output)
-        return may_share(kernel.operands[slot], kernel, output)
 
     def _is_before(self, one: MutableInstruction, other: MutableInstruction) -> bool:
         if self._reachability is None:

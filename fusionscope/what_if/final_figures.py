@@ -10,19 +10,22 @@ from typing import NamedTuple
 
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
+from fusionscope.gpu.buffer_sharing import sharing_on
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.history.loops import NOTHING_MORE, LoopFacts
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
-from fusionscope.what_if.copies import Copied, insert_copies
+from fusionscope.what_if.copies import Copies, insert_copies
 
 
 class Predicted(NamedTuple):
     """``is_certain`` is false if the compiler would insert other copies than into the module of the
     dump, or other kernels read the results of conditionals, whose copies are not predicted, and the
-    copies of the dump are not as predicted either: the figures may be wrong then.
+    copies of the dump are not as predicted either. The same holds if copies depend on the order of
+    more kernels than in the dump, or that order was not as assumed there. The figures may be wrong
+    then.
     ``is_time_certain`` is false if a pass after fusion changes the code of kernels, and with it the
     estimated time, as it may do otherwise with the change.
     """
@@ -38,7 +41,7 @@ class _WithCopies:
     of the module with these copies.
     """
 
-    copies: Counter[Copied]
+    copies: Copies
     branched: Counter[frozenset[int]]
     figures: Figures
 
@@ -73,8 +76,13 @@ class FinalFigures:
             self.before.bytes_moved + now.figures.bytes_moved - was.figures.bytes_moved,
             _shifted(self.before.time_us, was.figures.time_us, now.figures.time_us),
         )
-        is_same = (now.copies, now.branched) == (was.copies, was.branched)
-        return Predicted(figures, is_known or is_same, self.explains_time)
+        is_same = (now.copies.copied, now.branched) == (was.copies.copied, was.branched)
+        left_to_order = now.copies.left_to_order
+        if left_to_order:
+            is_certain = is_known and left_to_order <= was.copies.left_to_order
+        else:
+            is_certain = is_known or is_same
+        return Predicted(figures, is_certain, self.explains_time)
 
     @cached_property
     def before(self) -> Figures:
@@ -91,15 +99,23 @@ class FinalFigures:
     def _own(self) -> _WithCopies:
         return self._with_copies(self.after)
 
+    def _insert_copies(self, graph: MutableModule) -> Copies:
+        if self.is_copied:
+            return Copies(Counter(), Counter())
+        if self.gpu is None:
+            return insert_copies(graph, self.backend)
+        sharing = sharing_on(self.gpu.device, self.gpu.gpu_model.emitters)
+        return insert_copies(graph, self.backend, sharing)
+
     def _with_copies(self, module: Module) -> _WithCopies:
         graph = MutableModule(module)
         is_cleaned = False
         if self.backend == "cpu" and not self.is_copied:
             is_cleaned = remove_copies(graph)
         is_cleaned |= clean_up(graph, self.backend)
-        copies = Counter[Copied]() if self.is_copied else insert_copies(graph, self.backend)
+        copies = self._insert_copies(graph)
         branched = _readers_of_branches(graph)
-        changed = to_module(graph) if is_cleaned or copies else module
+        changed = to_module(graph) if is_cleaned or copies.copied else module
         graph.dissolve()
         figures = count_figures(changed, self.backend, self.gpu, self.loops)
         return _WithCopies(copies, branched, figures)

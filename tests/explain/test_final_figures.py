@@ -58,3 +58,42 @@ def test_copies_at_conditionals_are_not_predicted(is_copied: bool, is_certain: b
     figures = FinalFigures(final, after, "cpu", None)
     assert figures.predict(after).is_certain
     assert figures.predict(changed).is_certain == is_certain
+
+
+# A kernel takes the place of the parameter that it reads, or of one that another kernel reads.
+DONATED = """HloModule example, input_output_alias={ {0}: (INDEX, {}, may-alias) }
+
+negate {
+  x = f32[4]{0} parameter(0)
+  ROOT y = f32[4]{0} negate(x)
+}
+
+ENTRY main {
+  x = f32[4]{0} parameter(0)
+  y = f32[4]{0} parameter(1)
+  a = f32[4]{0} fusion(x), kind=kLoop, calls=negate
+  b = f32[4]{0} fusion(y), kind=kLoop, calls=negate
+  ROOT c = (f32[4]{0}, f32[4]{0}) tuple(a, b)
+}
+"""
+IN_PLACE = DONATED.replace("INDEX", "0")
+LEFT_TO_ORDER = DONATED.replace("INDEX", "1")  # no copy if b runs before a, which reads x only
+COPIED_IN_ORDER = LEFT_TO_ORDER.replace("  ROOT c", "  d = f32[4]{0} copy(a)\n  ROOT c")
+
+
+@pytest.mark.parametrize(
+    ("final", "before", "changed", "is_certain"),
+    [
+        (IN_PLACE, IN_PLACE, IN_PLACE, True),
+        (IN_PLACE, IN_PLACE, LEFT_TO_ORDER, False),
+        (LEFT_TO_ORDER, LEFT_TO_ORDER, LEFT_TO_ORDER, True),
+        (LEFT_TO_ORDER, LEFT_TO_ORDER, IN_PLACE, True),
+        (COPIED_IN_ORDER, LEFT_TO_ORDER, LEFT_TO_ORDER, False),
+    ],
+)
+def test_copies_that_the_order_of_kernels_decides(
+    final: str, before: str, changed: str, is_certain: bool
+) -> None:
+    """They are as in the dump if no more kernels have to be in order, and the dump's are."""
+    figures = FinalFigures(parse(final), parse(before), "gpu", None)
+    assert figures.predict(parse(changed)).is_certain == is_certain
