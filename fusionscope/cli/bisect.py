@@ -137,7 +137,7 @@ def command(
         found,
         format_name,
         None,
-        opened.untold(),
+        opened.unreported_problems(),
         text=lambda console: print_bisection(found, console, top),
     )
     return 0 if found.found else 1

@@ -275,7 +275,9 @@ def compare(
         only_before=tuple(each.name for each in left[0]),
         only_after=tuple(each.name for each in left[1]),
         problems=tuple(problems),
-        notes=tuple(dict.fromkeys(each for side in sides for each in side.dump.untold(told))),
+        notes=tuple(
+            dict.fromkeys(each for side in sides for each in side.dump.unreported_problems(told))
+        ),
     )
 
 

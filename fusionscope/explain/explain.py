@@ -9,7 +9,7 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING
 
-from fusionscope.dump import Dump, DumpedModule, Learned
+from fusionscope.dump import Dump, DumpedModule, NewFacts
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
@@ -85,7 +85,7 @@ def explain(
         else:
             explained[place] = facts
     told = [note for each in explained.values() for note in each.notes]
-    problems += dump.untold([*problems, *told])
+    problems += dump.unreported_problems([*problems, *told])
     if not explained:
         if count_all == 1:
             raise UnusableInput(problems[0])
@@ -141,7 +141,7 @@ def _explain_place(
     cache: DumpCache,
     place: int,
     progress: Progress,
-) -> tuple[ModuleFacts | UnusableInput, Learned]:
+) -> tuple[ModuleFacts | UnusableInput, NewFacts]:
     """Return the facts about a module, or why there are none, and what reading it has shown."""
     facts: ModuleFacts | UnusableInput
     try:
