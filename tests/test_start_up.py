@@ -125,7 +125,7 @@ def test_another_question_imports_nothing_that_reads_a_dump(target):
         modules,
         "fusionscope.advise",
         "fusionscope.dump.device",
-        "fusionscope.explain.analyze",
+        "fusionscope.explain.analyze_module",
         "fusionscope.graph",
         "fusionscope.passes",
         "fusionscope.rules",

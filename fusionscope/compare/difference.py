@@ -33,7 +33,7 @@ from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analyze import PairOutcomes, compare_outcomes, flag_texts
+from fusionscope.explain.analyze_module import PairOutcomes, compare_outcomes, flag_texts
 from fusionscope.explain.modules import NO_FINAL, pick_modules
 from fusionscope.facts.result import Operation, PairFacts
 from fusionscope.facts.source_lines import operation_of
