@@ -92,7 +92,7 @@ class Lineage:
         default_factory=dict, repr=False
     )
     _called: dict[int, frozenset[Computation]] = field(default_factory=dict, repr=False)
-    _heirs: dict[int, dict[Instruction, tuple[Instruction, ...]]] = field(
+    _successors: dict[int, dict[Instruction, tuple[Instruction, ...]]] = field(
         default_factory=dict, repr=False
     )
 
@@ -204,10 +204,10 @@ class Lineage:
         return found
 
     def successors(self, index: int) -> dict[Instruction, tuple[Instruction, ...]]:
-        """Return the successors in stage ``index + 1`` of the instructions that it no longer has."""
-        known = self._heirs.get(index)
+        """Return the successors, in stage ``index + 1``, of instructions that it no longer has."""
+        known = self._successors.get(index)
         if known is None:
-            known = self._heirs[index] = find_successors(self.matching(index))
+            known = self._successors[index] = find_successors(self.matching(index))
         return known
 
     def _same(self, instruction: Instruction, index: int) -> Instruction | None:
@@ -230,8 +230,8 @@ class Lineage:
 
     def later(self, index: int, instruction: Instruction) -> tuple[Instruction, ...]:
         """Return the successors in stage ``index + 1`` of an instruction of stage ``index``: itself
-        and its copies, the instruction that it was merged with, or its successors. Empty if there are
-        none.
+        and its copies, the instruction that it was merged with, or its successors. Empty if there
+        are none.
         """
         if not self.touches_fusions(index):
             same = self._same(instruction, index + 1)
@@ -264,7 +264,7 @@ class Lineage:
         return tuple(each for each in sent if each is not None and each is not instruction)
 
     def _predecessors(self, index: int, successor: Instruction) -> list[Instruction]:
-        """Return the instructions of stage ``index`` that ``successor``, of the next stage, replaces."""
+        """Return the instructions of stage ``index`` that ``successor`` replaces in the next."""
         if index not in self._stands_for:
             stands_for: dict[Instruction, list[Instruction]] = defaultdict(list)
             for before, successors in self.successors(index).items():

@@ -1,7 +1,7 @@
 """The meaning of an instruction's text, independent of notation.
 
-Each attribute has one kind of meaning (``AttributeMeaning``). An attribute that is not listed counts as part of
-the computation, so a new one of another compiler version is never overlooked.
+Each attribute has one kind of meaning (``AttributeMeaning``). An attribute that is not listed
+counts as part of the computation, so a new one of another compiler version is never overlooked.
 """
 
 from __future__ import annotations

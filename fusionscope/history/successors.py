@@ -176,8 +176,8 @@ class _Heirs:
                     self._found[before] = tuple(dict.fromkeys(successors))
 
     def _calls(self) -> None:
-        """Find the successors of calls among the instructions that read one, since values flow through
-        calls. Each caller gets its own copy of a shared computation.
+        """Find the successors of calls among the instructions that read one, since values flow
+        through calls. Each caller gets its own copy of a shared computation.
         """
         matching = self._matching
         for before in matching.modules[0].walk():
@@ -205,8 +205,8 @@ class _Heirs:
         ]
 
     def _structure(self, is_same: Callable[[Instruction, Instruction], bool]) -> bool:
-        """Add successors by their operands, from parameters to results, and by their users, from results
-        to parameters, until there are no more. Return whether any was added.
+        """Add successors by their operands, from parameters to results, and by their users, from
+        results to parameters, until there are no more. Return whether any was added.
         """
         count = len(self._found)
         while True:

@@ -482,8 +482,8 @@ def case_explain(case: Case, random: Random) -> None:
     damaged_dump(case, random)
     more = random.choice(
         (
-            [], [], ["--show", "movements"], ["--where", "op=fusion"], ["--top", "99"], ["--by", "scope"],
-            ["--by", "stack"], ["--kernel", "*"], ["--where", "op-name=*a*"],
+            [], [], ["--show", "movements"], ["--where", "op=fusion"], ["--top", "99"],
+            ["--by", "scope"], ["--by", "stack"], ["--kernel", "*"], ["--where", "op-name=*a*"],
         )
     )  # fmt: skip
     case.arguments = ["explain", "dump", *more, *format_of(random, *FORMATS)]
