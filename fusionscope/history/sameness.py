@@ -1,8 +1,9 @@
 """Checks whether two modules are the same, independently of the matching.
 
-Two modules are the same if they are equal apart from names, notes (``AttributeMeaning.NOTHING``), notation,
-the order of the text, and swapped operands of commutative operations. Every instruction gets two
-numbers: one for what it computes, from its operands on, and one for its uses, from its users on.
+Two modules are the same if they are equal apart from names, notes
+(``AttributeMeaning.NOTHING``), notation, the order of the text, and swapped operands of commutative
+operations. Every instruction gets two numbers: one for what it computes, from its operands on,
+and one for its uses, from its users on.
 The modules are the same if their computations have the same pairs of numbers. It does not matter
 whether two callers share a computation or call two equal ones.
 """
