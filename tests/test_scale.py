@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fusionscope.dump import open_dump
-from fusionscope.explain.analyze import analyze
+from fusionscope.explain.analyze_module import analyze_module
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history import traffic
 from fusionscope.hlo import Computation, Instruction, Module, ParseTable
@@ -149,7 +149,7 @@ def test_explain_reads_each_stage_that_it_needs_once(
     monkeypatch.setattr("fusionscope.hlo.read", count)
     (module,) = open_dump(SAMPLE).modules
     assert module.pre_fusion is not None and module.final is not None
-    analyze(module)
+    analyze_module(module)
     assert len(files) == len(set(files))
     stages = module.stages
     followed = stages[stages.index(module.pre_fusion) : stages.index(module.final) + 1]

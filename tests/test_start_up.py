@@ -75,7 +75,7 @@ def test_a_dump_for_a_cpu_imports_nothing_about_gpus():
         "fusionscope.dump.priority_fusion",
         "fusionscope.gpu",
         "fusionscope.passes.gpu",
-        "fusionscope.passes.gpu_before_priority_fusion",
+        "fusionscope.passes.gpu_legacy",
     )
     versions = within(modules, "fusionscope.versions")
     assert {name for name in versions if name.endswith((".cpu", ".gpu"))} == {
@@ -86,7 +86,7 @@ def test_a_dump_for_a_cpu_imports_nothing_about_gpus():
 def test_a_dump_for_a_gpu_imports_no_older_version():
     modules = loaded("explain", "--no-try", "--no-cache", "samples/dumps/h100/concatenate")
     assert "fusionscope.passes.gpu.priority_fusion.run" in modules
-    assert not within(modules, "fusionscope.passes.gpu_before_priority_fusion")
+    assert not within(modules, "fusionscope.passes.gpu_legacy")
     versions = within(modules, "fusionscope.versions")
     assert {name for name in versions if name.endswith(".gpu")} == {
         "fusionscope.versions.jaxlib_0_12.gpu"
@@ -125,7 +125,7 @@ def test_another_question_imports_nothing_that_reads_a_dump(target):
         modules,
         "fusionscope.advise",
         "fusionscope.dump.device",
-        "fusionscope.explain.analyze",
+        "fusionscope.explain.analyze_module",
         "fusionscope.graph",
         "fusionscope.passes",
         "fusionscope.rules",

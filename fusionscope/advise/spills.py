@@ -13,7 +13,7 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.view import with_resources
-from fusionscope.facts.analysis import ABOUT, Resources
+from fusionscope.facts.module_analysis import ABOUT, Resources
 from fusionscope.facts.result import (
     KernelFacts,
     KernelResources,

@@ -155,7 +155,7 @@ def suggest(
 def _candidates(
     module: DumpedModule, replays: Replays, groups: Sequence[Sequence[PairFacts]]
 ) -> list[Candidate]:
-    """Return each candidate once: flags and changes of rules by turns, these in the order of the
+    """Return each candidate once: flags and changes of rules alternately, these in the order of the
     bytes that the rules refused.
     """
     names = replays.names()

@@ -247,7 +247,7 @@ def _beside(file: str) -> str:
 
 
 def _answer(result: Path) -> dict[str, Any]:
-    """Return what a script reported; nothing if it died before, or while writing."""
+    """Return the report of a script, empty if it died before or while writing it."""
     try:
         told = json.loads(read_text(result))
     except (UnusableInput, ValueError):

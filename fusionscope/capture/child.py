@@ -655,7 +655,7 @@ def _compile_module(
 
 
 def _syntax_error(message: str, told: dict[str, Any]) -> str:
-    """Return what the compiler does not accept, in one line, and add its place to ``told``."""
+    """Return the syntax that the compiler rejects, in one line; add its place to ``told``."""
     found = next(filter(None, (pattern.search(message) for pattern in _SYNTAX)), None)
     if found is None:
         first = message.strip().splitlines()[0]

@@ -137,7 +137,7 @@ def command(
         found,
         format_name,
         None,
-        opened.untold(),
+        opened.unreported_problems(),
         text=lambda console: print_bisection(found, console, top),
     )
     return 0 if found.found else 1
@@ -146,7 +146,9 @@ def command(
 def _reference(
     name: str | None, flags: tuple[str, ...], predicate: str | None, tolerance: float | None
 ) -> Reference:
-    """Return what the options describe. Raises ``UnusableInput`` if they contradict each other."""
+    """Return the reference that the options describe. Raises ``UnusableInput`` if they contradict
+    each other.
+    """
     from fusionscope.bisect.reference import Against, Reference
 
     if (name is not None) + bool(flags) + (predicate is not None) > 1:

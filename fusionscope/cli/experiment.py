@@ -95,7 +95,7 @@ def run(
         experiments,
         format_name,
         output,
-        opened.untold(),
+        opened.unreported_problems(),
         text=lambda console: print_experiments(experiments, console),
     )
     return 0

@@ -202,7 +202,7 @@ def command(
         found,
         format_name,
         None,
-        opened.untold(),
+        opened.unreported_problems(),
         text=lambda console: print_trial(found, console, top),
     )
     return 0 if all(each.holds for each in found.variants) else 1

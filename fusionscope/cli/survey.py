@@ -51,7 +51,7 @@ class _Survey(click.Command):
 )
 @click.option("--resume", "resumes", is_flag=True, help="Go on with the survey in DIR.")
 @click.option(
-    "--try/--no-try", "tries", default=False, help="Try what could help, however long it takes."
+    "--try/--no-try", "tries", default=False, help="Test candidate changes, however long it takes."
 )
 @click.option(
     "--sample",

@@ -111,7 +111,7 @@ def command(
         found,
         format_name,
         None,
-        opened.untold(),
+        opened.unreported_problems(),
         text=lambda console: print_tuning(found, output, console, top),
     )
     return 0 if found.best is not None else 1

@@ -150,7 +150,7 @@ def _drift(
         found,
         format_name,
         output,
-        dump.untold(),
+        dump.unreported_problems(),
         text=lambda console: print_drift(found, console),
     )
     return 0

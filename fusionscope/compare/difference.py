@@ -33,7 +33,7 @@ from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analyze import PairOutcomes, compare_outcomes, flag_texts
+from fusionscope.explain.analyze_module import PairOutcomes, compare_outcomes, flag_texts
 from fusionscope.explain.modules import NO_FINAL, pick_modules
 from fusionscope.facts.result import Operation, PairFacts
 from fusionscope.facts.source_lines import operation_of
@@ -275,7 +275,9 @@ def compare(
         only_before=tuple(each.name for each in left[0]),
         only_after=tuple(each.name for each in left[1]),
         problems=tuple(problems),
-        notes=tuple(dict.fromkeys(each for side in sides for each in side.dump.untold(told))),
+        notes=tuple(
+            dict.fromkeys(each for side in sides for each in side.dump.unreported_problems(told))
+        ),
     )
 
 

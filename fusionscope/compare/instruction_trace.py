@@ -214,13 +214,13 @@ def _follow(
     later = lineage.later(index, instruction)
     concerned = [c for c in lineage.changes(index) if instruction in (*c.before, *c.lost)]
     if instruction.opcode == "fusion":
-        heirs = later or tuple(
+        successors = later or tuple(
             dict.fromkeys(h for c in concerned for h in c.after if h.opcode == "fusion")
         )
         texts = [fact.text for fact in fusion_facts(concerned, lineage.dumped.backend)]
-        if not heirs and not texts:
+        if not successors and not texts:
             texts = [_why_gone(lineage, index, instruction)]
-        return heirs, "; ".join(texts)
+        return successors, "; ".join(texts)
     if not later:
         return (), _why_gone(lineage, index, instruction)
     texts = []

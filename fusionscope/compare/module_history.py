@@ -94,7 +94,9 @@ def history_of(
         if unknown:
             raise _nothing_named(name or "", unknown)
         raise UnusableInput(problems[0])
-    problems += dump.untold([*problems, *(note for each in stories for note in each.notes)])
+    problems += dump.unreported_problems(
+        [*problems, *(note for each in stories for note in each.notes)]
+    )
     folded = [each.name for each in dump.modules if module is None and each not in told]
     return History(str(dump.path), tuple(stories), tuple(folded), tuple(problems))
 

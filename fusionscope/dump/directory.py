@@ -456,7 +456,7 @@ class DumpedModule:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class NewFacts:
     """What reading a dump has shown: one line for each file that could not be read, and the
     operations that no rule knows."""
 
@@ -485,11 +485,11 @@ class Dump:
         modules = tuple(replace(module, steps=steps) for module in self.modules)
         return replace(self, modules=modules, steps=steps)
 
-    def learned(self) -> Learned:
+    def learned(self) -> NewFacts:
         """Return what has been found out so far."""
-        return Learned(tuple(self._problems), frozenset(self._unknown_opcodes))
+        return NewFacts(tuple(self._problems), frozenset(self._unknown_opcodes))
 
-    def learn(self, learned: Learned) -> None:
+    def learn(self, learned: NewFacts) -> None:
         """Add what another process has found out about the same dump."""
         self._problems.update(dict.fromkeys(learned.problems))
         self.add_unknown_opcodes(learned.unknown_opcodes)
@@ -532,7 +532,7 @@ class Dump:
         """Note operations that no rule knows, in stages that an earlier run has read."""
         self._unknown_opcodes.update(names)
 
-    def untold(self, told: Iterable[str] = ()) -> list[str]:
+    def unreported_problems(self, told: Iterable[str] = ()) -> list[str]:
         """Return all problems and notes so far that are not among ``told``, a line each."""
         return [*self.unread(told), *self.notes]
 

@@ -65,7 +65,7 @@ class KnownPass(NamedTuple):
 PRIORITY_FUSION = "priority-fusion"
 
 _DECIDES, _LIBRARY, _MERGES, _REWRITES, _WRAPS = Purpose
-_OLD = "gpu_before_priority_fusion"
+_OLD = "gpu_legacy"
 _INSTRUCTION_FUSION, _FUSION_MERGER, _PRIORITY_FUSION, _MULTI_OUTPUT_FUSION = Record
 
 # Of each backend in the order in which they run. Sources: xla/service/cpu/cpu_compiler.cc,

@@ -72,7 +72,7 @@ class Compiler:
         return program_text(cut, has_copies=self._has_copies)
 
     def ask(self, cut: Cut) -> Answer:
-        """Return what the compiler does to the pair of ``cut``."""
+        """Return the compiler's answer for the pair of ``cut``."""
         text = self.write(cut)
         name = self._name(text, cut)
         self.asked += 1

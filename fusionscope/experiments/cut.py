@@ -67,8 +67,8 @@ class OpenCut:
         return list(self.entry.root.operands)
 
     def path(self) -> list[MutableInstruction]:
-        """Return what is between the producer and the consumer: views, or, where a kernel was taken
-        apart, what the kernel does with the value first.
+        """Return the instructions between the producer and the consumer: views, or, where a kernel
+        was taken apart, the kernel's instructions on the way.
         """
         try:
             return path_between(self.producer, self.consumer)
@@ -80,7 +80,7 @@ class OpenCut:
         return [self.producer, *self.path()]
 
     def other_users(self) -> list[MutableInstruction]:
-        """Return what reads the producer's value apart from the consumer, through views."""
+        """Return the other users of the producer's value, through views."""
         chain = self.chain()
         path = {*chain, self.consumer, self.entry.root}
         found: dict[MutableInstruction, None] = {}

@@ -35,7 +35,7 @@ class Oracle(Protocol):
         """Return ``cut`` as HLO text."""
 
     def ask(self, cut: Cut) -> Answer:
-        """Return what the compiler does to the pair of ``cut``."""
+        """Return the compiler's answer for the pair of ``cut``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _halvings(cut: Cut, asked: list[Asked], oracle: Oracle) -> Iterator[Asked]:
 
 
 def _threshold(asked: Iterable[Asked]) -> Threshold | None:
-    """Return what is known after the questions ``asked``, of which the last ones halve."""
+    """Return the bounds of the size that flips the outcome, from the questions ``asked``."""
     sizes = [each for each in asked if each.factor == Sizes.name]
     flip = next((each for each in reversed(sizes) if each.answer is Answer.FUSED), None)
     if flip is None:

@@ -10,7 +10,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.experiment import Experiment, experiment
-from fusionscope.explain.analyze import analyze
+from fusionscope.explain.analyze_module import analyze_module
 from fusionscope.explain.selection import matches
 from fusionscope.facts.pair_names import hint_at_pair
 from fusionscope.facts.result import PairFacts
@@ -69,7 +69,7 @@ def run_experiments(
     pair is meant, or there is no compiler for its target.
     """
     before, final = ends_of(module)
-    facts = analyze(module, progress=progress).facts.pairs
+    facts = analyze_module(module, progress=progress).facts.pairs
     refused = [
         each for each in facts if each.outcome == Outcome.NOT_FUSED and _is_meant(each, wanted)
     ]

@@ -79,7 +79,7 @@ def _with_layout(shape: Shape) -> str:
 
 
 def find_answer(text: str, cut: Cut, *, has_copies: bool = True) -> Answer:
-    """Return what happened to the pair of ``cut`` in the final module ``text``: fused if a kernel
+    """Return the outcome of the pair of ``cut`` in the final module ``text``: fused if a kernel
     computes the consumer from the producer. ``has_copies`` is as for ``program_text``.
     """
     module = parse(text)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from fusionscope.explain.selection import EVERYTHING, Selection, select_pairs
-from fusionscope.facts.analysis import Analysis
+from fusionscope.facts.module_analysis import Analysis
 
 _MOST = 4
 _LIKE = 0.4  # the least similarity of two names, from 0 to 1

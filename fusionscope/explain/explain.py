@@ -9,13 +9,13 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING
 
-from fusionscope.dump import Dump, DumpedModule, Learned
+from fusionscope.dump import Dump, DumpedModule, NewFacts
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.view import view, with_resources
-from fusionscope.facts.analysis import (
+from fusionscope.facts.module_analysis import (
     ABOUT,
     Analysis,
     Movements,
@@ -85,7 +85,7 @@ def explain(
         else:
             explained[place] = facts
     told = [note for each in explained.values() for note in each.notes]
-    problems += dump.untold([*problems, *told])
+    problems += dump.unreported_problems([*problems, *told])
     if not explained:
         if count_all == 1:
             raise UnusableInput(problems[0])
@@ -141,7 +141,7 @@ def _explain_place(
     cache: DumpCache,
     place: int,
     progress: Progress,
-) -> tuple[ModuleFacts | UnusableInput, Learned]:
+) -> tuple[ModuleFacts | UnusableInput, NewFacts]:
     """Return the facts about a module, or why there are none, and what reading it has shown."""
     facts: ModuleFacts | UnusableInput
     try:
@@ -227,9 +227,9 @@ def _explain_module(
 
 
 def _analyze(module: DumpedModule, selection: Selection, progress: Progress) -> Analysis:
-    from fusionscope.explain.analyze import analyze
+    from fusionscope.explain.analyze_module import analyze_module
 
-    return analyze(
+    return analyze_module(
         module,
         rules=selection.rules,
         device=selection.device,
@@ -241,13 +241,13 @@ def _analyze(module: DumpedModule, selection: Selection, progress: Progress) -> 
 def _try_changes(
     module: DumpedModule, selection: Selection, analysis: Analysis, progress: Progress
 ) -> TriedChanges:
-    from fusionscope.explain.analyze import try_changes
+    from fusionscope.explain.analyze_module import try_changes
 
     return try_changes(module, selection, analysis, progress)
 
 
 def _movements(module: DumpedModule, analysis: Analysis, progress: Progress) -> Movements:
-    from fusionscope.explain.analyze import movements_of
+    from fusionscope.explain.analyze_module import movements_of
 
     return movements_of(module, analysis.facts.kernels, progress)
 
@@ -290,7 +290,7 @@ def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
 
 def _with_refused_bytes(row: ModuleRow, module: DumpedModule, cache: DumpCache) -> ModuleRow:
     """A row of the table of a module that is not explained."""
-    from fusionscope.explain.analyze import refused_bytes
+    from fusionscope.explain.analyze_module import refused_bytes
 
     try:
         refused = cache.get(module, RefusedBytes, (), lambda: refused_bytes(module))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.facts.analysis import Examined
+from fusionscope.facts.module_analysis import Examined
 from fusionscope.facts.result import ModuleRow, TimeEstimate
 from fusionscope.facts.times import clock_for, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels
@@ -22,7 +22,7 @@ _NO_WORD = re.compile(r"\W+")
 _NAMELESS = frozenset({"lambda", "unnamed_function", "unnamed_wrapped_function", "unknown"})
 
 
-def examine(module: DumpedModule) -> Examined:
+def module_cost(module: DumpedModule) -> Examined:
     """Return the cost of the final module. Raises ``UnusableInput`` if it cannot be read."""
     last = module.read(module.last)
     has_stacks = any(True for _ in _functions(last))

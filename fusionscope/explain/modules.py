@@ -9,7 +9,7 @@ from functools import partial
 from fusionscope.dump import Dump, DumpedModule
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.facts.analysis import Examined
+from fusionscope.facts.module_analysis import Examined
 from fusionscope.facts.result import ModuleRow
 from fusionscope.progress import Progress, counted, silent
 
@@ -106,9 +106,9 @@ def weight(row: ModuleRow, *, by_time: bool) -> float:
 
 
 def _examine(module: DumpedModule) -> Examined:
-    from fusionscope.explain.module_cost import examine  # imports what reads stages
+    from fusionscope.explain.module_cost import module_cost  # imports what reads stages
 
-    return examine(module)
+    return module_cost(module)
 
 
 def _only(module: DumpedModule) -> ModuleRow:

@@ -12,7 +12,7 @@ from fusionscope.facts.result import Grouping, Operation, PairFacts, SortedBy
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.dump.profile import Profile
-    from fusionscope.facts.analysis import Analysis
+    from fusionscope.facts.module_analysis import Analysis
     from fusionscope.hlo import SourceLocation
     from fusionscope.rules.changes import Changes
 

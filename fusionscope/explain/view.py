@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from fusionscope.explain.close_matches import near_matches
 from fusionscope.explain.selection import Selection, has_op_name, select_pairs
-from fusionscope.facts.analysis import Analysis, Resources
+from fusionscope.facts.module_analysis import Analysis, Resources
 from fusionscope.facts.result import Breakdown, KernelFacts, KernelPage, ModuleFacts, PairFacts
 from fusionscope.findings.breakdown.find import break_down
 from fusionscope.findings.libraries.neighbours import with_members

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fusionscope.facts.analysis import KernelDetails
+from fusionscope.facts.module_analysis import KernelDetails
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import KernelInput, KernelOutput
 from fusionscope.facts.source_lines import user_line

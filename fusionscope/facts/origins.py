@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionscope.facts.analysis import Origin, PairOrigins
+from fusionscope.facts.module_analysis import Origin, PairOrigins
 from fusionscope.facts.scopes import origin_of
 from fusionscope.history.outcomes import Pair
 from fusionscope.hlo import Instruction, SourceLocation

@@ -18,7 +18,7 @@ from fusionscope.history.kernels import (
 from fusionscope.history.matching import PLACES, Matching, match
 from fusionscope.history.meaning import (
     ATTRIBUTES,
-    Says,
+    AttributeMeaning,
     is_commutative,
     normal_attributes,
     normal_constant,
@@ -386,13 +386,13 @@ def _attributes(
     normal = [normal_attributes(text) for text in texts]
     for key in dict.fromkeys((*normal[0], *normal[1])):
         told = says(key)
-        if told is Says.CALLS:
+        if told is AttributeMeaning.CALLS:
             yield from _calls(matching, key, before, after)
-        elif told is Says.CHANNEL:
+        elif told is AttributeMeaning.CHANNEL:
             if (key in one) != (key in other):
                 yield key, one.get(key, ""), other.get(key, "")
         elif (
-            told is not Says.ORDER
+            told is not AttributeMeaning.ORDER
             and normal[0].get(key) != normal[1].get(key)
             and not (key == "kind" and _is_told_as_emitter(before, after))
             and not (key == "index" and _is_same_element(matching, before, after))
@@ -431,7 +431,11 @@ def _control_predecessors(
 
 
 _NAMING = re.compile(
-    "|".join(key for key, told in ATTRIBUTES.items() if told in (Says.CALLS, Says.ORDER))
+    "|".join(
+        key
+        for key, told in ATTRIBUTES.items()
+        if told in (AttributeMeaning.CALLS, AttributeMeaning.ORDER)
+    )
 )
 
 

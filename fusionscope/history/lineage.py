@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.history.changes import FusionChange, find_fusion_changes
-from fusionscope.history.heirs import find_heirs, sends_alike
 from fusionscope.history.kernels import call_target, fusion_emitter, is_library
 from fusionscope.history.matching import Matching, MatchTable, match
 from fusionscope.history.operations import Operations
+from fusionscope.history.successors import find_successors, sends_alike
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.progress import Progress, counted, silent
@@ -92,7 +92,7 @@ class Lineage:
         default_factory=dict, repr=False
     )
     _called: dict[int, frozenset[Computation]] = field(default_factory=dict, repr=False)
-    _heirs: dict[int, dict[Instruction, tuple[Instruction, ...]]] = field(
+    _successors: dict[int, dict[Instruction, tuple[Instruction, ...]]] = field(
         default_factory=dict, repr=False
     )
 
@@ -153,7 +153,7 @@ class Lineage:
         return (
             matching.before.get(instruction)
             or matching.copies.get(instruction)
-            or next(iter(self._forebears(index, instruction)), None)
+            or next(iter(self._predecessors(index, instruction)), None)
         )
 
     def unchanged(self, index: int, instruction: Instruction) -> Instruction | None:
@@ -203,11 +203,11 @@ class Lineage:
             }
         return found
 
-    def heirs(self, index: int) -> dict[Instruction, tuple[Instruction, ...]]:
-        """Return the heirs in stage ``index + 1`` of the instructions that it no longer has."""
-        known = self._heirs.get(index)
+    def successors(self, index: int) -> dict[Instruction, tuple[Instruction, ...]]:
+        """Return the successors, in stage ``index + 1``, of instructions that it no longer has."""
+        known = self._successors.get(index)
         if known is None:
-            known = self._heirs[index] = find_heirs(self.matching(index))
+            known = self._successors[index] = find_successors(self.matching(index))
         return known
 
     def _same(self, instruction: Instruction, index: int) -> Instruction | None:
@@ -230,8 +230,8 @@ class Lineage:
 
     def later(self, index: int, instruction: Instruction) -> tuple[Instruction, ...]:
         """Return the successors in stage ``index + 1`` of an instruction of stage ``index``: itself
-        and its copies, the instruction that it was merged with, or its heirs. Empty if there are
-        none.
+        and its copies, the instruction that it was merged with, or its successors. Empty if there
+        are none.
         """
         if not self.touches_fusions(index):
             same = self._same(instruction, index + 1)
@@ -252,7 +252,7 @@ class Lineage:
             for each in later
             if each not in matching.idle and self.is_called(index + 1, each.computation)
         ]
-        return tuple(used) or self.heirs(index).get(instruction) or tuple(later)
+        return tuple(used) or self.successors(index).get(instruction) or tuple(later)
 
     def sent_along(
         self, index: int, instruction: Instruction, later: Instruction
@@ -260,18 +260,18 @@ class Lineage:
         """Return the other collectives of stage ``index`` that ``later`` also sends."""
         if not sends_alike(instruction, later):
             return ()
-        sent = (self.matching(index).before.get(later), *self._forebears(index, later))
+        sent = (self.matching(index).before.get(later), *self._predecessors(index, later))
         return tuple(each for each in sent if each is not None and each is not instruction)
 
-    def _forebears(self, index: int, heir: Instruction) -> list[Instruction]:
-        """Return the instructions of stage ``index`` that ``heir``, of the next stage, replaces."""
+    def _predecessors(self, index: int, successor: Instruction) -> list[Instruction]:
+        """Return the instructions of stage ``index`` that ``successor`` replaces in the next."""
         if index not in self._stands_for:
             stands_for: dict[Instruction, list[Instruction]] = defaultdict(list)
-            for before, heirs in self.heirs(index).items():
-                for each in heirs:
+            for before, successors in self.successors(index).items():
+                for each in successors:
                     stands_for[each].append(before)
             self._stands_for[index] = stands_for
-        return self._stands_for[index].get(heir, [])
+        return self._stands_for[index].get(successor, [])
 
     def is_called(self, index: int, computation: Computation) -> bool:
         """Return whether a computation is reachable from the entry of stage ``index``."""

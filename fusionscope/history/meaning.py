@@ -1,7 +1,7 @@
 """The meaning of an instruction's text, independent of notation.
 
-Each attribute has one kind of meaning (``Says``). An attribute that is not listed counts as part of
-the computation, so a new one of another compiler version is never overlooked.
+Each attribute has one kind of meaning (``AttributeMeaning``). An attribute that is not listed
+counts as part of the computation, so a new one of another compiler version is never overlooked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusionscope.hlo.shardings import normal_sharding
 from fusionscope.hlo.text import STRING, cut_at_commas, strip_comments
 
 
-class Says(Enum):
+class AttributeMeaning(Enum):
     VALUE = auto()  # determines the value
     EXECUTION = auto()  # determines where or how: a difference in execution, but not in the value
     CALLS = auto()  # names of computations: their contents count
@@ -51,15 +51,15 @@ _EXECUTION = """alias_passthrough_params allow_spmd_sharding_propagation_to_outp
     replica_count sharding"""
 
 # Attributes of instructions, of module headers, and of computation footers.
-ATTRIBUTES: dict[str, Says] = {
-    **dict.fromkeys(_VALUE.split(), Says.VALUE),
-    **dict.fromkeys(_EXECUTION.split(), Says.EXECUTION),
-    **dict.fromkeys(CALLS, Says.CALLS),
-    "control-predecessors": Says.ORDER,
-    "channel_id": Says.CHANNEL,
-    "metadata": Says.NOTHING,  # the user's line and name
-    "origin": Says.NOTHING,  # the user's array that this was
-    "statistics": Says.NOTHING,  # for visualizers
+ATTRIBUTES: dict[str, AttributeMeaning] = {
+    **dict.fromkeys(_VALUE.split(), AttributeMeaning.VALUE),
+    **dict.fromkeys(_EXECUTION.split(), AttributeMeaning.EXECUTION),
+    **dict.fromkeys(CALLS, AttributeMeaning.CALLS),
+    "control-predecessors": AttributeMeaning.ORDER,
+    "channel_id": AttributeMeaning.CHANNEL,
+    "metadata": AttributeMeaning.NOTHING,  # the user's line and name
+    "origin": AttributeMeaning.NOTHING,  # the user's array that this was
+    "statistics": AttributeMeaning.NOTHING,  # for visualizers
 }
 
 # The values that mean the same as a missing attribute: the compiler's parser takes them for one.
@@ -121,8 +121,8 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([^\[\]]*)\](\{[^{}]*\})?")
 _FINGERPRINT = re.compile(r"fingerprint_before_\w+=\"[^\"]*\",?")
 
 
-def says(key: str) -> Says:
-    return ATTRIBUTES.get(key, Says.VALUE)
+def says(key: str) -> AttributeMeaning:
+    return ATTRIBUTES.get(key, AttributeMeaning.VALUE)
 
 
 def is_commutative(statement: Statement) -> bool:
@@ -153,7 +153,7 @@ def normal_attributes(attributes: str) -> dict[str, str]:
         found["order"] = _ORDERS.get(written, written)
     normal: dict[str, str] = {}
     for key, value in found.items():
-        if says(key) is not Says.NOTHING:
+        if says(key) is not AttributeMeaning.NOTHING:
             text = normal_value(key, value)
             if USUAL.get(key) != text and not (key == "operand_precision" and _is_usual(text)):
                 normal[key] = text

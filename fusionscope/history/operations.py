@@ -10,7 +10,7 @@ from operator import mul
 from typing import TypeAlias
 
 from fusionscope.history.meaning import (
-    Says,
+    AttributeMeaning,
     is_commutative,
     normal_attributes,
     normal_constant,
@@ -120,7 +120,7 @@ class Operations:
             names = statement.calls
             if len(names) > 1:
                 attributes = normal_attributes(statement.attributes)
-                keys = sorted(key for key in attributes if says(key) is Says.CALLS)
+                keys = sorted(key for key in attributes if says(key) is AttributeMeaning.CALLS)
                 names = tuple(name for key in keys for name in read_names(attributes[key]))
             self._calls[statement.attributes] = names
         return names
@@ -177,7 +177,7 @@ class Operations:
                 sorted(
                     (key, value)
                     for key, value in normal_attributes(attributes).items()
-                    if says(key) is Says.VALUE
+                    if says(key) is AttributeMeaning.VALUE
                 )
             )
         return material

@@ -1,8 +1,9 @@
 """Checks whether two modules are the same, independently of the matching.
 
-Two modules are the same if they are equal apart from names, notes (``Says.NOTHING``), notation, the
-order of the text, and swapped operands of commutative operations. Every instruction gets two
-numbers: one for what it computes, from its operands on, and one for its uses, from its users on.
+Two modules are the same if they are equal apart from names, notes
+(``AttributeMeaning.NOTHING``), notation, the order of the text, and swapped operands of commutative
+operations. Every instruction gets two numbers: one for what it computes, from its operands on,
+and one for its uses, from its users on.
 The modules are the same if their computations have the same pairs of numbers. It does not matter
 whether two callers share a computation or call two equal ones.
 """
@@ -14,7 +15,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from fusionscope.history.meaning import (
-    Says,
+    AttributeMeaning,
     is_commutative,
     normal_attributes,
     normal_constant,
@@ -197,9 +198,9 @@ class _Numbers:
                 slots = (0, 0)
             more: list[Hashable] = []
             for key, value in named.items():
-                if says(key) is Says.CALLS:
+                if says(key) is AttributeMeaning.CALLS:
                     more.append((key, tuple([names[name] for name in read_names(value)])))
-                elif says(key) is Says.CHANNEL:
+                elif says(key) is AttributeMeaning.CHANNEL:
                     more.append(key)
                     channels.append((value, index))
                 else:
@@ -248,4 +249,4 @@ class _Numbers:
         return known
 
 
-_NAMING = frozenset({Says.CALLS, Says.CHANNEL, Says.ORDER})
+_NAMING = frozenset({AttributeMeaning.CALLS, AttributeMeaning.CHANNEL, AttributeMeaning.ORDER})

@@ -96,7 +96,7 @@ def _print_best(best: Best, output: Path, console: Console, top: int) -> None:
     console.print(Text(f"\nbest: {safe(best.words)}", style="bold"))
     if best.estimates_us is not None:
         before, after = best.estimates_us
-        words = f"{duration(before)} → {duration(after)}, {after / before:.3f} of it"
+        words = f"{duration(before)} → {duration(after)}, ratio {after / before:.3f}"
         console.print(Text(f"  estimated time {words}; compiled, not measured", style="green"))
     if best.measurement is not None and best.measurement.timing is not None:
         console.print(Text(f"  {timing_words(best.measurement.timing)}", style="green"))

@@ -62,7 +62,7 @@ class RulePage:
 
     @property
     def lever(self) -> str | None:
-        """Return what a user can do about it, as a phrase after *you can*, or None."""
+        """Return the page's advice as a phrase after *you can*, None if it has none."""
         return self._paragraph("You can") or None
 
     @property

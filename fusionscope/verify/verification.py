@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from fusionscope.dump import Dump, DumpedModule, Learned, Stage
+from fusionscope.dump import Dump, DumpedModule, NewFacts, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION, KnownPass, Record
@@ -208,7 +208,7 @@ def _name_of(dump: Dump, place: int) -> str:
 
 def _verify_module(
     dump: Dump, compiler: Compiler | None, device: Device | None, place: int, progress: Progress
-) -> tuple[ModuleVerification | InferredVerification | None, list[str], Learned]:
+) -> tuple[ModuleVerification | InferredVerification | None, list[str], NewFacts]:
     """Return the comparison of a module, None if there is none, with the problems and what reading
     it has shown.
     """

@@ -53,7 +53,7 @@ def compiler_named(name: str | None) -> Compiler | None:
     if name is None:
         return None
     if name not in COMPILERS:
-        raise UnusableInput(f"no rules are called {quoted(name)}, there are {', '.join(COMPILERS)}")
+        raise UnusableInput(f"unknown rule set {quoted(name)}; available: {', '.join(COMPILERS)}")
     return load_compiler(name)
 
 

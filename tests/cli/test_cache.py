@@ -20,9 +20,9 @@ from fusionscope.dump import cache as dump_cache
 from fusionscope.dump import open_dump, uses
 from fusionscope.dump.cache import DumpCache
 from fusionscope.explain import Selection, explain
-from fusionscope.explain.analyze import analyze
+from fusionscope.explain.analyze_module import analyze_module
 from fusionscope.explain.view import view
-from fusionscope.facts.analysis import Analysis
+from fusionscope.facts.module_analysis import Analysis
 from fusionscope.facts.result import Explanation, Grouping, SortedBy
 from fusionscope.report.documents import to_json
 from fusionscope.system.cache import Cache
@@ -87,16 +87,16 @@ def analyses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def record(module, **options):
         names.append(module.name)
-        return analyze(module, **options)
+        return analyze_module(module, **options)
 
-    monkeypatch.setattr("fusionscope.explain.analyze.analyze", record)
+    monkeypatch.setattr("fusionscope.explain.analyze_module.analyze_module", record)
     return names
 
 
 @pytest.mark.parametrize("path", EACH, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_is_kept_shows_the_same(path):
     (module, *_) = open_dump(path).modules
-    fresh = analyze(module)
+    fresh = analyze_module(module)
     kept = msgspec.msgpack.decode(msgspec.msgpack.encode(fresh), type=Analysis)
     for selection in SELECTIONS:
         one, other = (

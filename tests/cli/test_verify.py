@@ -21,7 +21,7 @@ from sample_dumps import (
 )
 
 from fusionscope.dump import open_dump
-from fusionscope.explain.analyze import analyze
+from fusionscope.explain.analyze_module import analyze_module
 
 pytestmark = pytest.mark.slow
 
@@ -254,7 +254,7 @@ def test_inferred_rules_are_counted_apart(run):
     document = json.loads(run(TPU, "--format", "json").out)
     assert (document["agreement"], document["identical"]) == (None, False)
     (counted,) = document["inferred"]
-    pairs = analyze(open_dump(TPU).modules[0]).facts.pairs
+    pairs = analyze_module(open_dump(TPU).modules[0]).facts.pairs
     refused = [pair for pair in pairs if pair.outcome == "not-fused"]
     inferred = sum(pair.evidence == "inferred" for pair in refused)
     assert (counted["refused"], counted["wrong"]) == (len(refused), None)

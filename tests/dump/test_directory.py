@@ -276,11 +276,11 @@ def test_a_stage_that_is_no_file_is_told(tmp_path, make, words):
     odd = tmp_path / "module_0000.jit_program.9998.fusion.after_x.before_y.txt"
     make(odd)
     dump = open_dump(tmp_path)
-    assert dump.untold() == [f"{odd}: {words}"]
+    assert dump.unreported_problems() == [f"{odd}: {words}"]
     (module,) = dump.modules
     with pytest.raises(UnusableInput, match=words):
         module.read(module.stage("9998"))
-    assert dump.untold([f"{odd}: {words}"]) == []
+    assert dump.unreported_problems([f"{odd}: {words}"]) == []
 
 
 def test_odd_things_beside_the_stages(tmp_path):

@@ -220,7 +220,7 @@ def test_three_runs_over_each_other(tmp_path):
 def test_the_same_run_again_is_one(tmp_path, dump):
     write(tmp_path, contents(dump), contents(dump))
     again = open_dump(tmp_path)
-    assert len(again.modules) == 1 and again.untold() == []
+    assert len(again.modules) == 1 and again.unreported_problems() == []
 
 
 def test_programs_of_different_names_are_modules(tmp_path):
@@ -229,14 +229,14 @@ def test_programs_of_different_names_are_modules(tmp_path):
         write(tmp_path, {n.replace("jit_program", f"jit_{name}"): c for n, c in files.items()})
     dump = open_dump(tmp_path)
     assert [module.name for module in dump.modules] == ["jit_loop", "jit_softmax"]
-    assert dump.untold() == []
+    assert dump.unreported_problems() == []
 
 
 def test_runs_in_nested_folders_do_not_meet(tmp_path):
     write(tmp_path, contents("cpu/loop"))
     write(tmp_path / "again" / "host_1", contents("cpu/softmax"))
     dump = open_dump(tmp_path)
-    assert len(dump.modules) == 2 and dump.untold() == []
+    assert len(dump.modules) == 2 and dump.unreported_problems() == []
 
 
 @pytest.mark.parametrize("dump", sorted(str(p.relative_to(DUMPS)) for p in DUMPS.glob("*/*")))

@@ -9,9 +9,9 @@ import pytest
 from fusionscope.compare.instruction_trace import InstructionTrace, follow
 from fusionscope.compare.module_history import module_history
 from fusionscope.dump import Dump, open_dump
-from fusionscope.history.heirs import find_heirs
 from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.history.matching import match
+from fusionscope.history.successors import find_successors
 from fusionscope.hlo import parse
 
 DATA = Path(__file__).parent / "data"
@@ -156,8 +156,8 @@ ENTRY %main (x: f32[{rows},8]) -> f32[{rows},8] {{
 )
 def test_as_many_of_the_same_metadata(count, later, expected):
     one, other = parse(group(8, count, "sine")), parse(group(4, later, "cosine"))
-    heirs = find_heirs(match(one, other))
-    assert {before.name: [h.name for h in own] for before, own in heirs.items()} == expected
+    successors = find_successors(match(one, other))
+    assert {before.name: [h.name for h in own] for before, own in successors.items()} == expected
 
 
 CALLED = """%{name} (p.{name}: s32[]) -> s32[] {{
@@ -186,7 +186,7 @@ def test_calls_of_a_shared_computation_that_get_one_each():
         for names in (["shared"], ["shared", "clone"])
     ]  # fmt: skip
     matching = match(*map(parse, texts))
-    later = matching.after | {one: own[0] for one, own in find_heirs(matching).items()}
+    later = matching.after | {one: own[0] for one, own in find_successors(matching).items()}
     names = {before.name: after.name for before, after in later.items() if before.opcode == "call"}
     assert names == {"one": "one", "other": "other"}
 

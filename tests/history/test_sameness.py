@@ -9,7 +9,7 @@ from conformance.matching import check_notations
 
 from fusionscope.compare.difference import compare
 from fusionscope.history.changes import EditKind, find_changes
-from fusionscope.history.meaning import ATTRIBUTES, USUAL, Says
+from fusionscope.history.meaning import ATTRIBUTES, USUAL, AttributeMeaning
 from fusionscope.history.sameness import check_sameness
 from fusionscope.hlo import parse, to_text
 from fusionscope.hlo.devices import explicit_groups
@@ -118,14 +118,14 @@ def test_every_key_of_the_grammar(terminal, key):
     modules = [any_attribute(CALLING.format(attribute=f"{key}={value}")) for value in values]
     edits = find_changes(*modules, None).edits
     told = [(e.before.name, name) for e in edits for name, _, _ in e.fields if e.before]
-    if ATTRIBUTES.get(key) in (Says.NOTHING, Says.CHANNEL):
+    if ATTRIBUTES.get(key) in (AttributeMeaning.NOTHING, AttributeMeaning.CHANNEL):
         assert told == []
     else:
         assert told == [("z", key)]
     # The same value once more, and the value beside none.
     assert check_sameness(modules[0], any_attribute(to_text(modules[0]))).is_same
     without = any_attribute(CALLING.format(attribute="metadata={}"))
-    is_silent = ATTRIBUTES.get(key) is Says.NOTHING or USUAL.get(key) == values[0]
+    is_silent = ATTRIBUTES.get(key) is AttributeMeaning.NOTHING or USUAL.get(key) == values[0]
     assert check_sameness(modules[0], without).is_same is is_silent
 
 

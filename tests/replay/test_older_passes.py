@@ -18,7 +18,7 @@ from fusionscope.explain.explain import explain_module
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER
-from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import UnrolledBatch
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import UnrolledBatch
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.rules.changes import Changes
 from fusionscope.verify.verification import Verification, verify

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import open_dump
-from fusionscope.explain.analyze import analyze
+from fusionscope.explain.analyze_module import analyze_module
 from fusionscope.findings.suggestions.sheet import NOTHING, for_refusal
 from fusionscope.rules.pages import read_page
 
@@ -14,7 +14,7 @@ DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 
 @pytest.mark.parametrize("name", ["attention", "concatenate", "softmax"])
 def test_what_a_page_advises_was_not_tried(name):
-    facts = analyze(open_dump(DUMPS / "tpu-v5e" / name).modules[0]).facts
+    facts = analyze_module(open_dump(DUMPS / "tpu-v5e" / name).modules[0]).facts
     inferred = [pair for pair in facts.pairs if pair.evidence == "inferred"]
     assert inferred
     for pair in inferred:
@@ -23,7 +23,7 @@ def test_what_a_page_advises_was_not_tried(name):
 
 
 def test_other_refusals_have_their_suggestions():
-    facts = analyze(open_dump(DUMPS / "cpu" / "concatenate").modules[0]).facts
+    facts = analyze_module(open_dump(DUMPS / "cpu" / "concatenate").modules[0]).facts
     refused = [pair for pair in facts.pairs if pair.outcome == "not-fused"]
     assert refused
     assert {for_refusal(None, pair) for pair in refused} == {""}

@@ -1,4 +1,4 @@
-"""Checks that hold fusionscope against the compiler, against itself, and against hostile input.
+"""Checks that compare fusionscope with the compiler and with itself, and try hostile input.
 
 ``python -m conformance CHECK`` runs one, with ``tools`` on ``PYTHONPATH``.
 """

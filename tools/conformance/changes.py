@@ -1,6 +1,6 @@
 """Draws changes from what `explain` shows, and lets the compiler carry them out.
 
-Each of DUMPS is a dump, or a directory with dumps in it. A change is one of four kinds, by turns:
+Each of DUMPS is a dump, or a directory with dumps in it. The four kinds of change take turns:
 allow a refused pair, forbid a fused one, set a threshold of a rule that refused a pair, disable
 such a rule. It has to be carried out: the final module is as planned, the change is found in it,
 and its launches, bytes and estimated time are those that `explain` predicts, unless it says that

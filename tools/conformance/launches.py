@@ -29,7 +29,7 @@ from fusionscope.dump.names import Role
 from fusionscope.dump.profile import read_profile
 from fusionscope.dump.text_proto import parse
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analyze import analyze
+from fusionscope.explain.analyze_module import analyze_module
 from fusionscope.facts.result import ModuleFacts
 from fusionscope.findings.measured.find import find_runs
 from fusionscope.history.kernels import is_launched, launches_of
@@ -92,12 +92,12 @@ def compare(folder: Path) -> tuple[int, Counter[str], list[str]]:
     runs = find_runs(module, read_profile(folder / "profile"))
     final = module.read(module.last)
     started = Counter(span.instruction for span in runs.runs[0].spans)
-    facts = analyze(module).facts
+    facts = analyze_module(module).facts
     steps, uneven = _steps(facts, final, started)
     if steps:
         dump = dump.with_steps(steps)
         module = next(each for each in dump.modules if each.name.endswith(_MODULE))
-        facts = analyze(module).facts
+        facts = analyze_module(module).facts
     expected: Counter[str] = Counter()
     for kernel in facts.kernels:
         expected[kernel.name] += kernel.launches

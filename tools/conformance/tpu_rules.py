@@ -22,7 +22,7 @@ from conformance.findings import Finding, add_dumps, note
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analyze import PairOutcomes
+from fusionscope.explain.analyze_module import PairOutcomes
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.tpu import accuracy
 from fusionscope.passes.tpu.pair import TpuPairs

@@ -29,7 +29,7 @@ class Factor(Protocol):
     def name(self) -> str: ...
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        """Yield what can be tried."""
+        """Yield the changes of ``cut`` by this factor, one at a time."""
 
 
 def changes_of(factor: Factor, cut: Cut) -> list[Change]:

@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import takewhile
 from math import fsum
 
-from fusionscope.facts.analysis import Analysis
+from fusionscope.facts.module_analysis import Analysis
 from fusionscope.facts.result import Branch, Breakdown, Grouping, KernelFacts, SortedBy
 from fusionscope.facts.scopes import frame_text, outermost_first, scope_of, short_file
 

@@ -17,7 +17,7 @@ from statistics import median, quantiles
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.profile import HOW_TO_RECORD, Profile, Run, Span
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.facts.analysis import Analysis
+from fusionscope.facts.module_analysis import Analysis
 from fusionscope.facts.result import (
     KernelFacts,
     KernelMeasurement,

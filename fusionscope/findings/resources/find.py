@@ -9,7 +9,7 @@ from pathlib import Path
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.dump.thunks import Launch
-from fusionscope.facts.analysis import ABOUT, Resources
+from fusionscope.facts.module_analysis import ABOUT, Resources
 from fusionscope.facts.result import KernelResources
 from fusionscope.findings.resources.ptxas import Assembled, assemble
 from fusionscope.gpu.occupancy import occupancy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_LOOP,
     Batch,
 )

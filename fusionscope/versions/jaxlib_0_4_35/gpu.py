@@ -12,16 +12,16 @@ from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.transposes import tiled_transpose_of_three
 from fusionscope.passes.fusion_pass import passes_of
 from fusionscope.passes.gpu.variadic_op_splitter.rules import GPU_SPLITTER
-from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import FUSION_MERGER
-from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
+from fusionscope.passes.gpu_legacy.fusion_merger.rules import FUSION_MERGER
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_INPUT,
     HORIZONTAL_LOOP,
 )
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import (
+from fusionscope.passes.gpu_legacy.instruction_fusion.rules import (
     GPU_DUPLICATING_FUSION,
     GPU_INSTRUCTION_FUSION,
 )
-from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import (
+from fusionscope.passes.gpu_legacy.multi_output_fusion.rules import (
     MULTI_OUTPUT_BEFORE_PRIORITY_FUSION,
 )
 from fusionscope.versions.compiler import Compiler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusionscope.graph.mutable import MutableComputation, MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.fusion_pass import FusionPass
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.run import (
+from fusionscope.passes.gpu_legacy.instruction_fusion.run import (
     GpuInstructionFusion,
     run,
 )

@@ -48,14 +48,14 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     ReductionBudget,
     SharedMemoryBudget,
 )
-from fusionscope.passes.gpu_before_priority_fusion.fusible import (
+from fusionscope.passes.gpu_legacy.fusible import (
     NotFusibleConsumer,
     NotLoopProducer,
     SeveralOutputs,
     UnfusedConstant,
     is_universally_loop_fusible,
 )
-from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import (
+from fusionscope.passes.gpu_legacy.fusion_merger.rules import (
     AllMerge,
     MergedCode,
     MergedSlower,
@@ -64,7 +64,7 @@ from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import (
     NoUsers,
     Uncoalesced,
 )
-from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_LOOP,
     Batch,
     InputCandidate,
@@ -72,7 +72,7 @@ from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules impor
     count_instructions,
     have_one_shape,
 )
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import (
+from fusionscope.passes.gpu_legacy.instruction_fusion.rules import (
     DUPLICATING,
     Coalescing,
     CodeDuplication,
@@ -80,7 +80,7 @@ from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules impo
     HeavyComputation,
     ProducerFusion,
 )
-from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import (
+from fusionscope.passes.gpu_legacy.multi_output_fusion.rules import (
     BranchingOutputCodeSize,
 )
 from fusionscope.passes.inplace import (

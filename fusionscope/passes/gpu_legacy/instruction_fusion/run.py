@@ -13,7 +13,7 @@ from fusionscope.graph.mutable import MutableComputation, MutableInstruction, Mu
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import (
+from fusionscope.passes.gpu_legacy.instruction_fusion.rules import (
     DUPLICATING,
     is_expensive,
 )

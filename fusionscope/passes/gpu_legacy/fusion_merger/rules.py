@@ -22,8 +22,8 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     ReductionBudget,
     SharedMemoryBudget,
 )
-from fusionscope.passes.gpu_before_priority_fusion.cost import estimate, excess_code
-from fusionscope.passes.gpu_before_priority_fusion.fusible import (
+from fusionscope.passes.gpu_legacy.cost import estimate, excess_code
+from fusionscope.passes.gpu_legacy.fusible import (
     PRODUCER_CONSUMER_RULES,
     find_clash,
 )

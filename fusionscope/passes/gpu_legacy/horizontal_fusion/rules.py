@@ -32,7 +32,7 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     ReductionBudget,
     SharedMemoryBudget,
 )
-from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import TiledHeroes
+from fusionscope.passes.gpu_legacy.multi_output_fusion.rules import TiledHeroes
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 _TYPE_ORDER = {name: number for number, name in ELEMENT_TYPES.items()}

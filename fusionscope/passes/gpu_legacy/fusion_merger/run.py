@@ -15,7 +15,7 @@ from fusionscope.graph.fusing import create_fusion, merge_fusion
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
-from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import AllMerge, MergeRule
+from fusionscope.passes.gpu_legacy.fusion_merger.rules import AllMerge, MergeRule
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook

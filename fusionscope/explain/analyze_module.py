@@ -18,11 +18,11 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.miscompiled import find_miscompiled
 from fusionscope.explain.modules import NO_FINAL
 from fusionscope.explain.selection import Selection
-from fusionscope.facts.analysis import Analysis, Movements, RefusedBytes, TriedChanges
 from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
 from fusionscope.facts.memory import MemoryFacts
+from fusionscope.facts.module_analysis import Analysis, Movements, RefusedBytes, TriedChanges
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import (
     KernelFacts,
@@ -106,7 +106,7 @@ _RECORDED = (Record.INSTRUCTION_FUSION, Record.PRIORITY_FUSION)
 _LATER = (Record.FUSION_MERGER, Record.MULTI_OUTPUT_FUSION)
 
 
-def analyze(
+def analyze_module(
     module: DumpedModule,
     *,
     rules: str | None = None,

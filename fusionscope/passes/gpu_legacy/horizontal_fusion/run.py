@@ -22,7 +22,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
     outputs_of,
 )
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
-from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     Batch,
     SiblingRule,
     Siblings,

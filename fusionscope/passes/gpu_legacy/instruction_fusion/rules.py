@@ -26,7 +26,7 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     ReductionBudget,
     SharedMemoryBudget,
 )
-from fusionscope.passes.gpu_before_priority_fusion.fusible import PRODUCER_CONSUMER_RULES
+from fusionscope.passes.gpu_legacy.fusible import PRODUCER_CONSUMER_RULES
 from fusionscope.passes.indexing import emitted_too_often
 from fusionscope.passes.pair_rules import (
     Eligible,

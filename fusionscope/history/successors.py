@@ -20,10 +20,10 @@ _VIEWS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
 _MOST_USERS = 64  # a value with more users identifies none of them
 
 
-def find_heirs(matching: Matching) -> dict[Instruction, tuple[Instruction, ...]]:
+def find_successors(matching: Matching) -> dict[Instruction, tuple[Instruction, ...]]:
     """Return inserted instructions by the removed ones that live on in them.
 
-    An heir has the opcode of the removed instruction, and it
+    A successor has the opcode of the removed instruction, and it
 
     - has the same number, if it is a parameter of the program;
     - sends the same operand, alone or with others, if it is a collective;
@@ -165,36 +165,36 @@ class _Heirs:
     def _collectives(self) -> None:
         for before in self._left():
             if _base_opcode(before) in COLLECTIVES:
-                heirs = [
+                successors = [
                     after
                     for sources in self._read_later(before)
                     for source in sources
                     for after in self._readers[source]
                     if sends_alike(before, after)
                 ]
-                if heirs:
-                    self._found[before] = tuple(dict.fromkeys(heirs))
+                if successors:
+                    self._found[before] = tuple(dict.fromkeys(successors))
 
     def _calls(self) -> None:
-        """Find the heirs of calls among the instructions that read one, since values flow through
-        calls. Each caller gets its own copy of a shared computation.
+        """Find the successors of calls among the instructions that read one, since values flow
+        through calls. Each caller gets its own copy of a shared computation.
         """
         matching = self._matching
         for before in matching.modules[0].walk():
             if before.opcode != "call" or before in matching.after or before in matching.merged:
                 continue
-            heirs: dict[Instruction, None] = {}
+            successors: dict[Instruction, None] = {}
             for user in before.users:
                 later = matching.after.get(user)
                 if later is not None and len(later.operands) == len(user.operands):
                     for old, new in zip(user.operands, later.operands, strict=True):
                         if old is before and new.opcode == "call" and new not in matching.before:
-                            heirs[new] = None
+                            successors[new] = None
             counterpart = matching.computations.get(before.computation)
             if before.is_root and counterpart is not None and counterpart.root.opcode == "call":
-                heirs[counterpart.root] = None
-            if len(heirs) == 1:
-                self._found[before] = tuple(heirs)
+                successors[counterpart.root] = None
+            if len(successors) == 1:
+                self._found[before] = tuple(successors)
 
     def _read_later(self, before: Instruction) -> list[set[Instruction]]:
         """Return the operands of an instruction in the second module, with views skipped."""
@@ -205,8 +205,8 @@ class _Heirs:
         ]
 
     def _structure(self, is_same: Callable[[Instruction, Instruction], bool]) -> bool:
-        """Add heirs by their operands, from parameters to results, and by their users, from results
-        to parameters, until there are no more. Return whether any was added.
+        """Add successors by their operands, from parameters to results, and by their users, from
+        results to parameters, until there are no more. Return whether any was added.
         """
         count = len(self._found)
         while True:
@@ -279,8 +279,8 @@ class _Heirs:
             after = sources[0]
 
     def _metadata(self) -> bool:
-        """Add heirs by metadata alone. Return whether any was added."""
-        taken = {after for heirs in self._found.values() for after in heirs}
+        """Add successors by metadata alone. Return whether any was added."""
+        taken = {after for successors in self._found.values() for after in successors}
         groups: dict[Hashable, tuple[list[Instruction], list[Instruction]]] = {}
         inserted = [each for each in self._inserted if each not in taken]
         for number, side in enumerate((self._left(), inserted)):
