@@ -29,7 +29,8 @@ def command(file: Path, prints: bool, format_name: str, output: Path | None) -> 
     """
     from fusionscope.dump.files import DumpFile
     from fusionscope.hlo import parse, to_text
-    from fusionscope.report.module import print_module
+    from fusionscope.report.module import module_sheet
+    from fusionscope.words.terminal import print_sections
 
     if str(file) == "-":
         text, name = sys.stdin.buffer.read().decode("utf-8", errors="replace"), "<stdin>"
@@ -42,4 +43,4 @@ def command(file: Path, prints: bool, format_name: str, output: Path | None) -> 
         write_json("parse", module, output)
     else:
         with open_console(output) as console:
-            print_module(module, console)
+            print_sections(module_sheet(module), console)

@@ -1,47 +1,50 @@
-"""The summary of one HLO module that ``parse`` shows, as text and as JSON."""
+"""The summary of one HLO module that ``parse`` shows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import plural, safe, shorten
+from fusionscope.words.section import Column, Section, Table, spans
+from fusionscope.words.text import plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.hlo import Module
 
 
-def print_module(module: Module, console: Console) -> None:
-    """Print names and counts to a terminal."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    console.print(Text(f"module {safe(module.name)}", style="bold"))
-    console.print(
-        f"  {plural(len(module.bodies), 'computation')}, "
+def module_sheet(module: Module) -> Iterator[Section]:
+    """Yield names and counts, the computations, and the opcodes."""
+    counts = (
+        f"{plural(len(module.bodies), 'computation')}, "
         f"{plural(module.instruction_count, 'instruction')}, "
         f"{plural(module.edge_count, 'def-use edge')}"
         f"{', scheduled' if module.is_scheduled else ''}"
     )
-    console.print()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name, justify in (("computation", "left"), ("line", "right"), ("instructions", "right")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("root", no_wrap=True)
-    for computation in module.computations:
-        table.add_row(
-            shorten(f"{'ENTRY ' if computation.is_entry else ''}{computation.name}", 50),
+    yield Section(title=f"module {module.name}", summary=spans(counts), is_heading=True)
+    yield Section(blocks=(_computations(module),))
+    yield Section(blocks=(_opcodes(module),))
+
+
+def _computations(module: Module) -> Table:
+    columns = (
+        Column("computation", is_flexible=True),
+        Column("line", is_number=True),
+        Column("instructions", is_number=True),
+        Column("root"),
+    )
+    rows = (
+        (
+            f"{'ENTRY ' if computation.is_entry else ''}{computation.name}",
             str(module.place(computation.line)[0]),
             f"{len(computation.instructions):,}",
             computation.root.opcode,
         )
-    console.print(Padding(table, (0, 0, 0, 2)))
-    console.print()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("opcode")
-    table.add_column("count", justify="right")
-    for opcode, count in module.opcode_histogram().most_common():
-        table.add_row(opcode, f"{count:,}")
-    console.print(Padding(table, (0, 0, 0, 2)))
+        for computation in module.computations
+    )
+    return Table(columns=columns, rows=tuple(rows), noun="computation")
+
+
+def _opcodes(module: Module) -> Table:
+    histogram = module.opcode_histogram().most_common()
+    rows = tuple((opcode, f"{count:,}") for opcode, count in histogram)
+    return Table(columns=(Column("opcode"), Column("count", is_number=True)), rows=rows)
