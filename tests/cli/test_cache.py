@@ -30,8 +30,11 @@ from fusionscope.system.cache import Cache
 ROOT = Path(__file__).resolve().parents[2]
 DUMPS = ROOT / "samples" / "dumps"
 SMALL = DUMPS / "cpu" / "elementwise"
-# One program of each compiler and device.
-EACH = sorted(min(folder.iterdir()) for folder in DUMPS.iterdir())
+# The smallest program of each compiler and device.
+EACH = sorted(
+    min(folder.iterdir(), key=lambda dump: sum(file.stat().st_size for file in dump.iterdir()))
+    for folder in DUMPS.iterdir()
+)
 SELECTIONS = (
     Selection(),
     Selection(by=Grouping.STACK, sorted_by=SortedBy.BYTES),
