@@ -31,10 +31,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         reasons = (mark.kwargs["reason"] for mark in item.iter_markers("skipif"))
-        if any("jax" in reason for reason in reasons):
+        if any("jax" in reason for reason in reasons) or "oracle" in item.fixturenames:
             item.add_marker("compiler")
 
 
