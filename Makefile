@@ -23,7 +23,7 @@ help: ## these lines
 
 # The loop: edit, quick, commit.
 
-.PHONY: setup setup-jax hooks format lint types quick slow test check docs
+.PHONY: setup setup-jax hooks format lint types quick slow test check approve docs
 setup: ## install the checkout, and what tests, ruff and mypy need
 	pip install -e '.[dev]'
 setup-jax: ## the same with JAX, to compile for CPUs, and for GPUs that need not be there
@@ -44,6 +44,10 @@ slow: ## the tests that `pytest` leaves out, but for those that need a compiler
 	pytest -m "slow and not main and not compiler"
 test: quick slow ## all tests that need no compiler of their own
 check: lint types quick ## lint, types and quick, which is what a commit has to pass
+approve: ## take what commands print now as the approved screens, and show what is new in them
+	pytest tests/cli/test_screens.py --snapshot-update
+	git add --intent-to-add tests/cli/__snapshots__
+	git diff -- tests/cli/__snapshots__
 docs: ## rewrite what is generated: pages of recipes and commands, and the JSON schemas
 	python docs/make_recipes.py
 	python docs/make_schema.py
@@ -124,7 +128,7 @@ dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
 		done
 	done
 capture: ## the tests that compile, and a program captured for TARGETS
-	python -m pytest -m compiler $(COMPILING)
+	python -m pytest -m "compiler and not long" $(COMPILING)
 	output=$$(mktemp -d)
 	trap 'rm -rf "$$output"' EXIT
 	fusionscope capture tests/capture/model.py:twice --arg 'f32[64,128]' \
@@ -147,7 +151,7 @@ conformance: parser matching explained replay plans changes ## all of the follow
 .PHONY: parser matching explained replay plans changes benchmarks
 parser: ## the compiler's own parser reads the same
 	$(CONFORMANCE) parser $(DUMPS)
-	python -m pytest -m "" tests/hlo
+	python -m pytest -m compiler tests/hlo
 matching: ## stages are matched with each other, and with texts made of them
 	$(CONFORMANCE) matching --mutants $(DUMPS)
 explained: ## every pair has an outcome, only those apart a reason; histories and differences

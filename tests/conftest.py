@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -30,10 +31,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         reasons = (mark.kwargs["reason"] for mark in item.iter_markers("skipif"))
-        if any("jax" in reason for reason in reasons):
+        if any("jax" in reason for reason in reasons) or "oracle" in item.fixturenames:
             item.add_marker("compiler")
 
 
@@ -44,6 +45,18 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         home = tmp_path_factory.mktemp("cache")
         patch.setenv("XDG_CACHE_HOME", str(home))
         yield home
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bytecode(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+    """Where this process keeps no bytecode, those that tests start share some of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.dont_write_bytecode:
+            session = tmp_path_factory.getbasetemp()
+            place = session if worker_id == "master" else session.parent
+            patch.setenv("PYTHONPYCACHEPREFIX", str(place / "bytecode"))
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@ importing."""
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ def loaded(*command: str) -> set[str]:
     modules = set(done.stderr.split())
     assert "fusionscope.cli.main" in modules
     return modules
+
+
+@cache
+def loaded_by_explain(target: str) -> set[str]:
+    dump = f"samples/dumps/{target}/concatenate"
+    return loaded("explain", "--no-try", "--no-cache", dump)
 
 
 def within(modules: set[str], *packages: str) -> set[str]:
@@ -67,7 +74,7 @@ def test_the_page_of_a_rule_imports_no_rules(id):
 
 
 def test_a_dump_for_a_cpu_imports_nothing_about_gpus():
-    modules = loaded("explain", "--no-try", "--no-cache", "samples/dumps/cpu/concatenate")
+    modules = loaded_by_explain("cpu")
     assert "fusionscope.passes.cpu.instruction_fusion.run" in modules
     assert not within(
         modules,
@@ -84,7 +91,7 @@ def test_a_dump_for_a_cpu_imports_nothing_about_gpus():
 
 
 def test_a_dump_for_a_gpu_imports_no_older_version():
-    modules = loaded("explain", "--no-try", "--no-cache", "samples/dumps/h100/concatenate")
+    modules = loaded_by_explain("h100")
     assert "fusionscope.passes.gpu.priority_fusion.run" in modules
     assert not within(modules, "fusionscope.passes.gpu_legacy")
     versions = within(modules, "fusionscope.versions")
@@ -97,7 +104,7 @@ def test_a_dump_for_a_gpu_imports_no_older_version():
 def test_explain_imports_nothing_for_what_nobody_asked_for(target):
     """Changed rules, data movement, JSON, graphs, files of the user, stages dumped as protos."""
     assert not within(
-        loaded("explain", "--no-try", "--no-cache", f"samples/dumps/{target}/concatenate"),
+        loaded_by_explain(target),
         "fusionscope.advise",
         "fusionscope.dump.protos",
         "fusionscope.findings.movements.find",

@@ -22,6 +22,7 @@ from fusionscope.rerun.plans import make_plan
 ROOT = Path(__file__).resolve().parents[2]
 DUMPS = ROOT / "samples" / "dumps"
 PROGRAMS = ROOT / "tools" / "conformance" / "programs"
+QUICK = ("cpu/reductions", "h100/concatenate", "h100/reductions")
 with_cuda = pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
 )
@@ -49,7 +50,14 @@ def follow_all(dump: Path, tools: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.compiler
 @with_cuda
-@pytest.mark.parametrize("dump", folders("cpu", "h100"), ids=name_of)
+@pytest.mark.parametrize(
+    "dump",
+    [
+        pytest.param(dump, marks=[pytest.mark.long] * (name_of(dump) not in QUICK))
+        for dump in folders("cpu", "h100")
+    ],
+    ids=name_of,
+)
 def test_samples(dump: Path, tmp_path: Path) -> None:
     follow_all(dump, tmp_path)
 

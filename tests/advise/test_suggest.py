@@ -5,6 +5,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -121,6 +122,7 @@ def flag_tried(name: str, flag: str) -> tuple[Replays, Candidate]:
     return Replays(module, module.read(module.final)), candidate
 
 
+@cache
 def explained(name: str, selection: Selection = EVERYTHING) -> tuple[ModuleFacts, Suggestions]:
     suggest_all = suggester(selection, is_limited=False)
     (module,) = explain(open_dump(DUMPS / name), selection, suggest=suggest_all).modules
@@ -249,11 +251,9 @@ def test_later_names_are_those_of_the_same_operations(name):
 
 @pytest.mark.parametrize("name", ["cpu/concatenate", "h100/cartpole"])
 def test_a_suggestion_can_be_tried_again(name):
-    _, found = explained(name)
+    facts, found = explained(name)
     (module,) = open_dump(DUMPS / name).modules
-    groups = group_alike(
-        explain(open_dump(DUMPS / name)).modules[0].pairs, lambda pair: pair.reason
-    )
+    groups = group_alike(facts.pairs, lambda pair: pair.reason)
     replays = Replays(module, module.read(module.final))
     rules = (rule_candidates(replays.compiler, alike, replays.names()) for alike in groups)
     known = {each.change: each for each in (*flag_candidates(module), *chain(*rules))}

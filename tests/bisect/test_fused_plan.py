@@ -16,10 +16,10 @@ from fusionscope.hlo import Module
 from fusionscope.rerun.plans import own_plan
 
 CPU = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
-NAMES = ["attention", "cartpole", "concatenate", "elementwise", "loop", "reductions", "softmax"]
+NAMES = ["attention", "concatenate", "elementwise", "loop", "reductions", "softmax"]
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=[*NAMES, pytest.param("cartpole", marks=pytest.mark.slow)])
 def plan(request: pytest.FixtureRequest) -> FusedPlan:
     (module,) = open_dump(CPU / request.param).modules
     return FusedPlan(module, own_plan(module))

@@ -40,32 +40,6 @@ OVERRULED = DUMPS / "h100" / "reductions"
 ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "100"))
 
 
-def test_what_a_later_pass_overruled_is_told(run):
-    text = run(OVERRULED, "--top", "5").out
-    assert "Refused by one pass, fused by a later one" in text
-    text = " ".join(run(OVERRULED, "--reason", "pf-negative").out.split())
-    assert "since fusion.after_multi_output_fusion.before_cse; before it pf-negative" in text
-
-
-@pytest.mark.main
-def test_text(run):
-    done = run(GPU, "--top", "5")
-    assert (done.code, done.errors) == (0, "")
-    for part in (
-        "jit_program on H100",  # the module and its device
-        "sm_9.0a_gpu_after_optimizations",  # the stages
-        "fused",
-        "duplicated",
-        "not-fused",  # outcomes
-        "loop_add_fusion",  # kernels
-        "pf-negative",  # reasons
-        "tanh.1.0 -> concatenate.1.0",  # pairs
-        "samples/programs/concatenate.py:9",  # places
-        "Negative benefit",  # the compiler's words
-    ):
-        assert part in done.out, part
-
-
 def is_one_option(line):
     """Return whether a line of a command cannot be shorter: it breaks before an option only."""
     return re.fullmatch(r"\s*(\d+\. )?(fusionscope|--)((?! --).)*", line) is not None
@@ -195,40 +169,6 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
     assert {f"modules[].{n}" for n in ("name", "backend", "device", "summary")} <= found
 
 
-def test_library_boundaries(run):
-    """What stands around a product of cuBLASLt, whose epilogue is BIAS in the final module."""
-    text = run(LIBRARIES, "--top", "5").out
-    section = text.partition("Library boundaries")[2]
-    for part in (
-        "cublas-lt-matmul.5  3.15 MB at most",
-        "cuBLASLt: matrix product",
-        "f32[256,512]{1,0}, f32[512,1024]{1,0}, f32[1024]{0} -> f32[256,1024]{1,0}",
-        "at samples/programs/projections.py:16",
-        "reads 2.63 MB, writes 1.05 MB, works in 4.19 MB",
-        "includes bias after it",
-        "left out: GELU",
-        "before it: cublas-lt-matmul.4 1.05 MB",
-        "after it: multiply, negate in loop_multiply_fusion 2.1 MB",
-        "rearranged for it: pad in loop_pad_fusion 126 kB",
-    ):
-        assert part in section, part
-    assert "Library boundaries" not in run(GPU, "--top", "5").out
-    one = run(LIBRARIES, "--top", "1").out.partition("Library boundaries")[2]
-    assert "1. cublas-lt-matmul.5" in one and "2. cublas" not in one
-    assert "… and 4 more library calls: --top N" in one
-
-
-def test_library_boundaries_in_markdown(run):
-    table = run(LIBRARIES, "--format", "markdown").out.partition("Library boundaries")[2]
-    table = table.partition("Compile time")[0]
-    rows = [line for line in table.splitlines() if line.startswith("|")]
-    assert len(rows) == 2 + 5
-    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
-    (row,) = [row for row in rows if "`cublas-lt-matmul.5`" in row]
-    for part in ("cuBLASLt: matrix product", "| 3.15 MB at most |", "bias after it", "GELU"):
-        assert part in row, part
-
-
 @pytest.mark.main
 def test_json_says_what_the_text_says(run):
     module = json.loads(run(GPU, "--format", "json").out)["modules"][0]
@@ -242,17 +182,23 @@ def test_json_says_what_the_text_says(run):
 
 
 @pytest.mark.main
-def test_markdown(run):
-    done = run(GPU, "--format", "markdown")
-    tables = re.split(r"\n\n+", done.out)
+@pytest.mark.parametrize("dump", [GPU, LIBRARIES], ids=lambda dump: dump.name)
+def test_rows_of_a_table_have_as_many_cells(run, dump):
+    tables = re.split(r"\n\n+", run(dump, "--format", "markdown").out)
     rows = [table.splitlines() for table in tables if table.startswith("|")]
-    heads = [table[0] for table in rows]
-    for title in ("Where it goes", "kind", "heaviest", "rule", "alive at the peak", "suggestion"):
-        assert any(f"| {title} |" in head for head in heads), title
+    assert len(rows) > 5
     for table in rows:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table}) == 1
-    assert done.out.startswith("## jit_program on H100")
-    assert "`tanh.1.0`" in done.out
+
+
+def test_sections_stand_where_there_is_something_to_say(run):
+    assert "Library boundaries" not in run(GPU, "--top", "5").out
+    assert "Compile time" not in run(DUMPS / "h100/attention").out  # 444 ms are no reason to ask
+    assert "Compile time" not in run(CPU, "--all").out  # XLA records no times for CPUs
+
+
+def test_a_kernel_that_is_not_there(run):
+    assert run(GPU, "--kernel", "nobody").code == 1
 
 
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
@@ -737,48 +683,13 @@ def test_the_first_screen_fits_a_screen(run, dump, width):
     assert max(map(len, lines)) <= width
 
 
-def test_a_tree_has_a_column_for_each_figure(run):
-    whole = [row.split() for row in run(CPU, "--by", "file", "--depth", "1").out.splitlines()]
-    (head,) = [row for row in whole if row[:2] == ["By", "file"]]
-    assert head[2:] == "share time launches bytes not fused".split()
-    table = run(CPU, "--by", "kind", "--format", "markdown").out
-    assert "| By kind | share | time | launches | bytes |" in table
-
-
-@pytest.mark.main
-def test_one_kernel(run):
-    text = run(GPU, "--kernel", "wrapped_*").out
-    for part in ("wrapped_tanh\n", "Inputs", "Why it ends here", "pf-negative", "tanh(param_0"):
-        assert part in text, part
-    assert "loop_add_fusion\n" not in text
-    assert run(GPU, "--kernel", "nobody").code == 1
-
-
-def test_the_passes_that_took_longest_are_named(run):
-    dump = DUMPS / "h100/attention"
-    assert "Compile time" not in run(dump).out  # 444 ms are no reason to ask
-    whole = run(dump, "--top", "1").out
-    assert "Compile time  444 ms in 291 passes, 5% of it spent on writing the dump" in whole
-    assert re.search(r"81% +358 ms  config-assigner +changed the module", whole)
-    assert "… and 191 more passes: --top N" in whole
-    row = "| 81% | 358 ms | config-assigner | changed the module |"
-    assert row in run(dump, "--format", "markdown").out
-    assert "Compile time" not in run(CPU, "--all").out  # XLA records no times for CPUs
-    (line,) = [
-        each for each in run(DUMPS / "h100/libraries").out.splitlines() if "Compile time" in each
-    ]
-    assert "800 ms in 291 passes: config-assigner 66%" in line
-
-
 def test_a_bounded_loop_says_so_and_steps_overrule_it(run):
     """``(step < 100) & (change > 1e-3)``: three kernels before the loop, four in its body, and one
     in its condition, which runs once more.
     """
     dump = DUMPS / "cpu" / "loop"
-    text = " ".join(run(dump, "--no-try").out.split())
-    assert "504 launches" in text  # 3 + 4 * 100 + 101
-    assert "(while.6: at most 100 steps; --steps while.6=N)" in text
     module = json.loads(run(dump, "--no-try", "--format", "json").out)["modules"][0]
+    assert module["summary"]["launches"] == 3 + 4 * 100 + 101
     (loop,) = module["loops"]
     assert (loop["name"], loop["steps"], loop["length"]) == ("while.6", 100, "at most")
     assert (loop["tests"], loop["runs"], loop["is_function"]) == (101, 1, False)

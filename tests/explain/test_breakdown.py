@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_scopes_have_the_names_of_the_program(op_name: str, scope: str) -> None:
     assert scope_of(op_name) == tuple(scope.split("|" if "|" in scope else " "))
 
 
+@cache
 def facts(dump: str, **selection: object) -> ModuleFacts:
     return explain(open_dump(DUMPS / dump), Selection(**selection)).modules[0]  # type: ignore[arg-type]
 

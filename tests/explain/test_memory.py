@@ -32,9 +32,9 @@ def dump(request):
     return request.param
 
 
-def test_bytes_alive_are_those_of_the_places_in_memory(dump):
+def test_bytes_alive_are_those_of_the_places_in_memory(dump, samples):
     """Counted another way: the bytes of each allocation in which any value is alive."""
-    module = read(dump)
+    module = samples.module(dump)
     ranges = module.live_ranges
     length = len(ranges.sequence)
     live = count_live(spans_of(module.buffer_assignment, ranges).values(), length)
@@ -55,9 +55,8 @@ def test_bytes_alive_are_those_of_the_places_in_memory(dump):
         assert live[place] == used
 
 
-def test_the_parts_are_the_total_and_what_is_alive_is_the_peak(dump):
-    module = read(dump)
-    memory = explain_module(module).memory
+def test_the_parts_are_the_total_and_what_is_alive_is_the_peak(dump, samples):
+    module, memory = samples.module(dump), samples.facts(dump).memory
     assert memory.total_bytes == module.memory_usage
     assert memory.total_bytes == (
         memory.parameters
@@ -76,8 +75,8 @@ def test_the_parts_are_the_total_and_what_is_alive_is_the_peak(dump):
     assert memory.compiler_peak == module.live_ranges.peak
 
 
-def test_savings_are_of_refused_pairs_that_a_compiler_could_fuse(dump):
-    facts = explain_module(read(dump))
+def test_savings_are_of_refused_pairs_that_a_compiler_could_fuse(dump, samples):
+    facts = samples.facts(dump)
     refused = {
         (pair.producer.name, pair.consumer.name): pair.reason
         for pair in facts.pairs

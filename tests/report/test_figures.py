@@ -83,7 +83,15 @@ def test_a_value_from_outside_is_not_the_equal_one_inside() -> None:
     assert readers == ["reduce.23"]
 
 
-@pytest.mark.parametrize("name", ["h100/cartpole", "cpu/loop", "h100/attention", "tpu-v5e/softmax"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cpu/loop",
+        "h100/attention",
+        "tpu-v5e/softmax",
+        pytest.param("h100/cartpole", marks=pytest.mark.slow),
+    ],
+)
 def test_every_operation_of_a_kernel_is_drawn(name: str) -> None:
     (module,) = json.loads(run("explain", DUMPS / name, "--no-try", "--format", "json"))["modules"]
     (dumped,) = open_dump(DUMPS / name).modules

@@ -14,9 +14,11 @@ from typing import Any
 
 import fsspec
 import pytest
+from click.testing import CliRunner
 from surveying import DUMPS, FEW, copies, everything, rows, run
 from test_archives import pack
 
+from fusionscope.cli.main import cli
 from fusionscope.errors import UnusableInput
 from fusionscope.survey import survey as surveys
 from fusionscope.survey.engines import Processes, cluster
@@ -63,10 +65,7 @@ def tables(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rows_are_what_explain_says(tables: Path) -> None:
     for number, name in enumerate(FEW):
         command = ["explain", str(DUMPS / name), "--no-try", "--all", "--format", "json"]
-        done = subprocess.run(
-            [sys.executable, "-m", "fusionscope", *command], capture_output=True, check=True
-        )
-        (module,) = json.loads(done.stdout)["modules"]
+        (module,) = json.loads(CliRunner().invoke(cli, command).stdout)["modules"]
         file = f"%{name.replace('/', '-')}{'.tar.zst' if number % 2 else ''}"
         ((content, launches, moved),) = rows(
             tables, "SELECT content, launches, bytes_moved FROM modules WHERE dump LIKE ?", file

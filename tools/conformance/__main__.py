@@ -10,12 +10,14 @@ import ast
 import sys
 from argparse import REMAINDER, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 from conformance.findings import report
 
 
+@cache
 def checks() -> dict[str, str]:
     """The first line of each check's docstring, by its name."""
     lines = {}
