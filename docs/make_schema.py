@@ -6,6 +6,7 @@ the tables of docs/json.md.
 python docs/make_schema.py
 """
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from fusionscope.report.documents import COMMANDS, document_of
 DOCS = Path(__file__).parent
 SCHEMA = DOCS / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_MEANING = re.compile(r"^(\w+): (.*(?:\n .*)*)", re.MULTILINE)
 _ROW = re.compile(r"^\| `([^`]+)` \| [^|]+ \| (.+) \|$", re.MULTILINE)
 # One row may stand for both sides of a comparison, or for all the instructions of a change.
 _SIDES = {
@@ -50,8 +52,7 @@ def schema_of(command: str) -> dict[str, Any]:
     schema = msgspec.json.schema(document_of(command))
     for type_ in schema["$defs"].values():
         if "description" in type_:  # a docstring, of which Python versions keep the indent or not
-            summary = " ".join(type_["description"].partition("\n\n")[0].split())
-            type_["description"] = summary.replace("``", "`")
+            _describe(type_)
     described = tables()[command]
     for path, field in _fields(schema, {"$ref": schema["$ref"]}, ""):
         ways = (path, f"{path}[]", f"{path}.*", f"{path}.*[]")
@@ -60,6 +61,17 @@ def schema_of(command: str) -> dict[str, Any]:
         if text := next((described[way] for way in ways if way in described), ""):
             field.setdefault("description", text)
     return {"$schema": DIALECT, "title": f"fusionscope {command} --format json", **schema}
+
+
+def _describe(type_: dict[str, Any]) -> None:
+    """Take the summary and the meanings of fields from a docstring."""
+    summary, *more = inspect.cleandoc(type_.pop("description")).replace("``", "`").split("\n\n")
+    meanings = _MEANING.findall("\n".join([summary, *more][-1:]))
+    for name, text in meanings:
+        if name in type_.get("properties", ()):
+            type_["properties"][name]["description"] = " ".join(text.split())
+    if more or not meanings:
+        type_["description"] = " ".join(summary.split())
 
 
 def _fields(

@@ -41,7 +41,9 @@ from fusionscope.facts.summary import (
     kernel_facts,
 )
 from fusionscope.facts.times import clock_for, sum_up
+from fusionscope.findings.autotuned.facts import Autotuned
 from fusionscope.findings.autotuned.find import find_autotuned
+from fusionscope.findings.compile_time.facts import CompileTime
 from fusionscope.findings.compile_time.find import sum_up_passes
 from fusionscope.findings.libraries.find import find_boundaries
 from fusionscope.findings.libraries.neighbours import without_members
@@ -152,6 +154,10 @@ def analyze(
     refused = RefusedPairs(facts, all_kernels, details)
     graphs = _read(lambda: find_graphs(module, all_kernels), notes)
     memory = _read(lambda: find_memory(module, followed.last.module, refused, known.gpu), notes)
+    findings = {
+        CompileTime.finding: _read(lambda: sum_up_passes(module.pass_times), notes),
+        Autotuned.finding: _read(lambda: find_autotuned(module, all_kernels), notes),
+    }
     return Analysis(
         facts=ModuleFacts(
             number=module.number,
@@ -179,8 +185,7 @@ def analyze(
             arguments=tuple(_arguments(program)),
             rules=known.replayed.rules if known.replayed is not None else None,
             memory=memory,
-            compile_time=_read(lambda: sum_up_passes(module.pass_times), notes),
-            autotuned=_read(lambda: find_autotuned(module, all_kernels), notes) or (),
+            findings={name: facts for name, facts in findings.items() if facts},
         ),
         kernels=details,
         pairs=pairs,

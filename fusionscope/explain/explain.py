@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fusionscope.dump import Dump, DumpedModule, Learned
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.explain.cached_analysis import cached_type, from_cache, to_cache
 from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.view import view, with_resources
@@ -176,11 +177,13 @@ def _explain_module(
     """
     steps = tuple(sorted(module.steps.items()))
     options = selection.rules, selection.device, selection.in_full, steps
-    analysis = cache.get(
-        module,
-        Analysis,
-        options,
-        lambda: _analyze(module, selection, progress),
+    analysis = from_cache(
+        cache.get(
+            module,
+            cached_type(),
+            options,
+            lambda: to_cache(_analyze(module, selection, progress)),
+        )
     )
     notes = dict.fromkeys(analysis.facts.notes)
     if selection.profile is not None:

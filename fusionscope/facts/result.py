@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
 from fusionscope.dump.length import Length
-from fusionscope.facts.autotuned import Autotuned
-from fusionscope.facts.compile_time import CompileTime
+from fusionscope.facts.facts import Facts
 from fusionscope.facts.memory import MemoryFacts
 from fusionscope.facts.suggestions import Figures, Suggestions
 from fusionscope.verify.agreement import RulesUsed
+
+Kind = TypeVar("Kind", bound=Facts)
+Findings = dict[str, Facts | tuple[Facts, ...]]
 
 _NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate
 
@@ -777,8 +780,8 @@ class ModuleFacts:
     names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
     the requested kernels. ``loops`` and ``branches``, the number of conditionals, are those of the
     final module. ``suggestions`` is None unless changes were tried. ``memory`` is None if
-    no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace, and
-    ``compile_time`` if no times of passes were dumped. ``autotuned`` needs the autotuner's log.
+    no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace.
+    ``findings`` has what each finding computed, by name.
     """
 
     number: int
@@ -814,8 +817,22 @@ class ModuleFacts:
     over_fused: OverFused | None = None
     memory: MemoryFacts | None = None
     measured: Measured | None = None
-    compile_time: CompileTime | None = None
-    autotuned: tuple[Autotuned, ...] = ()
+    findings: Findings = field(default_factory=dict)
+
+    def find(self, kind: type[Kind]) -> Kind | None:
+        """Return the finding of this kind, or None."""
+        facts = self.findings.get(kind.finding)
+        return facts if isinstance(facts, kind) else None
+
+    def find_all(self, kind: type[Kind]) -> tuple[Kind, ...]:
+        """Return the findings of this kind."""
+        facts = self.findings.get(kind.finding)
+        rows = facts if isinstance(facts, tuple) else ()
+        return tuple(fact for fact in rows if isinstance(fact, kind))
+
+    def with_finding(self, kind: type[Kind], facts: Kind | tuple[Kind, ...]) -> ModuleFacts:
+        """Return the same with one more finding."""
+        return replace(self, findings={**self.findings, kind.finding: facts})
 
     @property
     def relation(self) -> str:

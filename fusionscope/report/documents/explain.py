@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
-from fusionscope.dump.autotuner_log import Candidate
+import msgspec
+from msgspec import defstruct
+
 from fusionscope.facts import memory as memory_facts
 from fusionscope.facts import result
 from fusionscope.facts import suggestions as suggestion
-from fusionscope.facts.autotuned import GeneratorTime
-from fusionscope.facts.compile_time import PassCost
 from fusionscope.facts.result import (
     Branch,
     ChangedKernel,
@@ -29,6 +29,7 @@ from fusionscope.facts.result import (
     TimeEstimate,
 )
 from fusionscope.facts.suggestions import HowTried, SuggestionKind
+from fusionscope.findings import fields_of_module
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
@@ -385,28 +386,6 @@ class Memory(Form):
     inside_calls: list[memory_facts.CallMemory]
 
 
-class CompileTime(Form):
-    """The time of the compiler's passes in microseconds."""
-
-    total_us: int
-    dump_us: int
-    passes: list[PassCost]
-
-
-class Autotuned(Form):
-    """An instruction that the autotuner timed, and its candidates."""
-
-    instruction: str
-    shape: str
-    kernel: str | None
-    emitter: str
-    source: str | None
-    generators: list[GeneratorTime]
-    margin: float | None
-    near_tie: bool
-    candidates: list[Candidate]
-
-
 class OverFused(Form):
     """Fusions that spill, and the changes that were compiled so that they spill less."""
 
@@ -416,7 +395,9 @@ class OverFused(Form):
     best: Annotated[str | None, At(lambda found: found.best.change if found.best else None)]
 
 
-class Module(Form):
+class ModuleForm(Form):
+    """What is not a finding."""
+
     name: str
     number: int
     backend: str | None
@@ -439,8 +420,6 @@ class Module(Form):
     loops: list[LoopRow]
     graphs: GraphLaunches | None
     measured: Measured | None
-    compile_time: CompileTime | None
-    autotuned: list[Autotuned]
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
     unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]
@@ -449,6 +428,19 @@ class Module(Form):
         int, At(lambda module: module.suggestions.untried if module.suggestions else 0)
     ]
     answers: Annotated[list[Answer], At(_answers)]
+
+
+def _field(name: str, kind: Any, default: Any) -> tuple[str, Any]:
+    return name, Annotated[kind, At(lambda module: module.findings.get(name, default))]
+
+
+_FOUND = fields_of_module()
+Module = defstruct(
+    "Module",
+    [_field(field.name, field.type, field.default) for field in msgspec.structs.fields(_FOUND)],
+    bases=(ModuleForm,),
+    namespace={"__doc__": _FOUND.__doc__},
+)
 
 
 class ModuleRow(Form):
@@ -464,8 +456,15 @@ class ModuleRow(Form):
     helper: Annotated[bool, At("is_helper")]
 
 
-class Document(Form, tag_field="schema", tag="fusionscope.explain/1"):
-    path: str
-    modules: list[Module]
-    folded: list[ModuleRow]
-    problems: list[str]
+Document = defstruct(
+    "Document",
+    [
+        ("path", str),
+        ("modules", list[Module]),  # type: ignore[valid-type]
+        ("folded", list[ModuleRow]),
+        ("problems", list[str]),
+    ],
+    bases=(Form,),
+    tag_field="schema",
+    tag="fusionscope.explain/1",
+)
