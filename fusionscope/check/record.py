@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fusionscope.check.subject import Subject
 from fusionscope.dump.names import without_build
 from fusionscope.facts.result import KernelFacts, ModuleFacts, PairFacts
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
 
@@ -148,7 +149,7 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
             passes[key][found[1] if found else pair.stage] += 1
     kernels = Counter(kernel_key(each) for each in facts.kernels if each.kind not in _CALLS)
     libraries = Counter(each.emitter for each in facts.kernels if each.kind in _CALLS)
-    time = facts.totals.time
+    time, memory = facts.totals.time, facts.find(MemoryFacts)
     spills = [each.spill_bytes for each in facts.kernels if each.spill_bytes is not None]
     return ModuleRecord(
         launches=facts.totals.launches,
@@ -157,7 +158,7 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
         libraries=dict(sorted(libraries.items())),
         pairs={key: dict(sorted(pairs[key].items())) for key in sorted(pairs)},
         passes={key: passes[key].most_common(1)[0][0] for key in sorted(passes)},
-        peak_bytes=facts.memory.peak_bytes if facts.memory is not None else None,
+        peak_bytes=memory.peak_bytes if memory is not None else None,
         time_us=round(time.microseconds, 3) if time is not None else None,
         spill_bytes=sum(spills) if spills else None,
         floor_launches=time.floor_launches if time is not None else 0,

@@ -22,7 +22,6 @@ from fusionscope.facts.analysis import Analysis, Movements, RefusedBytes, TriedC
 from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
-from fusionscope.facts.memory import MemoryFacts
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import (
     KernelFacts,
@@ -47,6 +46,7 @@ from fusionscope.findings.compile_time.facts import CompileTime
 from fusionscope.findings.compile_time.find import sum_up_passes
 from fusionscope.findings.libraries.find import find_boundaries
 from fusionscope.findings.libraries.neighbours import without_members
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both
@@ -155,6 +155,7 @@ def analyze(
     graphs = _read(lambda: find_graphs(module, all_kernels), notes)
     memory = _read(lambda: find_memory(module, followed.last.module, refused, known.gpu), notes)
     findings = {
+        MemoryFacts.finding: memory,
         CompileTime.finding: _read(lambda: sum_up_passes(module.pass_times), notes),
         Autotuned.finding: _read(lambda: find_autotuned(module, all_kernels), notes),
     }
@@ -184,7 +185,6 @@ def analyze(
             recomputed=recomputed,
             arguments=tuple(_arguments(program)),
             rules=known.replayed.rules if known.replayed is not None else None,
-            memory=memory,
             findings={name: facts for name, facts in findings.items() if facts},
         ),
         kernels=details,
@@ -317,7 +317,7 @@ def try_changes(
     compiler = compiler_named(selection.rules)
     if selection.changes:
         tried = what_if(module, selection.changes, compiler, device, other, progress=progress)
-        if analysis.facts.memory is None:  # its files contradict each other, as is noted
+        if analysis.facts.find(MemoryFacts) is None:  # its files contradict each other, as is noted
             tried = replace(tried, peak=None)
         return TriedChanges(tried, ())
     found = _read(

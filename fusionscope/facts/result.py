@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from fusionscope.dump.length import Length
 from fusionscope.facts.facts import Facts
-from fusionscope.facts.memory import MemoryFacts
 from fusionscope.facts.suggestions import Figures, Suggestions
 from fusionscope.verify.agreement import RulesUsed
 
@@ -770,18 +769,10 @@ class ModuleFacts:
     """Everything that ``explain`` knows about one module.
 
     ``arguments`` are the shapes of the parameters of the program as the compiler received it,
-    without layouts, each with its sharding if it has one. ``pairs`` are the selected ones;
-    ``outcomes``, ``reasons``, ``refusals`` and ``fused_by_later_pass`` (refusals before it) cover
-    all pairs. ``boundaries`` are the library calls on CPU and GPU. ``movements`` are None unless
-    they were requested. ``recomputed`` is None if no pair is duplicated. Lists start with the
-    costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
-    changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
-    replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
-    names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
-    the requested kernels. ``loops`` and ``branches``, the number of conditionals, are those of the
-    final module. ``suggestions`` is None unless changes were tried. ``memory`` is None if
-    no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace.
-    ``findings`` has what each finding computed, by name.
+    without layouts, each with its sharding if it has one. ``pairs`` are the selected ones. Lists
+    start with the costliest. ``notes`` list what could not be found or read. ``rules`` are those
+    that gave reasons, None if no pass was replayed. ``near`` are names, or pairs, near to the
+    requested ones, if those select nothing. ``findings`` has what each finding computed, by name.
     """
 
     number: int
@@ -815,7 +806,6 @@ class ModuleFacts:
     branches: int = 0
     graphs: GraphLaunches | None = None
     over_fused: OverFused | None = None
-    memory: MemoryFacts | None = None
     measured: Measured | None = None
     findings: Findings = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ from fusionscope.dump.names import without_build
 from fusionscope.facts.result import KernelFacts, ModuleFacts, Operation, PairFacts, Refusals
 from fusionscope.facts.scopes import scope_of
 from fusionscope.facts.suggestions import HowTried, Suggestion, Suggestions
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.survey.tables import (
     KernelRow,
     MemoryRow,
@@ -175,7 +176,7 @@ def _suggestion(content: str, found: Suggestion, *, helps: bool) -> SuggestionRo
 
 
 def _memory(content: str, facts: ModuleFacts) -> Iterator[MemoryRow]:
-    memory = facts.memory
+    memory = facts.find(MemoryFacts)
     if memory is not None:
         yield MemoryRow(
             content=content,

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from fusionscope.dump.directory import open_dump
 from fusionscope.explain.explain import explain_module
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.sheet import brief, sheet
 from fusionscope.words.terminal import print_sections
 
@@ -39,7 +40,7 @@ def test_without_files_one_line_says_so():
 def test_the_whole_section_is_limited_by_top(top):
     lines = printed("h100/cartpole", 80, lambda facts: sheet(facts, top))
     (module,) = open_dump(SAMPLES / "h100/cartpole").modules
-    memory = explain_module(module).memory
+    memory = explain_module(module).find(MemoryFacts)
     values = [line for line in lines if "temporary" in line or "parameter  " in line]
     assert any("--top N" in line for line in lines) == (top is not None)
     assert any("█" in line for line in lines) == (top is None)

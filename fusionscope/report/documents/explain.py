@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import defstruct
 
-from fusionscope.facts import memory as memory_facts
 from fusionscope.facts import result
 from fusionscope.facts import suggestions as suggestion
 from fusionscope.facts.result import (
@@ -348,44 +347,6 @@ class Answer(Form):
     why: Annotated[str | None, At("1.why")]
 
 
-class MemoryAtPeak(Form):
-    """A value that is alive at the peak."""
-
-    name: str
-    kind: str
-    bytes: int
-    shape: str
-    first: int
-    last: int
-    in_place_of: str | None
-    op_name: str | None
-    source: str | None
-
-
-class Memory(Form):
-    """The memory of the final module, in bytes."""
-
-    total_bytes: int
-    parameters: int
-    donated: int
-    outputs: int
-    temporaries: int
-    constants: int
-    thread_local: int
-    fragmentation: int
-    peak_bytes: int | None
-    peak_at: int | None
-    peak_instruction: str | None
-    compiler_peak: int | None
-    at_peak: list[MemoryAtPeak]
-    savings: list[memory_facts.MemorySaving]
-    donations: list[memory_facts.Donation]
-    donated_peak: int | None
-    over_time: list[int]
-    values: list[memory_facts.LifeTime]
-    inside_calls: list[memory_facts.CallMemory]
-
-
 class OverFused(Form):
     """Fusions that spill, and the changes that were compiled so that they spill less."""
 
@@ -415,7 +376,6 @@ class ModuleForm(Form):
     breakdown: Annotated[Breakdown | None, At("breakdown")]
     recomputed: Recomputation | None
     notes: list[str]
-    memory: Memory | None
     over_fused: OverFused | None
     loops: list[LoopRow]
     graphs: GraphLaunches | None
