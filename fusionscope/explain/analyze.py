@@ -156,8 +156,9 @@ def analyze(
     memory = _read(lambda: find_memory(module, followed.last.module, refused, known.gpu), notes)
     findings = {
         MemoryFacts.finding: memory,
-        CompileTime.finding: _read(lambda: sum_up_passes(module.pass_times), notes),
-        Autotuned.finding: _read(lambda: find_autotuned(module, all_kernels), notes),
+        # Of these files the dump itself reports problems.
+        CompileTime.finding: _read(lambda: sum_up_passes(module.pass_times), []),
+        Autotuned.finding: _read(lambda: find_autotuned(module, all_kernels), []),
     }
     return Analysis(
         facts=ModuleFacts(
