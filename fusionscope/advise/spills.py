@@ -13,15 +13,14 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.view import with_resources
-from fusionscope.facts.analysis import ABOUT, Resources
-from fusionscope.facts.result import (
-    KernelFacts,
-    KernelResources,
-    ModuleFacts,
+from fusionscope.facts.result import KernelFacts, KernelResources, ModuleFacts, PairFacts
+from fusionscope.findings.resources.facts import (
+    ABOUT,
     OverFused,
-    PairFacts,
+    Resources,
     SpillCost,
     SpillTrial,
+    over_fused,
 )
 from fusionscope.findings.resources.find import find_resources
 from fusionscope.findings.resources.ptxas import find_ptxas
@@ -138,7 +137,7 @@ class _Attempts:
                         break
             if not last.spilling and last.is_better_than(before):
                 break
-        return OverFused(tuple(kernel.name for kernel in spilling), before, tuple(trials))
+        return over_fused(tuple(kernel.name for kernel in spilling), before, tuple(trials))
 
     def _candidates(self, spilling: Sequence[KernelFacts]) -> Iterator[Iterable[_Change]]:
         """Yield changes in groups: each next one of a group changes more."""

@@ -18,19 +18,12 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.miscompiled import find_miscompiled
 from fusionscope.explain.modules import NO_FINAL
 from fusionscope.explain.selection import Selection
-from fusionscope.facts.analysis import Analysis, Movements, RefusedBytes, TriedChanges
+from fusionscope.facts.analysis import Analysis, RefusedBytes, TriedChanges
 from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
 from fusionscope.facts.origins import Origins
-from fusionscope.facts.result import (
-    KernelFacts,
-    LoopRow,
-    ModuleFacts,
-    PairFacts,
-    Recomputation,
-    Totals,
-)
+from fusionscope.facts.result import KernelFacts, LoopRow, ModuleFacts, PairFacts, Totals
 from fusionscope.facts.source_lines import operation_of, user_line
 from fusionscope.facts.summary import (
     group_kernels,
@@ -44,11 +37,14 @@ from fusionscope.findings.autotuned.facts import Autotuned
 from fusionscope.findings.autotuned.find import find_autotuned
 from fusionscope.findings.compile_time.facts import CompileTime
 from fusionscope.findings.compile_time.find import sum_up_passes
+from fusionscope.findings.libraries.facts import Boundary
 from fusionscope.findings.libraries.find import find_boundaries
 from fusionscope.findings.libraries.neighbours import without_members
 from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
+from fusionscope.findings.movements.facts import Movements
+from fusionscope.findings.recomputed.facts import Recomputation
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
 from fusionscope.history.loops import (
@@ -155,6 +151,8 @@ def analyze(
     graphs = _read(lambda: find_graphs(module, all_kernels), notes)
     memory = _read(lambda: find_memory(module, followed.last.module, refused, known.gpu), notes)
     findings = {
+        Recomputation.finding: recomputed,
+        Boundary.finding: without_members(boundaries, all_kernels),
         MemoryFacts.finding: memory,
         # Of these files the dump itself reports problems.
         CompileTime.finding: _read(lambda: sum_up_passes(module.pass_times), []),
@@ -179,11 +177,9 @@ def analyze(
             refusals=group_refusals(facts, lambda fact: fact.reason),
             fused_by_later_pass=group_refusals(facts, _reason_before),
             notes=tuple(notes),
-            boundaries=without_members(boundaries, all_kernels),
             loops=tuple(_loops(followed.last, loops)),
             branches=followed.last.module.opcode_histogram()["conditional"],
             graphs=graphs,
-            recomputed=recomputed,
             arguments=tuple(_arguments(program)),
             rules=known.replayed.rules if known.replayed is not None else None,
             findings={name: facts for name, facts in findings.items() if facts},

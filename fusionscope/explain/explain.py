@@ -16,16 +16,12 @@ from fusionscope.explain.cached_analysis import cached_type, from_cache, to_cach
 from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.view import view, with_resources
-from fusionscope.facts.analysis import (
-    ABOUT,
-    Analysis,
-    Movements,
-    RefusedBytes,
-    Resources,
-    TriedChanges,
-)
+from fusionscope.facts.analysis import Analysis, RefusedBytes, TriedChanges
 from fusionscope.facts.result import Explanation, ModuleFacts, ModuleRow
 from fusionscope.facts.suggestions import Suggestions
+from fusionscope.findings.measured.facts import Measured
+from fusionscope.findings.movements.facts import Movement, Movements
+from fusionscope.findings.resources.facts import ABOUT, Resources
 from fusionscope.progress import Progress, silent
 from fusionscope.system.workers import in_order
 
@@ -212,7 +208,7 @@ def _explain_module(
             module, Movements, options, lambda: _movements(module, analysis, progress)
         )
         notes.update(dict.fromkeys(moved.notes))
-        facts = replace(facts, movements=moved.found)
+        facts = facts.with_finding(Movement, moved.found)
     if suggest is not None:
         found = cache.get(
             module,
@@ -303,8 +299,8 @@ def _with_refused_bytes(row: ModuleRow, module: DumpedModule, cache: DumpCache) 
 
 
 def _time_of(facts: ModuleFacts) -> float | None:
-    if facts.measured is not None:
-        return facts.measured.time_us
+    if (measured := facts.find(Measured)) is not None:
+        return measured.time_us
     return facts.totals.time.microseconds if facts.totals.time is not None else None
 
 

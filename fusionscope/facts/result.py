@@ -14,8 +14,6 @@ from fusionscope.verify.agreement import RulesUsed
 Kind = TypeVar("Kind", bound=Facts)
 Findings = dict[str, Facts | tuple[Facts, ...]]
 
-_NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate
-
 
 class TimeSource(StrEnum):
     """The source of the time of a kernel: see ``facts/times.py``."""
@@ -37,7 +35,15 @@ class TimeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An instruction as a report names it. ``source`` is the user's ``file:line``, if known."""
+    """An instruction as a report names it.
+
+    name: the instruction
+    opcode: its opcode
+    shape: its shape with layout; of a tuple of more than 64 elements the first 64, and how many
+        more
+    op_name: the framework's name of the operation
+    source: the user's line, as ``file:line``
+    """
 
     name: str
     opcode: str
@@ -133,71 +139,6 @@ class KernelResources:
         """Return the bytes that all threads of a launch store and load again."""
         of_thread = self.spill_store_bytes + self.spill_load_bytes
         return of_thread * self.blocks * self.threads_per_block
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpillCost:
-    """What a run of a module costs if its ``spilling`` kernels spill ``spill_bytes``.
-
-    ``time_us`` is the estimated time, which does not count spills; ``spill_us`` is what these
-    take at the bandwidth of the GPU. Both are microseconds, None if they are unknown.
-    """
-
-    launches: int
-    bytes_moved: int
-    time_us: float | None
-    spilling: int
-    spill_bytes: int
-    spill_us: float | None
-
-    @property
-    def total_us(self) -> float | None:
-        """Return the estimated time with spills, None if it is unknown."""
-        if self.time_us is None or self.spill_us is None:
-            return None
-        return self.time_us + self.spill_us
-
-    def is_better_than(self, other: SpillCost) -> bool:
-        """Return whether fewer bytes are spilled, and no time is lost by that."""
-        if self.spill_bytes >= other.spill_bytes:
-            return False
-        if self.total_us is None or other.total_us is None:
-            return True
-        return self.total_us < other.total_us
-
-
-@dataclass(frozen=True, slots=True)
-class SpillTrial:
-    """A change, as options of ``rerun``, and what came of it. ``after`` is None if there is no
-    result; ``problem`` then says why.
-    """
-
-    change: str
-    after: SpillCost | None
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OverFused:
-    """The fusions that spill, by name, and the changes that were compiled so that they spill less,
-    in the order in which they were tried.
-    """
-
-    kernels: tuple[str, ...]
-    before: SpillCost
-    tried: tuple[SpillTrial, ...]
-
-    @property
-    def best(self) -> SpillTrial | None:
-        """Return the change with the least time of those that help, None if none does."""
-        best: SpillTrial | None = None
-        least = self.before
-        for each in self.tried:
-            if each.after is None or not each.after.is_better_than(self.before):
-                continue
-            if best is None or (each.after.total_us or 0.0) < (least.total_us or 0.0):
-                best, least = each, each.after
-        return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,57 +338,6 @@ class Refusals:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalWorth:
-    """What fusing refused pairs that look alike may save: the microseconds of a run that their
-    ``bytes_saved`` take at the measured bandwidth, and no more than their kernels take.
-    """
-
-    producer: str
-    consumer: str
-    source: str | None
-    count: int
-    bytes_saved: int
-    time_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCall:
-    """A call, loop or branch that the trace shows as a whole, of ``kernels`` that it does not show:
-    microseconds of one run, the median and quartiles.
-    """
-
-    name: str
-    time_us: float
-    low_us: float
-    high_us: float
-    kernels: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What a trace shows of a module: microseconds of one run, the median of ``runs``.
-
-    ``time_us`` is from the start of the first kernel to the end of the last, with its quartiles
-    ``low_us`` and ``high_us``; ``kernels_us`` is the part of it in which kernels or ``calls``
-    ran, and ``between_us`` the rest. ``scale`` is what the model's times were multiplied by, so
-    that they fit most kernels: 1 for a GPU, whose times are absolute. ``bandwidth`` are the bytes
-    per microsecond of the kernel that moves most of them, None if no kernel moves any. ``refusals``
-    are the refused pairs, those first that may save most.
-    """
-
-    runs: int
-    time_us: float
-    low_us: float
-    high_us: float
-    kernels_us: float
-    between_us: float
-    scale: float
-    calls: tuple[MeasuredCall, ...]
-    bandwidth: float | None
-    refusals: tuple[RefusalWorth, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ReasonFacts:
     """The number of pairs that one rule refused, and the bytes that fusing them could save."""
 
@@ -537,94 +427,6 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A kernel that makes an operand of a library call, or reads its result.
-
-    ``operations`` are the opcodes that make or read it, ``members`` all that the kernel computes.
-    ``bytes_between`` is as in ``history.Pair``, for one run. ``serves`` is whether the kernel
-    computes nothing and exists only for library calls: a transpose, a pad, a copy.
-    """
-
-    name: str
-    operations: tuple[str, ...]
-    members: tuple[str, ...]
-    bytes_between: int
-    serves: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
-    """A library call, or a fusion that an emitter of its own makes: nothing is fused across it.
-
-    ``names`` are those of all calls that look alike; ``kernel`` is the first of them. Bytes are
-    those of one launch, ``scratch`` the memory that a call works in. ``since`` is the label of the
-    first stage, from the one before fusion on, that has it, ``made_by`` the pass before that stage,
-    None if it existed before fusion. ``taken_before`` and ``taken_after`` are what it computes
-    besides ``computes``. ``left_out`` is what comes right after it and calls of its kind can
-    include, ``why`` the reason that they do not here, if known. ``saved_at_most`` are the bytes, of
-    all runs of all alike, that need not pass through memory if every neighbour were part of the
-    call.
-    """
-
-    names: tuple[str, ...]
-    kernel: KernelFacts
-    library: str
-    computes: str
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
-    bytes_read: int
-    bytes_written: int
-    scratch: int
-    since: str | None
-    made_by: str | None
-    taken_before: tuple[str, ...]
-    taken_after: tuple[str, ...]
-    left_out: tuple[str, ...]
-    why: str | None
-    before: tuple[Neighbour, ...]
-    after: tuple[Neighbour, ...]
-    saved_at_most: int
-
-
-class MovementCause(StrEnum):
-    PROGRAM = "program"  # the program has it
-    LAYOUT = "layout"  # its user needs the value in another layout
-    TYPE = "type"  # the backend computes in another type
-    LOOP = "loop"  # a loop updates the value in place
-    UPDATE = "update"  # another operation updates the value in place
-    RESULT = "result"  # a result needs a buffer of its own
-    BUFFER = "buffer"  # the value would be overwritten while it is still read
-    REWRITE = "rewrite"  # a pass replaced an operation by others
-    NOT_IN_PLACE = "not-in-place"  # an update writes the whole array anew
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Movement:
-    """A copy, transpose, convert, reshape or update that moves data in the final module.
-
-    ``made_by`` is the pass that inserted it, None if the program has it, and ``stage`` the label of
-    the first stage that has it. ``text`` states the cause in a sentence; ``served`` is the
-    operation that it is for. ``source`` is the user's ``file:line``, of the nearest operation that
-    has one. ``kernel`` computes it in the final module; ``is_alone`` is whether this kernel only
-    moves data. If so, ``bytes_moved`` and ``time_ns`` are its part of the kernel, over all runs.
-    Otherwise it adds no launch, and both are 0. ``time_ns`` is None if unknown.
-    """
-
-    operation: Operation
-    kernel: str
-    is_alone: bool
-    runs: int
-    bytes_moved: int
-    time_ns: float | None
-    made_by: str | None
-    stage: str
-    cause: MovementCause
-    text: str
-    served: Operation | None
-    source: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class KernelInput:
     """An operand of a kernel, and the number of its bytes that the kernel reads."""
 
@@ -658,84 +460,6 @@ class KernelPage:
     sources: tuple[str, ...]
     began: tuple[PairFacts, ...]
     ended: tuple[PairFacts, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunCosts:
-    """The cost of some kernels in one run of a module. ``time_ns`` is None if it is unknown."""
-
-    launches: int
-    bytes_moved: int
-    time_ns: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecomputedValue:
-    """A value that several kernels of the final module compute, at ``launches`` in a run.
-
-    ``value`` is the instruction of the stage before fusion, where ``instructions`` compute it (0:
-    a later pass inserted it). ``operations`` are the opcodes that each kernel computes for it.
-    ``flops_again`` and ``bytes_again`` (read from memory) are those of computing it more often than
-    once, ``time_again_ns`` is what the kernels take longer than if they read it.
-    ``before`` are the costs of these kernels, and ``after`` those with the value kept: read from
-    memory, where the kernel ``written_by`` writes it, or a launch of its own if that is None.
-    ``is_written`` says that this kernel writes it already.
-    """
-
-    value: Operation
-    operations: tuple[str, ...]
-    kernels: tuple[str, ...]
-    launches: int
-    instructions: int
-    flops_again: int
-    bytes_again: int
-    time_again_ns: float | None
-    written_by: str | None
-    is_written: bool
-    before: RunCosts
-    after: RunCosts
-
-    @property
-    def saved_ns(self) -> float | None:
-        """Return the time that keeping the value saves; 0 if that is less than 1% of what these
-        kernels take, None if unknown.
-        """
-        if self.before.time_ns is None or self.after.time_ns is None:
-            return None
-        saved = self.before.time_ns - self.after.time_ns
-        return saved if saved >= _NOTICEABLE * self.before.time_ns else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class KeptValues:
-    """The values that are best kept at once: ``values`` of them, which ``kernels`` compute.
-
-    ``before`` are the costs of the kernels that change, and ``after`` of those in their place, with
-    those that write the values. Values may be computed one from the other, so what each saves alone
-    does not add up to this.
-    """
-
-    values: int
-    kernels: int
-    before: RunCosts
-    after: RunCosts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recomputation:
-    """Values that several kernels compute; those that are best kept come first. ``kept`` are those
-    that are best kept at once; None if none saves time.
-
-    Each is the last of a chain that the same kernels compute. ``free`` counts further values that
-    take no longer to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts
-    those that were not examined because they take little work, and those whose bytes and time are
-    both unknown: their kernels cannot be split.
-    """
-
-    values: tuple[RecomputedValue, ...]
-    kept: KeptValues | None
-    free: int
-    unpriced: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -793,9 +517,6 @@ class ModuleFacts:
     fused_by_later_pass: tuple[Refusals, ...]
     notes: tuple[str, ...]
     what_if: WhatIf | None = None
-    boundaries: tuple[Boundary, ...] = ()
-    movements: tuple[Movement, ...] | None = None
-    recomputed: Recomputation | None = None
     arguments: tuple[str, ...] = ()
     rules: RulesUsed | None = None
     suggestions: Suggestions | None = None
@@ -805,8 +526,6 @@ class ModuleFacts:
     loops: tuple[LoopRow, ...] = ()
     branches: int = 0
     graphs: GraphLaunches | None = None
-    over_fused: OverFused | None = None
-    measured: Measured | None = None
     findings: Findings = field(default_factory=dict)
 
     def find(self, kind: type[Kind]) -> Kind | None:

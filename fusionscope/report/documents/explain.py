@@ -22,9 +22,7 @@ from fusionscope.facts.result import (
     KernelInput,
     KernelOutput,
     LoopRow,
-    Measured,
     ModuleFacts,
-    Neighbour,
     TimeEstimate,
 )
 from fusionscope.facts.suggestions import HowTried, SuggestionKind
@@ -147,48 +145,6 @@ class Pair(Form):
     fused_by_later_pass: FusedByLaterPass | None
 
 
-class Boundary(Form):
-    """A library call, or a fusion that an emitter of its own makes."""
-
-    names: list[str]
-    library: str
-    computes: str
-    computation: Annotated[str, At("kernel.computation")]
-    runs: Annotated[int, At("kernel.runs")]
-    source: Annotated[str | None, At("kernel.source")]
-    since: str | None
-    pass_: Annotated[str | None, At("made_by")]
-    operands: list[str]
-    results: list[str]
-    bytes_read: int
-    bytes_written: int
-    scratch: int
-    taken_before: list[str]
-    taken_after: list[str]
-    left_out: list[str]
-    why: str | None
-    before: list[Neighbour]
-    after: list[Neighbour]
-    saved_at_most: int
-
-
-class Movement(Form):
-    """A copy, transpose, convert, reshape or update that moves data in the final module."""
-
-    operation: PairEnd
-    kernel: str
-    alone: Annotated[bool, At("is_alone")]
-    runs: int
-    bytes_moved: int
-    time_ns: float | None
-    pass_: Annotated[str | None, At("made_by")]
-    stage: str
-    cause: result.MovementCause
-    text: str
-    served: PairEnd | None
-    source: str | None
-
-
 class Border(Form):
     """A refused pair at the border of a kernel."""
 
@@ -237,31 +193,6 @@ class Breakdown(Form):
 
     by: Grouping
     rows: Annotated[list[BranchRow], At(_rows)]
-
-
-class RecomputedValue(Form):
-    """A value that several kernels of the final module compute."""
-
-    value: PairEnd
-    source: Annotated[str | None, At("value.source")]
-    operations: list[str]
-    kernels: list[str]
-    launches: int
-    instructions: int
-    flops_again: int
-    bytes_again: int
-    time_again_ns: float | None
-    written_by: str | None
-    written: Annotated[bool, At("is_written")]
-    before: result.RunCosts
-    after: result.RunCosts
-
-
-class Recomputation(Form):
-    values: list[RecomputedValue]
-    kept: result.KeptValues | None
-    free: int
-    unpriced: int
 
 
 class ChangedFigure(Form):
@@ -347,15 +278,6 @@ class Answer(Form):
     why: Annotated[str | None, At("1.why")]
 
 
-class OverFused(Form):
-    """Fusions that spill, and the changes that were compiled so that they spill less."""
-
-    kernels: list[str]
-    before: result.SpillCost
-    tried: list[result.SpillTrial]
-    best: Annotated[str | None, At(lambda found: found.best.change if found.best else None)]
-
-
 class ModuleForm(Form):
     """What is not a finding."""
 
@@ -369,17 +291,12 @@ class ModuleForm(Form):
     summary: Annotated[Summary, At()]
     kernels: list[KernelFacts]
     pairs: list[Pair]
-    boundaries: list[Boundary]
-    movements: list[Movement] | None
     near: list[str]
     kernel_pages: list[KernelPage]
     breakdown: Annotated[Breakdown | None, At("breakdown")]
-    recomputed: Recomputation | None
     notes: list[str]
-    over_fused: OverFused | None
     loops: list[LoopRow]
     graphs: GraphLaunches | None
-    measured: Measured | None
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
     unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]
