@@ -117,10 +117,10 @@ class _Attempts:
         ]
         if not spilling:
             return None
-        time = facts.totals.time
+        time = facts.summary.time
         before = self._cost(
-            facts.totals.launches,
-            facts.totals.bytes_moved,
+            facts.summary.launches,
+            facts.summary.bytes_moved,
             time.microseconds if time is not None else None,
             taken.found,
             {kernel.name: kernel.runs for kernel in facts.kernels},

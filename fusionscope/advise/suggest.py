@@ -21,7 +21,7 @@ from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import Suggest
 from fusionscope.explain.selection import Selection
-from fusionscope.facts.result import ModuleFacts, PairFacts, Totals
+from fusionscope.facts.result import ModuleFacts, PairFacts, Summary
 from fusionscope.facts.suggestions import (
     Answer,
     Figures,
@@ -137,7 +137,7 @@ def suggest(
     if refused or recomputed is not None:
         try:
             final = module.read(module.last)
-            replays = Replays(module, final, compiler, device, _figures(facts.totals))
+            replays = Replays(module, final, compiler, device, _figures(facts.summary))
             candidates = _candidates(module, replays, groups)
         except UnusableInput as error:
             trial.note(_NOT_REPLAYED.format(error))
@@ -522,7 +522,7 @@ def _why_not_rerun(module: DumpedModule) -> str:
     return ""
 
 
-def _figures(totals: Totals) -> Figures:
+def _figures(totals: Summary) -> Figures:
     time = totals.time.microseconds if totals.time is not None else None
     return Figures(totals.launches, totals.bytes_moved, time)
 

@@ -149,11 +149,11 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
             passes[key][found[1] if found else pair.stage] += 1
     kernels = Counter(kernel_key(each) for each in facts.kernels if each.kind not in _CALLS)
     libraries = Counter(each.emitter for each in facts.kernels if each.kind in _CALLS)
-    time, memory = facts.totals.time, facts.find(MemoryFacts)
+    time, memory = facts.summary.time, facts.find(MemoryFacts)
     spills = [each.spill_bytes for each in facts.kernels if each.spill_bytes is not None]
     return ModuleRecord(
-        launches=facts.totals.launches,
-        bytes_moved=facts.totals.bytes_moved,
+        launches=facts.summary.launches,
+        bytes_moved=facts.summary.bytes_moved,
         kernels=dict(sorted(kernels.items())),
         libraries=dict(sorted(libraries.items())),
         pairs={key: dict(sorted(pairs[key].items())) for key in sorted(pairs)},

@@ -23,7 +23,15 @@ from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
 from fusionscope.facts.origins import Origins
-from fusionscope.facts.result import KernelFacts, LoopRow, ModuleFacts, PairFacts, Totals
+from fusionscope.facts.result import (
+    Alike,
+    KernelFacts,
+    LoopRow,
+    ModuleFacts,
+    PairFacts,
+    Stages,
+    Summary,
+)
 from fusionscope.facts.source_lines import operation_of, user_line
 from fusionscope.facts.summary import (
     group_kernels,
@@ -165,20 +173,19 @@ def analyze(
             backend=module.backend,
             device=_describe(known.device) if known.device else known.tpu,
             flags=flag_texts(flags),
-            pre_fusion=ends.before.label if ends.before else None,
-            final=ends.final.label,
-            totals=_totals(kernels_before, kernels, times_before, times),
-            kinds=group_kinds(all_kernels),
-            heaviest=group_kernels(all_kernels),
+            stages=Stages(ends.before.label if ends.before else None, ends.final.label),
+            summary=_summary(
+                followed, (kernels_before, kernels), (times_before, times), all_kernels, facts
+            ),
+            alike=Alike(
+                group_kernels(all_kernels),
+                group_refusals(facts, lambda fact: fact.reason),
+                group_refusals(facts, _reason_before),
+            ),
             kernels=tuple(all_kernels),
             pairs=tuple(facts),
-            outcomes={outcome.value: counted[outcome] for outcome in Outcome},
-            reasons=group_reasons(facts),
-            refusals=group_refusals(facts, lambda fact: fact.reason),
-            fused_by_later_pass=group_refusals(facts, _reason_before),
             notes=tuple(notes),
             loops=tuple(_loops(followed.last, loops)),
-            branches=followed.last.module.opcode_histogram()["conditional"],
             graphs=graphs,
             arguments=tuple(_arguments(program)),
             rules=known.replayed.rules if known.replayed is not None else None,
@@ -546,20 +553,30 @@ def _times(
     return [clock.time(kernel) if clock is not None else None for kernel in kernels]
 
 
-def _totals(
-    before: Sequence[Kernel],
-    after: Sequence[Kernel],
-    times_before: Sequence[KernelTime | None],
-    times: Sequence[KernelTime | None],
-) -> Totals:
-    return Totals(
-        sum(kernel.launches for kernel in before),
-        sum(kernel.launches for kernel in after),
-        sum(kernel.bytes_moved for kernel in before),
-        sum(kernel.bytes_moved for kernel in after),
-        all(kernel.runs_known for kernel in after),
-        sum_up(before, times_before),
-        sum_up(after, times),
+def _summary(
+    followed: _Followed,
+    kernels: tuple[Sequence[Kernel], Sequence[Kernel]],
+    times: tuple[Sequence[KernelTime | None], Sequence[KernelTime | None]],
+    facts: list[KernelFacts],
+    pairs: list[PairFacts],
+) -> Summary:
+    """Return the totals. ``kernels`` and their ``times`` are those before fusion and the final
+    ones.
+    """
+    (before, after), (times_before, times_after) = kernels, times
+    counted = Counter(pair.outcome for pair in pairs)
+    return Summary(
+        launches_before=sum(kernel.launches for kernel in before),
+        launches=sum(kernel.launches for kernel in after),
+        bytes_before=sum(kernel.bytes_moved for kernel in before),
+        bytes_moved=sum(kernel.bytes_moved for kernel in after),
+        exact=all(kernel.runs_known for kernel in after),
+        time_before=sum_up(before, times_before),
+        time=sum_up(after, times_after),
+        branches=followed.last.module.opcode_histogram()["conditional"],
+        kinds=group_kinds(facts),
+        outcomes={outcome.value: counted[outcome] for outcome in Outcome},
+        reasons=group_reasons(pairs),
     )
 
 

@@ -277,13 +277,13 @@ def _resources(
 
 def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
     """A row of the table, with the findings about the module."""
-    totals = facts.totals
+    totals = facts.summary
     return replace(
         row,
         launches=totals.launches,
         bytes_moved=totals.bytes_moved,
         time_us=_time_of(facts),
-        refused_bytes=sum(reason.bytes_saved for reason in facts.reasons),
+        refused_bytes=sum(reason.bytes_saved for reason in facts.summary.reasons.values()),
     )
 
 
@@ -301,7 +301,7 @@ def _with_refused_bytes(row: ModuleRow, module: DumpedModule, cache: DumpCache) 
 def _time_of(facts: ModuleFacts) -> float | None:
     if (measured := facts.find(Measured)) is not None:
         return measured.time_us
-    return facts.totals.time.microseconds if facts.totals.time is not None else None
+    return facts.summary.time.microseconds if facts.summary.time is not None else None
 
 
 def _check_reason(reason: str | None) -> None:

@@ -25,8 +25,12 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """Microseconds of all kernels in one run of a module, and the number of its launches for which
-    only a floor is known. A loop whose length the compiler does not know counts once.
+    """The time of all kernels in one run of a module. A loop whose length the compiler does not
+    know counts once.
+
+    microseconds: of all kernels, with their launches
+    floor_launches: launches that count with the least that they can take (see
+        ``kernels[].time_source``)
     """
 
     microseconds: float
@@ -337,30 +341,47 @@ class Refusals:
     bytes_saved: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReasonFacts:
-    """The number of pairs that one rule refused, and the bytes that fusing them could save."""
+class ReasonFacts(Facts, frozen=True):
+    """The pairs that one rule refused.
 
-    reason: str
+    title: what the rule says, in a few words
+    pairs: pairs that it refused
+    bytes_saved: bytes that they would have saved
+    """
+
     title: str
-    count: int
+    pairs: int
     bytes_saved: int
 
 
-@dataclass(frozen=True, slots=True)
-class KindFacts:
-    """Kernels of one kind: their number, launches in a run, bytes over all runs."""
+class KindFacts(Facts, frozen=True):
+    """Kernels of one kind.
 
-    kind: str
-    count: int
+    kernels: kernels of this kind (see ``kernels[].kind``)
+    launches: how often a run launches them
+    bytes_moved: what they read and write in a run
+    """
+
+    kernels: int
     launches: int
     bytes_moved: int
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Launches, bytes and estimated time of a whole run, before fusion and in the final module.
-    Times are None if nothing is known of the device.
+class Summary(Facts, frozen=True, kw_only=True):
+    """Totals of all kernels and pairs, regardless of the selection.
+
+    launches_before: kernels that a run would launch if nothing were fused: the stage before fusion
+    launches: kernels that a run launches: the final stage
+    bytes_before: bytes that a run would read and write if nothing were fused
+    bytes_moved: bytes that a run reads and writes
+    exact: false if a loop has a data-dependent trip count, or a branch may not run (see ``loops``)
+    time_before: estimated time of a run if nothing were fused; null if nothing is known of the
+        device
+    time: the same of the final stage
+    branches: conditionals of the final stage, each branch of which counts once
+    kinds: kernels by kind, those that move most first
+    outcomes: pairs with this outcome (see ``pairs[].outcome``)
+    reasons: pairs by the rule that refused them, the costliest first
     """
 
     launches_before: int
@@ -370,6 +391,32 @@ class Totals:
     exact: bool
     time_before: TimeEstimate | None = None
     time: TimeEstimate | None = None
+    branches: int
+    kinds: dict[str, KindFacts]
+    outcomes: dict[str, int]
+    reasons: dict[str, ReasonFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """The kernels and the refused pairs of a module, those that look alike once, the costliest
+    first. The refusals in ``fused_by_later_pass`` are those before the pass that fused the pair.
+    """
+
+    kernels: tuple[AlikeKernels, ...]
+    refusals: tuple[Refusals, ...]
+    fused_by_later_pass: tuple[Refusals, ...]
+
+
+class Stages(Facts, frozen=True):
+    """The two stages that are compared.
+
+    pre_fusion: label of the stage that pairs are taken from; null if only one stage was dumped
+    final: label of the stage that kernels are taken from
+    """
+
+    pre_fusion: str | None
+    final: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -504,17 +551,11 @@ class ModuleFacts:
     backend: str | None
     device: str | None
     flags: tuple[str, ...]
-    pre_fusion: str | None
-    final: str | None
-    totals: Totals
-    kinds: tuple[KindFacts, ...]
-    heaviest: tuple[AlikeKernels, ...]
+    stages: Stages
+    summary: Summary
+    alike: Alike
     kernels: tuple[KernelFacts, ...]
     pairs: tuple[PairFacts, ...]
-    outcomes: dict[str, int]
-    reasons: tuple[ReasonFacts, ...]
-    refusals: tuple[Refusals, ...]
-    fused_by_later_pass: tuple[Refusals, ...]
     notes: tuple[str, ...]
     what_if: WhatIf | None = None
     arguments: tuple[str, ...] = ()
@@ -524,7 +565,6 @@ class ModuleFacts:
     near: tuple[str, ...] = ()
     kernel_pages: tuple[KernelPage, ...] = ()
     loops: tuple[LoopRow, ...] = ()
-    branches: int = 0
     graphs: GraphLaunches | None = None
     findings: Findings = field(default_factory=dict)
 
@@ -545,15 +585,15 @@ class ModuleFacts:
 
     @property
     def relation(self) -> str:
-        """Return how a run compares with ``totals``: empty if they are exact, ``≤``, ``≥``, or
+        """Return how a run compares with the summary: empty if they are exact, ``≤``, ``≥``, or
         ``≈`` if some of it counts too often and some too rarely.
         """
-        if self.totals.exact:
+        if self.summary.exact:
             return ""
         lengths = {loop.length for loop in self.loops}
         if Length.UNKNOWN not in lengths:
             return "≤"
-        return "≈" if self.branches or Length.BOUND in lengths else "≥"
+        return "≈" if self.summary.branches or Length.BOUND in lengths else "≥"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

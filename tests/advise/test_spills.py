@@ -93,4 +93,4 @@ def test_what_helps_is_compiled_and_comes_true(tmp_path, monkeypatch) -> None:
     (module,) = explain(open_dump(changed), Selection(resources=True)).modules
     taken = [kernel.resources for kernel in module.kernels for _ in range(kernel.runs)]
     assert sum(each.spill_bytes for each in taken if each) == best["after"]["spill_bytes"]
-    assert module.totals.launches == best["after"]["launches"]
+    assert module.summary.launches == best["after"]["launches"]

@@ -111,8 +111,8 @@ def test_a_library_that_took_over(tmp_path: Path, samples) -> None:
 def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path, samples) -> None:
     now = samples.explanation("h100/softmax")
     (facts,) = now.modules
-    totals = replace(facts.totals, bytes_moved=facts.totals.bytes_moved * 95 // 100)
-    before = replace(now, modules=(replace(facts, totals=totals),))
+    summary = structs.replace(facts.summary, bytes_moved=facts.summary.bytes_moved * 95 // 100)
+    before = replace(now, modules=(replace(facts, summary=summary),))
     (found,) = held(now, before, tmp_path)
     assert "bytes moved of the same pairs" in found.what
     assert held(now, before, tmp_path, Tolerance(0.04))

@@ -3,11 +3,11 @@ compared with a replay of the passes that keeps the value."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump

@@ -124,7 +124,7 @@ def test_the_story_is_that_of_the_stages() -> None:
 
 def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     facts = explain_module(opened("library_random"))
-    assert facts.totals.exact and facts.totals.launches > 20  # of 20 rounds of a loop
+    assert facts.summary.exact and facts.summary.launches > 20  # of 20 rounds of a loop
     assert {each.library for each in facts.find_all(Boundary)} == {"JAX"}
     refused = {
         (each.producer.opcode, each.consumer.opcode): each for each in facts.pairs if each.reason

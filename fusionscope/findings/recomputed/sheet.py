@@ -90,8 +90,8 @@ def _entry(rank: int, group: Sequence[RecomputedValue], tries: dict[str, str]) -
 
 def _matters(module: ModuleFacts, recomputed: Recomputation) -> bool:
     """Return whether one value costs a noticeable share of a module's bytes or time."""
-    bytes_moved = module.totals.bytes_moved or 1
-    time = module.totals.time
+    bytes_moved = module.summary.bytes_moved or 1
+    time = module.summary.time
     time_ns = (1_000 * time.microseconds if time is not None else 0.0) or 1
     return any(
         max(value.bytes_again / bytes_moved, (value.time_again_ns or 0) / time_ns) >= _LEAST_SHARE

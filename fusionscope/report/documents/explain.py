@@ -23,7 +23,6 @@ from fusionscope.facts.result import (
     KernelOutput,
     LoopRow,
     ModuleFacts,
-    TimeEstimate,
 )
 from fusionscope.facts.suggestions import HowTried, SuggestionKind
 from fusionscope.findings import fields_of_module
@@ -62,42 +61,6 @@ def command_of(tried: suggestion.Suggestion) -> str:
 def _suggestions(kind: str) -> Callable[[ModuleFacts], Sequence[object]]:
     """Return nothing if nothing was tried."""
     return lambda module: getattr(module.suggestions, kind) if module.suggestions else ()
-
-
-class Stages(Form):
-    pre_fusion: str | None
-    final: str
-
-
-class KindSummary(Form):
-    kernels: Annotated[int, At("count")]
-    launches: int
-    bytes_moved: int
-
-
-class ReasonSummary(Form):
-    title: str
-    pairs: Annotated[int, At("count")]
-    bytes_saved: int
-
-
-class Summary(Form):
-    """Totals of all kernels and pairs, regardless of the selection."""
-
-    launches_before: Annotated[int, At("totals.launches_before")]
-    launches: Annotated[int, At("totals.launches")]
-    bytes_before: Annotated[int, At("totals.bytes_before")]
-    bytes_moved: Annotated[int, At("totals.bytes_moved")]
-    exact: Annotated[bool, At("totals.exact")]
-    time_before: Annotated[TimeEstimate | None, At("totals.time_before")]
-    time: Annotated[TimeEstimate | None, At("totals.time")]
-    kinds: Annotated[
-        dict[str, KindSummary], At(lambda module: {each.kind: each for each in module.kinds})
-    ]
-    outcomes: dict[str, int]
-    reasons: Annotated[
-        dict[str, ReasonSummary], At(lambda module: {each.reason: each for each in module.reasons})
-    ]
 
 
 class PairEnd(Form):
@@ -287,8 +250,8 @@ class ModuleForm(Form):
     device: str | None
     flags: list[str]
     rules: RulesUsed | None
-    stages: Annotated[Stages, At()]
-    summary: Annotated[Summary, At()]
+    stages: result.Stages
+    summary: result.Summary
     kernels: list[KernelFacts]
     pairs: list[Pair]
     near: list[str]
