@@ -6,9 +6,12 @@ the tables of docs/json.md.
 python docs/make_schema.py
 """
 
+import dataclasses
+import inspect
 import json
 import re
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from fusionscope.report.documents import COMMANDS, document_of
 DOCS = Path(__file__).parent
 SCHEMA = DOCS / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_MEANING = re.compile(r"^(\w+): (.*(?:\n .*)*)", re.MULTILINE)
+_WITH_CLASS = msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.EnumType
 _ROW = re.compile(r"^\| `([^`]+)` \| [^|]+ \| (.+) \|$", re.MULTILINE)
 # One row may stand for both sides of a comparison, or for all the instructions of a change.
 _SIDES = {
@@ -48,10 +53,9 @@ def _paths(row: str) -> Iterator[str]:
 def schema_of(command: str) -> dict[str, Any]:
     """The schema of one command, with what docs/json.md says of each field."""
     schema = msgspec.json.schema(document_of(command))
+    classes = classes_of(document_of(command))
     for type_ in schema["$defs"].values():
-        if "description" in type_:  # a docstring, of which Python versions keep the indent or not
-            summary = " ".join(type_["description"].partition("\n\n")[0].split())
-            type_["description"] = summary.replace("``", "`")
+        _describe(type_, classes.get(type_["title"]))
     described = tables()[command]
     for path, field in _fields(schema, {"$ref": schema["$ref"]}, ""):
         ways = (path, f"{path}[]", f"{path}.*", f"{path}.*[]")
@@ -60,6 +64,50 @@ def schema_of(command: str) -> dict[str, Any]:
         if text := next((described[way] for way in ways if way in described), ""):
             field.setdefault("description", text)
     return {"$schema": DIALECT, "title": f"fusionscope {command} --format json", **schema}
+
+
+def classes_of(document: type) -> dict[str, type]:
+    """The classes of a document by their names."""
+    classes: dict[str, type] = {}
+    pending = [msgspec.inspect.type_info(document)]
+    while pending:
+        part: Any = pending.pop()
+        if isinstance(part, _WITH_CLASS):
+            if part.cls.__name__ in classes:
+                continue
+            classes[part.cls.__name__] = part.cls
+            pending += (field.type for field in getattr(part, "fields", ()))
+        for name in ("item_type", "item_types", "key_type", "value_type", "types", "type"):
+            below = getattr(part, name, ())
+            pending += below if isinstance(below, tuple) else [below]
+    return classes
+
+
+def _describe(type_: dict[str, Any], cls: type | None) -> None:
+    """Take the summary and the meanings of fields from docstrings."""
+    type_.pop("description", None)
+    if cls is None:
+        return
+    names = _names_in_json(cls)
+    for kind in cls.__mro__:
+        for name, text in _MEANING.findall(_docstring(kind)):
+            if field := type_.get("properties", {}).get(names.get(name)):
+                field.setdefault("description", " ".join(text.split()))
+    summary = _docstring(cls).partition("\n\n")[0]
+    if summary and not _MEANING.match(summary):
+        type_["description"] = " ".join(summary.split())
+
+
+def _docstring(cls: type) -> str:
+    return inspect.cleandoc(cls.__dict__.get("__doc__") or "").replace("``", "`")
+
+
+def _names_in_json(cls: type) -> dict[str, str]:
+    if issubclass(cls, Enum):
+        return {}
+    if dataclasses.is_dataclass(cls):
+        return {field.name: field.name for field in dataclasses.fields(cls)}
+    return {field.name: field.encode_name for field in msgspec.structs.fields(cls)}
 
 
 def _fields(

@@ -114,7 +114,6 @@ def test_explain_imports_nothing_for_what_nobody_asked_for(target):
         "fusionscope.system.processes",
         "fusionscope.system.user_files",
         "fusionscope.user_order",
-        "msgspec",
         "networkx",
     )
 

@@ -13,15 +13,14 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.view import with_resources
-from fusionscope.facts.module_analysis import ABOUT, Resources
-from fusionscope.facts.result import (
-    KernelFacts,
-    KernelResources,
-    ModuleFacts,
+from fusionscope.facts.result import KernelFacts, KernelResources, ModuleFacts, PairFacts
+from fusionscope.findings.resources.facts import (
+    ABOUT,
     OverFused,
-    PairFacts,
+    Resources,
     SpillCost,
     SpillTrial,
+    over_fused,
 )
 from fusionscope.findings.resources.find import find_resources
 from fusionscope.findings.resources.ptxas import find_ptxas
@@ -119,10 +118,10 @@ class _Attempts:
         ]
         if not spilling:
             return None
-        time = facts.totals.time
+        time = facts.summary.time
         before = self._cost(
-            facts.totals.launches,
-            facts.totals.bytes_moved,
+            facts.summary.launches,
+            facts.summary.bytes_moved,
             time.microseconds if time is not None else None,
             taken.found,
             {kernel.name: kernel.runs for kernel in facts.kernels},
@@ -139,7 +138,7 @@ class _Attempts:
                         break
             if not last.spilling and last.is_better_than(before):
                 break
-        return OverFused(tuple(kernel.name for kernel in spilling), before, tuple(trials))
+        return over_fused(tuple(kernel.name for kernel in spilling), before, tuple(trials))
 
     def _candidates(self, spilling: Sequence[KernelFacts]) -> Iterator[Iterable[_Change]]:
         """Yield changes in groups: each next one of a group changes more."""

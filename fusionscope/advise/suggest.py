@@ -21,7 +21,7 @@ from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import Suggest
 from fusionscope.explain.selection import Selection
-from fusionscope.facts.result import ModuleFacts, PairFacts, Recomputation, Totals
+from fusionscope.facts.result import ModuleFacts, PairFacts, Summary
 from fusionscope.facts.suggestions import (
     Answer,
     Figures,
@@ -33,6 +33,7 @@ from fusionscope.facts.suggestions import (
     merged,
 )
 from fusionscope.facts.summary import group_alike
+from fusionscope.findings.recomputed.facts import Recomputation
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
 from fusionscope.progress import Progress, counted, silent
@@ -132,10 +133,11 @@ def suggest(
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
     trial = _Trial(module, refused, compilation, progress, most_operations)
     answers: tuple[Answer, ...] = ()
-    if refused or facts.recomputed is not None:
+    recomputed = facts.find(Recomputation)
+    if refused or recomputed is not None:
         try:
             final = module.read(module.last)
-            replays = Replays(module, final, compiler, device, _figures(facts.totals))
+            replays = Replays(module, final, compiler, device, _figures(facts.summary))
             candidates = _candidates(module, replays, groups)
         except UnusableInput as error:
             trial.note(_NOT_REPLAYED.format(error))
@@ -143,7 +145,7 @@ def suggest(
             replayable = list(filter(replays.can_try, candidates))
             trial.replay(replays, replayable)
             trial.combine(replays)
-            trial.keep(replays, facts.recomputed, compiler, device)
+            trial.keep(replays, recomputed, compiler, device)
             trial.compile([each for each in candidates if each not in replayable])
             answers = tuple(
                 trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
@@ -520,7 +522,7 @@ def _why_not_rerun(module: DumpedModule) -> str:
     return ""
 
 
-def _figures(totals: Totals) -> Figures:
+def _figures(totals: Summary) -> Figures:
     time = totals.time.microseconds if totals.time is not None else None
     return Figures(totals.launches, totals.bytes_moved, time)
 

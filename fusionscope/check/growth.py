@@ -16,7 +16,7 @@ from fusionscope.check.expectation import (
 )
 from fusionscope.check.record import FIGURES, figures_of, record_of
 from fusionscope.check.subject import Subject
-from fusionscope.facts.module_analysis import ABOUT
+from fusionscope.findings.resources.facts import ABOUT
 
 _PERCENT = re.compile(r"\+?(\d{1,9}(?:\.\d{1,9})?)\s*%")
 _SIZES = ("bytes", "peak", "spills")

@@ -16,8 +16,8 @@ from fusionscope.check.expectation import (
     expected_size,
 )
 from fusionscope.check.subject import Subject
-from fusionscope.facts.memory import MemoryFacts
 from fusionscope.facts.result import KernelFacts
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.history.kernels import KernelKind
 
 
@@ -122,7 +122,7 @@ class _Memory(Expectation):
     def amount(self, memory: MemoryFacts) -> int | None: ...
 
     def check(self, subject: Subject) -> Iterator[Violation]:
-        limit, memory = bytes_of(self.value), subject.facts.memory
+        limit, memory = bytes_of(self.value), subject.facts.find(MemoryFacts)
         found = self.amount(memory) if memory is not None else None
         if self.where.is_part:
             yield self.violation(subject, f"{self.key} is of whole modules, not of {self.where}")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fusionscope.check.subject import Subject
 from fusionscope.dump.names import without_build
 from fusionscope.facts.result import KernelFacts, ModuleFacts, PairFacts
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
 
@@ -148,16 +149,16 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
             passes[key][found[1] if found else pair.stage] += 1
     kernels = Counter(kernel_key(each) for each in facts.kernels if each.kind not in _CALLS)
     libraries = Counter(each.emitter for each in facts.kernels if each.kind in _CALLS)
-    time = facts.totals.time
+    time, memory = facts.summary.time, facts.find(MemoryFacts)
     spills = [each.spill_bytes for each in facts.kernels if each.spill_bytes is not None]
     return ModuleRecord(
-        launches=facts.totals.launches,
-        bytes_moved=facts.totals.bytes_moved,
+        launches=facts.summary.launches,
+        bytes_moved=facts.summary.bytes_moved,
         kernels=dict(sorted(kernels.items())),
         libraries=dict(sorted(libraries.items())),
         pairs={key: dict(sorted(pairs[key].items())) for key in sorted(pairs)},
         passes={key: passes[key].most_common(1)[0][0] for key in sorted(passes)},
-        peak_bytes=facts.memory.peak_bytes if facts.memory is not None else None,
+        peak_bytes=memory.peak_bytes if memory is not None else None,
         time_us=round(time.microseconds, 3) if time is not None else None,
         spill_bytes=sum(spills) if spills else None,
         floor_launches=time.floor_launches if time is not None else 0,

@@ -66,7 +66,7 @@ class Subject:
         """The call stacks of operations before fusion, and of the final module, by their names.
         Raises ``UnusableInput``.
         """
-        stages = ("final",) if self.facts.pre_fusion is None else ("pre-fusion", "final")
+        stages = ("final",) if self.facts.stages.pre_fusion is None else ("pre-fusion", "final")
         return {
             instruction.name: instruction.stack
             for stage in stages

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fusionscope.facts.memory import LiveBuffer, MemoryFacts
 from fusionscope.facts.result import PairFacts
+from fusionscope.findings.memory.facts import LiveBuffer, MemoryFacts
 from fusionscope.findings.memory.savings import launched_by_name, position_of
 from fusionscope.history.matching import Matching
 from fusionscope.history.outcomes import TOGETHER, Outcome, Pair

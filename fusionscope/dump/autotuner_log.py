@@ -34,9 +34,11 @@ _FAILURES = {
 class Candidate:
     """One way to generate an instruction.
 
-    ``generator`` is the library or emitter, ``configuration`` its settings as text. ``time_us`` is
-    None for a candidate that failed: ``failure`` says how. ``scratch_bytes`` are the temporary
-    memory it takes.
+    generator: the library or emitter
+    configuration: its settings as ``name=value``
+    time_us: measured microseconds, null if it failed
+    scratch_bytes: the temporary memory that it takes
+    failure: how it failed, empty if it ran
     """
 
     generator: str

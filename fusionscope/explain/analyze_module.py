@@ -21,16 +21,16 @@ from fusionscope.explain.selection import Selection
 from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
-from fusionscope.facts.memory import MemoryFacts
-from fusionscope.facts.module_analysis import Analysis, Movements, RefusedBytes, TriedChanges
+from fusionscope.facts.module_analysis import Analysis, RefusedBytes, TriedChanges
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import (
+    Alike,
     KernelFacts,
     LoopRow,
     ModuleFacts,
     PairFacts,
-    Recomputation,
-    Totals,
+    Stages,
+    Summary,
 )
 from fusionscope.facts.source_lines import operation_of, user_line
 from fusionscope.facts.summary import (
@@ -41,12 +41,18 @@ from fusionscope.facts.summary import (
     kernel_facts,
 )
 from fusionscope.facts.times import clock_for, sum_up
+from fusionscope.findings.autotuned.facts import Autotuned
 from fusionscope.findings.autotuned.find import find_autotuned
+from fusionscope.findings.compile_time.facts import CompileTime
 from fusionscope.findings.compile_time.find import sum_up_passes
+from fusionscope.findings.libraries.facts import Boundary
 from fusionscope.findings.libraries.find import find_boundaries
 from fusionscope.findings.libraries.neighbours import without_members
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
+from fusionscope.findings.movements.facts import Movements
+from fusionscope.findings.recomputed.facts import Recomputation
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
 from fusionscope.history.loops import (
@@ -152,6 +158,14 @@ def analyze_module(
     refused = RefusedPairs(facts, all_kernels, details)
     graphs = _read(lambda: find_graphs(module, all_kernels), notes)
     memory = _read(lambda: find_memory(module, followed.last.module, refused, known.gpu), notes)
+    findings = {
+        Recomputation.finding: recomputed,
+        Boundary.finding: without_members(boundaries, all_kernels),
+        MemoryFacts.finding: memory,
+        # Of these files the dump itself reports problems.
+        CompileTime.finding: _read(lambda: sum_up_passes(module.pass_times), []),
+        Autotuned.finding: _read(lambda: find_autotuned(module, all_kernels), []),
+    }
     return Analysis(
         facts=ModuleFacts(
             number=module.number,
@@ -159,28 +173,23 @@ def analyze_module(
             backend=module.backend,
             device=_describe(known.device) if known.device else known.tpu,
             flags=flag_texts(flags),
-            pre_fusion=ends.before.label if ends.before else None,
-            final=ends.final.label,
-            totals=_totals(kernels_before, kernels, times_before, times),
-            kinds=group_kinds(all_kernels),
-            heaviest=group_kernels(all_kernels),
+            stages=Stages(ends.before.label if ends.before else None, ends.final.label),
+            summary=_summary(
+                followed, (kernels_before, kernels), (times_before, times), all_kernels, facts
+            ),
+            alike=Alike(
+                group_kernels(all_kernels),
+                group_refusals(facts, lambda fact: fact.reason),
+                group_refusals(facts, _reason_before),
+            ),
             kernels=tuple(all_kernels),
             pairs=tuple(facts),
-            outcomes={outcome.value: counted[outcome] for outcome in Outcome},
-            reasons=group_reasons(facts),
-            refusals=group_refusals(facts, lambda fact: fact.reason),
-            fused_by_later_pass=group_refusals(facts, _reason_before),
             notes=tuple(notes),
-            boundaries=without_members(boundaries, all_kernels),
             loops=tuple(_loops(followed.last, loops)),
-            branches=followed.last.module.opcode_histogram()["conditional"],
             graphs=graphs,
-            recomputed=recomputed,
             arguments=tuple(_arguments(program)),
             rules=known.replayed.rules if known.replayed is not None else None,
-            memory=memory,
-            compile_time=_read(lambda: sum_up_passes(module.pass_times), notes),
-            autotuned=_read(lambda: find_autotuned(module, all_kernels), notes) or (),
+            findings={name: facts for name, facts in findings.items() if facts},
         ),
         kernels=details,
         pairs=pairs,
@@ -312,7 +321,7 @@ def try_changes(
     compiler = compiler_named(selection.rules)
     if selection.changes:
         tried = what_if(module, selection.changes, compiler, device, other, progress=progress)
-        if analysis.facts.memory is None:  # its files contradict each other, as is noted
+        if analysis.facts.find(MemoryFacts) is None:  # its files contradict each other, as is noted
             tried = replace(tried, peak=None)
         return TriedChanges(tried, ())
     found = _read(
@@ -544,20 +553,30 @@ def _times(
     return [clock.time(kernel) if clock is not None else None for kernel in kernels]
 
 
-def _totals(
-    before: Sequence[Kernel],
-    after: Sequence[Kernel],
-    times_before: Sequence[KernelTime | None],
-    times: Sequence[KernelTime | None],
-) -> Totals:
-    return Totals(
-        sum(kernel.launches for kernel in before),
-        sum(kernel.launches for kernel in after),
-        sum(kernel.bytes_moved for kernel in before),
-        sum(kernel.bytes_moved for kernel in after),
-        all(kernel.runs_known for kernel in after),
-        sum_up(before, times_before),
-        sum_up(after, times),
+def _summary(
+    followed: _Followed,
+    kernels: tuple[Sequence[Kernel], Sequence[Kernel]],
+    times: tuple[Sequence[KernelTime | None], Sequence[KernelTime | None]],
+    facts: list[KernelFacts],
+    pairs: list[PairFacts],
+) -> Summary:
+    """Return the totals. ``kernels`` and their ``times`` are those before fusion and the final
+    ones.
+    """
+    (before, after), (times_before, times_after) = kernels, times
+    counted = Counter(pair.outcome for pair in pairs)
+    return Summary(
+        launches_before=sum(kernel.launches for kernel in before),
+        launches=sum(kernel.launches for kernel in after),
+        bytes_before=sum(kernel.bytes_moved for kernel in before),
+        bytes_moved=sum(kernel.bytes_moved for kernel in after),
+        exact=all(kernel.runs_known for kernel in after),
+        time_before=sum_up(before, times_before),
+        time=sum_up(after, times_after),
+        branches=followed.last.module.opcode_histogram()["conditional"],
+        kinds=group_kinds(facts),
+        outcomes={outcome.value: counted[outcome] for outcome in Outcome},
+        reasons=group_reasons(pairs),
     )
 
 

@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING
 from fusionscope.dump import Dump, DumpedModule, NewFacts
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.explain.cached_analysis import cached_type, from_cache, to_cache
 from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.view import view, with_resources
-from fusionscope.facts.module_analysis import (
-    ABOUT,
-    Analysis,
-    Movements,
-    RefusedBytes,
-    Resources,
-    TriedChanges,
-)
+from fusionscope.facts.module_analysis import Analysis, RefusedBytes, TriedChanges
 from fusionscope.facts.result import Explanation, ModuleFacts, ModuleRow
 from fusionscope.facts.suggestions import Suggestions
+from fusionscope.findings.measured.facts import Measured
+from fusionscope.findings.movements.facts import Movement, Movements
+from fusionscope.findings.resources.facts import ABOUT, Resources
 from fusionscope.progress import Progress, silent
 from fusionscope.system.workers import in_order
 
@@ -176,11 +173,13 @@ def _explain_module(
     """
     steps = tuple(sorted(module.steps.items()))
     options = selection.rules, selection.device, selection.in_full, steps
-    analysis = cache.get(
-        module,
-        Analysis,
-        options,
-        lambda: _analyze(module, selection, progress),
+    analysis = from_cache(
+        cache.get(
+            module,
+            cached_type(),
+            options,
+            lambda: to_cache(_analyze(module, selection, progress)),
+        )
     )
     notes = dict.fromkeys(analysis.facts.notes)
     if selection.profile is not None:
@@ -209,7 +208,7 @@ def _explain_module(
             module, Movements, options, lambda: _movements(module, analysis, progress)
         )
         notes.update(dict.fromkeys(moved.notes))
-        facts = replace(facts, movements=moved.found)
+        facts = facts.with_finding(Movement, moved.found)
     if suggest is not None:
         found = cache.get(
             module,
@@ -278,13 +277,13 @@ def _resources(
 
 def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
     """A row of the table, with the findings about the module."""
-    totals = facts.totals
+    totals = facts.summary
     return replace(
         row,
         launches=totals.launches,
         bytes_moved=totals.bytes_moved,
         time_us=_time_of(facts),
-        refused_bytes=sum(reason.bytes_saved for reason in facts.reasons),
+        refused_bytes=sum(reason.bytes_saved for reason in facts.summary.reasons.values()),
     )
 
 
@@ -300,9 +299,9 @@ def _with_refused_bytes(row: ModuleRow, module: DumpedModule, cache: DumpCache) 
 
 
 def _time_of(facts: ModuleFacts) -> float | None:
-    if facts.measured is not None:
-        return facts.measured.time_us
-    return facts.totals.time.microseconds if facts.totals.time is not None else None
+    if (measured := facts.find(Measured)) is not None:
+        return measured.time_us
+    return facts.summary.time.microseconds if facts.summary.time is not None else None
 
 
 def _check_reason(reason: str | None) -> None:

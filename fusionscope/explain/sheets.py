@@ -113,7 +113,7 @@ def _paragraph(text: str, tone: Tone = Tone.PLAIN) -> Section:
 
 def _more(explanation: Explanation, module: ModuleFacts) -> Section:
     options = ["--top 10 for the whole report", "--by scope|stack|file|kind", "--kernel NAME"]
-    if module.refusals:
+    if module.alike.refusals:
         options.append("--pair 'P -> C'")
     if len(explanation.table) > 1:
         options.append("--module NAME or number")
@@ -139,14 +139,16 @@ def _heading(module: ModuleFacts) -> str:
 
 
 def _outcomes(module: ModuleFacts) -> str:
-    return ", ".join(f"{count:,} {outcome}" for outcome, count in module.outcomes.items() if count)
+    return ", ".join(
+        f"{count:,} {outcome}" for outcome, count in module.summary.outcomes.items() if count
+    )
 
 
 def _compilation(module: ModuleFacts, *, in_full: bool) -> Block:
     """Return the stages, the rules, the flags, and notes."""
     texts: list[Line] = []
-    if in_full and module.pre_fusion:
-        stages = f"{module.pre_fusion} → {module.final}"
+    if in_full and module.stages.pre_fusion:
+        stages = f"{module.stages.pre_fusion} → {module.stages.final}"
         texts.append(line(stages, Tone.QUIET, is_cut=True))
     if module.rules is not None:
         words = rules_in_words.in_words(module.rules)
@@ -161,14 +163,14 @@ def _compilation(module: ModuleFacts, *, in_full: bool) -> Block:
 
 def _totals(module: ModuleFacts) -> Table:
     """Return the figures of the final module, and those without any fusion."""
-    totals = module.totals
+    totals = module.summary
     rows = [
         _total("", totals.time, totals.launches, totals.bytes_moved),
         _total("unfused", totals.time_before, totals.launches_before, totals.bytes_before),
     ]
     columns = tuple(Column(title, is_number=True) for title in ("", "time", "launches", "bytes"))
     return Table(
-        columns=columns, rows=tuple(rows if module.pre_fusion else rows[:1]), has_head=False
+        columns=columns, rows=tuple(rows if module.stages.pre_fusion else rows[:1]), has_head=False
     )
 
 
@@ -192,10 +194,10 @@ def _remarks(module: ModuleFacts) -> Iterator[str]:
     """Yield what the totals count, and what they assume."""
     if module.graphs is not None:
         times = "once" if module.graphs.graphs == 1 else f"{module.graphs.graphs:,} times"
-        launches = plural(module.totals.launches, "launch")
+        launches = plural(module.summary.launches, "launch")
         inside = f"{module.graphs.launches:,} of {launches}"
         yield f"({inside} in CUDA graphs, which the host launches {times})"
-    if not module.totals.exact:
+    if not module.summary.exact:
         assumptions = "; ".join(_assumptions(module))
         if assumptions:
             yield f"({assumptions})"
@@ -211,7 +213,7 @@ def _assumptions(module: ModuleFacts) -> Iterator[str]:
         yield f"of unknown length, counted as one step: {names}{more}"
     if bounds or unknown:
         yield f"--steps {(bounds or unknown)[0].name}=N"
-    if module.branches:
+    if module.summary.branches:
         yield "each branch counts once"
 
 

@@ -9,10 +9,12 @@ from fnmatch import fnmatchcase
 
 from fusionscope.explain.close_matches import near_matches
 from fusionscope.explain.selection import Selection, has_op_name, select_pairs
-from fusionscope.facts.module_analysis import Analysis, Resources
+from fusionscope.facts.module_analysis import Analysis
 from fusionscope.facts.result import Breakdown, KernelFacts, KernelPage, ModuleFacts, PairFacts
 from fusionscope.findings.breakdown.find import break_down
+from fusionscope.findings.libraries.facts import Boundary
 from fusionscope.findings.libraries.neighbours import with_members
+from fusionscope.findings.resources.facts import OverFused, Resources
 
 _NEAR = 4
 
@@ -29,15 +31,16 @@ def view(analysis: Analysis, selection: Selection) -> ModuleFacts:
     if selection.kernel is not None:
         pages = _kernel_pages(analysis, selection.kernel)
         near = near if pages else _near_kernels(analysis, selection.kernel)
-    return replace(
+    facts = replace(
         whole,
         kernels=tuple(sorted(whole.kernels, key=_weight)),
         pairs=_costliest_first(pairs),
-        boundaries=with_members(whole.boundaries, whole.kernels),
         breakdown=_break_down(analysis, selection),
         near=near,
         kernel_pages=pages,
     )
+    boundaries = with_members(whole.find_all(Boundary), whole.kernels)
+    return facts.with_finding(Boundary, boundaries)
 
 
 def _weight(kernel: KernelFacts) -> tuple[float, int]:
@@ -51,7 +54,10 @@ def with_resources(facts: ModuleFacts, taken: Resources) -> ModuleFacts:
     kernels = tuple(
         replace(kernel, resources=taken.found.get(kernel.name)) for kernel in facts.kernels
     )
-    return replace(facts, kernels=kernels, over_fused=taken.over_fused)
+    facts = replace(facts, kernels=kernels)
+    if taken.over_fused is None:
+        return facts
+    return facts.with_finding(OverFused, taken.over_fused)
 
 
 def _break_down(analysis: Analysis, selection: Selection) -> Breakdown:

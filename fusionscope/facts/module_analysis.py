@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from fusionscope.facts.result import (
     KernelInput,
     KernelOutput,
-    KernelResources,
     ModuleFacts,
     ModuleRow,
-    Movement,
-    OverFused,
     WhatIf,
 )
 from fusionscope.hlo.source_location import SourceLocation
@@ -77,28 +74,6 @@ class Analysis:
     def stack(self, number: int) -> tuple[SourceLocation, ...]:
         """Return the call stack with this number, innermost frame first."""
         return tuple(self.frames[frame] for frame in self.stacks[number])
-
-
-@dataclass(frozen=True, slots=True)
-class Movements:
-    """The data movement in a final module, and one line on each stage that cannot be read."""
-
-    found: tuple[Movement, ...]
-    notes: tuple[str, ...]
-
-
-ABOUT = "registers and spills"  # how notes on resources begin
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What the kernels of a module take, by the names of their instructions in the final module;
-    ``notes`` are on what is unknown. ``over_fused`` is None if no change was tried.
-    """
-
-    found: dict[str, KernelResources]
-    notes: tuple[str, ...]
-    over_fused: OverFused | None = None
 
 
 @dataclass(frozen=True, slots=True)

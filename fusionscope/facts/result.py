@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
 from fusionscope.dump.length import Length
-from fusionscope.facts.autotuned import Autotuned
-from fusionscope.facts.compile_time import CompileTime
-from fusionscope.facts.memory import MemoryFacts
+from fusionscope.facts.facts import Facts
 from fusionscope.facts.suggestions import Figures, Suggestions
 from fusionscope.verify.agreement import RulesUsed
 
-_NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate
+Kind = TypeVar("Kind", bound=Facts)
+Findings = dict[str, Facts | tuple[Facts, ...]]
 
 
 class TimeSource(StrEnum):
@@ -25,8 +25,12 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """Microseconds of all kernels in one run of a module, and the number of its launches for which
-    only a floor is known. A loop whose length the compiler does not know counts once.
+    """The time of all kernels in one run of a module. A loop whose length the compiler does not
+    know counts once.
+
+    microseconds: of all kernels, with their launches
+    floor_launches: launches that count with the least that they can take (see
+        ``kernels[].time_source``)
     """
 
     microseconds: float
@@ -35,7 +39,15 @@ class TimeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An instruction as a report names it. ``source`` is the user's ``file:line``, if known."""
+    """An instruction as a report names it.
+
+    name: the instruction
+    opcode: its opcode
+    shape: its shape with layout; of a tuple of more than 64 elements the first 64, and how many
+        more
+    op_name: the framework's name of the operation
+    source: the user's line, as ``file:line``
+    """
 
     name: str
     opcode: str
@@ -131,71 +143,6 @@ class KernelResources:
         """Return the bytes that all threads of a launch store and load again."""
         of_thread = self.spill_store_bytes + self.spill_load_bytes
         return of_thread * self.blocks * self.threads_per_block
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpillCost:
-    """What a run of a module costs if its ``spilling`` kernels spill ``spill_bytes``.
-
-    ``time_us`` is the estimated time, which does not count spills; ``spill_us`` is what these
-    take at the bandwidth of the GPU. Both are microseconds, None if they are unknown.
-    """
-
-    launches: int
-    bytes_moved: int
-    time_us: float | None
-    spilling: int
-    spill_bytes: int
-    spill_us: float | None
-
-    @property
-    def total_us(self) -> float | None:
-        """Return the estimated time with spills, None if it is unknown."""
-        if self.time_us is None or self.spill_us is None:
-            return None
-        return self.time_us + self.spill_us
-
-    def is_better_than(self, other: SpillCost) -> bool:
-        """Return whether fewer bytes are spilled, and no time is lost by that."""
-        if self.spill_bytes >= other.spill_bytes:
-            return False
-        if self.total_us is None or other.total_us is None:
-            return True
-        return self.total_us < other.total_us
-
-
-@dataclass(frozen=True, slots=True)
-class SpillTrial:
-    """A change, as options of ``rerun``, and what came of it. ``after`` is None if there is no
-    result; ``problem`` then says why.
-    """
-
-    change: str
-    after: SpillCost | None
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OverFused:
-    """The fusions that spill, by name, and the changes that were compiled so that they spill less,
-    in the order in which they were tried.
-    """
-
-    kernels: tuple[str, ...]
-    before: SpillCost
-    tried: tuple[SpillTrial, ...]
-
-    @property
-    def best(self) -> SpillTrial | None:
-        """Return the change with the least time of those that help, None if none does."""
-        best: SpillTrial | None = None
-        least = self.before
-        for each in self.tried:
-            if each.after is None or not each.after.is_better_than(self.before):
-                continue
-            if best is None or (each.after.total_us or 0.0) < (least.total_us or 0.0):
-                best, least = each, each.after
-        return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,81 +341,47 @@ class Refusals:
     bytes_saved: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalWorth:
-    """What fusing refused pairs that look alike may save: the microseconds of a run that their
-    ``bytes_saved`` take at the measured bandwidth, and no more than their kernels take.
+class ReasonFacts(Facts, frozen=True):
+    """The pairs that one rule refused.
+
+    title: what the rule says, in a few words
+    pairs: pairs that it refused
+    bytes_saved: bytes that they would have saved
     """
 
-    producer: str
-    consumer: str
-    source: str | None
-    count: int
-    bytes_saved: int
-    time_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCall:
-    """A call, loop or branch that the trace shows as a whole, of ``kernels`` that it does not show:
-    microseconds of one run, the median and quartiles.
-    """
-
-    name: str
-    time_us: float
-    low_us: float
-    high_us: float
-    kernels: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What a trace shows of a module: microseconds of one run, the median of ``runs``.
-
-    ``time_us`` is from the start of the first kernel to the end of the last, with its quartiles
-    ``low_us`` and ``high_us``; ``kernels_us`` is the part of it in which kernels or ``calls``
-    ran, and ``between_us`` the rest. ``scale`` is what the model's times were multiplied by, so
-    that they fit most kernels: 1 for a GPU, whose times are absolute. ``bandwidth`` are the bytes
-    per microsecond of the kernel that moves most of them, None if no kernel moves any. ``refusals``
-    are the refused pairs, those first that may save most.
-    """
-
-    runs: int
-    time_us: float
-    low_us: float
-    high_us: float
-    kernels_us: float
-    between_us: float
-    scale: float
-    calls: tuple[MeasuredCall, ...]
-    bandwidth: float | None
-    refusals: tuple[RefusalWorth, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonFacts:
-    """The number of pairs that one rule refused, and the bytes that fusing them could save."""
-
-    reason: str
     title: str
-    count: int
+    pairs: int
     bytes_saved: int
 
 
-@dataclass(frozen=True, slots=True)
-class KindFacts:
-    """Kernels of one kind: their number, launches in a run, bytes over all runs."""
+class KindFacts(Facts, frozen=True):
+    """Kernels of one kind.
 
-    kind: str
-    count: int
+    kernels: kernels of this kind (see ``kernels[].kind``)
+    launches: how often a run launches them
+    bytes_moved: what they read and write in a run
+    """
+
+    kernels: int
     launches: int
     bytes_moved: int
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Launches, bytes and estimated time of a whole run, before fusion and in the final module.
-    Times are None if nothing is known of the device.
+class Summary(Facts, frozen=True, kw_only=True):
+    """Totals of all kernels and pairs, regardless of the selection.
+
+    launches_before: kernels that a run would launch if nothing were fused: the stage before fusion
+    launches: kernels that a run launches: the final stage
+    bytes_before: bytes that a run would read and write if nothing were fused
+    bytes_moved: bytes that a run reads and writes
+    exact: false if a loop has a data-dependent trip count, or a branch may not run (see ``loops``)
+    time_before: estimated time of a run if nothing were fused; null if nothing is known of the
+        device
+    time: the same of the final stage
+    branches: conditionals of the final stage, each branch of which counts once
+    kinds: kernels by kind, those that move most first
+    outcomes: pairs with this outcome (see ``pairs[].outcome``)
+    reasons: pairs by the rule that refused them, the costliest first
     """
 
     launches_before: int
@@ -478,6 +391,32 @@ class Totals:
     exact: bool
     time_before: TimeEstimate | None = None
     time: TimeEstimate | None = None
+    branches: int
+    kinds: dict[str, KindFacts]
+    outcomes: dict[str, int]
+    reasons: dict[str, ReasonFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """The kernels and the refused pairs of a module, those that look alike once, the costliest
+    first. The refusals in ``fused_by_later_pass`` are those before the pass that fused the pair.
+    """
+
+    kernels: tuple[AlikeKernels, ...]
+    refusals: tuple[Refusals, ...]
+    fused_by_later_pass: tuple[Refusals, ...]
+
+
+class Stages(Facts, frozen=True):
+    """The two stages that are compared.
+
+    pre_fusion: label of the stage that pairs are taken from; null if only one stage was dumped
+    final: label of the stage that kernels are taken from
+    """
+
+    pre_fusion: str | None
+    final: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -535,94 +474,6 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A kernel that makes an operand of a library call, or reads its result.
-
-    ``operations`` are the opcodes that make or read it, ``members`` all that the kernel computes.
-    ``bytes_between`` is as in ``history.Pair``, for one run. ``serves`` is whether the kernel
-    computes nothing and exists only for library calls: a transpose, a pad, a copy.
-    """
-
-    name: str
-    operations: tuple[str, ...]
-    members: tuple[str, ...]
-    bytes_between: int
-    serves: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
-    """A library call, or a fusion that an emitter of its own makes: nothing is fused across it.
-
-    ``names`` are those of all calls that look alike; ``kernel`` is the first of them. Bytes are
-    those of one launch, ``scratch`` the memory that a call works in. ``since`` is the label of the
-    first stage, from the one before fusion on, that has it, ``made_by`` the pass before that stage,
-    None if it existed before fusion. ``taken_before`` and ``taken_after`` are what it computes
-    besides ``computes``. ``left_out`` is what comes right after it and calls of its kind can
-    include, ``why`` the reason that they do not here, if known. ``saved_at_most`` are the bytes, of
-    all runs of all alike, that need not pass through memory if every neighbour were part of the
-    call.
-    """
-
-    names: tuple[str, ...]
-    kernel: KernelFacts
-    library: str
-    computes: str
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
-    bytes_read: int
-    bytes_written: int
-    scratch: int
-    since: str | None
-    made_by: str | None
-    taken_before: tuple[str, ...]
-    taken_after: tuple[str, ...]
-    left_out: tuple[str, ...]
-    why: str | None
-    before: tuple[Neighbour, ...]
-    after: tuple[Neighbour, ...]
-    saved_at_most: int
-
-
-class MovementCause(StrEnum):
-    PROGRAM = "program"  # the program has it
-    LAYOUT = "layout"  # its user needs the value in another layout
-    TYPE = "type"  # the backend computes in another type
-    LOOP = "loop"  # a loop updates the value in place
-    UPDATE = "update"  # another operation updates the value in place
-    RESULT = "result"  # a result needs a buffer of its own
-    BUFFER = "buffer"  # the value would be overwritten while it is still read
-    REWRITE = "rewrite"  # a pass replaced an operation by others
-    NOT_IN_PLACE = "not-in-place"  # an update writes the whole array anew
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Movement:
-    """A copy, transpose, convert, reshape or update that moves data in the final module.
-
-    ``made_by`` is the pass that inserted it, None if the program has it, and ``stage`` the label of
-    the first stage that has it. ``text`` states the cause in a sentence; ``served`` is the
-    operation that it is for. ``source`` is the user's ``file:line``, of the nearest operation that
-    has one. ``kernel`` computes it in the final module; ``is_alone`` is whether this kernel only
-    moves data. If so, ``bytes_moved`` and ``time_ns`` are its part of the kernel, over all runs.
-    Otherwise it adds no launch, and both are 0. ``time_ns`` is None if unknown.
-    """
-
-    operation: Operation
-    kernel: str
-    is_alone: bool
-    runs: int
-    bytes_moved: int
-    time_ns: float | None
-    made_by: str | None
-    stage: str
-    cause: MovementCause
-    text: str
-    served: Operation | None
-    source: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class KernelInput:
     """An operand of a kernel, and the number of its bytes that the kernel reads."""
 
@@ -658,84 +509,6 @@ class KernelPage:
     ended: tuple[PairFacts, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RunCosts:
-    """The cost of some kernels in one run of a module. ``time_ns`` is None if it is unknown."""
-
-    launches: int
-    bytes_moved: int
-    time_ns: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecomputedValue:
-    """A value that several kernels of the final module compute, at ``launches`` in a run.
-
-    ``value`` is the instruction of the stage before fusion, where ``instructions`` compute it (0:
-    a later pass inserted it). ``operations`` are the opcodes that each kernel computes for it.
-    ``flops_again`` and ``bytes_again`` (read from memory) are those of computing it more often than
-    once, ``time_again_ns`` is what the kernels take longer than if they read it.
-    ``before`` are the costs of these kernels, and ``after`` those with the value kept: read from
-    memory, where the kernel ``written_by`` writes it, or a launch of its own if that is None.
-    ``is_written`` says that this kernel writes it already.
-    """
-
-    value: Operation
-    operations: tuple[str, ...]
-    kernels: tuple[str, ...]
-    launches: int
-    instructions: int
-    flops_again: int
-    bytes_again: int
-    time_again_ns: float | None
-    written_by: str | None
-    is_written: bool
-    before: RunCosts
-    after: RunCosts
-
-    @property
-    def saved_ns(self) -> float | None:
-        """Return the time that keeping the value saves; 0 if that is less than 1% of what these
-        kernels take, None if unknown.
-        """
-        if self.before.time_ns is None or self.after.time_ns is None:
-            return None
-        saved = self.before.time_ns - self.after.time_ns
-        return saved if saved >= _NOTICEABLE * self.before.time_ns else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class KeptValues:
-    """The values that are best kept at once: ``values`` of them, which ``kernels`` compute.
-
-    ``before`` are the costs of the kernels that change, and ``after`` of those in their place, with
-    those that write the values. Values may be computed one from the other, so what each saves alone
-    does not add up to this.
-    """
-
-    values: int
-    kernels: int
-    before: RunCosts
-    after: RunCosts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recomputation:
-    """Values that several kernels compute; those that are best kept come first. ``kept`` are those
-    that are best kept at once; None if none saves time.
-
-    Each is the last of a chain that the same kernels compute. ``free`` counts further values that
-    take no longer to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts
-    those that were not examined because they take little work, and those whose bytes and time are
-    both unknown: their kernels cannot be split.
-    """
-
-    values: tuple[RecomputedValue, ...]
-    kept: KeptValues | None
-    free: int
-    unpriced: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopRow:
     """A loop of the final module: the ``steps`` of its body and the ``tests`` of its condition in
@@ -767,18 +540,10 @@ class ModuleFacts:
     """Everything that ``explain`` knows about one module.
 
     ``arguments`` are the shapes of the parameters of the program as the compiler received it,
-    without layouts, each with its sharding if it has one. ``pairs`` are the selected ones;
-    ``outcomes``, ``reasons``, ``refusals`` and ``fused_by_later_pass`` (refusals before it) cover
-    all pairs. ``boundaries`` are the library calls on CPU and GPU. ``movements`` are None unless
-    they were requested. ``recomputed`` is None if no pair is duplicated. Lists start with the
-    costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
-    changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
-    replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
-    names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
-    the requested kernels. ``loops`` and ``branches``, the number of conditionals, are those of the
-    final module. ``suggestions`` is None unless changes were tried. ``memory`` is None if
-    no file shows it, ``graphs`` if the dump shows no CUDA graph, ``measured`` without a trace, and
-    ``compile_time`` if no times of passes were dumped. ``autotuned`` needs the autotuner's log.
+    without layouts, each with its sharding if it has one. ``pairs`` are the selected ones. Lists
+    start with the costliest. ``notes`` list what could not be found or read. ``rules`` are those
+    that gave reasons, None if no pass was replayed. ``near`` are names, or pairs, near to the
+    requested ones, if those select nothing. ``findings`` has what each finding computed, by name.
     """
 
     number: int
@@ -786,22 +551,13 @@ class ModuleFacts:
     backend: str | None
     device: str | None
     flags: tuple[str, ...]
-    pre_fusion: str | None
-    final: str | None
-    totals: Totals
-    kinds: tuple[KindFacts, ...]
-    heaviest: tuple[AlikeKernels, ...]
+    stages: Stages
+    summary: Summary
+    alike: Alike
     kernels: tuple[KernelFacts, ...]
     pairs: tuple[PairFacts, ...]
-    outcomes: dict[str, int]
-    reasons: tuple[ReasonFacts, ...]
-    refusals: tuple[Refusals, ...]
-    fused_by_later_pass: tuple[Refusals, ...]
     notes: tuple[str, ...]
     what_if: WhatIf | None = None
-    boundaries: tuple[Boundary, ...] = ()
-    movements: tuple[Movement, ...] | None = None
-    recomputed: Recomputation | None = None
     arguments: tuple[str, ...] = ()
     rules: RulesUsed | None = None
     suggestions: Suggestions | None = None
@@ -809,25 +565,35 @@ class ModuleFacts:
     near: tuple[str, ...] = ()
     kernel_pages: tuple[KernelPage, ...] = ()
     loops: tuple[LoopRow, ...] = ()
-    branches: int = 0
     graphs: GraphLaunches | None = None
-    over_fused: OverFused | None = None
-    memory: MemoryFacts | None = None
-    measured: Measured | None = None
-    compile_time: CompileTime | None = None
-    autotuned: tuple[Autotuned, ...] = ()
+    findings: Findings = field(default_factory=dict)
+
+    def find(self, kind: type[Kind]) -> Kind | None:
+        """Return the finding of this kind, or None."""
+        facts = self.findings.get(kind.finding)
+        return facts if isinstance(facts, kind) else None
+
+    def find_all(self, kind: type[Kind]) -> tuple[Kind, ...]:
+        """Return the findings of this kind."""
+        facts = self.findings.get(kind.finding)
+        rows = facts if isinstance(facts, tuple) else ()
+        return tuple(fact for fact in rows if isinstance(fact, kind))
+
+    def with_finding(self, kind: type[Kind], facts: Kind | tuple[Kind, ...]) -> ModuleFacts:
+        """Return the same with one more finding."""
+        return replace(self, findings={**self.findings, kind.finding: facts})
 
     @property
     def relation(self) -> str:
-        """Return how a run compares with ``totals``: empty if they are exact, ``≤``, ``≥``, or
+        """Return how a run compares with the summary: empty if they are exact, ``≤``, ``≥``, or
         ``≈`` if some of it counts too often and some too rarely.
         """
-        if self.totals.exact:
+        if self.summary.exact:
             return ""
         lengths = {loop.length for loop in self.loops}
         if Length.UNKNOWN not in lengths:
             return "≤"
-        return "≈" if self.branches or Length.BOUND in lengths else "≥"
+        return "≈" if self.summary.branches or Length.BOUND in lengths else "≥"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,15 +38,19 @@ def kernel_facts(kernel: Kernel, time: KernelTime | None) -> KernelFacts:
     )
 
 
-def group_kinds(kernels: list[KernelFacts]) -> tuple[KindFacts, ...]:
+def group_kinds(kernels: list[KernelFacts]) -> dict[str, KindFacts]:
     by_kind: dict[str, list[KernelFacts]] = defaultdict(list)
     for kernel in kernels:
         by_kind[kernel.kind].append(kernel)
-    kinds = [
-        KindFacts(kind, len(own), sum(k.launches for k in own), sum(k.bytes_moved for k in own))
-        for kind, own in by_kind.items()
-    ]
-    return tuple(sorted(kinds, key=lambda kind: -kind.bytes_moved))
+    kinds = {
+        kind: KindFacts(
+            len(alike),
+            sum(kernel.launches for kernel in alike),
+            sum(kernel.bytes_moved for kernel in alike),
+        )
+        for kind, alike in by_kind.items()
+    }
+    return dict(sorted(kinds.items(), key=lambda row: -row[1].bytes_moved))
 
 
 def group_kernels(kernels: list[KernelFacts]) -> tuple[AlikeKernels, ...]:
@@ -63,16 +67,18 @@ def group_kernels(kernels: list[KernelFacts]) -> tuple[AlikeKernels, ...]:
     return tuple(sorted(heaviest, key=lambda kernels: -kernels.bytes_moved))
 
 
-def group_reasons(facts: list[PairFacts]) -> tuple[ReasonFacts, ...]:
+def group_reasons(facts: list[PairFacts]) -> dict[str, ReasonFacts]:
     by_reason: dict[str, list[PairFacts]] = defaultdict(list)
     for fact in facts:
         if fact.reason is not None:
             by_reason[fact.reason].append(fact)
-    reasons = [
-        ReasonFacts(reason, own[0].title or "", len(own), sum(f.bytes_saved for f in own))
-        for reason, own in by_reason.items()
-    ]
-    return tuple(sorted(reasons, key=lambda reason: -reason.bytes_saved))
+    reasons = {
+        reason: ReasonFacts(
+            pairs[0].title or "", len(pairs), sum(pair.bytes_saved for pair in pairs)
+        )
+        for reason, pairs in by_reason.items()
+    }
+    return dict(sorted(reasons.items(), key=lambda row: -row[1].bytes_saved))
 
 
 def group_refusals(

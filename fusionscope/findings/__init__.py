@@ -2,14 +2,20 @@
 
 ``sheet.py`` puts a finding into words: ``sheet(module, top)`` yields its sections, with at most
 ``top`` entries of each list (None: all), and ``brief(module)``, where there is one, what the first
-screen shows of it. ``find.py`` and ``facts.py`` are where the facts come from.
+screen shows of it. ``find.py`` finds the facts. ``facts.py`` defines them: its ``Fields`` are what
+a module has of them in JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from msgspec import Struct, defstruct
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts
@@ -49,3 +55,18 @@ def briefs(module: ModuleFacts) -> Iterator[Section]:
 
 def _words(name: str) -> Any:
     return import_module(f"{__name__}.{name}.sheet")
+
+
+@cache
+def fields_of_module() -> type[Struct]:
+    """Return a struct with the fields that findings add to a module, and what these mean."""
+    types: list[tuple[str, Any, Any]] = []
+    meanings: list[str] = []
+    for name in NAMES:
+        if find_spec(f"{__name__}.{name}.facts"):
+            fields: type[Struct] = import_module(f"{__name__}.{name}.facts").Fields
+            kinds = get_type_hints(fields)
+            defaults = zip(fields.__struct_fields__, fields.__struct_defaults__, strict=True)
+            types += ((field, kinds[field], default) for field, default in defaults)
+            meanings.append(cleandoc(fields.__doc__ or ""))
+    return defstruct("Findings", types, namespace={"__doc__": "\n".join(meanings)}, frozen=True)

@@ -28,9 +28,7 @@ class GpuState:
     are those of other runs for the same device and compiler.
     """
 
-    def __init__(
-        self, device: Device, gpu_model: GpuModel, lookups: Lookups | None = None
-    ) -> None:
+    def __init__(self, device: Device, gpu_model: GpuModel, lookups: Lookups | None = None) -> None:
         self.device = device
         self.gpu_model = gpu_model
         self.emitters = gpu_model.emitters

@@ -43,8 +43,8 @@ class GpuTarget:
     ``ids`` are the unique ids of instructions before priority fusion, by computation and name.
     ``users`` are the ordered users of instructions, by name. Both are incomplete if the dump is.
     ``recorded`` is the part of a record's order to follow; ``has_record`` is whether there is a
-    record to compare with. With ``scores``, the main pass takes those of the record for its own. ``lookups`` are what all
-    runs share that have the same device and model.
+    record to compare with. With ``scores``, the main pass takes those of the record for its own.
+    ``lookups`` are what all runs share that have the same device and model.
     """
 
     device: Device

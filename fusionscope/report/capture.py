@@ -67,11 +67,11 @@ def _figures(compiled: Compiled) -> list[str]:
     if facts is None:
         return ["did not finish"]
     relation = f"{facts.relation} " if facts.relation else ""
-    pairs = [f"{facts.outcomes[each]:,}" for each in ("fused", "duplicated", "not-fused")]
+    pairs = [f"{facts.summary.outcomes[each]:,}" for each in ("fused", "duplicated", "not-fused")]
     time = ""
     if estimate is not None:
         time = f"{estimate.microseconds:,.2f} µs"
-    totals = facts.totals
+    totals = facts.summary
     return [
         f"{relation}{totals.launches:,}",
         f"{relation}{size(totals.bytes_moved)}",

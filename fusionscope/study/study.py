@@ -17,6 +17,7 @@ from fusionscope.explain import ModuleFacts
 from fusionscope.explain.explain import explain_module
 from fusionscope.facts.result import TimeEstimate
 from fusionscope.facts.times import estimate_final
+from fusionscope.findings.libraries.facts import Boundary
 from fusionscope.findings.measured.find import find_runs
 from fusionscope.history.kernels import launches_of
 from fusionscope.progress import Progress, each_of, silent
@@ -216,14 +217,14 @@ def _make(
         size=size,
         dump=folder,
         kernels=len(facts.kernels),
-        launches=facts.totals.launches,
-        bytes_moved=facts.totals.bytes_moved,
+        launches=facts.summary.launches,
+        bytes_moved=facts.summary.bytes_moved,
         runs_known=all(kernel.runs_known for kernel in facts.kernels),
         relation=facts.relation,
         compile_s=captured.compile_s,
         estimate=estimate_final(module),
         refusal=_costliest(facts) if step.of is None else None,  # changed rules refuse no pair
-        boundaries=tuple(f"{each.library} {each.computes}" for each in facts.boundaries),
+        boundaries=tuple(f"{each.library} {each.computes}" for each in facts.find_all(Boundary)),
         problem=problem,
     )
     return _Made(row, module, injection)

@@ -9,6 +9,7 @@ from fusionscope.dump.names import without_build
 from fusionscope.facts.result import KernelFacts, ModuleFacts, Operation, PairFacts, Refusals
 from fusionscope.facts.scopes import scope_of
 from fusionscope.facts.suggestions import HowTried, Suggestion, Suggestions
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.survey.tables import (
     KernelRow,
     MemoryRow,
@@ -35,7 +36,7 @@ def rows_of(
         "modules": [_module(content, facts)],
         "kernels": [_kernel(content, each) for each in facts.kernels],
         "pairs": [_pair(content, each) for each in facts.pairs],
-        "refusals": [_refusal(content, each) for each in facts.refusals],
+        "refusals": [_refusal(content, each) for each in facts.alike.refusals],
         "suggestions": list(_suggestions(content, suggestions)),
         "memory": list(_memory(content, facts)),
         "verify": list(_verified(content, verification)),
@@ -48,7 +49,7 @@ def _scope(op_name: str | None) -> str | None:
 
 
 def _module(content: str, facts: ModuleFacts) -> ModuleRow:
-    totals, rules, outcomes = facts.totals, facts.rules, facts.outcomes
+    totals, rules, outcomes = facts.summary, facts.rules, facts.summary.outcomes
     return ModuleRow(
         content=content,
         module=facts.name,
@@ -67,7 +68,7 @@ def _module(content: str, facts: ModuleFacts) -> ModuleRow:
         duplicated=outcomes["duplicated"],
         not_fused=outcomes["not-fused"],
         gone=outcomes["gone"],
-        refused_bytes=sum(each.bytes_saved for each in facts.reasons),
+        refused_bytes=sum(each.bytes_saved for each in facts.summary.reasons.values()),
         rules=rules.name if rules is not None else None,
         rules_checked=rules.are_checked if rules is not None else None,
         plans=rules.plans if rules is not None else None,
@@ -175,7 +176,7 @@ def _suggestion(content: str, found: Suggestion, *, helps: bool) -> SuggestionRo
 
 
 def _memory(content: str, facts: ModuleFacts) -> Iterator[MemoryRow]:
-    memory = facts.memory
+    memory = facts.find(MemoryFacts)
     if memory is not None:
         yield MemoryRow(
             content=content,

@@ -6,15 +6,15 @@ import importlib.util
 import json
 import shlex
 import sys
-from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
-from fusionscope.facts.result import OverFused, SpillCost, SpillTrial
+from fusionscope.findings.resources.facts import SpillCost, SpillTrial, over_fused
 
 BEFORE = SpillCost(
     launches=1, bytes_moved=1000, time_us=10.0, spilling=1, spill_bytes=5000, spill_us=20.0
@@ -55,10 +55,10 @@ def test_a_change_helps_if_less_is_spilled_and_no_time_is_lost() -> None:
     assert not slow.is_better_than(BEFORE)
     assert not equal.is_better_than(BEFORE)
     tried = [SpillTrial("a", equal), SpillTrial("b", None, "no"), SpillTrial("c", slow)]
-    assert OverFused(("k",), BEFORE, tuple(tried)).best is None
+    assert over_fused(("k",), BEFORE, tuple(tried)).best is None
     tried += [SpillTrial("d", split), SpillTrial("e", replace(split, time_us=14.0))]
-    best = OverFused(("k",), BEFORE, tuple(tried)).best
-    assert best is not None and best.change == "e"
+    best = over_fused(("k",), BEFORE, tuple(tried)).best
+    assert best == "e"
 
 
 def run(*arguments: object) -> str:
@@ -93,4 +93,4 @@ def test_what_helps_is_compiled_and_comes_true(tmp_path, monkeypatch) -> None:
     (module,) = explain(open_dump(changed), Selection(resources=True)).modules
     taken = [kernel.resources for kernel in module.kernels for _ in range(kernel.runs)]
     assert sum(each.spill_bytes for each in taken if each) == best["after"]["spill_bytes"]
-    assert module.totals.launches == best["after"]["launches"]
+    assert module.summary.launches == best["after"]["launches"]

@@ -39,6 +39,7 @@ from fusionscope.facts.suggestions import (
 )
 from fusionscope.facts.summary import group_alike
 from fusionscope.findings.movements.sheet import sheet
+from fusionscope.findings.recomputed.facts import Recomputation
 from fusionscope.findings.suggestions.sheet import for_pair
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import Outcome
@@ -355,8 +356,8 @@ def test_the_limit_of_operations_is_that_of_all_replays_together():
 def test_keeping_values_is_a_replay():
     dump = open_dump(RESIDUAL)
     (facts,) = explain(dump, suggest=suggester(EVERYTHING, is_limited=False)).modules
-    assert facts.recomputed is not None and facts.suggestions is not None
-    values = [each.value.name for each in facts.recomputed.values]
+    assert facts.find(Recomputation) is not None and facts.suggestions is not None
+    values = [each.value.name for each in facts.find(Recomputation).values]
     tried = [each for each in facts.suggestions.unmeasured if each.keeps]
     assert [each.keeps for each in tried] == [tuple(values[:8]), (values[0],), (values[1],)]
     for each in tried:

@@ -17,6 +17,7 @@ from fusionscope.dump import open_dump
 from fusionscope.dump.profile import read_profile
 from fusionscope.explain import Selection
 from fusionscope.explain import explain as explain_dump
+from fusionscope.findings.measured.facts import Measured
 from fusionscope.rerun.rerun import rerun
 from fusionscope.verify.verification import verify as verify_dump
 
@@ -302,7 +303,7 @@ def test_a_program_is_run_and_its_kernels_are_measured(
     assert (found.problem, found.profile) == ("", tmp_path / "dump" / PROFILE)
     profile = read_profile(found.profile)
     (facts,) = explain_dump(open_dump(found.directory), Selection(profile=profile)).modules
-    assert facts.measured is not None
+    assert facts.find(Measured) is not None
     assert any(kernel.measured_us for kernel in facts.kernels)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fusionscope import Selection, UnusableInput
 from fusionscope.check.as_before import Tolerance
@@ -24,6 +25,7 @@ from fusionscope.check.subject import Cell
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain as explain_dump
 from fusionscope.facts.result import Explanation
+from fusionscope.findings.memory.facts import MemoryFacts
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 ALL = sorted(
@@ -109,8 +111,8 @@ def test_a_library_that_took_over(tmp_path: Path, samples) -> None:
 def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path, samples) -> None:
     now = samples.explanation("h100/softmax")
     (facts,) = now.modules
-    totals = replace(facts.totals, bytes_moved=facts.totals.bytes_moved * 95 // 100)
-    before = replace(now, modules=(replace(facts, totals=totals),))
+    summary = structs.replace(facts.summary, bytes_moved=facts.summary.bytes_moved * 95 // 100)
+    before = replace(now, modules=(replace(facts, summary=summary),))
     (found,) = held(now, before, tmp_path)
     assert "bytes moved of the same pairs" in found.what
     assert held(now, before, tmp_path, Tolerance(0.04))
@@ -120,14 +122,15 @@ def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path, samples) -> N
 def test_more_memory_of_the_same_pairs(tmp_path: Path, samples) -> None:
     now = samples.explanation("h100/softmax")
     (facts,) = now.modules
-    assert facts.memory is not None and facts.memory.peak_bytes is not None
-    memory = replace(facts.memory, peak_bytes=facts.memory.peak_bytes * 95 // 100)
-    before = replace(now, modules=(replace(facts, memory=memory),))
+    memory = facts.find(MemoryFacts)
+    assert memory is not None and memory.peak_bytes is not None
+    memory = structs.replace(memory, peak_bytes=memory.peak_bytes * 95 // 100)
+    before = replace(now, modules=(facts.with_finding(MemoryFacts, memory),))
     (found,) = held(now, before, tmp_path)
     assert "bytes of memory at the peak of the same pairs" in found.what
     assert not held(now, before, tmp_path, Tolerance(0.06))
     # A baseline without it, such as an older one, states nothing.
-    assert not held(now, replace(now, modules=(replace(facts, memory=None),)), tmp_path)
+    assert not held(now, replace(now, modules=(replace(facts, findings={}),)), tmp_path)
 
 
 def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path, samples) -> None:

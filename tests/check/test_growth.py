@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fusionscope import Selection, UnusableInput
 from fusionscope.check.allowances import ALLOWANCES, Allowance
@@ -60,8 +61,8 @@ def checked(
 def test_a_figure_that_is_100_now(limit: Any, before: int, is_met: bool) -> None:
     now = cell("h100/softmax")
     (facts,) = now.explanation.modules
-    totals = replace(facts.totals, bytes_moved=100)
-    now = Cell(replace(now.explanation, modules=(replace(facts, totals=totals),)))
+    summary = structs.replace(facts.summary, bytes_moved=100)
+    now = Cell(replace(now.explanation, modules=(replace(facts, summary=summary),)))
     ((key, record),) = record_all([now])
     baseline = Baseline(((key, replace(record, bytes_moved=before)),), LAX)
     assert not EXPECTATIONS["max_growth"].expected({"bytes": limit})

@@ -27,7 +27,7 @@ from sample_dumps import (
     write,
 )
 
-from fusionscope.facts.result import OverFused, SpillCost, SpillTrial
+from fusionscope.findings.resources.facts import SpillCost, SpillTrial, over_fused
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ def test_module(run):
     assert refused.code == 2 and "jit_program" in refused.errors
 
 
-def over_fused(compilation, kept, device, tries, module, facts, taken, progress):
+def tried_changes(compilation, kept, device, tries, module, facts, taken, progress):
     """What compiling found for the program of ``SPILLS`` with larger arrays."""
     before = SpillCost(
         launches=1, bytes_moved=172 * 10**6, time_us=1610.0,
@@ -116,12 +116,12 @@ def over_fused(compilation, kept, device, tries, module, facts, taken, progress)
     )  # fmt: skip
     after = replace(before, launches=43, spill_bytes=66_100_000, spill_us=19.7)
     tried = (SpillTrial("--set pf-code-dup.limit=840", after), SpillTrial("--flag a=b", None, "no"))
-    return replace(taken, over_fused=OverFused(("loop_add_fusion",), before, tried))
+    return replace(taken, over_fused=over_fused(("loop_add_fusion",), before, tried))
 
 
 def test_json_is_as_documented(run, tmp_path, monkeypatch):
     monkeypatch.setenv("PTXAS", str(SPILLS / "ptxas"))
-    monkeypatch.setattr("fusionscope.advise.spills.compile_resources", over_fused)
+    monkeypatch.setattr("fusionscope.advise.spills.compile_resources", tried_changes)
     files = unpacked(CPU)
     write(tmp_path, files)
     large = {

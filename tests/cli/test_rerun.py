@@ -212,7 +212,7 @@ def test_a_plan_for_a_rewritten_program(run, tmp_path):
     assert done.code == 0
     (variant,) = json.loads(done.out)["variants"]
     assert variant["plan"] == "the rewritten program, the compiler's own plan"
-    assert variant["baseline"]["launches"] == explain_module(module).totals.launches
+    assert variant["baseline"]["launches"] == explain_module(module).summary.launches
     # The compiler makes one function of the loop and one of the unrolled loop.
     assert variant["variant"]["launches"] == variant["baseline"]["launches"]
     assert variant["measurement"]["numbers"] in ("equal", "rounded differently")

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from fusionscope.dump import open_dump
 from fusionscope.explain.explain import explain, explain_module
+from fusionscope.findings.autotuned.facts import Autotuned
 from fusionscope.findings.autotuned.sheet import sheet
 from fusionscope.words.terminal import print_sections
 
@@ -55,7 +56,7 @@ RESULTS = [
 def test_a_kernel_has_what_was_measured(protobuf, dump):
     instruction = fusion_with_dot(protobuf)
     write_log(protobuf, dump, instruction, RESULTS)
-    (tuned,) = explain_module(open_dump(dump).modules[0]).autotuned
+    (tuned,) = explain_module(open_dump(dump).modules[0]).find_all(Autotuned)
     assert tuned.instruction == tuned.kernel == instruction.name
     assert [(each.generator, each.best_us, each.failed) for each in tuned.generators] == [
         ("Triton", 12.1, 1),
@@ -68,7 +69,7 @@ def test_a_kernel_has_what_was_measured(protobuf, dump):
 def test_generators_within_a_twentieth_are_a_near_tie(protobuf, dump):
     results = [{"nanos": 100, "gemm": {}}, {"nanos": 104, "triton": {}}]
     write_log(protobuf, dump, fusion_with_dot(protobuf), results)
-    (tuned,) = explain_module(open_dump(dump).modules[0]).autotuned
+    (tuned,) = explain_module(open_dump(dump).modules[0]).find_all(Autotuned)
     assert tuned.near_tie
 
 
@@ -76,14 +77,14 @@ def test_instructions_of_other_modules_are_left_out(protobuf, dump):
     instruction = fusion_with_dot(protobuf)
     instruction.shape.dimensions[0] += 1
     write_log(protobuf, dump, instruction, RESULTS)
-    assert explain_module(open_dump(dump).modules[0]).autotuned == ()
+    assert explain_module(open_dump(dump).modules[0]).find_all(Autotuned) == ()
 
 
 def test_a_damaged_log_is_one_problem(dump):
     (dump / "autotune_logs.txt").write_text("logs { instr {")
     explanation = explain(open_dump(dump))
     (facts,) = explanation.modules
-    assert facts.autotuned == ()
+    assert facts.find_all(Autotuned) == ()
     assert facts.kernels
     assert sum("autotune_logs.txt" in problem for problem in explanation.problems) == 1
 

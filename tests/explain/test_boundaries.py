@@ -9,7 +9,7 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.facts.library_calls import library_of
-from fusionscope.facts.result import Boundary, Neighbour
+from fusionscope.findings.libraries.facts import Boundary, Neighbour
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(path for path in DUMPS.glob("*/*") if not path.parts[-2].startswith("tpu"))
@@ -17,7 +17,7 @@ SAMPLES = sorted(path for path in DUMPS.glob("*/*") if not path.parts[-2].starts
 
 def boundaries(module: ModuleFacts) -> dict[str, Boundary]:
     """By the name of the first call."""
-    return {boundary.names[0]: boundary for boundary in module.boundaries}
+    return {boundary.names[0]: boundary for boundary in module.find_all(Boundary)}
 
 
 def sides(neighbours: tuple[Neighbour, ...]) -> list[tuple[str, tuple[str, ...], int, bool]]:
@@ -466,4 +466,4 @@ def test_the_longest_prefix_counts():
 
 def test_other_backends_have_none():
     (module,) = explain(open_dump(DUMPS / "tpu-v5e" / "attention")).modules
-    assert module.boundaries == ()
+    assert module.find_all(Boundary) == ()

@@ -54,17 +54,19 @@ def test_a_tree_holds_every_launch_once(dump: str, by: Grouping) -> None:
     module = facts(dump, by=by)
     assert module.breakdown is not None
     tree = module.breakdown.tree
-    assert tree.launches == module.totals.launches
-    assert tree.bytes_moved == module.totals.bytes_moved
-    if module.totals.time is not None:
-        assert tree.time_us == pytest.approx(module.totals.time.microseconds)
+    assert tree.launches == module.summary.launches
+    assert tree.bytes_moved == module.summary.bytes_moved
+    if module.summary.time is not None:
+        assert tree.time_us == pytest.approx(module.summary.time.microseconds)
     lines = module.breakdown.lines
     assert sum(line.launches for line in lines) == tree.launches
     assert sum(line.bytes_moved for line in lines) == tree.bytes_moved
     assert sum(line.refused_bytes for line in lines) == tree.refused_bytes
     assert sum(line.time_us for line in lines) == pytest.approx(tree.time_us)
     if by is not Grouping.KIND:
-        assert tree.refused_bytes == sum(reason.bytes_saved for reason in module.reasons)
+        assert tree.refused_bytes == sum(
+            reason.bytes_saved for reason in module.summary.reasons.values()
+        )
     for branch in walk(tree):
         assert sum(child.launches for child in branch.children) <= branch.launches
     assert sum(line.launches for line in module.breakdown.lines) == tree.launches

@@ -12,8 +12,8 @@ from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain
-from fusionscope.facts.memory import MemoryFacts
 from fusionscope.findings.memory.donations import arguments_of
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.hlo import parse
 
 with_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
@@ -59,8 +59,9 @@ def memory(name: str, directory: Path, device: str) -> MemoryFacts:
     program = read_program(f"{directory / 'model.py'}:{name}")
     found = capture(program, read_target(device), directory / name)
     (module,) = explain(open_dump(found.directory)).modules
-    assert module.memory is not None
-    return module.memory
+    memory = module.find(MemoryFacts)
+    assert memory is not None
+    return memory
 
 
 @pytest.mark.slow

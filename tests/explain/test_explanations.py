@@ -52,21 +52,21 @@ def recorded_labels(dump: Path) -> list[str]:
 def test_figures_add_up(dump, samples):
     module = samples.facts(dump)
     outcomes = Counter(pair.outcome for pair in module.pairs)
-    assert module.outcomes == {
+    assert module.summary.outcomes == {
         name: outcomes[name] for name in ("fused", "duplicated", "not-fused", "gone")
     }
     refused = outcomes["not-fused"]
-    assert sum(reason.count for reason in module.reasons) == refused
-    assert sum(refusals.count for refusals in module.refusals) == refused
-    for figures in (module.reasons, module.refusals):
+    assert sum(reason.pairs for reason in module.summary.reasons.values()) == refused
+    assert sum(refusals.count for refusals in module.alike.refusals) == refused
+    for figures in (module.summary.reasons.values(), module.alike.refusals):
         saved = sum(pair.bytes_saved for pair in module.pairs if pair.outcome == "not-fused")
         assert sum(figure.bytes_saved for figure in figures) == saved
-    totals = module.totals
+    totals = module.summary
     assert totals.launches == sum(kernel.launches for kernel in module.kernels)
-    assert totals.launches == sum(kind.launches for kind in module.kinds)
-    for figures in (module.kernels, module.kinds, module.heaviest):
+    assert totals.launches == sum(kind.launches for kind in module.summary.kinds.values())
+    for figures in (module.kernels, module.summary.kinds.values(), module.alike.kernels):
         assert sum(figure.bytes_moved for figure in figures) == totals.bytes_moved
-    assert sum(kind.count for kind in module.kinds) == len(module.kernels)
+    assert sum(kind.kernels for kind in module.summary.kinds.values()) == len(module.kernels)
     assert totals.launches <= totals.launches_before
     assert totals.exact == all(kernel.runs_known for kernel in module.kernels)
 
@@ -86,10 +86,10 @@ def test_a_reason_goes_with_a_refusal(dump, samples):
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
 def test_lists_begin_with_what_costs_most(dump, samples):
     module = samples.facts(dump)
-    for listed in (module.pairs, module.reasons, module.refusals):
+    for listed in (module.pairs, module.summary.reasons.values(), module.alike.refusals):
         saved = [entry.bytes_saved for entry in listed]
         assert saved == sorted(saved, reverse=True)
-    for listed in (module.kernels, module.kinds, module.heaviest):
+    for listed in (module.kernels, module.summary.kinds.values(), module.alike.kernels):
         moved = [entry.bytes_moved for entry in listed]
         assert moved == sorted(moved, reverse=True)
 
@@ -126,7 +126,9 @@ def test_what_a_later_pass_overruled_was_apart_before_it(name, tmp_path, samples
         if pair.fused_by_later_pass
     }
     assert refused_before
-    assert sum(refusals.count for refusals in module.fused_by_later_pass) == len(refused_before)
+    assert sum(refusals.count for refusals in module.alike.fused_by_later_pass) == len(
+        refused_before
+    )
     for by in {each.by for each in refused_before.values()}:
         # The dump of a compiler that died before that pass.
         cut = tmp_path / by
@@ -302,7 +304,7 @@ def test_a_bad_stage_between_costs_only_itself(tmp_path, samples):
     (dump / stage.name.removesuffix(".gz")).write_text("HloModule")
     module = facts(dump)
     assert any(stage.name.removesuffix(".gz") in note for note in module.notes)
-    assert module.outcomes == samples.facts("cpu/softmax").outcomes
+    assert module.summary.outcomes == samples.facts("cpu/softmax").summary.outcomes
 
 
 @pytest.mark.parametrize(
@@ -318,7 +320,7 @@ def test_a_bad_file_beside_the_stages_is_a_note(tmp_path, kind, samples):
     (note,) = [note for note in module.notes if kind in note]
     assert "\n" not in note
     whole = samples.facts("h100/concatenate")
-    assert module.outcomes == whole.outcomes
+    assert module.summary.outcomes == whole.summary.outcomes
     if kind in ("gpu_target_config.pbtxt", "debug_options"):  # without the two, no time is known
         assert all(kernel.time_ns is None for kernel in module.kernels)
         kernels = [replace(each, time_ns=None, time_source=None) for each in whole.kernels]
@@ -344,7 +346,7 @@ def test_no_stage_before_fusion_is_told(tmp_path):
             file.unlink()
     module = facts(dump)
     assert any("--xla_dump_hlo_pass_re" in note for note in module.notes)
-    assert module.pre_fusion == "before_optimizations"
+    assert module.stages.pre_fusion == "before_optimizations"
 
 
 def test_inferred_reasons_are_told(samples):

@@ -9,6 +9,7 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.explain.explain import explain_module
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.library_memory import find_library_memory
 from fusionscope.hlo.parser import parse
 
@@ -42,8 +43,8 @@ def test_what_a_library_reserves_is_not_moved_and_part_of_the_memory() -> None:
     facts = explain_module(module)
     arguments_and_result = 4 * (2048 * 3 + 4096 * 3 + 4096 + 2048)
     assert sum(kernel.bytes_moved for kernel in facts.kernels) == arguments_and_result
-    assert facts.memory is not None
-    (call,) = facts.memory.inside_calls
+    assert facts.find(MemoryFacts) is not None
+    (call,) = facts.find(MemoryFacts).inside_calls
     assert (call.call, call.bytes) == ("ynn_fusion", ARRAY)
-    assert facts.memory.inside_call_bytes == ARRAY
-    assert facts.memory.total_bytes == module.memory_usage
+    assert facts.find(MemoryFacts).inside_call_bytes == ARRAY
+    assert facts.find(MemoryFacts).total_bytes == module.memory_usage

@@ -15,6 +15,7 @@ from fusionscope.dump.profile import Span, read_profile
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.facts.result import Grouping
+from fusionscope.findings.measured.facts import Measured
 from fusionscope.findings.measured.find import share_time
 
 DATA = Path(__file__).parent / "data/profile"
@@ -36,7 +37,7 @@ def rewritten(path: Path, change: Callable[[Events], Events]) -> Path:
 
 def test_kernels_and_calls_add_up_to_the_run() -> None:
     module = measure(DATA / "trace")
-    measured = module.measured
+    measured = module.find(Measured)
     assert measured is not None and measured.runs == 5
     assert measured.low_us <= measured.time_us <= measured.high_us
     assert measured.kernels_us == pytest.approx(measured.time_us, rel=0.1)
@@ -54,7 +55,7 @@ def test_a_column_of_measured_times_has_no_others() -> None:
     """What is in a function has no time of its own in the trace: its time is that of the call."""
     selection = Selection(profile=read_profile(DATA / "trace"), by=Grouping.KIND)
     (module,) = explain(open_dump(DATA / "dump"), selection).modules
-    assert module.measured is not None and module.breakdown is not None
+    assert module.find(Measured) is not None and module.breakdown is not None
     assert module.breakdown.is_measured
     inside = [kernel for kernel in module.kernels if kernel.launches < kernel.runs]
     assert inside and all(kernel.measured_us is None for kernel in inside)

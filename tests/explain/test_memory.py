@@ -10,6 +10,7 @@ import pytest
 from fusionscope.dump.directory import open_dump
 from fusionscope.explain.explain import explain, explain_module
 from fusionscope.explain.selection import Selection
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.live_bytes import count_live, spans_of
 from fusionscope.rules.catalogue import is_legality
 from fusionscope.rules.changes import read_changes
@@ -56,7 +57,7 @@ def test_bytes_alive_are_those_of_the_places_in_memory(dump, samples):
 
 
 def test_the_parts_are_the_total_and_what_is_alive_is_the_peak(dump, samples):
-    module, memory = samples.module(dump), samples.facts(dump).memory
+    module, memory = samples.module(dump), samples.facts(dump).find(MemoryFacts)
     assert memory.total_bytes == module.memory_usage
     assert memory.total_bytes == (
         memory.parameters
@@ -82,17 +83,17 @@ def test_savings_are_of_refused_pairs_that_a_compiler_could_fuse(dump, samples):
         for pair in facts.pairs
         if pair.outcome == "not-fused"
     }
-    for saving in facts.memory.savings:
+    for saving in facts.find(MemoryFacts).savings:
         for consumer in saving.consumers:
             assert not is_legality(refused[saving.producer, consumer])
-        assert saving.bytes_saved == facts.memory.peak_bytes - saving.peak_bytes > 0
-        assert saving.buffer in {each.name for each in facts.memory.at_peak}
+        assert saving.bytes_saved == facts.find(MemoryFacts).peak_bytes - saving.peak_bytes > 0
+        assert saving.buffer in {each.name for each in facts.find(MemoryFacts).at_peak}
 
 
 @pytest.mark.parametrize("dump", COMPILED)
 def test_a_predicted_peak_is_that_of_the_compiler(dump):
     producer, consumer, peak = COMPILED[dump]
-    savings = explain_module(read(SAMPLES.joinpath(*dump))).memory.savings
+    savings = explain_module(read(SAMPLES.joinpath(*dump))).find(MemoryFacts).savings
     assert [(each.producer, each.consumers, each.peak_bytes) for each in savings] == [
         (producer, (consumer,), peak)
     ]
@@ -109,7 +110,7 @@ def test_a_predicted_peak_is_that_of_the_compiler(dump):
 def test_changed_rules_have_the_peak_that_the_compiler_makes(dump, allowed, peak):
     changes = read_changes((), (), (allowed,), ())
     (facts,) = explain(open_dump(SAMPLES / dump), Selection(changes=changes)).modules
-    assert facts.what_if.peak == (facts.memory.peak_bytes, peak)
+    assert facts.what_if.peak == (facts.find(MemoryFacts).peak_bytes, peak)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,11 @@ def test_changed_pairs_have_the_peak_that_the_compiler_makes(dump, option, pair,
     allowed, forbidden = ((pair,), ()) if option == "allow" else ((), (pair,))
     changes = read_changes((), (), allowed, forbidden)
     (facts,) = explain(open_dump(SAMPLES / dump), Selection(changes=changes)).modules
-    assert facts.what_if.peak == (facts.memory.peak_bytes, peak)
+    assert facts.what_if.peak == (facts.find(MemoryFacts).peak_bytes, peak)
 
 
 def test_the_peak_has_names_that_the_user_knows():
-    memory = explain_module(read(SAMPLES / "h100/dense")).memory
+    memory = explain_module(read(SAMPLES / "h100/dense")).find(MemoryFacts)
     known = {each.name: (each.kind, each.op_name, each.source) for each in memory.at_peak}
     assert known["weights.1"] == ("parameter", "weights", None)
     assert known["gemm_fusion_dot"][0] == "temporary"
@@ -139,16 +140,16 @@ def test_the_peak_has_names_that_the_user_knows():
 
 
 def test_a_loop_variable_has_the_place_of_what_computes_it():
-    memory = explain_module(read(SAMPLES / "cpu/loop")).memory
+    memory = explain_module(read(SAMPLES / "cpu/loop")).find(MemoryFacts)
     large = [each for each in memory.at_peak if each.bytes > 1000 and each.kind != "parameter"]
     assert large and all(each.source for each in large)
 
 
 def test_outputs_of_a_parameters_shape_could_have_its_memory():
     """The signal goes into the loop and comes out with its shape; nothing is donated."""
-    memory = explain_module(read(SAMPLES / "cpu/loop")).memory
+    memory = explain_module(read(SAMPLES / "cpu/loop")).find(MemoryFacts)
     assert [(each.parameter, each.bytes) for each in memory.donations] == [("signal", 16384)]
-    donated = explain_module(read(Path(__file__).parents[1] / "dump/data/memory")).memory
+    donated = explain_module(read(Path(__file__).parents[1] / "dump/data/memory")).find(MemoryFacts)
     assert donated.donated == 16384
     # The state is donated; the weights could hold the sorted state.
     assert [each.parameter for each in donated.donations] == ["w"]
@@ -167,12 +168,12 @@ def path_of(dump, ending):
 def test_without_files_it_is_unknown(copied):
     path_of(copied, "buffer-assignment").unlink()
     facts = explain_module(read(copied))
-    assert facts.memory is None and not facts.notes
+    assert facts.find(MemoryFacts) is None and not facts.notes
 
 
 def test_without_live_ranges_there_are_totals_only(copied):
     path_of(copied, "live-range").unlink()
-    memory = explain_module(read(copied)).memory
+    memory = explain_module(read(copied)).find(MemoryFacts)
     assert memory.total_bytes == read(copied).memory_usage
     assert memory.peak_bytes is None and not memory.at_peak and not memory.savings
 
@@ -183,7 +184,7 @@ def test_half_a_file_costs_the_section_and_nothing_else(copied, ending):
     whole = explain_module(read(copied))
     path.write_bytes(path.read_bytes()[: 30 if ending == "memory-usage-report" else 300])
     facts = explain_module(read(copied))
-    assert facts.memory is None and facts.pairs == whole.pairs
+    assert facts.find(MemoryFacts) is None and facts.pairs == whole.pairs
     (note,) = facts.notes
     assert str(path) in note
 
@@ -193,14 +194,14 @@ def test_a_file_of_another_module_is_refused(copied, ending):
     other = path_of(SAMPLES / "h100/reductions", ending)
     path_of(copied, ending).write_bytes(other.read_bytes())
     facts = explain_module(read(copied))
-    assert facts.memory is None
+    assert facts.find(MemoryFacts) is None
     assert len(facts.notes) == 1
 
 
 def test_compressed_files_are_read(copied):
-    before = explain_module(read(copied)).memory
+    before = explain_module(read(copied)).find(MemoryFacts)
     for ending in ("buffer-assignment", "live-range", "memory-usage-report"):
         path = path_of(copied, ending)
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    assert explain_module(read(copied)).memory == before
+    assert explain_module(read(copied)).find(MemoryFacts) == before

@@ -78,6 +78,9 @@ def test_a_folder_of_dumps_names_devices_and_counts_every_column(tmp_path: Path)
     assert times == sorted(times, reverse=True)
     assert len(found.modules) == 1
     everything = explain(open_dump(tmp_path), Selection(all_modules=True))
-    refused = [sum(each.bytes_saved for each in module.reasons) for module in everything.modules]
+    refused = [
+        sum(each.bytes_saved for each in module.summary.reasons.values())
+        for module in everything.modules
+    ]
     assert [row.refused_bytes for row in found.table] == refused
     assert refused[0] and refused[2]

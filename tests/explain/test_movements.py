@@ -6,7 +6,7 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
-from fusionscope.facts.result import Movement, MovementCause
+from fusionscope.findings.movements.facts import Movement, MovementCause
 from fusionscope.graph.layouts import transpose_is_bitcast
 from fusionscope.history.operations import is_free_reshape
 from fusionscope.hlo import Instruction
@@ -20,8 +20,7 @@ COPY_INSERTION = "adding_copies_to_resolve_interference"
 def movements(dump: str) -> dict[str, Movement]:
     """By the name of the instruction."""
     (module,) = explain(open_dump(DUMPS / dump), Selection(movements=True)).modules
-    assert module.movements is not None
-    return {each.operation.name: each for each in module.movements}
+    return {each.operation.name: each for each in module.find_all(Movement)}
 
 
 def test_a_layout_that_a_library_call_reads():
@@ -61,7 +60,7 @@ def test_a_loop_and_its_buffers():
 
 
 def test_nothing_is_listed_unless_it_was_requested(samples):
-    assert samples.facts("cpu/loop").movements is None
+    assert Movement.finding not in samples.facts("cpu/loop").findings
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: f"{dump.parent.name}/{dump.name}")
@@ -77,8 +76,7 @@ def test_every_movement_of_a_final_module_is_listed_once(dump: Path, samples):
             for each in computation.instructions
             if moves(each)
         )
-        assert facts.movements is not None
-        listed = [m for m in facts.movements if m.cause is not MovementCause.NOT_IN_PLACE]
+        listed = [m for m in facts.find_all(Movement) if m.cause is not MovementCause.NOT_IN_PLACE]
         if final.name.counter is not None or len(module.stages) > 1:
             assert sorted(each.operation.name for each in listed) == expected
         labels = [stage.label for stage in module.stages]

@@ -3,19 +3,20 @@ compared with a replay of the passes that keeps the value."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
 from fusionscope.facts.clock import NOMINAL_CPU
-from fusionscope.facts.result import ModuleFacts, RecomputedValue
+from fusionscope.facts.result import ModuleFacts
 from fusionscope.findings.recomputed import find as recomputed
+from fusionscope.findings.recomputed.facts import Recomputation, RecomputedValue
 from fusionscope.rules.changes import read_changes
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
@@ -30,7 +31,7 @@ def module_of(dump: str, **selection: object) -> ModuleFacts:
 
 
 def values(dump: str) -> dict[str, RecomputedValue]:
-    recomputed = module_of(dump).recomputed
+    recomputed = module_of(dump).find(Recomputation)
     assert recomputed is not None
     return {each.value.name: each for each in recomputed.values}
 
@@ -55,8 +56,8 @@ def test_a_concatenate_that_three_fusions_compute():
 def test_the_values_of_a_chain_are_one():
     # Both fusions of the final module compute wrap_sub, mul and add from the same slices.
     module = module_of("cpu/cartpole")
-    assert module.recomputed is not None
-    names = {each.value.name for each in module.recomputed.values}
+    assert module.find(Recomputation) is not None
+    names = {each.value.name for each in module.find(Recomputation).values}
     assert "add.48" in names
     producers = {p.producer.name for p in module.pairs if p.consumer.name == "add.48"}
     assert producers and not producers & names
@@ -71,7 +72,7 @@ def test_keeping_several_values_is_priced_at_once():
     # Kernel i of ten reads the inputs and i changes, and writes one half. The sums of the first
     # one to nine changes are computed by more than one of them.
     array = 4 * 64 * 128
-    recomputation = residual().recomputed
+    recomputation = residual().find(Recomputation)
     assert recomputation is not None
     values = recomputation.values
     assert sorted(len(each.kernels) for each in values) == [*range(2, 11)]
@@ -95,7 +96,7 @@ def test_keeping_several_values_is_priced_at_once():
 
 
 def test_a_replay_that_keeps_several_values_moves_as_many_bytes():
-    first = residual().recomputed
+    first = residual().find(Recomputation)
     assert first is not None and first.kept is not None
     forbidden = tuple(f"{each.value.name} -> *" for each in first.values)
     tried = residual(changes=read_changes((), (), (), forbidden)).what_if
@@ -109,7 +110,7 @@ def test_a_replay_that_keeps_several_values_moves_as_many_bytes():
 def test_values_of_different_kernels_add_up():
     # Each program is one of the sample's library; they share no kernel.
     for dump in ("cpu/cartpole", "h100/cartpole", "a100-xla-2023/library_random"):
-        found = module_of(dump).recomputed
+        found = module_of(dump).find(Recomputation)
         assert found is not None
         saving = [each for each in found.values if each.saved_ns]
         kernels = [kernel for each in saving for kernel in each.kernels]
@@ -122,17 +123,17 @@ def test_values_of_different_kernels_add_up():
 
 
 def test_large_kernels_limit_how_many_values_are_priced(monkeypatch: pytest.MonkeyPatch):
-    everything = module_of("cpu/cartpole").recomputed
+    everything = module_of("cpu/cartpole").find(Recomputation)
     assert everything is not None and len(everything.values) > 1
     monkeypatch.setattr(recomputed, "_MOST_OPERATIONS", 1)
-    limited = module_of.__wrapped__("cpu/cartpole").recomputed
+    limited = module_of.__wrapped__("cpu/cartpole").find(Recomputation)
     assert limited is not None and len(limited.values) == 1 <= limited.unpriced
     assert limited.values[0] in everything.values
-    assert module_of("cpu/cartpole", in_full=True).recomputed == everything
+    assert module_of("cpu/cartpole", in_full=True).find(Recomputation) == everything
 
 
 def test_nothing_is_computed_again_without_fusion():
-    assert module_of("cpu-without-fusion/elementwise").recomputed is None
+    assert module_of("cpu-without-fusion/elementwise").find(Recomputation) is None
 
 
 @pytest.mark.parametrize(
@@ -146,8 +147,8 @@ def test_nothing_is_computed_again_without_fusion():
 )
 def test_a_replay_that_keeps_the_value_moves_as_many_bytes(dump: str, name: str, reader: str):
     module = module_of(dump, changes=read_changes((), (), (), (f"{name} -> {reader}",)))
-    assert module.recomputed is not None and module.what_if is not None
-    (found,) = (each for each in module.recomputed.values if each.value.name == name)
+    assert module.find(Recomputation) is not None and module.what_if is not None
+    (found,) = (each for each in module.find(Recomputation).values if each.value.name == name)
     before, after = module.what_if.before, module.what_if.after
     assert found.after.launches - found.before.launches == after.launches - before.launches
     moved = after.bytes_moved - before.bytes_moved
@@ -166,12 +167,12 @@ def computed_in(text: str, kernel: str) -> Iterator[tuple[str, str]]:
 def test_each_kernel_holds_the_operation(dump: Path, samples):
     modules = {module.number: module for module in samples.dump(dump).modules}
     for facts in samples.explanation(dump).modules:
-        if facts.recomputed is None:
+        if facts.find(Recomputation) is None:
             continue
         final = modules[facts.number].final
         assert final is not None and final.text is not None
         text = final.text.read().decode()
-        for each in facts.recomputed.values:
+        for each in facts.find(Recomputation).values:
             assert len(set(each.kernels)) == len(each.kernels) > 1
             shape = each.value.shape.partition("{")[0]
             for kernel in each.kernels:

@@ -15,6 +15,7 @@ from fusionscope.dump.device import find_device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.explain import explain_module
+from fusionscope.findings.libraries.facts import Boundary
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER
@@ -182,7 +183,7 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     the compiler's own words."""
     module = opened(SAMPLES / "dumps/a100-jaxlib-0.4.35/library_random")
     facts = explain_module(module)
-    assert {each.library for each in facts.boundaries} == {"JAX"}
+    assert {each.library for each in facts.find_all(Boundary)} == {"JAX"}
     refused = {
         (each.producer.opcode, each.consumer.opcode): each for each in facts.pairs if each.reason
     }

@@ -13,6 +13,7 @@ from fusionscope.compare.module_history import module_history
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability
 from fusionscope.explain.explain import explain_module
+from fusionscope.findings.libraries.facts import Boundary
 from fusionscope.user_order.user_history import arrange, find_user_order
 from fusionscope.verify.verification import PassVerification, verify
 from fusionscope.versions.choice import choose_compiler, find_rewriters
@@ -123,8 +124,8 @@ def test_the_story_is_that_of_the_stages() -> None:
 
 def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     facts = explain_module(opened("library_random"))
-    assert facts.totals.exact and facts.totals.launches > 20  # of 20 rounds of a loop
-    assert {each.library for each in facts.boundaries} == {"JAX"}
+    assert facts.summary.exact and facts.summary.launches > 20  # of 20 rounds of a loop
+    assert {each.library for each in facts.find_all(Boundary)} == {"JAX"}
     refused = {
         (each.producer.opcode, each.consumer.opcode): each for each in facts.pairs if each.reason
     }

@@ -6,6 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.sheet import brief, sheet
 from fusionscope.words.terminal import print_sections
 
@@ -39,7 +40,7 @@ def test_without_files_one_line_says_so(printed):
 @pytest.mark.parametrize("top", [1, None])
 def test_the_whole_section_is_limited_by_top(printed, samples, top):
     lines = printed("h100/cartpole", 80, lambda facts: sheet(facts, top))
-    memory = samples.facts("h100/cartpole").memory
+    memory = samples.facts("h100/cartpole").find(MemoryFacts)
     values = [line for line in lines if "temporary" in line or "parameter  " in line]
     assert any("--top N" in line for line in lines) == (top is not None)
     assert any("█" in line for line in lines) == (top is None)

@@ -20,7 +20,7 @@ from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
-from fusionscope.facts.memory import Donation, MemoryFacts
+from fusionscope.findings.memory.facts import Donation, MemoryFacts
 from fusionscope.findings.memory.savings import position_of
 from fusionscope.hlo import to_text
 from fusionscope.rerun.programs import find_program, find_target, own_flags
@@ -104,4 +104,4 @@ def compiled(module: DumpedModule, chosen: Sequence[Donation]) -> MemoryFacts | 
         )
         if not captured.has_stages:
             return None
-        return explain(open_dump(captured.directory), Selection()).modules[0].memory
+        return explain(open_dump(captured.directory), Selection()).modules[0].find(MemoryFacts)

@@ -1,9 +1,9 @@
 """Replays passes for GPUs with and without look-ups, and compares everything that they decide.
 
 The cost model and the search for tilings look up what they have computed of others that are alike,
-in this replay and in those before it. Without, each kernel, pair and tiling is computed for itself: decisions, figures and modules must be
-the same. Priority fusion is also replayed with Triton for all fusions, which asks for most tilings.
-Exits with 1 if anything differs.
+in this replay and in those before it. Without, each kernel, pair and tiling is computed for itself:
+decisions, figures and modules must be the same. Priority fusion is also replayed with Triton for
+all fusions, which asks for most tilings. Exits with 1 if anything differs.
 """
 
 from __future__ import annotations

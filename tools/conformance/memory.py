@@ -19,7 +19,7 @@ from conformance.outcomes import dumps
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
-from fusionscope.facts.memory import MemoryFacts
+from fusionscope.findings.memory.facts import MemoryFacts
 
 TOTAL = re.compile(r"^Total bytes: (\d+)", re.MULTILINE)
 PEAK = re.compile(r"^  Live ranges at (\d+) \(peak\):\n((?:    .*\n)*)", re.MULTILINE)
@@ -46,17 +46,18 @@ def findings(options: Namespace) -> Iterator[Finding]:
             continue
         for module in modules:
             totals = TOTAL.findall(report(directory, module.number, "memory-usage-report"))
-            if module.memory is None or not totals:
+            memory = module.find(MemoryFacts)
+            if memory is None or not totals:
                 yield counted("modules without the files")
                 continue
             is_compared = True
             where = f"{directory}: {module.name}"
-            if module.memory.total_bytes == sum(map(int, totals)):
+            if memory.total_bytes == sum(map(int, totals)):
                 yield counted("totals equal")
             else:
-                line = f"{where}: {module.memory.total_bytes}, not {totals}"
+                line = f"{where}: {memory.total_bytes}, not {totals}"
                 yield problem("totals different", line)
-            yield _peak(module.memory, report(directory, module.number, "live-range"), where)
+            yield _peak(memory, report(directory, module.number, "live-range"), where)
     if not is_compared:
         yield problem("nothing compared", "nothing was compared")
 

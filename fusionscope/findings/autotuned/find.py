@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.dump.autotuner_log import Candidate, TunedInstruction
-from fusionscope.facts.autotuned import Autotuned, GeneratorTime
 from fusionscope.facts.clock import is_near_tie
+from fusionscope.findings.autotuned.facts import Autotuned, GeneratorTime
 
 if TYPE_CHECKING:
     from fusionscope.dump import DumpedModule, Stage

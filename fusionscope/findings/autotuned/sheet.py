@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.autotuned.facts import Autotuned, GeneratorTime
 from fusionscope.words.section import Entry, Section, lines, ranked, spans, strong
 from fusionscope.words.text import duration, plural
 
 if TYPE_CHECKING:
-    from fusionscope.facts.autotuned import Autotuned, GeneratorTime
     from fusionscope.facts.result import ModuleFacts
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the instructions that were timed."""
-    tuned = module.autotuned
+    tuned = module.find_all(Autotuned)
     if not tuned:
         return
     entries = [_entry(rank, instruction) for rank, instruction in enumerate(tuned[:top], 1)]

@@ -26,7 +26,7 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the same, if there is more than one launch."""
-    if module.totals.launches > 1:
+    if module.summary.launches > 1:
         yield from sheet(module, None)
 
 

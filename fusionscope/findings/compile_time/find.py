@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fusionscope.facts.compile_time import CompileTime, PassCost
+from fusionscope.findings.compile_time.facts import CompileTime, PassCost
 
 if TYPE_CHECKING:
     from fusionscope.dump.pass_times import PassTime

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.compile_time.facts import CompileTime, PassCost
 from fusionscope.words.section import Column, Section, Table, spans
 from fusionscope.words.text import duration, plural
 
 if TYPE_CHECKING:
-    from fusionscope.facts.compile_time import CompileTime, PassCost
     from fusionscope.facts.result import ModuleFacts
 
 _TITLE = "Compile time"
@@ -25,7 +25,7 @@ _COLUMNS = (
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Return one line if it was long."""
-    time = module.compile_time
+    time = module.find(CompileTime)
     if time is None or time.total_us < _SHORT_US:
         return
     costs = time.passes[:_NAMED_PASSES]
@@ -35,7 +35,7 @@ def brief(module: ModuleFacts) -> Iterator[Section]:
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Return the passes that take longest."""
-    time = module.compile_time
+    time = module.find(CompileTime)
     if time is None:
         return
     dump = f", {_share(time.dump_us, time)} of it spent on writing the dump"

@@ -33,21 +33,21 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the kernels by kind, and the heaviest."""
     yield Section(title="Kernels", blocks=(_kinds(module),))
     if len(module.kernels) > 1:
-        rows = tuple(map(_row, module.heaviest[:top]))
+        rows = tuple(map(_row, module.alike.kernels[:top]))
         yield Section(blocks=(Table(columns=_HEAVIEST_COLUMNS, rows=rows),))
 
 
 def _kinds(module: ModuleFacts) -> Table:
-    total = module.totals.bytes_moved or 1
+    total = module.summary.bytes_moved or 1
     rows = tuple(
         (
-            kind.kind,
-            f"{kind.count:,}",
+            name,
+            f"{kind.kernels:,}",
             f"{kind.launches:,}",
             size(kind.bytes_moved),
             f"{100 * kind.bytes_moved / total:.0f}%",
         )
-        for kind in module.kinds
+        for name, kind in module.summary.kinds.items()
     )
     return Table(columns=_KIND_COLUMNS, rows=rows)
 

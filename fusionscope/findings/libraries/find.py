@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+from msgspec import structs
+
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.kernel_values import (
@@ -28,7 +30,8 @@ from fusionscope.facts.library_calls import (
     step_of,
     taken_by,
 )
-from fusionscope.facts.result import Boundary, KernelFacts, Neighbour
+from fusionscope.facts.result import KernelFacts
+from fusionscope.findings.libraries.facts import Boundary, Neighbour
 from fusionscope.history.kernels import Kernel, KernelKind, kind_and_emitter, operations_in
 from fusionscope.history.workspaces import workspace_bytes
 from fusionscope.hlo import Instruction
@@ -62,25 +65,27 @@ def find_boundaries(
         return ()
     known = _Calls(frozenset(kernel.instruction for kernel, _ in calls))
     since = _first_seen(module, stages, {kernel.name for kernel, _ in calls})
-    alike: dict[Boundary, list[Boundary]] = defaultdict(list)
+    alike: dict[tuple[Boundary, KernelFacts], list[Boundary]] = defaultdict(list)
     for kernel, facts in calls:
         found = _boundary(kernel, facts, module.backend, known)
         stage = since.get(kernel.name)
         if stage is not None:
             made_by = stage.pass_name if stage is not stages[0] else None
-            found = replace(found, since=stage.label, made_by=made_by)
-        alike[_likeness(found)].append(found)
+            found = structs.replace(found, since=stage.label, made_by=made_by)
+        alike[_likeness(found), replace(facts, name="")].append(found)
     merged = [
-        replace(
-            own[0],
-            names=tuple(name for boundary in own for name in boundary.names),
-            saved_at_most=sum(boundary.saved_at_most for boundary in own),
+        (
+            structs.replace(
+                boundaries[0],
+                names=tuple(name for boundary in boundaries for name in boundary.names),
+                saved_at_most=sum(boundary.saved_at_most for boundary in boundaries),
+            ),
+            kernel.bytes_moved,
         )
-        for own in alike.values()
+        for (_, kernel), boundaries in alike.items()
     ]
-    return tuple(
-        sorted(merged, key=lambda found: (-found.saved_at_most, -found.kernel.bytes_moved))
-    )
+    merged.sort(key=lambda row: (-row[0].saved_at_most, -row[1]))
+    return tuple(boundary for boundary, _ in merged)
 
 
 def _is_call(kernel: Kernel) -> bool:
@@ -96,12 +101,11 @@ def _is_call(kernel: Kernel) -> bool:
 
 def _likeness(boundary: Boundary) -> Boundary:
     """Return a key that is the same for calls that differ only in names."""
-    return replace(
+    return structs.replace(
         boundary,
         names=(),
-        kernel=replace(boundary.kernel, name=""),
-        before=tuple(replace(side, name="") for side in boundary.before),
-        after=tuple(replace(side, name="") for side in boundary.after),
+        before=tuple(structs.replace(side, name="") for side in boundary.before),
+        after=tuple(structs.replace(side, name="") for side in boundary.after),
     )
 
 
@@ -147,7 +151,9 @@ def _boundary(
     before, after = _before(operands, calls), _after(results, calls)
     return Boundary(
         names=(kernel.name,),
-        kernel=facts,
+        computation=facts.computation,
+        runs=facts.runs,
+        source=facts.source,
         library=library.name,
         computes=library.computes,
         operands=tuple(str(operand.shape) for operand in launch.operands),

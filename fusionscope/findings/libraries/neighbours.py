@@ -7,9 +7,11 @@ so its boundaries leave out what its kernels say.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from fusionscope.facts.result import Boundary, KernelFacts
+from msgspec.structs import replace
+
+from fusionscope.facts.result import KernelFacts
+from fusionscope.findings.libraries.facts import Boundary
 
 
 def without_members(

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.libraries.facts import Boundary, Neighbour
 from fusionscope.words.section import Entry, Line, Section, Tone, line, ranked, strong
 from fusionscope.words.text import counted, size
 
 if TYPE_CHECKING:
-    from fusionscope.facts.result import Boundary, ModuleFacts, Neighbour
+    from fusionscope.facts.result import ModuleFacts
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the library calls, those first across which fusion could save most."""
-    boundaries = module.boundaries
+    boundaries = module.find_all(Boundary)
     if not boundaries:
         return
     entries = [_entry(rank, boundary) for rank, boundary in enumerate(boundaries[:top], 1)]
@@ -41,7 +42,7 @@ def _details(boundary: Boundary) -> Iterator[Line]:
     yield line(_what(boundary), Tone.BAD)
     shapes = f"{', '.join(boundary.operands)} -> {', '.join(boundary.results)}"
     yield line(shapes, Tone.QUIET, is_cut=True)
-    yield line(f"at {boundary.kernel.source or 'source line unknown'}", is_cut=True)
+    yield line(f"at {boundary.source or 'source line unknown'}", is_cut=True)
     yield line(_bytes(boundary))
     if included := _included(boundary):
         yield line(f"includes {included}", Tone.GOOD)
@@ -58,7 +59,7 @@ def _what(boundary: Boundary) -> str:
 
 
 def _bytes(boundary: Boundary) -> str:
-    runs = f", {boundary.kernel.runs:,} times" if boundary.kernel.runs != 1 else ""
+    runs = f", {boundary.runs:,} times" if boundary.runs != 1 else ""
     scratch = f", works in {size(boundary.scratch)}" if boundary.scratch else ""
     return (
         f"reads {size(boundary.bytes_read)}, writes {size(boundary.bytes_written)}{scratch}{runs}"

@@ -18,15 +18,9 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.profile import HOW_TO_RECORD, Profile, Run, Span
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.facts.module_analysis import Analysis
-from fusionscope.facts.result import (
-    KernelFacts,
-    KernelMeasurement,
-    Measured,
-    MeasuredCall,
-    RefusalWorth,
-    TimeSource,
-)
+from fusionscope.facts.result import KernelFacts, KernelMeasurement, TimeSource
 from fusionscope.facts.summary import group_alike
+from fusionscope.findings.measured.facts import Measured, MeasuredCall, RefusalWorth
 from fusionscope.graph.comparison import compare
 from fusionscope.history.kernels import KernelKind
 from fusionscope.hlo import Instruction, Module, parse
@@ -204,9 +198,9 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
     low, high = _quartiles(elapsed)
     analysis = replace(analysis, facts=replace(analysis.facts, kernels=found))
     bandwidth = _bandwidth(found, _SHARE * total)
-    facts = replace(
-        analysis.facts,
-        measured=Measured(
+    facts = analysis.facts.with_finding(
+        Measured,
+        Measured(
             runs=len(runs),
             time_us=found_runs.time_us,
             low_us=low,

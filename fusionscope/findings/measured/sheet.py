@@ -6,23 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.findings import BRIEF
+from fusionscope.findings.measured.facts import Measured, MeasuredCall
 from fusionscope.words.section import Column, Entry, Section, Table, lines, ranked, spans
 from fusionscope.words.text import duration, file_and_line, or_dash, plural, size
 
 if TYPE_CHECKING:
-    from fusionscope.facts.result import (
-        KernelFacts,
-        Measured,
-        MeasuredCall,
-        ModuleFacts,
-    )
+    from fusionscope.facts.result import KernelFacts, ModuleFacts
 
 _FIGURES = ("measured", "share", "model", "off by", "GB/s")
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the measured kernels, the slowest first, and what refusals cost."""
-    measured = module.measured
+    measured = module.find(Measured)
     if measured is None:
         return
     kernels = _measured_kernels(module)

@@ -14,7 +14,7 @@ from fusionscope.dump.buffer_assignment import (
     BufferAssignment,
 )
 from fusionscope.dump.live_ranges import Position
-from fusionscope.facts.memory import Donation
+from fusionscope.findings.memory.facts import Donation
 from fusionscope.findings.memory.live_bytes import Span, Spans, count_live
 from fusionscope.findings.memory.savings import position_of
 from fusionscope.graph.buffer_sharing import may_share

@@ -21,14 +21,14 @@ from fusionscope.dump.buffer_assignment import (
 from fusionscope.dump.live_ranges import Position
 from fusionscope.dump.names import Role
 from fusionscope.errors import UnusableInput, shorten
-from fusionscope.facts.memory import (
+from fusionscope.facts.scopes import origin_of
+from fusionscope.facts.source_lines import user_line
+from fusionscope.findings.memory.donations import donated_peak, find_handovers
+from fusionscope.findings.memory.facts import (
     LifeTime,
     LiveBuffer,
     MemoryFacts,
 )
-from fusionscope.facts.scopes import origin_of
-from fusionscope.facts.source_lines import user_line
-from fusionscope.findings.memory.donations import donated_peak, find_handovers
 from fusionscope.findings.memory.library_memory import find_library_memory
 from fusionscope.findings.memory.live_bytes import Span, count_live, spans_of
 from fusionscope.findings.memory.savings import (

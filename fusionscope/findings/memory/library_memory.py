@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusionscope.facts.memory import CallMemory
+from fusionscope.findings.memory.facts import CallMemory
 from fusionscope.history.kernels import fusion_emitter
 from fusionscope.hlo import Computation, Instruction, Module
 

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fusionscope.dump.live_ranges import Position
-from fusionscope.facts.memory import MemorySaving
 from fusionscope.facts.module_analysis import KernelDetails
 from fusionscope.facts.result import KernelFacts, PairFacts
+from fusionscope.findings.memory.facts import MemorySaving
 from fusionscope.findings.memory.live_bytes import Span, Spans, changes_of, count, sum_up
 from fusionscope.history.outcomes import is_looked_through
 from fusionscope.hlo import Instruction, Module

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.memory.facts import (
+    CallMemory,
+    Donation,
+    LiveBuffer,
+    MemoryFacts,
+    MemorySaving,
+)
 from fusionscope.words.section import (
     Block,
     Column,
@@ -21,13 +28,6 @@ from fusionscope.words.section import (
 from fusionscope.words.text import file_and_line, hidden_entries, plural, size
 
 if TYPE_CHECKING:
-    from fusionscope.facts.memory import (
-        CallMemory,
-        Donation,
-        LiveBuffer,
-        MemoryFacts,
-        MemorySaving,
-    )
     from fusionscope.facts.result import ModuleFacts
 
 _TITLE = "Memory"
@@ -48,7 +48,7 @@ _COLUMNS = (
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield at most six lines: totals, the largest values at the peak, what would lower it."""
-    memory = module.memory
+    memory = module.find(MemoryFacts)
     if memory is None:
         yield _UNKNOWN
         return
@@ -61,7 +61,7 @@ def brief(module: ModuleFacts) -> Iterator[Section]:
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the whole section; ``top`` limits each list (None: no limit)."""
-    memory = module.memory
+    memory = module.find(MemoryFacts)
     if memory is None:
         yield _UNKNOWN
         return

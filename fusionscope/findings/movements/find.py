@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from fusionscope.facts.result import KernelFacts, Movement, MovementCause
+from fusionscope.facts.result import KernelFacts
 from fusionscope.facts.source_lines import operation_of, user_line
+from fusionscope.findings.movements.facts import Movement, MovementCause
 from fusionscope.graph.layouts import transpose_is_bitcast
 from fusionscope.history.kernels import Kernel, instructions_in
 from fusionscope.history.lineage import Lineage

@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.movements.facts import Movement
 from fusionscope.words.section import Entry, Section, Tone, line, ranked, spans, strong
 from fusionscope.words.text import duration, plural, size
 
 if TYPE_CHECKING:
-    from fusionscope.facts.result import ModuleFacts, Movement
+    from fusionscope.facts.result import ModuleFacts
     from fusionscope.facts.suggestions import Suggestions
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Return the costliest movements, and the suggestions that remove some of them."""
-    if module.movements is None:
+    if Movement.finding not in module.findings:
         return
-    groups = _group(module.movements)
+    movements = module.find_all(Movement)
+    groups = _group(movements)
     entries = [
         _entry(rank, group, module.suggestions) for rank, group in enumerate(groups[:top], 1)
     ]
     yield Section(
         title="Data movement",
-        summary=spans(_summary(module.movements)),
+        summary=spans(_summary(movements)),
         blocks=(ranked("movement", entries, len(groups), ("bytes", "time", "alike")),),
     )
 

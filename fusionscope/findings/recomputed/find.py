@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 
-from fusionscope.facts.result import (
+from msgspec import structs
+
+from fusionscope.facts.result import KernelFacts
+from fusionscope.facts.source_lines import operation_of
+from fusionscope.facts.times import clock_for
+from fusionscope.findings.recomputed.facts import (
     KeptValues,
-    KernelFacts,
     Recomputation,
     RecomputedValue,
     RunCosts,
 )
-from fusionscope.facts.source_lines import operation_of
-from fusionscope.facts.times import clock_for
 from fusionscope.findings.recomputed.materialized import Draft, Drafts, needed_for
 from fusionscope.graph.work import count_work
 from fusionscope.history.kernels import Kernel, kernel_of
@@ -383,7 +385,7 @@ class _Measured:
         # A custom fusion would have other tiles, and a floor is not an estimate.
         if time is None or (time.source is facts.time_source and not _is_custom(kernel)):
             return cost
-        return replace(cost, time_ns=None)
+        return structs.replace(cost, time_ns=None)
 
 
 def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None:
@@ -429,8 +431,10 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
         choices.append((option, before, after))
     option, before, after = min(choices, key=lambda choice: _change(*choice[1:]))
     source = candidate.before_fusion or (candidate.instruction,)
+    value = operation_of(source[0])
     return RecomputedValue(
-        value=operation_of(source[0]),
+        value=value,
+        source=value.source,
         operations=computing.operations,
         kernels=tuple(facts.name for facts in kernels.values()),
         launches=sum(facts.launches for facts in kernels.values()),

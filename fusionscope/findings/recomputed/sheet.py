@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.recomputed.facts import Recomputation, RecomputedValue
 from fusionscope.words.section import Entry, Section, Tone, line, ranked, spans, strong
 from fusionscope.words.text import duration, plural, size
 
 if TYPE_CHECKING:
-    from fusionscope.facts.result import ModuleFacts, Recomputation, RecomputedValue
+    from fusionscope.facts.result import ModuleFacts
 
 _TITLE = "Computed more than once"
 _LEAST_SHARE = 0.01  # the smallest share of a module's bytes or time that is listed
@@ -20,7 +21,7 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Return the values, the costliest first. If ``top`` limits the list, None if all cost too
     little.
     """
-    recomputed = module.recomputed
+    recomputed = module.find(Recomputation)
     groups = _groups(recomputed) if recomputed is not None else []
     if recomputed is None or not groups or (top is not None and not _matters(module, recomputed)):
         return
@@ -37,7 +38,7 @@ def brief(module: ModuleFacts) -> Iterator[Section]:
     """Return what keeping a value saves; None if the replay without one of these fusions saves no
     time.
     """
-    recomputed = module.recomputed
+    recomputed = module.find(Recomputation)
     if recomputed is None or not recomputed.values or not _matters(module, recomputed):
         return
     kept = [(value, tries) for value, tries in _tries(module) if tries]
@@ -50,7 +51,8 @@ def brief(module: ModuleFacts) -> Iterator[Section]:
 
 def _tries(module: ModuleFacts) -> Iterator[tuple[str, str]]:
     """Yield each value, with the suggestions that keep it."""
-    for value in module.recomputed.values if module.recomputed is not None else ():
+    recomputed = module.find(Recomputation)
+    for value in recomputed.values if recomputed is not None else ():
         name = value.value.name
         numbers = module.suggestions.keeping(name) if module.suggestions is not None else ()
         yield name, f"try {', '.join(map(str, numbers))}" if numbers else ""
@@ -88,8 +90,8 @@ def _entry(rank: int, group: Sequence[RecomputedValue], tries: dict[str, str]) -
 
 def _matters(module: ModuleFacts, recomputed: Recomputation) -> bool:
     """Return whether one value costs a noticeable share of a module's bytes or time."""
-    bytes_moved = module.totals.bytes_moved or 1
-    time = module.totals.time
+    bytes_moved = module.summary.bytes_moved or 1
+    time = module.summary.time
     time_ns = (1_000 * time.microseconds if time is not None else 0.0) or 1
     return any(
         max(value.bytes_again / bytes_moved, (value.time_again_ns or 0) / time_ns) >= _LEAST_SHARE

@@ -36,11 +36,11 @@ _REASONS = (
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the costliest refusals."""
-    refusals = module.refusals[:BRIEF]
+    refusals = module.alike.refusals[:BRIEF]
     if not refusals:
         return
-    total = sum(reason.bytes_saved for reason in module.reasons)
-    pairs = sum(reason.count for reason in module.reasons)
+    total = sum(reason.bytes_saved for reason in module.summary.reasons.values())
+    pairs = sum(reason.pairs for reason in module.summary.reasons.values())
     entries = [_brief_entry(module, refusal) for refusal in refusals]
     yield Section(
         title="Costliest refusals",
@@ -53,18 +53,18 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the reasons, the costliest refusals, and those of a pass before the one that fused the
     pair.
     """
-    if module.reasons:
+    if module.summary.reasons:
         rows = tuple(
-            (reason.reason, f"{reason.count:,}", size(reason.bytes_saved), reason.title)
-            for reason in module.reasons[:top]
+            (name, f"{reason.pairs:,}", size(reason.bytes_saved), reason.title)
+            for name, reason in [*module.summary.reasons.items()][:top]
         )
         yield Section(
             title="Not fused, by reason", blocks=(Table(columns=_REASONS, rows=rows, noun="rule"),)
         )
-        yield _alike(module, "Costliest refusals", module.refusals, top)
-    if module.fused_by_later_pass:
+        yield _alike(module, "Costliest refusals", module.alike.refusals, top)
+    if module.alike.fused_by_later_pass:
         title = "Refused by one pass, fused by a later one"
-        yield _alike(module, title, module.fused_by_later_pass, top)
+        yield _alike(module, title, module.alike.fused_by_later_pass, top)
 
 
 def selected_pairs(module: ModuleFacts, top: int | None) -> Section:

@@ -9,8 +9,8 @@ from pathlib import Path
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.dump.thunks import Launch
-from fusionscope.facts.module_analysis import ABOUT, Resources
 from fusionscope.facts.result import KernelResources
+from fusionscope.findings.resources.facts import ABOUT, Resources
 from fusionscope.findings.resources.ptxas import Assembled, assemble
 from fusionscope.gpu.occupancy import occupancy
 from fusionscope.history.thunks import NOT_LAUNCHED

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import fsum
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.resources.facts import OverFused, SpillCost, SpillTrial
 from fusionscope.words.section import Block, Entry, Section, lines, ranked, spans, strong
 from fusionscope.words.text import duration, plural, size
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
         KernelFacts,
         KernelResources,
         ModuleFacts,
-        OverFused,
-        SpillCost,
-        SpillTrial,
     )
 
 
@@ -35,8 +33,9 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
         for rank, (kernel, resources) in enumerate(kernels[:top], 1)
     ]
     blocks: list[Block] = [ranked("kernel", entries, len(kernels), ("source",))]
-    if module.over_fused is not None:
-        blocks.append(lines(_advice(module.over_fused)))
+    over_fused = module.find(OverFused)
+    if over_fused is not None:
+        blocks.append(lines(_advice(over_fused)))
     yield Section(
         title="Registers and spills",
         summary=spans(f"{_spills(kernels)}{_assembly(kernels)}"),
@@ -52,7 +51,7 @@ def words_on(kernel: KernelFacts) -> Iterator[str]:
 
 def _advice(over_fused: OverFused) -> Iterator[str]:
     """Yield the change that helps most, and the others that were tried."""
-    best = over_fused.best
+    best = next((each for each in over_fused.tried if each.change == over_fused.best), None)
     if best is None:
         yield f"against the spills: nothing known that helps ({_cost(over_fused.before)})"
     else:

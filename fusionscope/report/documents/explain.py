@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
-from fusionscope.dump.autotuner_log import Candidate
-from fusionscope.facts import memory as memory_facts
+import msgspec
+from msgspec import defstruct
+
 from fusionscope.facts import result
 from fusionscope.facts import suggestions as suggestion
-from fusionscope.facts.autotuned import GeneratorTime
-from fusionscope.facts.compile_time import PassCost
 from fusionscope.facts.result import (
     Branch,
     ChangedKernel,
@@ -23,12 +22,10 @@ from fusionscope.facts.result import (
     KernelInput,
     KernelOutput,
     LoopRow,
-    Measured,
     ModuleFacts,
-    Neighbour,
-    TimeEstimate,
 )
 from fusionscope.facts.suggestions import HowTried, SuggestionKind
+from fusionscope.findings import fields_of_module
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
@@ -64,42 +61,6 @@ def command_of(tried: suggestion.Suggestion) -> str:
 def _suggestions(kind: str) -> Callable[[ModuleFacts], Sequence[object]]:
     """Return nothing if nothing was tried."""
     return lambda module: getattr(module.suggestions, kind) if module.suggestions else ()
-
-
-class Stages(Form):
-    pre_fusion: str | None
-    final: str
-
-
-class KindSummary(Form):
-    kernels: Annotated[int, At("count")]
-    launches: int
-    bytes_moved: int
-
-
-class ReasonSummary(Form):
-    title: str
-    pairs: Annotated[int, At("count")]
-    bytes_saved: int
-
-
-class Summary(Form):
-    """Totals of all kernels and pairs, regardless of the selection."""
-
-    launches_before: Annotated[int, At("totals.launches_before")]
-    launches: Annotated[int, At("totals.launches")]
-    bytes_before: Annotated[int, At("totals.bytes_before")]
-    bytes_moved: Annotated[int, At("totals.bytes_moved")]
-    exact: Annotated[bool, At("totals.exact")]
-    time_before: Annotated[TimeEstimate | None, At("totals.time_before")]
-    time: Annotated[TimeEstimate | None, At("totals.time")]
-    kinds: Annotated[
-        dict[str, KindSummary], At(lambda module: {each.kind: each for each in module.kinds})
-    ]
-    outcomes: dict[str, int]
-    reasons: Annotated[
-        dict[str, ReasonSummary], At(lambda module: {each.reason: each for each in module.reasons})
-    ]
 
 
 class PairEnd(Form):
@@ -145,48 +106,6 @@ class Pair(Form):
     source: Annotated[PairSource, At()]
     cost: CostFacts | None
     fused_by_later_pass: FusedByLaterPass | None
-
-
-class Boundary(Form):
-    """A library call, or a fusion that an emitter of its own makes."""
-
-    names: list[str]
-    library: str
-    computes: str
-    computation: Annotated[str, At("kernel.computation")]
-    runs: Annotated[int, At("kernel.runs")]
-    source: Annotated[str | None, At("kernel.source")]
-    since: str | None
-    pass_: Annotated[str | None, At("made_by")]
-    operands: list[str]
-    results: list[str]
-    bytes_read: int
-    bytes_written: int
-    scratch: int
-    taken_before: list[str]
-    taken_after: list[str]
-    left_out: list[str]
-    why: str | None
-    before: list[Neighbour]
-    after: list[Neighbour]
-    saved_at_most: int
-
-
-class Movement(Form):
-    """A copy, transpose, convert, reshape or update that moves data in the final module."""
-
-    operation: PairEnd
-    kernel: str
-    alone: Annotated[bool, At("is_alone")]
-    runs: int
-    bytes_moved: int
-    time_ns: float | None
-    pass_: Annotated[str | None, At("made_by")]
-    stage: str
-    cause: result.MovementCause
-    text: str
-    served: PairEnd | None
-    source: str | None
 
 
 class Border(Form):
@@ -237,31 +156,6 @@ class Breakdown(Form):
 
     by: Grouping
     rows: Annotated[list[BranchRow], At(_rows)]
-
-
-class RecomputedValue(Form):
-    """A value that several kernels of the final module compute."""
-
-    value: PairEnd
-    source: Annotated[str | None, At("value.source")]
-    operations: list[str]
-    kernels: list[str]
-    launches: int
-    instructions: int
-    flops_again: int
-    bytes_again: int
-    time_again_ns: float | None
-    written_by: str | None
-    written: Annotated[bool, At("is_written")]
-    before: result.RunCosts
-    after: result.RunCosts
-
-
-class Recomputation(Form):
-    values: list[RecomputedValue]
-    kept: result.KeptValues | None
-    free: int
-    unpriced: int
 
 
 class ChangedFigure(Form):
@@ -347,100 +241,25 @@ class Answer(Form):
     why: Annotated[str | None, At("1.why")]
 
 
-class MemoryAtPeak(Form):
-    """A value that is alive at the peak."""
+class ModuleForm(Form):
+    """What is not a finding."""
 
-    name: str
-    kind: str
-    bytes: int
-    shape: str
-    first: int
-    last: int
-    in_place_of: str | None
-    op_name: str | None
-    source: str | None
-
-
-class Memory(Form):
-    """The memory of the final module, in bytes."""
-
-    total_bytes: int
-    parameters: int
-    donated: int
-    outputs: int
-    temporaries: int
-    constants: int
-    thread_local: int
-    fragmentation: int
-    peak_bytes: int | None
-    peak_at: int | None
-    peak_instruction: str | None
-    compiler_peak: int | None
-    at_peak: list[MemoryAtPeak]
-    savings: list[memory_facts.MemorySaving]
-    donations: list[memory_facts.Donation]
-    donated_peak: int | None
-    over_time: list[int]
-    values: list[memory_facts.LifeTime]
-    inside_calls: list[memory_facts.CallMemory]
-
-
-class CompileTime(Form):
-    """The time of the compiler's passes in microseconds."""
-
-    total_us: int
-    dump_us: int
-    passes: list[PassCost]
-
-
-class Autotuned(Form):
-    """An instruction that the autotuner timed, and its candidates."""
-
-    instruction: str
-    shape: str
-    kernel: str | None
-    emitter: str
-    source: str | None
-    generators: list[GeneratorTime]
-    margin: float | None
-    near_tie: bool
-    candidates: list[Candidate]
-
-
-class OverFused(Form):
-    """Fusions that spill, and the changes that were compiled so that they spill less."""
-
-    kernels: list[str]
-    before: result.SpillCost
-    tried: list[result.SpillTrial]
-    best: Annotated[str | None, At(lambda found: found.best.change if found.best else None)]
-
-
-class Module(Form):
     name: str
     number: int
     backend: str | None
     device: str | None
     flags: list[str]
     rules: RulesUsed | None
-    stages: Annotated[Stages, At()]
-    summary: Annotated[Summary, At()]
+    stages: result.Stages
+    summary: result.Summary
     kernels: list[KernelFacts]
     pairs: list[Pair]
-    boundaries: list[Boundary]
-    movements: list[Movement] | None
     near: list[str]
     kernel_pages: list[KernelPage]
     breakdown: Annotated[Breakdown | None, At("breakdown")]
-    recomputed: Recomputation | None
     notes: list[str]
-    memory: Memory | None
-    over_fused: OverFused | None
     loops: list[LoopRow]
     graphs: GraphLaunches | None
-    measured: Measured | None
-    compile_time: CompileTime | None
-    autotuned: list[Autotuned]
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
     unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]
@@ -449,6 +268,19 @@ class Module(Form):
         int, At(lambda module: module.suggestions.untried if module.suggestions else 0)
     ]
     answers: Annotated[list[Answer], At(_answers)]
+
+
+def _field(name: str, kind: Any, default: Any) -> tuple[str, Any]:
+    return name, Annotated[kind, At(lambda module: module.findings.get(name, default))]
+
+
+_FOUND = fields_of_module()
+Module = defstruct(
+    "Module",
+    [_field(field.name, field.type, field.default) for field in msgspec.structs.fields(_FOUND)],
+    bases=(ModuleForm,),
+    namespace={"__doc__": _FOUND.__doc__},
+)
 
 
 class ModuleRow(Form):
@@ -464,8 +296,15 @@ class ModuleRow(Form):
     helper: Annotated[bool, At("is_helper")]
 
 
-class Document(Form, tag_field="schema", tag="fusionscope.explain/1"):
-    path: str
-    modules: list[Module]
-    folded: list[ModuleRow]
-    problems: list[str]
+Document = defstruct(
+    "Document",
+    [
+        ("path", str),
+        ("modules", list[Module]),  # type: ignore[valid-type]
+        ("folded", list[ModuleRow]),
+        ("problems", list[str]),
+    ],
+    bases=(Form,),
+    tag_field="schema",
+    tag="fusionscope.explain/1",
+)

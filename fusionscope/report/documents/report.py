@@ -95,7 +95,7 @@ class Side(Form):
     found, in the words of ``fusionscope explain``.
     """
 
-    explanation: explain.Document
+    explanation: explain.Document  # type: ignore[valid-type]
     pictures: list[Picture | None]
     tried: list[list[Section]]
     findings: list[list[Section]]
