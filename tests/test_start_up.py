@@ -125,6 +125,7 @@ def test_another_question_imports_nothing_that_reads_a_dump(target):
     modules = loaded("explain", dump, "--pair", "* -> *")
     assert within(modules, "fusionscope.hlo", "fusionscope.history") == {
         "fusionscope.hlo",
+        "fusionscope.hlo.search",
         "fusionscope.hlo.source_location",
     }
     assert not within(

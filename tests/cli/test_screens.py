@@ -19,9 +19,9 @@ SCREENS = {
     "library calls": "explain h100-without-triton-gemm/projections --top 5",
     "compile time": "explain h100/attention --top 1",
     "a loop": "explain cpu/loop",
-    "by file": "explain cpu/concatenate --by file --depth 1",
+    "by file": "explain cpu/concatenate --by file,1",
     "overruled": "explain h100/reductions --reason pf-negative",
-    "a rule left out": "explain cpu/concatenate --disable cpu-concat",
+    "a rule left out": "what-if cpu/concatenate --disable cpu-concat",
 }
 
 
