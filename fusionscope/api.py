@@ -73,8 +73,8 @@ class OpenedDump:
         ranked, problems = rank_modules(self.dump, module)
         if not ranked:
             raise UnusableInput(problems[0])
-        (found, *_) = ranked
-        return kernel_graph(found.read(found.last), found.backend)
+        (largest, *_) = ranked
+        return kernel_graph(largest.read(largest.last), largest.backend)
 
 
 def open(path: Path | str) -> OpenedDump:

@@ -111,7 +111,7 @@ def test_a_full_kernel_asks_most_rules_once_about_equal_siblings(
             path, "gpu", scale.write_module("many computations", size, is_changed=False)
         )
         (module,) = open_dump(path).modules
-        (run,) = (each for each in find_runs(module) if each.pass_name == "multi_output_fusion")
+        (run,) = (run for run in find_runs(module) if run.pass_name == "multi_output_fusion")
         asked = 0
         plan = replay(
             run.pass_name,
@@ -119,7 +119,7 @@ def test_a_full_kernel_asks_most_rules_once_about_equal_siblings(
             read_context(module),
             choose_compiler(module).compiler,
         )
-        pairs.append(sum(each.is_recorded for each in plan.decisions))
+        pairs.append(sum(decision.is_recorded for decision in plan.decisions))
         checks.append(asked)
     assert pairs[1] / pairs[0] > 3  # the compiler records each
     assert checks[1] / checks[0] < MOST
@@ -133,7 +133,7 @@ def test_no_record_is_made_that_is_not_compared(
     monkeypatch.delattr("fusionscope.verify.verification._told")
     dump = open_dump(path)
     found = verify(dump, dump.modules)
-    assert found.passes and not any(each.decisions for each in found.passes)
+    assert found.passes and not any(fusion_pass.decisions for fusion_pass in found.passes)
 
 
 def test_explain_reads_each_stage_that_it_needs_once(
@@ -169,7 +169,9 @@ def test_bytes_and_outcomes_are_not_found_where_plans_are_equal(
     monkeypatch.delattr("fusionscope.verify.verification.outcomes_after")
     dump = open_dump(path)
     found = verify(dump, dump.modules)
-    assert found.is_identical and all(each.pairs == each.pairs_agreeing for each in found.passes)
+    assert found.is_identical and all(
+        fusion_pass.pairs == fusion_pass.pairs_agreeing for fusion_pass in found.passes
+    )
 
 
 def test_the_bytes_of_a_launch_are_counted_once(

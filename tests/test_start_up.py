@@ -37,7 +37,11 @@ def loaded_by_explain(target: str) -> set[str]:
 
 def within(modules: set[str], *packages: str) -> set[str]:
     """Those of ``modules`` that are one of ``packages``, or in one."""
-    return {name for name in modules if any(f"{name}.".startswith(f"{each}.") for each in packages)}
+    return {
+        name
+        for name in modules
+        if any(f"{name}.".startswith(f"{package}.") for package in packages)
+    }
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

@@ -49,24 +49,24 @@ class Candidate:
     changes: Changes = NO_CHANGES
     pairs: tuple[tuple[str, str], ...] = ()
 
-    def joined(self, other: Candidate) -> Candidate | None:
+    def joined(self, second: Candidate) -> Candidate | None:
         """Return both changes as one; None if they are not of the same kind, or set one flag."""
-        if self.kind is not other.kind or self.flags.keys() & other.flags.keys():
+        if self.kind is not second.kind or self.flags.keys() & second.flags.keys():
             return None
         return Candidate(
             kind=self.kind,
-            change=f"{self.change} {other.change}",
-            passes=self.passes | other.passes,
-            flags={**self.flags, **other.flags},
-            changes=self.changes | other.changes,
-            pairs=(*self.pairs, *other.pairs),
+            change=f"{self.change} {second.change}",
+            passes=self.passes | second.passes,
+            flags={**self.flags, **second.flags},
+            changes=self.changes | second.changes,
+            pairs=(*self.pairs, *second.pairs),
         )
 
     def allowing(self, pairs: frozenset[tuple[str, str]]) -> Candidate | None:
         """Return the change without what it allows besides ``pairs``: ``rerun`` refuses to allow
         what is not fused then. None if nothing is left.
         """
-        allowed = tuple(each for each in self.changes.allowed if each in pairs)
+        allowed = tuple(pattern for pattern in self.changes.allowed if pattern in pairs)
         changes = replace(self.changes, allowed=allowed)
         if changes == self.changes:
             return self
@@ -83,11 +83,11 @@ def read_candidate(suggestion: Suggestion) -> Candidate:
         flags = {name: tuple(filter(None, values.split(","))) for name, _, values in named}
         changes = NO_CHANGES
     else:
-        given: dict[str, list[str]] = defaultdict(list)
+        values_by_option: dict[str, list[str]] = defaultdict(list)
         for option, value in zip(words[::2], words[1::2], strict=True):
-            given[option].append(value)
+            values_by_option[option].append(value)
         options = ("--set", "--disable", "--allow", "--forbid")
-        flags, changes = {}, read_changes(*(given[option] for option in options))
+        flags, changes = {}, read_changes(*(values_by_option[option] for option in options))
     return Candidate(
         kind=suggestion.kind,
         change=suggestion.change,
@@ -104,36 +104,38 @@ def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
     Raises ``UnusableInput`` if the flags of the dump cannot be read.
     """
     flags = module.flags
-    own = flags.values if flags is not None else {}
+    values = flags.values if flags is not None else {}
     idle = frozenset() if _has_narrow_products(module) else frozenset({UPCASTING})
     for flag in FUSION_FLAGS:
         if flag.backend == module.backend:
-            current = own.get(flag.name, flag.default)
-            for other in _others(flag, current):
-                turned = _turned(flag, current, other) - idle
-                yield _of_flag(flag.name, other, flag.passes | turned)
-    options = own.get(EXTRA, ())
+            current = values.get(flag.name, flag.default)
+            for alternative in _others(flag, current):
+                turned = _turned(flag, current, alternative) - idle
+                yield _of_flag(flag.name, alternative, flag.passes | turned)
+    options = values.get(EXTRA, ())
     for name, passes in EXTRA_OPTIONS.get(module.backend or "", {}).items():
-        if name not in {each.partition("=")[0] for each in options}:
+        if name not in {option.partition("=")[0] for option in options}:
             yield _of_flag(EXTRA, (*options, name), passes)
-    disabled = own.get(DISABLING, ())
+    disabled = values.get(DISABLING, ())
     ran = {stage.name.after for stage in module.stages}
-    for each in FUSION_PASSES:
+    for fusion_pass in FUSION_PASSES:
         if (
-            each.backend == module.backend
-            and each.purpose in _CAN_BE_LEFT_OUT
-            and each.in_files in ran
-            and each.in_files not in disabled
+            fusion_pass.backend == module.backend
+            and fusion_pass.purpose in _CAN_BE_LEFT_OUT
+            and fusion_pass.in_files in ran
+            and fusion_pass.in_files not in disabled
         ):
-            yield _of_flag(DISABLING, (*disabled, each.in_files), frozenset({each.name}))
+            yield _of_flag(
+                DISABLING, (*disabled, fusion_pass.in_files), frozenset({fusion_pass.name})
+            )
 
 
 def _has_narrow_products(module: DumpedModule) -> bool:
     return any(
         operand.shape.element_type in _NARROW
-        for each in module.read(module.stages[0]).walk()
-        if each.opcode in ("convolution", "dot")
-        for operand in each.operands
+        for instruction in module.read(module.stages[0]).walk()
+        if instruction.opcode in ("convolution", "dot")
+        for operand in instruction.operands
     )
 
 
@@ -142,16 +144,16 @@ def _others(flag: FusionFlag, current: tuple[str, ...] | None) -> Iterator[tuple
         return
     if len(current) == 1 and current[0] in _OPPOSITE:
         yield _OPPOSITE[current[0]]
-    yield from (other for other in flag.others if set(other) != set(current))
+    yield from (alternative for alternative in flag.others if set(alternative) != set(current))
 
 
 def _turned(
-    flag: FusionFlag, current: tuple[str, ...] | None, other: tuple[str, ...]
+    flag: FusionFlag, current: tuple[str, ...] | None, alternative: tuple[str, ...]
 ) -> frozenset[str]:
     """Return the passes that run with only one of two values."""
     values = current or ()
     return frozenset(
-        name for value, name in flag.replaced if (value in values) is not (value in other)
+        name for value, name in flag.replaced if (value in values) is not (value in alternative)
     )
 
 
@@ -176,9 +178,15 @@ def rule_candidates(
     rule = compiler.find_rule(reason) if reason is not None else None
     if rule is None or rule.is_legality or rule.only_allows:
         return
-    asking = frozenset(each.name for each in compiler.passes if each.book.find(rule.id) is not None)
+    asking = frozenset(
+        fusion_pass.name
+        for fusion_pass in compiler.passes
+        if fusion_pass.book.find(rule.id) is not None
+    )
     pairs = tuple(dict.fromkeys((pair.producer.name, pair.consumer.name) for pair in alike))
-    overriding = frozenset(each.name for each in compiler.passes if each.known.takes_overrides)
+    overriding = frozenset(
+        fusion_pass.name for fusion_pass in compiler.passes if fusion_pass.known.takes_overrides
+    )
     if asking & overriding and len(pairs) <= _MOST_ALIKE:
         patterns = tuple(PairPattern(*pair) for pair in pairs if names.issuperset(pair))
         if patterns:

@@ -81,8 +81,8 @@ def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Unchang
                 f"{new.bytes_moved:,} bytes, in the dump {old.launches:,} and {old.bytes_moved:,}"
             )
         assert module.final is not None and again.captured is not None
-        (made,) = open_dump(again.captured.directory).modules
-        pairs = settled_pairs(module, made)
+        (dump,) = open_dump(again.captured.directory).modules
+        pairs = settled_pairs(module, dump)
         figures = planned = _figures(module, module.read(module.final))
         if module.backend == "cpu":
             planned = _planned(module, Path(scratch) / "planned", compilation) or figures
@@ -99,9 +99,9 @@ def _planned(module: DumpedModule, directory: Path, compilation: Compilation) ->
         return None
     if again.captured is None or again.problem:
         return None
-    (made,) = open_dump(again.captured.directory).modules
-    assert made.final is not None
-    return _figures(module, made.read(made.final))
+    (dump,) = open_dump(again.captured.directory).modules
+    assert dump.final is not None
+    return _figures(module, dump.read(dump.final))
 
 
 def compile_each(
@@ -159,15 +159,15 @@ def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compile
     # The tools that generate code for an absent device may be missing.
     if again.problem and find_target(module).is_here:
         return Compiled(candidate=candidate, problem=again.problem)
-    (made,) = open_dump(again.captured.directory).modules
-    assert made.final is not None and module.final is not None
-    before, after = module.read(module.final), made.read(made.final)
+    (dump,) = open_dump(again.captured.directory).modules
+    assert dump.final is not None and module.final is not None
+    before, after = module.read(module.final), dump.read(dump.final)
     return Compiled(
         candidate=candidate,
         figures=_figures(module, after),
         removes=removed_movements(before, before, after, module.backend),
         changes_code=changes_code(before, after, module.backend),
-        pairs=(settled_pairs if candidate.flags else fused_by_plan)(module, made),
+        pairs=(settled_pairs if candidate.flags else fused_by_plan)(module, dump),
     )
 
 
@@ -185,30 +185,32 @@ def _timed(
     python, limit_s = compilation.python, compilation.limit_s
     measured: dict[str, Measurement] = {}
     for has_plan in (False, True):
-        own = [
-            (each.candidate.change, injection)
-            for each, injection in zip(compiled, injections, strict=True)
-            if bool(each.candidate.flags) is not has_plan
+        pending = [
+            (attempt.candidate.change, injection)
+            for attempt, injection in zip(compiled, injections, strict=True)
+            if bool(attempt.candidate.flags) is not has_plan
         ]
-        if not own:
+        if not pending:
             continue
         baseline = Injection()
         if has_plan:
             baseline = inject(module, make_plan(module, NO_CHANGES), python=python, limit_s=limit_s)
-        found = measure(
+        measurements = measure(
             module,
             baseline,
-            [injection for _, injection in own],
-            seconds=compilation.seconds * len(own),
+            [injection for _, injection in pending],
+            seconds=compilation.seconds * len(pending),
             python=python,
             limit_s=limit_s,
         )
-        measured |= {change: each for (change, _), each in zip(own, found, strict=True)}
+        measured |= {
+            change: attempt for (change, _), attempt in zip(pending, measurements, strict=True)
+        }
     timed = []
-    for each in compiled:
-        measurement = measured[each.candidate.change]
-        problem = each.problem or measurement.problem
+    for attempt in compiled:
+        measurement = measured[attempt.candidate.change]
+        problem = attempt.problem or measurement.problem
         if measurement.numbers is Numbers.DIFFERENT:
             problem = "the results differ"
-        timed.append(replace(each, timing=measurement.timing, problem=problem))
+        timed.append(replace(attempt, timing=measurement.timing, problem=problem))
     return timed

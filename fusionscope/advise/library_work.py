@@ -33,7 +33,7 @@ def _count(module: Module) -> tuple[int, int]:
     for kernel in launches_of(module, "cpu"):
         if kernel.instruction.opcode != "fusion":
             continue
-        opcodes = [each.opcode for each in instructions_in(kernel.instruction)]
+        opcodes = [inner.opcode for inner in instructions_in(kernel.instruction)]
         if kernel.kind is KernelKind.LIBRARY:
             library += sum(opcode in _WORK for opcode in opcodes)
         else:

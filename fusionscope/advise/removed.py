@@ -36,5 +36,5 @@ def _moving(module: Module, backend: str | None) -> Iterator[tuple[str, _Moved]]
     for kernel in launches_of(module, backend):
         moves, is_alone = moves_in(kernel.instruction)
         if moves and is_alone:
-            moved = ((each.opcode, str(each.shape), each.op_name or "") for each in moves)
+            moved = ((move.opcode, str(move.shape), move.op_name or "") for move in moves)
             yield kernel.name, tuple(sorted(moved))

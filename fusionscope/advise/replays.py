@@ -184,9 +184,9 @@ class Replays:
                 return None
             if run is not runs[-1] and run.pass_name in compiler.cleaned:
                 clean_up(graph, module.backend)
-        made = before if plan is None else plan.module
+        result = before if plan is None else plan.module
         graph.dissolve()
-        return made
+        return result
 
     def agrees(self, candidate: Candidate) -> bool | None:
         """Return whether the replay of these passes without the change agrees with the dump.
@@ -194,7 +194,7 @@ class Replays:
         None if it agrees only with an order of users and instructions that no text shows and that
         was not used so far: the change has to be tried again. Raises ``UnusableInput``.
         """
-        known = len(self._aged)
+        aged_before = len(self._aged)
         runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self._runs)
         if runs not in self._agreeing:
             self._agreeing[runs] = self._lead_to_dump(runs)
@@ -204,36 +204,38 @@ class Replays:
                 self._orders[first.before] = find_user_order(self._module, first.before, rewriters)
                 self._aged.update(runs)
                 self._agreeing[runs] = self._lead_to_dump(runs)
-        return None if self._agreeing[runs] and len(self._aged) > known else self._agreeing[runs]
+        return (
+            None if self._agreeing[runs] and len(self._aged) > aged_before else self._agreeing[runs]
+        )
 
     def _lead_to_dump(self, runs: Sequence[PassRun]) -> bool:
         """Return whether the result has as many launches and bytes as the compiler's. Passes
         between them, which only tidy up, are not replayed.
         """
-        made = self._replay(runs, self._module, self.compiler, self._context)
-        assert made is not None, "no pass is concerned"
+        result = self._replay(runs, self._module, self.compiler, self._context)
+        assert result is not None, "no pass is concerned"
         backend = self._module.backend
-        return total_kernels(made, backend) == total_kernels(self._after_fusion(), backend)
+        return total_kernels(result, backend) == total_kernels(self._after_fusion(), backend)
 
-    def fused_pairs(self, tried: ReplayedChange) -> frozenset[tuple[str, str]]:
+    def fused_pairs(self, change: ReplayedChange) -> frozenset[tuple[str, str]]:
         """Return the producers and consumers before fusion, by name, that are in one kernel after
         it.
         """
         start = self._module.pre_fusion or self._runs[0].before
         stages = self._module.stages
         between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
-        return fused_pairs(self._module, map(self._module.read, between), tried.module)
+        return fused_pairs(self._module, map(self._module.read, between), change.module)
 
-    def changes_code(self, tried: ReplayedChange) -> bool:
+    def changes_code(self, change: ReplayedChange) -> bool:
         """Return whether other code computes what the library of a CPU computes now."""
-        return changes_code(self._after_fusion(), tried.module, self._module.backend)
+        return changes_code(self._after_fusion(), change.module, self._module.backend)
 
-    def removed_movements(self, tried: ReplayedChange) -> tuple[str, ...]:
+    def removed_movements(self, change: ReplayedChange) -> tuple[str, ...]:
         """Return the names of kernels of the final module that only move data and that the change
         removes.
         """
         return removed_movements(
-            self._final, self._after_fusion(), tried.module, self._module.backend
+            self._final, self._after_fusion(), change.module, self._module.backend
         )
 
     @cached_property

@@ -23,12 +23,12 @@ def fused_pairs(module: DumpedModule, between: Iterable[Module], after: Module) 
     return frozenset(_names(pair) for pair in pairs if pair.outcome in TOGETHER)
 
 
-def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
+def settled_pairs(module: DumpedModule, dump: DumpedModule) -> frozenset[Names]:
     """Return the producers and consumers before fusion, by name, that ``made``, the same program
     compiled with a flag or edited, fuses, or whose value it no longer writes.
     """
     assert module.final is not None
-    pairs, last = _follow_made(module, made)
+    pairs, last = _follow_made(module, dump)
     before = _written(Numbering().number(module.read(module.final), contents=False))
     gone: dict[str, list[int]] = defaultdict(list)
     for value in dict.fromkeys(pair.producer for pair in pairs if pair.outcome is Outcome.GONE):
@@ -42,21 +42,21 @@ def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
     )
 
 
-def fused_by_plan(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
+def fused_by_plan(module: DumpedModule, dump: DumpedModule) -> frozenset[Names]:
     """Return the producers and consumers before fusion, by name, that ``made``, the same program
     compiled with a plan, fuses. Kernels of a plan lack the framework's names, so they do not show
     which values are no longer written.
     """
-    pairs, _ = _follow_made(module, made)
+    pairs, _ = _follow_made(module, dump)
     return frozenset(_names(pair) for pair in pairs if pair.outcome in TOGETHER)
 
 
 def _follow_made(
-    module: DumpedModule, made: DumpedModule
+    module: DumpedModule, dump: DumpedModule
 ) -> tuple[tuple[Pair, ...], NumberedModule]:
-    assert made.final is not None
-    stages = list(_stages_from(module, made))
-    return _follow(module, map(made.read, stages[:-1]), made.read(stages[-1]))
+    assert dump.final is not None
+    stages = list(_stages_from(module, dump))
+    return _follow(module, map(dump.read, stages[:-1]), dump.read(stages[-1]))
 
 
 def _follow(
@@ -73,15 +73,15 @@ def _follow(
     return find_pairs(first, [("after", last)]), last
 
 
-def _stages_from(module: DumpedModule, made: DumpedModule) -> Iterator[Stage]:
+def _stages_from(module: DumpedModule, dump: DumpedModule) -> Iterator[Stage]:
     """Yield the stages of ``made`` from the one that corresponds to the stage of ``module`` before
     fusion. A flag may change earlier passes, so that no stage has the same name.
     """
     start = module.pre_fusion
-    stages = [stage for stage in made.stages if not stage.is_final or stage is made.final]
+    stages = [stage for stage in dump.stages if not stage.is_final or stage is dump.final]
     alike = [stage for stage in stages if start is not None and stage.label == start.label]
     same = [s for s in stages if start is not None and s.name.pipeline == start.name.pipeline]
-    first = next(iter((*alike, *same)), made.pre_fusion or stages[0])
+    first = next(iter((*alike, *same)), dump.pre_fusion or stages[0])
     return iter(stages[stages.index(first) :])
 
 

@@ -56,12 +56,12 @@ class _Change:
 
 def compile_resources(
     compilation: Compilation,
-    kept: Cache | None,
+    cache: Cache | None,
     device: Device | None,
     tries: bool,
     module: DumpedModule,
     facts: ModuleFacts,
-    taken: Resources,
+    resources: Resources,
     progress: Progress,
 ) -> Resources:
     """Return what the kernels of ``module`` take and, if some spill and it ``tries``, what came of
@@ -72,14 +72,20 @@ def compile_resources(
     """
     ptxas = find_ptxas()
     if ptxas is None:
-        return taken
-    attempts = _Attempts(module, facts, module.device or device, ptxas, compilation, kept, progress)
+        return resources
+    attempts = _Attempts(
+        module, facts, module.device or device, ptxas, compilation, cache, progress
+    )
     try:
-        if not taken.found:
-            taken = attempts.compile_unchanged()
-        return replace(taken, over_fused=attempts.try_changes(taken)) if tries else taken
+        if not resources.found:
+            resources = attempts.compile_unchanged()
+        return (
+            replace(resources, over_fused=attempts.try_changes(resources)) if tries else resources
+        )
     except UnusableInput as error:
-        return replace(taken, notes=(*taken.notes, f"{ABOUT}: nothing can be compiled: {error}"))
+        return replace(
+            resources, notes=(*resources.notes, f"{ABOUT}: nothing can be compiled: {error}")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +112,9 @@ class _Attempts:
                 raise UnusableInput(f"{self.module.name}: compiled here, it has other kernels")
             return self._resources(_only_module(again))
 
-    def try_changes(self, taken: Resources) -> OverFused | None:
+    def try_changes(self, resources: Resources) -> OverFused | None:
         """Return what came of changes, or None if no fusion spills."""
-        facts = with_resources(self.facts, taken)
+        facts = with_resources(self.facts, resources)
         spilling = [
             kernel
             for kernel in facts.kernels
@@ -123,14 +129,14 @@ class _Attempts:
             facts.summary.launches,
             facts.summary.bytes_moved,
             time.microseconds if time is not None else None,
-            taken.found,
+            resources.found,
             {kernel.name: kernel.runs for kernel in facts.kernels},
         )
         trials: list[SpillTrial] = []
         for alike in self._candidates(spilling):
             last = before
             for change in alike:
-                trial = self._try(change, taken)
+                trial = self._try(change, resources)
                 trials.append(trial)
                 if trial.after is not None:
                     is_better, last = trial.after.is_better_than(last), trial.after
@@ -153,31 +159,33 @@ class _Attempts:
         names = {kernel.name for kernel in spilling}
         assert self.module.final is not None
         launches = launches_of(self.module.read(self.module.final), self.module.backend)
-        buffers = [len(each.instruction.operands) + 1 for each in launches if each.name in names]
+        buffers = [
+            len(launch.instruction.operands) + 1 for launch in launches if launch.name in names
+        ]
         sizes = [len(kernel.members) for kernel in spilling]
-        for (rule, name), found in ((_CODE_SIZE, sizes), (_OPERANDS, buffers)):
+        for (rule, name), limits in ((_CODE_SIZE, sizes), (_OPERANDS, buffers)):
             if compiler.find_rule(rule) is not None:
-                values = (max(found) >> number for number in range(1, _MOST_HALVED + 1))
+                values = (max(limits) >> number for number in range(1, _MOST_HALVED + 1))
                 yield [_setting(f"{rule}.{name}={value}") for value in values if value > 1]
 
-    def _try(self, change: _Change, taken: Resources) -> SpillTrial:
+    def _try(self, change: _Change, resources: Resources) -> SpillTrial:
         self.progress(f"compiling with {change.words}")
         try:
             with TemporaryDirectory() as scratch:
                 again = self._compile(change, Path(scratch) / "changed")
-                made = _only_module(again)
-                found = self._resources(made)
-                assert made.final is not None and again.variant is not None
-                launches = launches_of(made.read(made.final), made.backend)
+                dump = _only_module(again)
+                new_resources = self._resources(dump)
+                assert dump.final is not None and again.variant is not None
+                launches = launches_of(dump.read(dump.final), dump.backend)
         except UnusableInput as error:
             return SpillTrial(change.words, None, str(error))
-        if found.notes and not taken.notes:
-            return SpillTrial(change.words, None, found.notes[0])
+        if new_resources.notes and not resources.notes:
+            return SpillTrial(change.words, None, new_resources.notes[0])
         after = self._cost(
             again.variant.launches,
             again.variant.bytes_moved,
             again.estimates[1].microseconds if again.estimates is not None else None,
-            found.found,
+            new_resources.found,
             {kernel.name: kernel.runs for kernel in launches},
         )
         return SpillTrial(change.words, after)
@@ -197,25 +205,29 @@ class _Attempts:
             raise UnusableInput(again.problem or "the compiler did not finish")
         return again
 
-    def _resources(self, made: DumpedModule) -> Resources:
-        return find_resources(made, self.device, self.ptxas, kept=self.kept, progress=self.progress)
+    def _resources(self, dump: DumpedModule) -> Resources:
+        return find_resources(
+            dump, self.device, self.ptxas, cache=self.kept, progress=self.progress
+        )
 
     def _cost(
         self,
         launches: int,
         bytes_moved: int,
         time_us: float | None,
-        found: Mapping[str, KernelResources],
+        resources: Mapping[str, KernelResources],
         runs: Mapping[str, int],
     ) -> SpillCost:
-        spilled = {name: each.spill_bytes * runs.get(name, 0) for name, each in found.items()}
+        spilled = {
+            name: kernel.spill_bytes * runs.get(name, 0) for name, kernel in resources.items()
+        }
         total = sum(spilled.values())
         bandwidth = self.device.memory_bandwidth if self.device is not None else 0
         return SpillCost(
             launches=launches,
             bytes_moved=bytes_moved,
             time_us=time_us,
-            spilling=sum(each > 0 for each in spilled.values()),
+            spilling=sum(kernel > 0 for kernel in spilled.values()),
             spill_bytes=total,
             spill_us=total / bandwidth * 1e6 if bandwidth else None,
         )
@@ -223,8 +235,8 @@ class _Attempts:
 
 def _only_module(again: Rerun) -> DumpedModule:
     assert again.captured is not None
-    (made,) = open_dump(again.captured.directory).modules
-    return made
+    (dump,) = open_dump(again.captured.directory).modules
+    return dump
 
 
 def _setting(threshold: str) -> _Change:
@@ -232,8 +244,8 @@ def _setting(threshold: str) -> _Change:
 
 
 def _forbidding(producers: Iterable[str]) -> _Change:
-    patterns = [f"{each} -> *" for each in producers]
-    words = " ".join(f"--forbid {shlex.quote(each)}" for each in patterns)
+    patterns = [f"{producer} -> *" for producer in producers]
+    words = " ".join(f"--forbid {shlex.quote(pattern)}" for pattern in patterns)
     return _Change(words, read_changes(forbid=patterns))
 
 
@@ -241,13 +253,13 @@ def _cut_each(pairs: Sequence[PairFacts], kernels: Sequence[KernelFacts], pieces
     """Return the producers at which each of ``kernels`` falls into ``pieces``; none if one of them
     has too many.
     """
-    found: list[str] = []
+    cuts: list[str] = []
     for kernel in kernels:
         cut = _cut([pair for pair in pairs if pair.kernel == kernel.name], pieces)
         if not 0 < len(cut) <= _MOST_FORBIDDEN:
             return []
-        found += cut
-    return found
+        cuts += cut
+    return cuts
 
 
 def _cut(pairs: Iterable[PairFacts], pieces: int) -> list[str]:
@@ -262,7 +274,7 @@ def _cut(pairs: Iterable[PairFacts], pieces: int) -> list[str]:
         producer, consumer = pair.producer.name, pair.consumer.name
         operands.setdefault(consumer, []).append(producer)
         readers.setdefault(producer, []).append(consumer)
-    order = _in_order(operands, [each for each in operands if each not in readers])
+    order = _in_order(operands, [operand for operand in operands if operand not in readers])
     place = {name: number for number, name in enumerate(order)}
     cheap = _cheap(order, operands)
     spans = [
@@ -276,14 +288,14 @@ def _cut(pairs: Iterable[PairFacts], pieces: int) -> list[str]:
         crossing[last] -= 1
     for number in range(1, len(order)):
         crossing[number] += crossing[number - 1]
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     half = len(order) // (2 * pieces)
     for number in range(1, pieces):
         middle = len(order) * number // pieces
         window = range(max(0, middle - half), min(len(order), middle + half + 1))
-        where = min(window, key=lambda each: (crossing[each], abs(each - middle)), default=0)
-        found |= {name: None for first, last, name in spans if first <= where < last}
-    return list(found)
+        where = min(window, key=lambda place: (crossing[place], abs(place - middle)), default=0)
+        names |= {name: None for first, last, name in spans if first <= where < last}
+    return list(names)
 
 
 def _in_order(operands: Mapping[str, Sequence[str]], roots: Iterable[str]) -> list[str]:
@@ -295,9 +307,9 @@ def _cheap(order: Iterable[str], operands: Mapping[str, Sequence[str]]) -> set[s
     """Return the names that few operations compute; ``order`` has operands first."""
     makers: dict[str, frozenset[str]] = {}
     for name in order:
-        own = operands.get(name, ())
-        if all(each in makers for each in own):
-            all_makers = frozenset({name}).union(*(makers[each] for each in own))
+        own_operands = operands.get(name, ())
+        if all(operand in makers for operand in own_operands):
+            all_makers = frozenset({name}).union(*(makers[operand] for operand in own_operands))
             if len(all_makers) <= _MOST_CHEAP:
                 makers[name] = all_makers
     return set(makers)

@@ -146,7 +146,7 @@ def suggest(
             trial.replay(replays, replayable)
             trial.combine(replays)
             trial.keep(replays, recomputed, compiler, device)
-            trial.compile([each for each in candidates if each not in replayable])
+            trial.compile([candidate for candidate in candidates if candidate not in replayable])
             answers = tuple(
                 trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
             )
@@ -169,9 +169,11 @@ def _candidates(
     flags = flag_candidates(module)
     turns = chain.from_iterable(zip_longest(flags, filter(None, rules)))
     unique: dict[str, Candidate] = {}
-    for each in filter(None, turns):
-        known = unique.get(each.change)
-        unique[each.change] = replace(each, pairs=known.pairs + each.pairs) if known else each
+    for turn in filter(None, turns):
+        duplicate = unique.get(turn.change)
+        unique[turn.change] = (
+            replace(turn, pairs=duplicate.pairs + turn.pairs) if duplicate else turn
+        )
     return list(unique.values())
 
 
@@ -223,31 +225,54 @@ class _Trial:
         self, alike: Sequence[PairFacts], replayable: Sequence[Candidate], replays: Replays
     ) -> Answer:
         """Return what is known about refusals that look ``alike``."""
-        pairs = tuple(dict.fromkeys((each.producer.name, each.consumer.name) for each in alike))
-        own = [each for each in replayable if not set(pairs).isdisjoint(each.pairs)]
-        flags = [each.change for each in self._in_vain if each.kind is SuggestionKind.FLAG]
-        flags += [
-            each.change
-            for each in (*self._helpful, *self._unmeasured, *self._rejected)
-            if each.kind is SuggestionKind.FLAG and set(pairs).isdisjoint(each.pairs)
+        pairs = tuple(
+            dict.fromkeys(
+                (pair_or_change.producer.name, pair_or_change.consumer.name)
+                for pair_or_change in alike
+            )
+        )
+        own_candidates = [
+            pair_or_change
+            for pair_or_change in replayable
+            if not set(pairs).isdisjoint(pair_or_change.pairs)
         ]
-        in_vain = [*(each.change for each in own if each in self._in_vain), *flags]
+        flags = [
+            pair_or_change.change
+            for pair_or_change in self._in_vain
+            if pair_or_change.kind is SuggestionKind.FLAG
+        ]
+        flags += [
+            pair_or_change.change
+            for pair_or_change in (*self._helpful, *self._unmeasured, *self._rejected)
+            if pair_or_change.kind is SuggestionKind.FLAG
+            and set(pairs).isdisjoint(pair_or_change.pairs)
+        ]
+        in_vain = [
+            *(
+                pair_or_change.change
+                for pair_or_change in own_candidates
+                if pair_or_change in self._in_vain
+            ),
+            *flags,
+        ]
         return Answer(
             pairs=pairs,
             in_vain=tuple(dict.fromkeys(in_vain)),
-            untried=sum(each in self._untried for each in own),
-            why=self._why_fixed(alike[0], replays) if not own else "",
+            untried=sum(pair_or_change in self._untried for pair_or_change in own_candidates),
+            why=self._why_fixed(alike[0], replays) if not own_candidates else "",
         )
 
     def _why_fixed(self, pair: PairFacts, replays: Replays) -> str:
         """Return why no change of a rule is known that could fuse a pair."""
         reason = pair.reason or ""
-        cause = next((each for each in CAUSES if each.id == reason), None)
+        cause = next((cause_known for cause_known in CAUSES if cause_known.id == reason), None)
         compiler = replays.compiler
         fixed = compiler.find_rule(reason) or cause
         if fixed is None:
             return ""
-        deciding = [each.name for each in compiler.passes if each.book.find(reason)]
+        deciding = [
+            fusion_pass.name for fusion_pass in compiler.passes if fusion_pass.book.find(reason)
+        ]
         if cause is not None and cause.pass_name != "any":
             deciding = [cause.pass_name]
         why = _why(fixed.id) if fixed.is_legality else ""
@@ -281,10 +306,10 @@ class _Trial:
         """Replay with the best change and each of the next ones, within the limit of operations.
         Both together have to be better than each of them.
         """
-        ranked = sorted(self._promising, key=lambda each: -each[1].saved_us)
-        for other in ranked[1:_MOST_COMBINED]:
-            both = ranked[0][0].joined(other[0])
-            if both is None or ranked[0][1].after == other[1].after:
+        ranked = sorted(self._promising, key=lambda promising: -promising[1].saved_us)
+        for second in ranked[1:_MOST_COMBINED]:
+            both = ranked[0][0].joined(second[0])
+            if both is None or ranked[0][1].after == second[1].after:
                 continue
             # The two may contradict each other.
             with suppress(UnusableInput):
@@ -330,130 +355,134 @@ class _Trial:
             self._disagreeing.append(candidate)
             self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
             return
-        found = predict_final(self._module, passes, passes.changed().module)
-        if found is None or not found[1].is_certain:
+        prediction = predict_final(self._module, passes, passes.changed().module)
+        if prediction is None or not prediction[1].is_certain:
             return
-        before, after = replays.final, found[1].figures
-        tried = _suggestion(candidate, HowTried.REPLAYED, frozenset(), before, after)
-        tried = replace(tried, keeps=values, why_not=why_not_better(before, after))
-        if tried.why_not:
-            self._rejected.append(tried)
+        before, after = replays.final, prediction[1].figures
+        suggestion = _suggestion(candidate, HowTried.REPLAYED, frozenset(), before, after)
+        suggestion = replace(suggestion, keeps=values, why_not=why_not_better(before, after))
+        if suggestion.why_not:
+            self._rejected.append(suggestion)
         else:
-            self._promising.append((candidate, tried))
-            self._helpful.append(tried)
+            self._promising.append((candidate, suggestion))
+            self._helpful.append(suggestion)
 
     def _replay(self, replays: Replays, candidate: Candidate, best: Figures | None = None) -> None:
         """Replay with a change, which is ignored if it is not better than ``best``."""
-        tried = replays.try_out(candidate)
-        if tried is not None and candidate.changes.allowed:
-            possible = candidate.allowing(replays.fused_pairs(tried))
+        replayed = replays.try_out(candidate)
+        if replayed is not None and candidate.changes.allowed:
+            possible = candidate.allowing(replays.fused_pairs(replayed))
             if possible is not None and possible != candidate:
                 self._replay(replays, possible, best)
                 return
-            tried = tried if possible is not None else None
-        if tried is not None and _is_better(replays.final, tried.figures):
+            replayed = replayed if possible is not None else None
+        if replayed is not None and _is_better(replays.final, replayed.figures):
             agrees = replays.agrees(candidate)
             if agrees is None:
-                tried = replays.try_out(candidate)
+                replayed = replays.try_out(candidate)
             elif not agrees:
                 self._disagreeing.append(candidate)
                 self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
                 return
         self._replayed.append(candidate)
-        if tried is None:
+        if replayed is None:
             self._in_vain.append(candidate)
             return
-        if not tried.is_certain:
+        if not replayed.is_certain:
             self._disagreeing.append(candidate)
             self.note(_COPIES.format(" and ".join(sorted(candidate.passes))))
             return
-        if best is not None and not _is_better(best, tried.figures):
+        if best is not None and not _is_better(best, replayed.figures):
             return
-        why_not = why_not_better(replays.final, tried.figures)
-        if replays.changes_code(tried):  # figures say nothing either way
+        why_not = why_not_better(replays.final, replayed.figures)
+        if replays.changes_code(replayed):  # figures say nothing either way
             self._disagreeing.append(candidate)
             if not why_not:
                 self.note(_OTHER_CODE)
             return
-        if not tried.is_time_certain:
+        if not replayed.is_time_certain:
             self.note(_ROUGH_TIMES)
-        pairs = replays.fused_pairs(tried) & self._wanted
+        pairs = replays.fused_pairs(replayed) & self._wanted
         if pairs.isdisjoint(candidate.pairs):
             self._in_vain.append(candidate)
-        found = _suggestion(candidate, HowTried.REPLAYED, pairs, replays.final, tried.figures)
+        suggestion = _suggestion(
+            candidate, HowTried.REPLAYED, pairs, replays.final, replayed.figures
+        )
         if why_not:
-            self._rejected.append(replace(found, why_not=why_not))
+            self._rejected.append(replace(suggestion, why_not=why_not))
         else:
-            found = replace(found, removes=replays.removed_movements(tried))
-            self._promising.append((candidate, found))
-            self._helpful.append(found)
+            suggestion = replace(suggestion, removes=replays.removed_movements(replayed))
+            self._promising.append((candidate, suggestion))
+            self._helpful.append(suggestion)
 
-    def compile(self, others: Sequence[Candidate]) -> None:
+    def compile(self, more: Sequence[Candidate]) -> None:
         """Compile with the changes that help in a replay, and with flags that cannot be replayed.
 
         The results of compilation replace those of the replay. Without a compilation, a replay
         alone is not sufficient for a CPU.
         """
         has_model = self._module.backend != "cpu"
-        found, self._helpful = self._helpful, []
+        replayed, self._helpful = self._helpful, []
         if self._compilation is not None:
             try:
-                self._compile(others, found, has_model=has_model)
+                self._compile(more, replayed, has_model=has_model)
                 return
             except UnusableInput as error:
                 self.note(_NOT_COMPILED.format(error))
-        (self._helpful if has_model else self._unmeasured).extend(found)
+        (self._helpful if has_model else self._unmeasured).extend(replayed)
 
     def _compile(
-        self, others: Sequence[Candidate], found: Sequence[Suggestion], *, has_model: bool
+        self, more: Sequence[Candidate], found: Sequence[Suggestion], *, has_model: bool
     ) -> None:
         from fusionscope.advise.compilations import compile_each, compile_unchanged
 
         assert self._compilation is not None
-        flags = [each for each in others if each.kind is SuggestionKind.FLAG]
-        ranked = sorted(self._promising, key=lambda each: -each[1].saved_us)
-        candidates = [*(each for each, _ in ranked), *self._disagreeing, *flags]
+        flags = [attempt for attempt in more if attempt.kind is SuggestionKind.FLAG]
+        ranked = sorted(self._promising, key=lambda attempt: -attempt[1].saved_us)
+        candidates = [*(attempt for attempt, _ in ranked), *self._disagreeing, *flags]
         if not has_model:
             # A replay says little about time: flags are timed whatever it says.
-            replayed = [each for each in self._replayed if each.kind is SuggestionKind.FLAG]
+            replayed = [
+                attempt for attempt in self._replayed if attempt.kind is SuggestionKind.FLAG
+            ]
             turns = chain.from_iterable(zip_longest([*flags, *replayed], candidates))
-            unique = {each.change: each for each in filter(None, turns)}
+            unique = {turn.change: turn for turn in filter(None, turns)}
             candidates = list(unique.values())[:_MOST_COMPILED]
         self._progress(f"compiling with each of {len(candidates)} changes")
         unchanged = compile_unchanged(self._module, self._compilation)
         compiled = compile_each(self._module, candidates, self._compilation)
         self._notes.clear()  # about failed replays
-        changes = {each.candidate.change for each in compiled}
-        self._rejected = [each for each in self._rejected if each.change not in changes]
+        changes = {attempt.candidate.change for attempt in compiled}
+        self._rejected = [attempt for attempt in self._rejected if attempt.change not in changes]
         if not has_model:
-            self._unmeasured += [each for each in found if each.change not in changes]
-        for each in compiled:
-            if each.figures is None or each.problem:  # such as a flag that this version lacks
+            self._unmeasured += [attempt for attempt in found if attempt.change not in changes]
+        for attempt in compiled:
+            if attempt.figures is None or attempt.problem:  # such as a flag that this version lacks
                 continue
-            before = unchanged.beside(each.candidate)
-            if each.figures == before:
-                self._in_vain.append(each.candidate)
+            before = unchanged.beside(attempt.candidate)
+            if attempt.figures == before:
+                self._in_vain.append(attempt.candidate)
                 continue
-            then, now, how = before, each.figures, HowTried.COMPILED
+            then, now, how = before, attempt.figures, HowTried.COMPILED
             why_not = why_not_better(then, now)
-            if each.timing is not None:
-                then = replace(then, time_us=each.timing.baseline_ns / 1_000)
-                now = replace(now, time_us=each.timing.variant_ns / 1_000)
+            if attempt.timing is not None:
+                then = replace(then, time_us=attempt.timing.baseline_ns / 1_000)
+                now = replace(now, time_us=attempt.timing.variant_ns / 1_000)
                 how, why_not = (
                     HowTried.MEASURED,
-                    _why_not_faster(each.timing.verdict, each.timing.noise),
+                    _why_not_faster(attempt.timing.verdict, attempt.timing.noise),
                 )
-            elif not has_model and not why_not and each.changes_code:
+            elif not has_model and not why_not and attempt.changes_code:
                 self.note(_OTHER_CODE)
                 continue
-            pairs = (each.pairs - unchanged.pairs) & self._wanted
-            tried = _suggestion(each.candidate, how, pairs, then, now)
+            pairs = (attempt.pairs - unchanged.pairs) & self._wanted
+            suggestion = _suggestion(attempt.candidate, how, pairs, then, now)
             if why_not:
-                self._rejected.append(replace(tried, why_not=why_not))
-            elif has_model or each.timing is not None:
-                self._helpful.append(replace(tried, removes=each.removes))
+                self._rejected.append(replace(suggestion, why_not=why_not))
+            elif has_model or attempt.timing is not None:
+                self._helpful.append(replace(suggestion, removes=attempt.removes))
             else:
-                self._unmeasured.append(tried)
+                self._unmeasured.append(suggestion)
         if not has_model and (problem := why_not_run(self._module)):
             self.note(_NOT_TIMED.format(problem))
 
@@ -472,18 +501,18 @@ class _Trial:
             if compilation is not None:
                 self.note(f"no recipe can be tried: {error}")
             return
-        for tried in compiled:
-            found = tried.suggestion
-            if tried.race is not None:
-                why_not = _why_not_faster(tried.race.verdict, tried.race.noise)
+        for attempt in compiled:
+            suggestion = attempt.suggestion
+            if attempt.race is not None:
+                why_not = _why_not_faster(attempt.race.verdict, attempt.race.noise)
             else:
-                why_not = why_not_better(found.before, found.after)
+                why_not = why_not_better(suggestion.before, suggestion.after)
             if why_not:
-                self._rejected.append(replace(found, pairs=(), why_not=why_not))
-            elif tried.race is None and module.backend == "cpu":
-                self._unmeasured.append(found)
+                self._rejected.append(replace(suggestion, pairs=(), why_not=why_not))
+            elif attempt.race is None and module.backend == "cpu":
+                self._unmeasured.append(suggestion)
             else:
-                self._helpful.append(found)
+                self._helpful.append(suggestion)
         for problem in problems:
             self.note(problem)
 

@@ -27,7 +27,9 @@ def take_out(module: Module, fusion: str, plan: FusedPlan) -> tuple[Module, Modu
     its operations unfused.
     """
     fused, unfused = _alone(module, fusion), _alone(module, fusion)
-    (kernel,) = (each for each in unfused.entry.instructions if each.opcode == "fusion")
+    (kernel,) = (
+        instruction for instruction in unfused.entry.instructions if instruction.opcode == "fusion"
+    )
     unfuse(kernel)
     return _named(plan.wrap(fused)), _named(plan.wrap(unfused))
 
@@ -36,7 +38,7 @@ def _alone(module: Module, fusion: str) -> MutableModule:
     graph = MutableModule(module)
     kernel = _find(graph, fusion)
     entry = graph.add_computation("main")
-    parameters = [entry.make_parameter(each.shape) for each in kernel.operands]
+    parameters = [entry.make_parameter(operand.shape) for operand in kernel.operands]
     entry.root = clone_into(kernel, entry, list(parameters))
     graph.entry = entry
     if entry.root.shape.is_tuple:
@@ -49,7 +51,7 @@ def _named(graph: MutableModule) -> Module:
 
 
 def _find(graph: MutableModule, name: str) -> MutableInstruction:
-    return next(each for each in graph.walk() if each.name == name)
+    return next(instruction for instruction in graph.walk() if instruction.name == name)
 
 
 def _unpacked(computation: MutableComputation, value: MutableInstruction) -> MutableInstruction:
@@ -82,7 +84,7 @@ def read_operands(module: Module, fusion: str) -> Module:
         else:
             raise UnusableInput(f"{fusion} is in a {caller.opcode}")
         computation = outside
-    shape = Shape(TUPLE, elements=tuple(each.shape for each in values))
+    shape = Shape(TUPLE, elements=tuple(value.shape for value in values))
     computation.root = computation.make("tuple", shape, values)
     remove_dead(graph)
     return _named(graph)
@@ -95,9 +97,9 @@ def _out_of_loop(
     beside it. They become variables of the loop.
     """
     body, outside, old = find_body(loop), loop.computation, loop.shape
-    shape = Shape(TUPLE, elements=(*old.elements, *(each.shape for each in values)))
+    shape = Shape(TUPLE, elements=(*old.elements, *(value.shape for value in values)))
     (initial,) = loop.operands
-    starts = [_zeros(outside, each.shape) for each in values]
+    starts = [_zeros(outside, value.shape) for value in values]
     before = [_element(initial, index) for index in range(len(old.elements))]
     for computation in loop.called:
         (state,) = computation.parameters
@@ -107,7 +109,7 @@ def _out_of_loop(
             _narrow(state, old, users)
     elements = [_element(body.root, index) for index in range(len(old.elements))]
     body.root = body.make("tuple", shape, [*elements, *values])
-    made = outside.add(
+    loop_outside = outside.add(
         MutableInstruction(
             outside.module.instruction_name(loop.name),
             loop.opcode,
@@ -116,12 +118,14 @@ def _out_of_loop(
             loop.attributes_text,
         )
     )
-    made.called = list(loop.called)
-    for called in made.called:
-        called.callers[made] = None
-    narrow = outside.make("tuple", old, [_element(made, index) for index in range(len(before))])
+    loop_outside.called = list(loop.called)
+    for callee in loop_outside.called:
+        callee.callers[loop_outside] = None
+    narrow = outside.make(
+        "tuple", old, [_element(loop_outside, index) for index in range(len(before))]
+    )
     outside.replace(loop, narrow)
-    return [_element(made, len(before) + index) for index in range(len(values))]
+    return [_element(loop_outside, len(before) + index) for index in range(len(values))]
 
 
 def _narrow(state: MutableInstruction, old: Shape, users: list[MutableInstruction]) -> None:
@@ -139,10 +143,10 @@ def _out_of_call(
     call: MutableInstruction, values: list[MutableInstruction]
 ) -> list[MutableInstruction]:
     """Return ``values``, which are in the computation of ``call``, as values beside it."""
-    (called,), outside = call.called, call.computation
-    shape = Shape(TUPLE, elements=(call.shape, *(each.shape for each in values)))
-    called.root = called.make("tuple", shape, [called.root, *values])
-    made = outside.add(
+    (callee,), outside = call.called, call.computation
+    shape = Shape(TUPLE, elements=(call.shape, *(value.shape for value in values)))
+    callee.root = callee.make("tuple", shape, [callee.root, *values])
+    call_outside = outside.add(
         MutableInstruction(
             outside.module.instruction_name(call.name),
             call.opcode,
@@ -151,10 +155,10 @@ def _out_of_call(
             call.attributes_text,
         )
     )
-    made.called = [called]
-    called.callers[made] = None
-    outside.replace(call, _element(made, 0))
-    return [_element(made, 1 + index) for index in range(len(values))]
+    call_outside.called = [callee]
+    callee.callers[call_outside] = None
+    outside.replace(call, _element(call_outside, 0))
+    return [_element(call_outside, 1 + index) for index in range(len(values))]
 
 
 def _zeros(computation: MutableComputation, shape: Shape) -> MutableInstruction:

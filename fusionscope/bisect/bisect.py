@@ -124,14 +124,19 @@ def _expect(
     elif reference.against in (Against.DUMP, Against.FLAGS):
         inputs = scratch / "inputs.npz"
         bench.save_inputs(inputs)
-        other, injection = module, Injection(flags=(*disabling(module), *reference.flags))
+        reference_module, injection = (
+            module,
+            Injection(flags=(*disabling(module), *reference.flags)),
+        )
         if reference.against is Against.DUMP:
             assert reference.place is not None
-            other = pick_module(open_dump(reference.place), None)
-            _require_same_signature(module, other)
-            injection = inject(other, own_plan(other), python=python, limit_s=limit_s)
+            reference_module = pick_module(open_dump(reference.place), None)
+            _require_same_signature(module, reference_module)
+            injection = inject(
+                reference_module, own_plan(reference_module), python=python, limit_s=limit_s
+            )
         with Workbench(
-            other, injection, inputs=inputs, seed=0, python=python, limit_s=limit_s
+            reference_module, injection, inputs=inputs, seed=0, python=python, limit_s=limit_s
         ) as another:
             _require_steady(another, reference, limit_s)
             another.run(Variant(injection), file)
@@ -141,15 +146,18 @@ def _expect(
         bench.expect(file)
 
 
-def _require_same_signature(module: DumpedModule, other: DumpedModule) -> None:
+def _require_same_signature(module: DumpedModule, base: DumpedModule) -> None:
     """Raises ``UnusableInput`` if ``other`` is a program with other parameters or results."""
     theirs, ours = (
-        [re.sub(r"\{[^{}]*\}", "", str(each.shape)) for each in (*entry.parameters, entry.root)]
-        for entry in (find_program(each).entry for each in (other, module))
+        [
+            re.sub(r"\{[^{}]*\}", "", str(parameter.shape))
+            for parameter in (*entry.parameters, entry.root)
+        ]
+        for entry in (find_program(program).entry for program in (base, module))
     )
     if theirs != ours:
         raise UnusableInput(
-            f"the reference {other.name} is another program: its parameters and result are "
+            f"the reference {base.name} is another program: its parameters and result are "
             f"{', '.join(theirs)}, expected {', '.join(ours)}"
         )
 
@@ -169,8 +177,8 @@ def _require_steady(bench: Workbench, reference: Reference, limit_s: float) -> N
 def _search(trials: Trials, directory: Path | None, python: str) -> Bisection:
     plan, reference = trials.plan, trials.reference
 
-    def end(made: Made, problem: str, found: Sequence[Part] = ()) -> Bisection:
-        alone = trials.make(found) if found else None
+    def end(executable: Made, problem: str, parts: Sequence[Part] = ()) -> Bisection:
+        alone = trials.make(parts) if parts else None
         return Bisection(
             module=trials.module.name,
             by=By.NUMBERS,
@@ -180,25 +188,27 @@ def _search(trials: Trials, directory: Path | None, python: str) -> Bisection:
             tried=trials.tried,
             failed=trials.failed,
             shows_in=trials.shows_in,
-            crash=made.problem,
-            results=made.results,
+            crash=executable.problem,
+            results=executable.results,
             alone=alone.results if alone is not None else (),
-            amplifies=bool(found) and reference.amplifies_rounding(made),
-            found=tuple(_culprits(trials, found, directory, python)),
+            amplifies=bool(parts) and reference.amplifies_rounding(executable),
+            found=tuple(_culprits(trials, parts, directory, python)),
         )
 
     bare = trials.bench.repeat(BASELINE, trials.limit_s)
     if bare.problem:
         raise UnusableInput(f"{trials.module.name}: cannot run without fusion: {bare.problem}")
     trials.progress("running the whole plan")
-    made = trials.try_all()
-    if made.problem and not trials.crashes:
-        raise UnusableInput(f"{trials.module.name}: its own plan was rejected: {made.problem}")
+    executable = trials.try_all()
+    if executable.problem and not trials.crashes:
+        raise UnusableInput(
+            f"{trials.module.name}: its own plan was rejected: {executable.problem}"
+        )
     if not trials.crashes and reference.is_wrong(bare):
         return end(bare, "the results are wrong without any fusion, too")
     if not trials.crashes and not trials.shows_in:
-        return end(made, "the results are not wrong")
-    return end(made, "", _minimize(trials))
+        return end(executable, "the results are not wrong")
+    return end(executable, "", _minimize(trials))
 
 
 def _minimize(trials: Trials) -> list[Part]:
@@ -242,16 +252,16 @@ def _culprits(
     trials: Trials, parts: Sequence[Part], directory: Path | None, python: str
 ) -> Iterator[Culprit]:
     fused, names = trials.plan.fuse(parts), _names_before_fusion(trials)
-    for number, each in enumerate(fused.kernels if parts else (), 1):
+    for number, kernel in enumerate(fused.kernels if parts else (), 1):
         reproducer = None
         if directory is not None:
             place = directory if len(fused.kernels) == 1 else directory / f"kernel-{number}"
             trials.progress("writing the reproducer")
-            reproducer = write_reproducer(trials, fused, each, place, python)
-        inside = {operation.name for operation in each.operations}
+            reproducer = write_reproducer(trials, fused, kernel, place, python)
+        inside = {operation.name for operation in kernel.operations}
         yield Culprit(
-            kernel=each.kernel.name,
-            of=len(each.kernel.operations),
+            kernel=kernel.kernel.name,
+            of=len(kernel.kernel.operations),
             pairs=tuple(
                 FusedPair(
                     names.get(part.producer, part.producer),
@@ -259,7 +269,7 @@ def _culprits(
                     part.are_siblings,
                 )
                 for part in parts
-                if part.kernel == each.kernel.name and part.producer in inside
+                if part.kernel == kernel.kernel.name and part.producer in inside
             ),
             operations=tuple(
                 Operation(
@@ -268,7 +278,7 @@ def _culprits(
                     str(operation.shape),
                     str(operation.source) if operation.source is not None else None,
                 )
-                for operation in each.operations
+                for operation in kernel.operations
             ),
             reproducer=reproducer,
         )

@@ -26,9 +26,13 @@ def minimize(items: Sequence[Item], test: Callable[[Sequence[Item]], bool]) -> l
         if smaller is not None:
             left, pieces = smaller, 2
             continue
-        others = ([each for each in left if each not in chunk] for chunk in map(set, chunks))
+        complements = ([item for item in left if item not in chunk] for chunk in map(set, chunks))
         # With two chunks, the rest of one is the other.
-        smaller = next((rest for rest in others if test(rest)), None) if pieces > 2 else None
+        smaller = (
+            next((complement for complement in complements if test(complement)), None)
+            if pieces > 2
+            else None
+        )
         if smaller is not None:
             left, pieces = smaller, max(pieces - 1, 2)
         elif pieces >= len(left):

@@ -97,7 +97,9 @@ class FusedPlan:
         self._wrapper = None
         if module.backend == "cpu":
             passes = choose_compiler(module).compiler.passes
-            self._wrapper = next((each for each in passes if each.name == WRAPPER), None)
+            self._wrapper = next(
+                (fusion_pass for fusion_pass in passes if fusion_pass.name == WRAPPER), None
+            )
         self.kernels = tuple(_find_kernels(plan.after))
 
     @property
@@ -111,29 +113,35 @@ class FusedPlan:
         Raises ``UnusableInput`` if no compiler accepts the resulting kernels.
         """
         graph = MutableModule(self.plan.after)
-        fusions = {each.name: each for c in walk_control_flow(graph) for each in c.instructions}
+        fusions = {
+            instruction.name: instruction
+            for c in walk_control_flow(graph)
+            for instruction in c.instructions
+        }
         whole: list[FusedKernel] = []
         divided: list[tuple[Kernel, tuple[Instruction, ...]]] = []
         members: list[list[str]] = []
         for kernel in self.kernels:
-            kept = [part for part in kernel.parts if part in parts]
-            if len(kept) == len(kernel.parts):
+            parts_fused = [part for part in kernel.parts if part in parts]
+            if len(parts_fused) == len(kernel.parts):
                 whole.append(FusedKernel(kernel.name, kernel, kernel.operations))
                 continue
             clones = unfuse(fusions[kernel.name])
-            for group in _groups(kernel, kept):
-                operations = tuple(each for each in kernel.operations if each.name in group)
-                inside = _without_results([clones[each.name] for each in operations])
-                members.append([each.name for each in _with_constants(inside)])
+            for group in _groups(kernel, parts_fused):
+                operations = tuple(
+                    operation for operation in kernel.operations if operation.name in group
+                )
+                inside = _without_results([clones[operation.name] for operation in operations])
+                members.append([constant.name for constant in _with_constants(inside)])
                 divided.append((kernel, operations))
         names = place_kernels(graph, members, self._kind_of)
-        made = [FusedKernel(name, *each) for name, each in zip(names, divided, strict=True)]
+        kernels = [FusedKernel(name, *piece) for name, piece in zip(names, divided, strict=True)]
         graph = self.wrap(graph)
-        for each in graph.walk():
-            if each.name in names:
-                for problem in find_problems(each, self._backend):
-                    raise UnusableInput(f"{each.name} cannot be a kernel: {problem}")
-        return FusedModule(to_module(graph), (*whole, *made))
+        for instruction in graph.walk():
+            if instruction.name in names:
+                for problem in find_problems(instruction, self._backend):
+                    raise UnusableInput(f"{instruction.name} cannot be a kernel: {problem}")
+        return FusedModule(to_module(graph), (*whole, *kernels))
 
     def wrap(self, graph: MutableModule) -> MutableModule:
         """Return the graph as the compiler's last passes leave it, with wrapped operations."""
@@ -147,7 +155,7 @@ class FusedPlan:
 
 def _find_kernels(plan: Module) -> Iterator[Kernel]:
     graph = MutableModule(plan)
-    order = {each: place for place, each in enumerate(walk_control_flow(graph))}
+    order = {computation: place for place, computation in enumerate(walk_control_flow(graph))}
     for computation in sorted(order, key=order.__getitem__, reverse=True):
         for fusion in computation.post_order():
             if fusion.opcode == "fusion":
@@ -161,23 +169,23 @@ def _kernel(fusion: MutableInstruction, plan: Module) -> Kernel | None:
     inside = [e for e in fusion.fused.post_order() if e.opcode not in _NO_OPERATION]
     if len(inside) < 2:
         return None
-    operations = [each for each in inside if not is_constant(each)]
+    operations = [operation for operation in inside if not is_constant(operation)]
     parts = [
         Part(fusion.name, producer.name, consumer.name)
         for consumer in operations
         for producer in dict.fromkeys(consumer.operands)
         if producer in operations
     ]
-    names = [each.name for each in operations]
-    roots = [max(each, key=names.index) for each in _components(names, parts)]
+    names = [operation.name for operation in operations]
+    roots = [max(component, key=names.index) for component in _components(names, parts)]
     parts += [Part(fusion.name, *two, are_siblings=True) for two in pairwise(roots)]
     if fusion.fusion_kind == _LIBRARY or not parts:
         parts = [Part(fusion.name)]
-    written = plan.by_name[fusion.fused.name]
+    computation = plan.by_name[fusion.fused.name]
     return Kernel(
         fusion.name,
         fusion.computation.name,
-        tuple(written.instruction(each.name) for each in operations or inside),
+        tuple(computation.instruction(operation.name) for operation in operations or inside),
         tuple(parts),
     )
 
@@ -192,13 +200,13 @@ def _components(names: Iterable[str], parts: Iterable[Part]) -> list[set[str]]:
     return list(networkx.connected_components(pairs))
 
 
-def _groups(kernel: Kernel, kept: Sequence[Part]) -> list[frozenset[str]]:
+def _groups(kernel: Kernel, parts: Sequence[Part]) -> list[frozenset[str]]:
     """Return the names of the operations of each kernel into which ``kernel`` falls, without those
     that are alone.
     """
     import networkx
 
-    components = _components((each.name for each in kernel.operations), kept)
+    components = _components((operation.name for operation in kernel.operations), parts)
     group_of = {name: number for number, names in enumerate(components) for name in names}
     # What depends on a group and is read by it must be computed in it.
     reads: networkx.DiGraph[int] = networkx.DiGraph()
@@ -216,17 +224,17 @@ def _groups(kernel: Kernel, kept: Sequence[Part]) -> list[frozenset[str]]:
     groups: dict[int, set[str]] = {}
     for name, number in group_of.items():
         groups.setdefault(joined[number], set()).add(name)
-    return [frozenset(each) for each in groups.values() if len(each) > 1]
+    return [frozenset(group) for group in groups.values() if len(group) > 1]
 
 
 def unfuse(fusion: MutableInstruction) -> dict[str, MutableInstruction]:
     """Replace ``fusion`` by its contents. Return them by their names inside of it."""
     computation, root = fusion.computation, fusion.fused.root
     clones = unpack(fusion)
-    named = {clone.origin: clone for clone in clones}
+    by_origin = {clone.origin: clone for clone in clones}
     if root.opcode == "parameter":
         computation.replace(fusion, fusion.operands[root.parameter_number])
-        return named
+        return by_origin
     if root.opcode == "tuple":
         for element in [user for user in fusion.users if user.opcode == "get-tuple-element"]:
             index = int(element.attributes["index"])
@@ -234,7 +242,7 @@ def unfuse(fusion: MutableInstruction) -> dict[str, MutableInstruction]:
     computation.replace(fusion, clones[-1])
     if root.opcode == "tuple" and not clones[-1].users and not clones[-1].is_root:
         computation.remove(clones[-1])
-    return named
+    return by_origin
 
 
 def _without_results(group: Sequence[MutableInstruction]) -> list[MutableInstruction]:
@@ -243,18 +251,20 @@ def _without_results(group: Sequence[MutableInstruction]) -> list[MutableInstruc
     itself if nothing in the kernel needs it.
     """
     inside, root = dict.fromkeys(group), group[-1]
-    for each in reversed(group):
-        others = [user for user in each.users if user not in inside]
-        if each.shape.dimensions == root.shape.dimensions or not (others or each.is_root):
+    for operation in reversed(group):
+        outside_users = [user for user in operation.users if user not in inside]
+        if operation.shape.dimensions == root.shape.dimensions or not (
+            outside_users or operation.is_root
+        ):
             continue
-        if len(others) == len(each.users):
-            del inside[each]
+        if len(outside_users) == len(operation.users):
+            del inside[operation]
             continue
-        clone = clone_into(each, each.computation)
-        for user in others:
-            replace_operand(user, each, clone)
-        if each.is_root:
-            each.computation.root = clone
+        clone = clone_into(operation, operation.computation)
+        for user in outside_users:
+            replace_operand(user, operation, clone)
+        if operation.is_root:
+            operation.computation.root = clone
     return list(inside)
 
 

@@ -43,18 +43,18 @@ class Reference:
             return self.predicate
         return " ".join(self.flags) or str(self.place)
 
-    def is_wrong(self, made: Made) -> bool:
+    def is_wrong(self, executable: Made) -> bool:
         """Return whether the results are wrong."""
         if self.against is Against.PREDICATE:
-            return bool(made.is_wrong)
-        return any(map(self._is_wrong, made.results))
+            return bool(executable.is_wrong)
+        return any(map(self._is_wrong, executable.results))
 
-    def amplifies_rounding(self, made: Made) -> bool:
+    def amplifies_rounding(self, executable: Made) -> bool:
         """Return whether the reference of a wrong result is itself far from a run in 64 bits."""
         return any(
-            self._is_wrong(each) and _baseline(each).verdict is Numbers.DIFFERENT
-            for each in made.results
-            if each.baseline_error is not None
+            self._is_wrong(result) and _baseline(result).verdict is Numbers.DIFFERENT
+            for result in executable.results
+            if result.baseline_error is not None
         )
 
     def _is_wrong(self, result: ResultDifference) -> bool:

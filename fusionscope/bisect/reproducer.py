@@ -93,7 +93,7 @@ def script_for(
 ) -> str:
     """Return the script for ``kernel`` of ``module``, whose inputs and results have these types."""
     flags = list(own_flags(module))
-    operations = [each.name for each in kernel.operations]
+    operations = [operation.name for operation in kernel.operations]
     what = " ".join([*operations[:3], *(["…"] if len(operations) > 3 else [])])
     about = f"Runs {what} of {module.name}, as one kernel ({FUSED}) and unfused ({UNFUSED})."
     return _TEXT.format(
@@ -118,15 +118,15 @@ def _write_modules(
     variant = Variant(_injected(trials, operands), hide(operands))
     trials.bench.run(variant, directory / INPUTS)
     alone = take_out(module, kernel.name, trials.plan)
-    for each, file in zip(alone, (FUSED, UNFUSED), strict=True):
-        injected = _injected(trials, each).module
+    for fused_module, file in zip(alone, (FUSED, UNFUSED), strict=True):
+        injected = _injected(trials, fused_module).module
         assert injected is not None
         write_file(directory / file, _STACK_FRAME.sub("", to_text(injected)))
     shape = alone[0].entry.root.shape
     results = shape.elements if shape.is_tuple else (shape,)
     return (
-        [_numpy_type(each.shape) for each in alone[0].entry.parameters],
-        [(each.dimensions, _numpy_type(each)) for each in results],
+        [_numpy_type(parameter.shape) for parameter in alone[0].entry.parameters],
+        [(result.dimensions, _numpy_type(result)) for result in results],
     )
 
 
@@ -142,11 +142,11 @@ def _injected(trials: Trials, module: Module) -> Injection:
 def _numpy_type(shape: Shape) -> str:
     if shape.element_type == "pred":
         return "bool"
-    found = _TYPE.fullmatch(shape.element_type)
-    if found is None:
+    match = _TYPE.fullmatch(shape.element_type)
+    if match is None:
         return shape.element_type
-    kind, bits, rest = found.groups()
-    return f"{_NUMPY_KINDS[kind]}{bits}" + (f"_{rest}" if rest else "")
+    kind, bits, suffix = match.groups()
+    return f"{_NUMPY_KINDS[kind]}{bits}" + (f"_{suffix}" if suffix else "")
 
 
 def _run(trials: Trials, directory: Path, python: str) -> Reproducer:

@@ -48,7 +48,11 @@ class Speeds:
         best = {kernel: min(some, key=self.ratio) for kernel, some in ways.items()}
         faster = [way for way in best.values() if self.ratio(way) < matters]
         everything = frozenset(plan.parts)
-        starts = [[everything], *([faster] if faster else []), *([each] for each in faster)]
+        starts = [
+            [everything],
+            *([faster] if faster else []),
+            *([part_alone] for part_alone in faster),
+        ]
         ratios = [self.ratio(frozenset().union(*start)) for start in starts]
         least = min(ratios)
         if least >= matters:
@@ -65,12 +69,12 @@ class Speeds:
             start = [frozenset(kernel.parts) for kernel in plan.kernels]
         left = frozenset().union(*minimize(start, are_enough))
         single = [frozenset([part]) for part in plan.parts if part in left]
-        found = [part for way in minimize(single, are_enough) for part in way]
-        whole, without = self._confirm(frozenset(found))
+        slow_parts = [part for way in minimize(single, are_enough) for part in way]
+        whole, without = self._confirm(frozenset(slow_parts))
         cost = Cost(min(whole), min(without), min(whole) * ratios[0])
         # A run is timed often enough that a slow copy is slow; a compilation only once each.
         slowest = max(without) if self.by is By.TIME else min(without) / matters
-        return (found if slowest < min(whole) else []), cost
+        return (slow_parts if slowest < min(whole) else []), cost
 
     def _confirm(self, without: frozenset[Part]) -> tuple[list[float], list[float]]:
         """Return the seconds of several compilations of the whole plan, and of the plan without
@@ -80,14 +84,14 @@ class Speeds:
         trials = self.trials
         trials.progress("timing it again")
         left = [part for part in trials.plan.parts if part not in without]
-        made = [trials.make(parts) for parts in (trials.plan.parts, left) * _COMPILATIONS]
-        if any(each.problem for each in made):
+        executables = [trials.make(parts) for parts in (trials.plan.parts, left) * _COMPILATIONS]
+        if any(executable.problem for executable in executables):
             return [0.0], [0.0]
-        seconds = [each.compile_s for each in made]
-        numbers = [each.number for each in made]
+        seconds = [executable.compile_s for executable in executables]
+        numbers = [executable.number for executable in executables]
         if self.by is By.TIME:
             times = trials.bench.race(numbers, _SECONDS * _COMPILATIONS)
-            seconds = [each.run_ns / 1e9 for each in times]
+            seconds = [time.run_ns / 1e9 for time in times]
         trials.bench.drop(numbers)
         return seconds[::2], seconds[1::2]
 
@@ -105,43 +109,48 @@ class Speeds:
 
     def _measure(self, choices: Sequence[frozenset[Part]]) -> Iterator[float]:
         trials, whole = self.trials, self._whole
-        made = [trials.make([p for p in trials.plan.parts if p not in each]) for each in choices]
-        trials.tried += len(made)
-        trials.failed += sum(bool(each.problem) for each in made)
-        good = [each for each in made if not each.problem]
+        executables = [
+            trials.make([p for p in trials.plan.parts if p not in choice]) for choice in choices
+        ]
+        trials.tried += len(executables)
+        trials.failed += sum(bool(executable.problem) for executable in executables)
+        good = [executable for executable in executables if not executable.problem]
         if self.by is By.COMPILE_TIME:
-            ratios = self._compile_again(choices, made)
+            ratios = self._compile_again(choices, executables)
         else:
             times = trials.bench.race([whole.number, *(e.number for e in good)], _SECONDS)
             self._whole_s = times[0].run_ns / 1e9
             ratios = {e.number: t.ratio.value for e, t in zip(good, times[1:], strict=True)}
-        trials.bench.drop([each.number for each in good])
-        for each in made:
-            yield float("inf") if each.problem else ratios[each.number]
+        trials.bench.drop([executable.number for executable in good])
+        for executable in executables:
+            yield float("inf") if executable.problem else ratios[executable.number]
 
     def _compile_again(
-        self, choices: Sequence[frozenset[Part]], made: Sequence[Made]
+        self, choices: Sequence[frozenset[Part]], executables: Sequence[Made]
     ) -> dict[int, float]:
         """Return the ratios of compilation times: of the shortest of several each."""
         trials = self.trials
-        least = [self._whole.compile_s, *(each.compile_s for each in made)]
+        least = [self._whole.compile_s, *(executable.compile_s for executable in executables)]
         for _ in range(_COMPILATIONS - 1):
             for number, without in enumerate([frozenset(), *choices]):
-                if number and made[number - 1].problem:
+                if number and executables[number - 1].problem:
                     continue
                 again = trials.make([p for p in trials.plan.parts if p not in without])
                 if not again.problem:
                     least[number] = min(least[number], again.compile_s)
                     trials.bench.drop([again.number])
         self._whole_s = least[0]
-        return {each.number: s / least[0] for each, s in zip(made, least[1:], strict=True)}
+        return {
+            executable.number: s / least[0]
+            for executable, s in zip(executables, least[1:], strict=True)
+        }
 
 
 def _ways_to_divide(kernel: Kernel) -> list[frozenset[Part]]:
     """Return what is left out to unfuse ``kernel``, and to divide it in two between any operations
     that follow each other.
     """
-    place = {each.name: number for number, each in enumerate(kernel.operations)}
+    place = {operation.name: number for number, operation in enumerate(kernel.operations)}
     between = (
         frozenset(
             part

@@ -33,11 +33,11 @@ def prepare(
 
 
 def prepare_module(
-    module: DumpedModule, plan: FusedPlan, wanted: Module, receive: Receiver, alter: Alter
+    module: DumpedModule, plan: FusedPlan, module_wanted: Module, receive: Receiver, alter: Alter
 ) -> Injection:
     """Return what injects ``wanted`` in the place of ``plan``, or why it cannot."""
-    asked = replace(plan.plan, after=wanted)
-    injection = inject(module, asked, python="", limit_s=0.0, receive=receive)
+    altered = replace(plan.plan, after=module_wanted)
+    injection = inject(module, altered, python="", limit_s=0.0, receive=receive)
     if injection.module is None:
         return injection
     return replace(injection, module=alter(injection.module))
@@ -74,18 +74,18 @@ class Trials:
 
     def try_all(self) -> Made:
         """Try the whole plan, several times. Return its first wrong run, else its last."""
-        made = self.make(self.plan.parts)
-        if made.problem:
-            self.crashes = made.number >= 0
-            return made
+        executable = self.make(self.plan.parts)
+        if executable.problem:
+            self.crashes = executable.number >= 0
+            return executable
         runs = [
-            made,
-            *(self.bench.repeat(made.number, self.limit_s) for _ in range(FIRST_RUNS - 1)),
+            executable,
+            *(self.bench.repeat(executable.number, self.limit_s) for _ in range(FIRST_RUNS - 1)),
         ]
-        wrong = [each for each in runs if not each.problem and self.reference.is_wrong(each)]
+        wrong = [run for run in runs if not run.problem and self.reference.is_wrong(run)]
         self.shows_in = len(wrong)
-        self.bench.drop([made.number])
-        return wrong[0] if wrong else made
+        self.bench.drop([executable.number])
+        return wrong[0] if wrong else executable
 
     def is_wrong(self, parts: Sequence[Part]) -> bool:
         """Return whether the results are wrong if only ``parts`` are fused."""
@@ -96,20 +96,20 @@ class Trials:
         return self._known[key]
 
     def _try(self, parts: Collection[Part]) -> bool:
-        made = self.make(parts)
-        if made.problem:
+        executable = self.make(parts)
+        if executable.problem:
             self.failed += 1
-            return self.crashes and made.number >= 0
-        wrong = not self.crashes and self._is_wrong_in_some_run(made)
-        self.bench.drop([made.number])
+            return self.crashes and executable.number >= 0
+        wrong = not self.crashes and self._is_wrong_in_some_run(executable)
+        self.bench.drop([executable.number])
         return wrong
 
-    def _is_wrong_in_some_run(self, made: Made) -> bool:
+    def _is_wrong_in_some_run(self, executable: Made) -> bool:
         left = runs_needed(self.shows_in) - 1
-        while left and not made.problem and not self.reference.is_wrong(made):
-            made = self.bench.repeat(made.number, self.limit_s)
+        while left and not executable.problem and not self.reference.is_wrong(executable):
+            executable = self.bench.repeat(executable.number, self.limit_s)
             left -= 1
-        return not made.problem and self.reference.is_wrong(made)
+        return not executable.problem and self.reference.is_wrong(executable)
 
 
 def runs_needed(shows_in: int) -> int:

@@ -48,8 +48,8 @@ class AnsweringChild:
         except BrokenPipeError:
             line = b""
         if line:
-            told: dict[str, Any] = json.loads(line)
-            return told
+            reply: dict[str, Any] = json.loads(line)
+            return reply
         return {"died": True, "problem": self._last_words()}
 
     def _last_words(self) -> str:

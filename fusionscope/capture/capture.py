@@ -82,7 +82,7 @@ class Captured:
         """The bytes of all arguments together, or None if one is not an array."""
         shapes = ShapeTable()
         try:
-            return sum(shapes[each].byte_size for each in self.arguments)
+            return sum(shapes[argument].byte_size for argument in self.arguments)
         except UnusableInput:
             return None
 
@@ -99,7 +99,7 @@ def capture(
     flags: Sequence[str] = (),
     python: str = sys.executable,
     limit_s: float = 600.0,
-    put: str | None = None,
+    replacement: str | None = None,
     takes_plan: bool = False,
     records_inputs: bool = False,
     runs: bool = False,
@@ -130,15 +130,15 @@ def capture(
     outer = os.environ.get("XLA_FLAGS", "")
     more = [CONSTANTS] if records_inputs else []
     environment = _environment(target, directory, [*flags, *more])
-    told, code, errors = run_process(
+    reply, code, errors = run_process(
         python,
         _CHILD,
         _request(
             program,
             target,
             environment["XLA_FLAGS"].removeprefix(outer).strip(),
-            put,
-            takes_plan or put is not None,
+            replacement,
+            takes_plan or replacement is not None,
             directory / INPUTS if records_inputs else None,
             directory / PROFILE if runs else None,
         ),
@@ -146,24 +146,24 @@ def capture(
         limit_s,
         folder,
     )
-    problem = tell_problem(told, errors, code)
-    module = told.get("module", "")
+    problem = tell_problem(reply, errors, code)
+    module = reply.get("module", "")
     _remove_others(directory, module)
     _describe(directory, target)
     if problem and not module:
-        raise mistake(problem, told, target)
+        raise mistake(problem, reply, target)
     captured = Captured(
         directory=directory,
         program=_words(program),
         target=target.name,
         flags=tuple(flags),
-        program_flags=told.get("program_flags", ""),
-        notes=tuple(told.get("notes", ())),
-        arguments=tuple(told.get("arguments", ())),
-        python=told.get("python", ""),
-        versions=told.get("versions", {}),
+        program_flags=reply.get("program_flags", ""),
+        notes=tuple(reply.get("notes", ())),
+        arguments=tuple(reply.get("arguments", ())),
+        python=reply.get("python", ""),
+        versions=reply.get("versions", {}),
         problem=_with_hint(problem, target),
-        compile_s=told.get("compile_s"),
+        compile_s=reply.get("compile_s"),
         profile=directory / PROFILE if runs and not problem else None,
     )
     _write_manifest(captured)
@@ -186,24 +186,24 @@ def run_process(
     Raises ``UnusableInput`` if there is no such Python.
     """
     with TemporaryDirectory() as scratch:
-        asked, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
-        write_file(asked, json.dumps(request))
+        request_file, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
+        write_file(request_file, json.dumps(request))
         if folder is not None:
             paths = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH", "")]
             environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        command = [python, str(script), str(asked), str(result)]
+        command = [python, str(script), str(request_file), str(result)]
         ended = run_child(
             command, environment, limit_s, folder, watch=lambda: _report_step(result, progress)
         )
-        told = _answer(result)
+        reply = _answer(result)
     if ended.is_late:
-        step = f" ({told['step']})" if told.get("step") else ""
-        return told, 1, f"stopped: it took longer than {limit_s:g} s{step}"
-    if not told and ended.code == 0:
+        step = f" ({reply['step']})" if reply.get("step") else ""
+        return reply, 1, f"stopped: it took longer than {limit_s:g} s{step}"
+    if not reply and ended.code == 0:
         raise UnusableInput(
             f"{python} ran without an answer, expected a Python", hint="name one with --python"
         )
-    return told, ended.code, ended.errors
+    return reply, ended.code, ended.errors
 
 
 def _report_step(result: Path, progress: Progress) -> None:
@@ -225,9 +225,9 @@ def _require_runnable(program: Program, target: Target) -> None:
         )
 
 
-def mistake(problem: str, told: Mapping[str, Any], target: Target) -> UnusableInput:
+def mistake(problem: str, reply: Mapping[str, Any], target: Target) -> UnusableInput:
     """Return an error with the user's own file and line, if it was raised there."""
-    file, line, column = [*(told.get("where") or ()), None, None, None][:3]
+    file, line, column = [*(reply.get("where") or ()), None, None, None][:3]
     error = UnusableInput(
         problem,
         file=_beside(file) if file else None,
@@ -235,8 +235,8 @@ def mistake(problem: str, told: Mapping[str, Any], target: Target) -> UnusableIn
         column=column,
         hint=_hint(problem, target),
     )
-    if told.get("traceback"):
-        error.add_note(told["traceback"])  # shown by --debug
+    if reply.get("traceback"):
+        error.add_note(reply["traceback"])  # shown by --debug
     return error
 
 
@@ -249,10 +249,10 @@ def _beside(file: str) -> str:
 def _answer(result: Path) -> dict[str, Any]:
     """Return the report of a script, empty if it died before or while writing it."""
     try:
-        told = json.loads(read_text(result))
+        reply = json.loads(read_text(result))
     except (UnusableInput, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return reply if isinstance(reply, dict) else {}
 
 
 def require_empty(directory: Path) -> None:
@@ -274,20 +274,24 @@ def require_empty(directory: Path) -> None:
 def _remove_others(directory: Path, module: str) -> None:
     """Keep only the last module of that name: computations at import are compiled too."""
     numbers = {
-        path: int(found[1])
+        path: int(match[1])
         for path in directory.iterdir()
-        if (found := _NUMBER.search(path.name)) is not None
+        if (match := _NUMBER.search(path.name)) is not None
     }
-    kept = _last_of({path: number for path, number in numbers.items() if _is_of(path, module)})
+    last_files = _last_of(
+        {path: number for path, number in numbers.items() if _is_of(path, module)}
+    )
     # Compilers for two devices count apart: another program may have the same number.
-    others = {
-        found[1]
+    other_modules = {
+        match[1]
         for path in numbers
-        if (found := _MODULE.fullmatch(path.name)) and not _is_of(path, module)
+        if (match := _MODULE.fullmatch(path.name)) and not _is_of(path, module)
     }
     for path, number in numbers.items():
-        is_other = any(_is_of(path, each) for each in others) and not _is_of(path, module)
-        if number in kept and module and not is_other:
+        is_other = any(_is_of(path, other_module) for other_module in other_modules) and not _is_of(
+            path, module
+        )
+        if number in last_files and module and not is_other:
             continue
         if path.is_dir():
             shutil.rmtree(path)
@@ -324,14 +328,14 @@ def _request(
     program: Program,
     target: Target,
     flags: str,
-    put: str | None,
+    replacement: str | None,
     takes_plan: bool,
     inputs: Path | None,
     profile: Path | None,
 ) -> dict[str, Any]:
     content: dict[str, Any] = {
         "flags": flags,
-        "put": put,
+        "put": replacement,
         "takes_plan": takes_plan,
         "inputs": str(inputs.resolve()) if inputs is not None else None,
         "profile": str(profile.resolve()) if profile is not None else None,
@@ -344,19 +348,19 @@ def _request(
 
 
 def _environment(target: Target, directory: Path, flags: Iterable[str]) -> dict[str, str]:
-    own = [f"--xla_dump_to={directory.resolve()}", *_STAGES]
+    own_flags = [f"--xla_dump_to={directory.resolve()}", *_STAGES]
     if target.platform in ("cuda", "rocm", "gpu"):
-        own += _GPU
-    return environment_without_dump(target, [*own, *flags])
+        own_flags += _GPU
+    return environment_without_dump(target, [*own_flags, *flags])
 
 
 def environment_without_dump(target: Target, flags: Iterable[str]) -> dict[str, str]:
     """Return the environment of a process that compiles for ``target`` with ``flags``."""
-    own = _ABSENT if target.description is not None else ()
+    own_flags = _ABSENT if target.description is not None else ()
     # Computations at import run on the local device.
     return os.environ | {
         "XLA_FLAGS": " ".join(
-            [os.environ.get("XLA_FLAGS", ""), *own, *quoted_flags(flags)]
+            [os.environ.get("XLA_FLAGS", ""), *own_flags, *quoted_flags(flags)]
         ).strip(),
         "JAX_PLATFORMS": "" if target.platform == "gpu" else "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # a cache hit dumps nothing
@@ -381,16 +385,16 @@ def _quoted(flag: str) -> str:
     return f'{name}="{value}"' if equals else name
 
 
-def tell_problem(told: Mapping[str, Any], errors: str, code: int) -> str:
+def tell_problem(reply: Mapping[str, Any], errors: str, code: int) -> str:
     """Return the problem of a child process in one line, or "" if all went well."""
-    if told.get("problem"):
-        return _line(told["problem"])
+    if reply.get("problem"):
+        return _line(reply["problem"])
     if code == 0:
         return ""
     lines = [_LOGGED.sub(r"\1: ", line.strip()) for line in errors.splitlines() if line.strip()]
     words = next((line for line in lines if "Check failed" in line), lines[-1] if lines else "")
     if code < 0:
-        names = {each.value: each.name for each in signal.Signals}
+        names = {Signal.value: Signal.name for Signal in signal.Signals}
         crashed = f"the process crashed with {names.get(-code, f'signal {-code}')}"
         return _line(f"{crashed}: {words}" if words else crashed)
     return _line(words or f"the compiler exited with {code}")
@@ -426,8 +430,8 @@ def _words(program: Program) -> str:
 
 
 def _write_manifest(captured: Captured) -> None:
-    own = {each.name: getattr(captured, each.name) for each in fields(captured)}
-    del own["directory"], own["profile"]  # both are where the manifest is
-    content = {"schema": SCHEMA, "fusionscope": __version__, **own}
+    own_fields = {field.name: getattr(captured, field.name) for field in fields(captured)}
+    del own_fields["directory"], own_fields["profile"]  # both are where the manifest is
+    content = {"schema": SCHEMA, "fusionscope": __version__, **own_fields}
     text = json.dumps(content, indent=1) + "\n"
     write_file(captured.directory / MANIFEST, text)

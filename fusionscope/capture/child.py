@@ -141,7 +141,7 @@ def main() -> None:
     end_with_parent()
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     result = Path(sys.argv[2])
-    told: dict[str, Any] = {
+    reply: dict[str, Any] = {
         "python": platform.python_version(),
         "versions": _versions(),
         "arguments": [],
@@ -154,27 +154,27 @@ def main() -> None:
         "traceback": "",
     }
     program = request["program"]
-    own = (program["module"] or "").partition(".")[0] if program is not None else ""
+    package = (program["module"] or "").partition(".")[0] if program is not None else ""
     try:
         if program is None:
-            _find_present_devices(told, result)
+            _find_present_devices(reply, result)
         else:
             flags, all_flags = request["flags"], os.environ.get(_XLA_FLAGS, "")
             outer = all_flags.removesuffix(flags).strip()
             if request["device"]["platform"] in ("cuda", "gpu"):
-                flags = _with_assembly(flags, told["versions"])
+                flags = _with_assembly(flags, reply["versions"])
             os.environ[_XLA_FLAGS] = f"{outer} {flags}".strip()
             if program["kind"] == "function":
                 _hide_flags(outer, flags)
-            _compile(request, told, result)
+            _compile(request, reply, result)
     except Unusable as problem:
-        told["problem"] = str(problem)
+        reply["problem"] = str(problem)
         if problem.__cause__ is not None:
-            _locate(problem.__cause__, own, told)
+            _locate(problem.__cause__, package, reply)
     except (Exception, SystemExit) as error:
-        told["problem"] = _words(error)
-        _locate(error, own, told)
-    _write(told, result)
+        reply["problem"] = _words(error)
+        _locate(error, package, reply)
+    _write(reply, result)
 
 
 def _with_assembly(flags: str, versions: dict[str, str]) -> str:
@@ -221,7 +221,11 @@ def _flags_of_program(outer: str) -> str:
 
 def _notes_on_mesh(module: Any) -> Iterator[str]:
     """Yield a line if a sharded program was lowered for one device."""
-    meshes = [str(each) for each in module.body.operations if each.operation.name == "sdy.mesh"]
+    meshes = [
+        str(operation)
+        for operation in module.body.operations
+        if operation.operation.name == "sdy.mesh"
+    ]
     axes = [[int(size) for size in _AXIS.findall(mesh)] for mesh in meshes]
     attributes = module.operation.attributes
     if not any(axes) or _PARTITIONS not in attributes:
@@ -239,15 +243,15 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(first.split())}".removesuffix(": ")
 
 
-def _locate(error: BaseException, own: str, told: dict[str, Any]) -> None:
+def _locate(error: BaseException, package: str, reply: dict[str, Any]) -> None:
     """Add the place in the user's own files where ``error`` was raised, and its traceback."""
-    told["where"] = _innermost(error.__traceback__, own) or told["where"]
+    reply["where"] = _innermost(error.__traceback__, package) or reply["where"]
     if isinstance(error, SyntaxError) and error.filename is not None:
-        told["where"] = [error.filename, error.lineno]
-    told["traceback"] = "".join(traceback.format_exception(error))
+        reply["where"] = [error.filename, error.lineno]
+    reply["traceback"] = "".join(traceback.format_exception(error))
 
 
-def _innermost(frames: Any, own: str) -> list[Any] | None:
+def _innermost(frames: Any, package: str) -> list[Any] | None:
     """Return file and line of the innermost call in a file of the user, or of the
     package ``own``.
     """
@@ -256,9 +260,9 @@ def _innermost(frames: Any, own: str) -> list[Any] | None:
     foreign |= {Path(jax.__file__).parent} if jax is not None and jax.__file__ else set()
     for frame, line in reversed(list(traceback.walk_tb(frames))):
         path = Path(frame.f_code.co_filename)
-        installed = [path.parts.index(each) for each in _INSTALLED if each in path.parts]
+        installed = [path.parts.index(folder) for folder in _INSTALLED if folder in path.parts]
         if installed:
-            is_own = path.parts[max(installed) + 1] == own
+            is_own = path.parts[max(installed) + 1] == package
         else:
             is_own = path != Path(__file__) and foreign.isdisjoint(path.parents)
         if is_own and path.is_file():
@@ -266,34 +270,34 @@ def _innermost(frames: Any, own: str) -> list[Any] | None:
     return None
 
 
-def _write(told: dict[str, Any], result: Path) -> None:
-    result.write_text(json.dumps(told), encoding="utf-8")
+def _write(reply: dict[str, Any], result: Path) -> None:
+    result.write_text(json.dumps(reply), encoding="utf-8")
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def _find_present_devices(told: dict[str, Any], result: Path) -> None:
+def _find_present_devices(reply: dict[str, Any], result: Path) -> None:
     """Add the platform and the kind of each device that jax uses by default, and before that
     whether jax can be imported. ``told`` is written before each step, which may end the process.
     """
-    told["imports_jax"] = False
-    _write(told, result)
+    reply["imports_jax"] = False
+    _write(reply, result)
     import jax
 
-    told["imports_jax"] = True
-    _write(told, result)
-    told["devices"] = [(each.platform, each.device_kind) for each in jax.devices()]
+    reply["imports_jax"] = True
+    _write(reply, result)
+    reply["devices"] = [(device.platform, device.device_kind) for device in jax.devices()]
 
 
-def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
+def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> None:
     """Compile the program. ``told`` is written before the compiler runs, which may end
     the process.
     """
@@ -302,17 +306,20 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
     except ImportError as error:
         raise Unusable(f"{sys.executable} has no jax: {error}") from None
     program = request["program"]
-    if any(each["dtype"] in ("s64", "u64", "f64", "c128") for each in program["arguments"] or ()):
+    if any(
+        argument["dtype"] in ("s64", "u64", "f64", "c128")
+        for argument in program["arguments"] or ()
+    ):
         jax.config.update("jax_enable_x64", True)
     if program["kind"] == "function":
         outer = os.environ.get(_XLA_FLAGS, "")
         function, arguments = _function(program)
-        told["program_flags"] = _flags_of_program(outer)
+        reply["program_flags"] = _flags_of_program(outer)
         devices = find_devices(request["device"], 1)
-        given = arguments
+        concrete = arguments
         arguments = _described(arguments, devices[0], is_here=request["device"]["is_here"])
-        told["arguments"] = [_shape(each) for each in jax.tree.leaves(arguments)]
-        told["where"] = _definition(function)
+        reply["arguments"] = [_shape(leaf) for leaf in jax.tree.leaves(arguments)]
+        reply["where"] = _definition(function)
         jitted = function if hasattr(function, "trace") else jax.jit(function)
         # Before 0.5, jax lowers for the devices that are present.
         is_asked = jax.__version_info__ < (0, 5) and not request["device"]["is_here"]
@@ -324,23 +331,23 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
                 raise Unusable(_HERE.format(device=request["device"]["name"])) from error
             raise
         if request["inputs"]:
-            record_inputs(given, lowered, Path(request["inputs"]))
+            record_inputs(concrete, lowered, Path(request["inputs"]))
         module = lowered.compiler_ir("stablehlo")
-        told["module"] = module_name(module)
-        told["notes"] = list(_notes_on_mesh(module))
-        _write(told, result)
+        reply["module"] = module_name(module)
+        reply["notes"] = list(_notes_on_mesh(module))
+        _write(reply, result)
         begin = time.perf_counter()
         compiled = lowered.compile()
-        told["compile_s"] = time.perf_counter() - begin
+        reply["compile_s"] = time.perf_counter() - begin
         if request["profile"]:
             try:
-                record_profile(compiled, given, Path(request["profile"]))
+                record_profile(compiled, concrete, Path(request["profile"]))
             except Exception as error:
                 raise Unusable(f"was compiled, and cannot be run: {_words(error)}") from error
     else:
         if request["takes_plan"]:
             require_some_hook()
-        _compile_module(program, request["device"], request["put"], told, result)
+        _compile_module(program, request["device"], request["put"], reply, result)
 
 
 def _definition(function: Any) -> list[Any] | None:
@@ -356,19 +363,19 @@ def find_devices(device: dict[str, Any], count: int) -> list[Any]:
         if name == "cpu" and count > 1:
             jax.config.update("jax_num_cpu_devices", count)
         try:
-            found = jax.devices("cpu" if name == "cpu" else None)
+            devices = jax.devices("cpu" if name == "cpu" else None)
         except RuntimeError as error:
             raise Unusable(f"no device: {error}") from None
-        if name != "cpu" and found[0].platform != name:
-            raise Unusable(f"no {name} is present, jax finds {found[0].platform}")
-        if len(found) < count:
-            raise Unusable(f"the program needs {count} devices, {len(found)} are present")
-        return list(found[:count])
+        if name != "cpu" and devices[0].platform != name:
+            raise Unusable(f"no {name} is present, jax finds {devices[0].platform}")
+        if len(devices) < count:
+            raise Unusable(f"the program needs {count} devices, {len(devices)} are present")
+        return list(devices[:count])
     from jax.experimental import topologies
 
     if device["platform"] == "tpu":
-        found = topologies.get_topology_desc(device["topology"], platform="tpu").devices
-        return list(found[:count])
+        devices = topologies.get_topology_desc(device["topology"], platform="tpu").devices
+        return list(devices[:count])
     if device["platform"] == "rocm":
         _register_rocm()
     return list(
@@ -405,20 +412,20 @@ def _register_rocm() -> None:
 
 def _function(program: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     module = _module(program["module"], program["file"])
-    found: Any = module
+    attribute: Any = module
     for part in program["name"].split("."):
-        if not hasattr(found, part):
-            close = difflib.get_close_matches(part, list(vars(found)), 3)
+        if not hasattr(attribute, part):
+            close = difflib.get_close_matches(part, list(vars(attribute)), 3)
             hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
             place = program["module"] or program["file"]
             raise Unusable(f"{place} has no {program['name']}{hint}")
-        found = getattr(found, part)
-    arguments = _arguments(program, found, module)
-    if _is_torch(found):
-        return _from_torch(found, arguments)
-    if not callable(found):
-        raise Unusable(f"{program['name']} is {type(found).__name__}, expected a function")
-    return found, arguments
+        attribute = getattr(attribute, part)
+    arguments = _arguments(program, attribute, module)
+    if _is_torch(attribute):
+        return _from_torch(attribute, arguments)
+    if not callable(attribute):
+        raise Unusable(f"{program['name']} is {type(attribute).__name__}, expected a function")
+    return attribute, arguments
 
 
 def _module(name: str | None, file: str | None) -> Any:
@@ -439,7 +446,7 @@ def _module(name: str | None, file: str | None) -> Any:
         raise Unusable(f"{name} {problem}" if name is not None else problem) from error
 
 
-def _arguments(program: dict[str, Any], found: Any, module: Any) -> tuple[Any, ...]:
+def _arguments(program: dict[str, Any], function: Any, module: Any) -> tuple[Any, ...]:
     """Return the arguments from the command line, or else the example of the function or of its
     module.
     """
@@ -447,10 +454,10 @@ def _arguments(program: dict[str, Any], found: Any, module: Any) -> tuple[Any, .
         import jax
 
         return tuple(
-            jax.ShapeDtypeStruct(tuple(each["dimensions"]), _dtype(each["dtype"]))
-            for each in program["arguments"]
+            jax.ShapeDtypeStruct(tuple(argument["dimensions"]), _dtype(argument["dtype"]))
+            for argument in program["arguments"]
         )
-    example = getattr(found, "example_args", None) or getattr(module, "example_args", None)
+    example = getattr(function, "example_args", None) or getattr(module, "example_args", None)
     if callable(example):
         example = example()
     if example is None:
@@ -484,7 +491,7 @@ def _described(arguments: tuple[Any, ...], device: Any, *, is_here: bool) -> tup
         )
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
-    return tuple(jax.tree.map(describe, each) for each in arguments)
+    return tuple(jax.tree.map(describe, argument) for argument in arguments)
 
 
 def record_inputs(arguments: tuple[Any, ...], lowered: Any, file: Path) -> None:
@@ -495,9 +502,9 @@ def record_inputs(arguments: tuple[Any, ...], lowered: Any, file: Path) -> None:
     import numpy
 
     leaves = jax.tree.leaves(arguments)
-    kept = lowered._lowering.compile_args.get("kept_var_idx", range(len(leaves)))
+    kept_numbers = lowered._lowering.compile_args.get("kept_var_idx", range(len(leaves)))
     arrays = []
-    for number in sorted(kept):
+    for number in sorted(kept_numbers):
         leaf = leaves[number] if number < len(leaves) else None
         if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct):
             raise Unusable(
@@ -507,11 +514,11 @@ def record_inputs(arguments: tuple[Any, ...], lowered: Any, file: Path) -> None:
             leaf = jax.random.key_data(leaf)
         arrays.append(numpy.asarray(jax.numpy.asarray(leaf)))
     expected = list(_parameters(lowered.compiler_ir("stablehlo")))
-    found = [_shape(each) for each in arrays]
-    if expected != found:
+    shapes_found = [_shape(array) for array in arrays]
+    if expected != shapes_found:
         raise Unusable(
             f"the inputs cannot be recorded: the program takes {', '.join(expected)}, and its "
-            f"arguments are {', '.join(found)}"
+            f"arguments are {', '.join(shapes_found)}"
         )
     numpy.savez(file, *arrays)
 
@@ -525,11 +532,11 @@ def record_profile(compiled: Any, arguments: tuple[Any, ...], directory: Path) -
 
     for _ in range(_WARM_UPS):
         jax.block_until_ready(compiled(*fresh()))
-    given = [fresh() for _ in range(PROFILED_RUNS)]
+    inputs = [fresh() for _ in range(PROFILED_RUNS)]
     with profiling(directory) as place_threads:
-        for each in given:
+        for input_arrays in inputs:
             place_threads()
-            jax.block_until_ready(compiled(*each))
+            jax.block_until_ready(compiled(*input_arrays))
 
 
 @contextlib.contextmanager
@@ -572,15 +579,17 @@ def _array(leaf: Any) -> Any:
 def _shape(leaf: Any) -> str:
     """Return the shape in HLO notation."""
     name = str(leaf.dtype)
-    if found := _NUMPY_TYPE.fullmatch(name):
-        kind, bits, rest = found.groups(default="")
-        name = _HLO_KINDS[kind] + bits + rest.replace("_", "")
+    if match := _NUMPY_TYPE.fullmatch(name):
+        kind, bits, suffix = match.groups(default="")
+        name = _HLO_KINDS[kind] + bits + suffix.replace("_", "")
     return f"{name}[{','.join(map(str, leaf.shape))}]"
 
 
-def _is_torch(found: Any) -> bool:
+def _is_torch(function: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(found, (torch.nn.Module, torch.export.ExportedProgram))
+    return torch is not None and isinstance(
+        function, (torch.nn.Module, torch.export.ExportedProgram)
+    )
 
 
 def _from_torch(
@@ -603,18 +612,18 @@ def _from_torch(
         found = torch.export.export(found.eval(), tuple(map(tensor, arguments)))
     weights, function = exported_program_to_jax(found)
     inputs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), weights)
-    given = tuple(
-        jax.ShapeDtypeStruct(each.shape, str(each.dtype).removeprefix("torch."))
-        for each in map(tensor, arguments)
+    shapes = tuple(
+        jax.ShapeDtypeStruct(array.shape, str(array.dtype).removeprefix("torch."))
+        for array in map(tensor, arguments)
     )
-    return function, (inputs, given)
+    return function, (inputs, shapes)
 
 
 def _compile_module(
     program: dict[str, Any],
     device: dict[str, Any],
-    put: str | None,
-    told: dict[str, Any],
+    replacement: str | None,
+    reply: dict[str, Any],
     result: Path,
 ) -> None:
     """Compile StableHLO, or HLO as text or proto."""
@@ -631,38 +640,40 @@ def _compile_module(
         try:
             module = parse_module(data, program["kind"])
         except Exception as error:
-            told["where"] = [program["file"], None]
-            raise Unusable(_syntax_error(str(error), told)) from None
-        if put is not None:
-            told["problem"] = "the compiler crashes on a fusion that its hook returns"
-            _write(told, result)
+            reply["where"] = [program["file"], None]
+            raise Unusable(_syntax_error(str(error), reply)) from None
+        if replacement is not None:
+            reply["problem"] = "the compiler crashes on a fusion that its hook returns"
+            _write(reply, result)
             require_hook(device, devices[0])
-            told["problem"] = ""
-        told["arguments"] = list(_parameters(module))
-        told["module"] = module_name(module)
-        _write(told, result)
+            reply["problem"] = ""
+        reply["arguments"] = list(_parameters(module))
+        reply["module"] = module_name(module)
+        _write(reply, result)
         injecting = contextlib.nullcontext()
-        if put is not None:
-            injecting = hook.hooked(hook.replace_module(told["module"], put), device["platform"])
+        if replacement is not None:
+            injecting = hook.hooked(
+                hook.replace_module(reply["module"], replacement), device["platform"]
+            )
         with injecting:
             begin = time.perf_counter()
             try:
                 compile_module(module, device, devices)
             except Unusable:
-                told["module"] = ""  # no compiler received it
+                reply["module"] = ""  # no compiler received it
                 raise
-            told["compile_s"] = time.perf_counter() - begin
+            reply["compile_s"] = time.perf_counter() - begin
 
 
-def _syntax_error(message: str, told: dict[str, Any]) -> str:
+def _syntax_error(message: str, reply: dict[str, Any]) -> str:
     """Return the syntax that the compiler rejects, in one line; add its place to ``told``."""
-    found = next(filter(None, (pattern.search(message) for pattern in _SYNTAX)), None)
-    if found is None:
+    match = next(filter(None, (pattern.search(message) for pattern in _SYNTAX)), None)
+    if match is None:
         first = message.strip().splitlines()[0]
         return f"the compiler cannot read it: {first}"
-    told["where"][1:] = [int(found["line"]), int(found["column"])]
-    source = f", found {found['source'].strip()!r}" if found["source"] else ""
-    return f"the compiler cannot read it: {found['problem']}{source}"
+    reply["where"][1:] = [int(match["line"]), int(match["column"])]
+    source = f", found {match['source'].strip()!r}" if match["source"] else ""
+    return f"the compiler cannot read it: {match['problem']}{source}"
 
 
 def require_some_hook() -> None:
@@ -710,11 +721,11 @@ def _options(flags: tuple[str, ...], partitions: int) -> bytes:
     """
     environment = os.environ | {"XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *flags])}
     command = [sys.executable, "-c", _OPTIONS, str(partitions)]
-    done = subprocess.run(command, env=environment, capture_output=True, check=False)
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").split("\n") or [""]
+    process = subprocess.run(command, env=environment, capture_output=True, check=False)
+    if process.returncode:
+        lines = process.stderr.decode(errors="replace").split("\n") or [""]
         raise Unusable(f"{' '.join(flags)}: {[line for line in lines if line.strip()][-1]}")
-    return done.stdout
+    return process.stdout
 
 
 def compile_module(
@@ -733,23 +744,25 @@ def compile_module(
     from jax._src import compiler
     from jaxlib import _jax
 
-    given = {name: _BOOLEANS.get(value, value) for name, value in (options or {}).items()}
-    asked = compiler.get_compile_options(1, len(places), env_options_overrides=given)
+    option_values = {name: _BOOLEANS.get(value, value) for name, value in (options or {}).items()}
+    compile_options = compiler.get_compile_options(
+        1, len(places), env_options_overrides=option_values
+    )
     if flags:
-        asked = _jax.CompileOptions.ParseFromString(_options(tuple(flags), len(places)))
+        compile_options = _jax.CompileOptions.ParseFromString(_options(tuple(flags), len(places)))
     client, devices = places[0].client, _jax.DeviceList(tuple(places))
     compile_for = client.compile_and_load if device["is_here"] else client.compile
     try:
         try:
-            return compile_for(module, devices, asked)
+            return compile_for(module, devices, compile_options)
         except TypeError:  # jaxlib 0.6 and 0.7 take bytes
             from jax._src.interpreters import mlir
 
-            return compile_for(mlir.module_to_bytecode(module), devices, asked)
+            return compile_for(mlir.module_to_bytecode(module), devices, compile_options)
     except Exception as error:
-        if found := _ILLEGAL.search(str(error)):
+        if match := _ILLEGAL.search(str(error)):
             raise Unusable(
-                f"StableHLO has no {found[1].partition('.')[2]}, and a plugin takes only StableHLO"
+                f"StableHLO has no {match[1].partition('.')[2]}, and a plugin takes only StableHLO"
             ) from None
         raise
 
@@ -779,11 +792,11 @@ def entry_layouts(text: str) -> tuple[list[str], list[str]]:
     """Return the layouts of the arguments and results of an HLO module: dimensions from minor to
     major, such as "{0,1}", "auto" if the compiler is to choose, or "" if they are in order.
     """
-    found = _ENTRY_LAYOUT.search(text.partition("\n")[0])
-    if found is None:
+    layouts = _ENTRY_LAYOUT.search(text.partition("\n")[0])
+    if layouts is None:
         return [], []
     arguments, results = (
-        [_layout(*each) for each in _SHAPE.findall(part)] for part in found.groups()
+        [_layout(*match) for match in _SHAPE.findall(part)] for part in layouts.groups()
     )
     return arguments, results
 
@@ -805,7 +818,9 @@ def _keep_layouts(module: Any, text: str) -> None:
     from jax._src.lib.mlir import ir
 
     (main,) = (
-        each for each in module.body.operations if str(each.attributes["sym_name"]) == '"main"'
+        operation
+        for operation in module.body.operations
+        if str(operation.attributes["sym_name"]) == '"main"'
     )
     for name, layouts in zip(("arg_attrs", "res_attrs"), entry_layouts(text), strict=True):
         if not any(layouts):
@@ -815,9 +830,13 @@ def _keep_layouts(module: Any, text: str) -> None:
             raise Unusable("an argument or the result of the program is a tuple with layouts")
         new = []
         for attributes, layout in zip(old, layouts, strict=True):
-            kept = {each.name: each.attr for each in attributes}
+            attributes_kept = {attribute.name: attribute.attr for attribute in attributes}
             new.append(
-                ir.DictAttr.get(kept | {_LAYOUT: ir.StringAttr.get(layout)} if layout else kept)
+                ir.DictAttr.get(
+                    attributes_kept | {_LAYOUT: ir.StringAttr.get(layout)}
+                    if layout
+                    else attributes_kept
+                )
             )
         main.attributes[name] = ir.ArrayAttr.get(new)
 
@@ -854,19 +873,19 @@ def _join_broadcasts(module: Any) -> None:
                 return ir.WalkResult.ADVANCE
             chain.append(chain[-1].operands[0].owner)
         last, _, first, _ = chain
-        given, made = first.operands[0], last.results[0]
-        every = list(range(len(_sizes(given))))
-        sizes = list(zip(_sizes(given), _sizes(made), strict=False))
-        kept = [place for place, (old, new) in enumerate(sizes) if old == new]
+        source, result = first.operands[0], last.results[0]
+        every = list(range(len(_sizes(source))))
+        sizes = list(zip(_sizes(source), _sizes(result), strict=False))
+        places_kept = [place for place, (old, new) in enumerate(sizes) if old == new]
         is_degenerate = (
-            first.results[0].type == given.type
-            and len(_sizes(made)) == len(every)
+            first.results[0].type == source.type
+            and len(_sizes(result)) == len(every)
             and list(first.attributes[_DIMENSIONS]) == every
-            and list(last.attributes[_DIMENSIONS]) == kept
+            and list(last.attributes[_DIMENSIONS]) == places_kept
             and all(old in (1, new) for old, new in sizes)
         )
         if is_degenerate:
-            last.operands[0] = given
+            last.operands[0] = source
             last.attributes[_DIMENSIONS] = ir.DenseI64ArrayAttr.get(every)
         return ir.WalkResult.ADVANCE
 
@@ -886,15 +905,15 @@ def module_name(module: Any) -> str:
 def _parameters(module: Any) -> Iterator[str]:
     for operation in module.body.operations:
         if str(operation.attributes["sym_name"]) == '"main"':
-            yield from (_tensor_shape(str(each)) for each in operation.type.inputs)
+            yield from (_tensor_shape(str(source)) for source in operation.type.inputs)
 
 
 def _tensor_shape(name: str) -> str:
     """Return the shape in HLO notation; unchanged if it is not an array."""
-    found = _TENSOR.fullmatch(name)
-    if found is None:
+    match = _TENSOR.fullmatch(name)
+    if match is None:
         return name
-    dimensions, element = found.groups()
+    dimensions, element = match.groups()
     kind = "pred" if element == "i1" else re.sub(r"^i(?=\d)", "s", element)
     kind = re.sub(r"^ui(?=\d)", "u", kind)
     if pair := re.fullmatch(r"complex<f(\d+)>", kind):

@@ -54,10 +54,10 @@ class CompilerProcess:
     def compile(self, text: str, options: Mapping[str, str] | None = None) -> Compiled:
         """Compile HLO text. ``options`` are flags for it alone, by name."""
         assert self._child is not None
-        told = self._child.exchange({"text": text, "options": options}, self._limit_s)
-        if told.get("died"):
+        reply = self._child.exchange({"text": text, "options": options}, self._limit_s)
+        if reply.get("died"):
             self._start()
-        return Compiled(told.get("final", ""), told.get("problem", ""))
+        return Compiled(reply.get("final", ""), reply.get("problem", ""))
 
     def _start(self) -> None:
         self._close()
@@ -65,11 +65,11 @@ class CompilerProcess:
             [self._python, str(_CHILD)], environment_without_dump(self._target, self._flags)
         )
         device = {**asdict(self._target), "is_here": self._target.is_here}
-        told = self._child.exchange({"device": device}, self._limit_s)
-        if told.get("problem"):
+        reply = self._child.exchange({"device": device}, self._limit_s)
+        if reply.get("problem"):
             self._close()
-            raise mistake(told["problem"], told, self._target)
-        self.versions = told["versions"]
+            raise mistake(reply["problem"], reply, self._target)
+        self.versions = reply["versions"]
 
     def _close(self) -> None:
         if self._child is not None:

@@ -68,8 +68,8 @@ class Compiler:
 
         with mlir.make_ir_context():
             module = child.parse_module(text.encode(), "hlo")
-            made = child.compile_module(module, self._device, self._places, options=options)
-            (final,) = made.hlo_modules()
+            executable = child.compile_module(module, self._device, self._places, options=options)
+            (final,) = executable.hlo_modules()
             return str(final.to_string())
 
 

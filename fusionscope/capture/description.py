@@ -58,12 +58,14 @@ def _capability(
 
 
 def _units(name: str, rates: Iterable[UnitRate]) -> Iterator[str]:
-    keys: Mapping[str, int] = {each: number for number, each in ELEMENT_TYPES.items()}
+    keys: Mapping[str, int] = {
+        element_type: number for number, element_type in ELEMENT_TYPES.items()
+    }
     entries = [
-        f"rate_infos {{ key: {keys[each.element_type]} value {{ "
-        f"clock_rate_ghz: {each.clock_rate_ghz} units_per_core: {each.units_per_core} "
-        f"ops_per_clock: {each.ops_per_clock} }} }}"
-        for each in rates
+        f"rate_infos {{ key: {keys[rate.element_type]} value {{ "
+        f"clock_rate_ghz: {rate.clock_rate_ghz} units_per_core: {rate.units_per_core} "
+        f"ops_per_clock: {rate.ops_per_clock} }} }}"
+        for rate in rates
     ]
     if entries:
         yield from _block(name, entries)

@@ -108,27 +108,27 @@ def find_problem(platform: str, compile_text: Callable[[str], Any], device: Any)
     proto = serialized(_INJECTED)
 
     def transform(module: bytes) -> bytes | None:
-        found = read_module(module)
-        if found.name != _NAME:
+        program = read_module(module)
+        if program.name != _NAME:
             return None
-        received.append(found.to_string())
+        received.append(program.to_string())
         return proto
 
     try:
         with hooked(transform, platform):
-            made = compile_text(_PROGRAM)
+            executable = compile_text(_PROGRAM)
         if not received:
             return "the compiler does not call its hook"
-        given, expected = _kernels(received[0]), _RECEIVED[platform]
-        if set(given) != set(expected):
+        kernels, expected = _kernels(received[0]), _RECEIVED[platform]
+        if set(kernels) != set(expected):
             return (
-                f"the hook is elsewhere in the compiler, for it is given {', '.join(given)} "
+                f"the hook is elsewhere in the compiler, for it is given {', '.join(kernels)} "
                 f"instead of {', '.join(expected)}"
             )
-        (final,) = (each.to_string() for each in made.hlo_modules())
+        (final,) = (module.to_string() for module in executable.hlo_modules())
         if _kernels(final) != ["fusion"] or final.count(" add(") != 1:
             return f"an injected fusion is compiled to {', '.join(_kernels(final))}"
-        if device is not None and (result := _run(made, device)) != [_RESULT] * 8:
+        if device is not None and (result := _run(executable, device)) != [_RESULT] * 8:
             return f"an injected fusion computes {result[0]:g} instead of {_RESULT:g}"
     except Exception as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -138,13 +138,13 @@ def find_problem(platform: str, compile_text: Callable[[str], Any], device: Any)
 def _kernels(text: str) -> list[str]:
     """Return the opcodes of what the entry computes."""
     entry = text[text.index("\nENTRY ") :]
-    return [each for each in _INSTRUCTION.findall(entry) if each not in ("bitcast", "parameter")]
+    return [match for match in _INSTRUCTION.findall(entry) if match not in ("bitcast", "parameter")]
 
 
-def _run(made: Any, device: Any) -> list[float]:
+def _run(executable: Any, device: Any) -> list[float]:
     import jax
     import numpy
 
-    given = jax.device_put(numpy.full(8, _GIVEN, "float32"), device)
-    (found,) = made.execute_sharded([given]).disassemble_into_single_device_arrays()
-    return [float(each) for each in numpy.asarray(found[0])]
+    argument = jax.device_put(numpy.full(8, _GIVEN, "float32"), device)
+    (shards,) = executable.execute_sharded([argument]).disassemble_into_single_device_arrays()
+    return [float(value) for value in numpy.asarray(shards[0])]

@@ -36,18 +36,18 @@ def find_installation(python: str, limit_s: float) -> Installation:
     ``UnusableInput`` if it does not.
     """
     environment = environment_without_dump(read_target("gpu"), ())
-    told, code, errors = run_process(python, _CHILD, {"program": None}, environment, limit_s)
-    problem = tell_problem(told, errors, code)
-    if "imports_jax" not in told:
+    reply, code, errors = run_process(python, _CHILD, {"program": None}, environment, limit_s)
+    problem = tell_problem(reply, errors, code)
+    if "imports_jax" not in reply:
         raise UnusableInput(
             f"{python} did not answer, expected a Python: {problem}",
             hint="name one with --python",
         )
     return Installation(
         path=python,
-        python=told["python"],
-        versions=told["versions"],
-        imports_jax=told["imports_jax"],
-        devices=tuple((platform, kind) for platform, kind in told.get("devices", ())),
+        python=reply["python"],
+        versions=reply["versions"],
+        imports_jax=reply["imports_jax"],
+        devices=tuple((platform, kind) for platform, kind in reply.get("devices", ())),
         problem=problem,
     )

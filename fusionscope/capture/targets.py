@@ -91,20 +91,24 @@ def read_program(words: str, arguments: Sequence[str] = (), *, folder: Path = Pa
 
     ``arguments`` are shapes such as ``f32[128,256]``. Raises ``UnusableInput``.
     """
-    given = tuple(map(_read_argument, arguments)) or None
-    if found := _FUNCTION.fullmatch(words):
-        place, name = found.groups()
+    argument_shapes = tuple(map(_read_argument, arguments)) or None
+    if match := _FUNCTION.fullmatch(words):
+        place, name = match.groups()
         if place.endswith(".py"):
             return Program(
                 kind=ProgramKind.FUNCTION,
                 file=_existing(folder / place),
                 module=None,
                 name=name,
-                arguments=given,
+                arguments=argument_shapes,
             )
         if _MODULE.fullmatch(place):
             return Program(
-                kind=ProgramKind.FUNCTION, file=None, module=place, name=name, arguments=given
+                kind=ProgramKind.FUNCTION,
+                file=None,
+                module=place,
+                name=name,
+                arguments=argument_shapes,
             )
     path = folder / words
     kind = _SUFFIXES.get(path.suffix)
@@ -113,7 +117,7 @@ def read_program(words: str, arguments: Sequence[str] = (), *, folder: Path = Pa
             f"{quoted(words)} is not a program, expected package.module:function, "
             "file.py:function, or a file of StableHLO (.mlir) or HLO (.hlo, .txt, .pb)"
         )
-    if given is not None:
+    if argument_shapes is not None:
         raise UnusableInput(f"{path.name} has arguments of its own, --arg is for functions")
     head = read_file(_existing(path))[:10_000]
     partitions = _PARTITIONS.search(head)
@@ -127,15 +131,15 @@ def _existing(path: Path) -> Path:
 
 
 def _read_argument(words: str) -> Argument:
-    found = _ARGUMENT.fullmatch(words.strip())
-    if found is None:
+    match = _ARGUMENT.fullmatch(words.strip())
+    if match is None:
         raise UnusableInput(f"--arg {quoted(words)}: expected a shape such as f32[128,256]")
-    sizes = [each.strip() for each in found[2].split(",")] if found[2].strip() else []
+    sizes = [size.strip() for size in match[2].split(",")] if match[2].strip() else []
     if not all(sizes):
         raise UnusableInput(f"--arg {quoted(words)}: a dimension has no size")
     if wrong := next((size for size in sizes if _SIZE.fullmatch(size) is None), None):
         raise UnusableInput(f"--arg {quoted(words)}: {quoted(wrong)} is no size")
-    return Argument(found[1], tuple(map(int, sizes)))
+    return Argument(match[1], tuple(map(int, sizes)))
 
 
 def read_target(words: str) -> Target:

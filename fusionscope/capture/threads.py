@@ -45,9 +45,14 @@ def threads_apart(*, may_move: bool = False) -> Iterator[Callable[[], None]]:
     def place() -> None:
         if len(processors) < 2 or not any(workers.values()):
             return
-        own = {chance.choice(processors)}
-        others = set(processors) - own
-        _set({thread: others if is_worker else own for thread, is_worker in workers.items()})
+        main_processors = {chance.choice(processors)}
+        worker_processors = set(processors) - main_processors
+        _set(
+            {
+                thread: worker_processors if is_worker else main_processors
+                for thread, is_worker in workers.items()
+            }
+        )
         if may_move:
             _set(allowed)
 

@@ -41,8 +41,10 @@ def read_base(
         name = against
         base = _from_dumps(compiler, Path(against), matrix, progress)
         modules = record_all(base)
-        known = {key.identity for key, _ in modules}
-        if known.isdisjoint(key_of(each).identity for cell in cells for each in cell.subjects):
+        identities = {key.identity for key, _ in modules}
+        if identities.isdisjoint(
+            key_of(subject).identity for cell in cells for subject in cell.subjects
+        ):
             names = ", ".join(str(key) for key, _ in modules[:4]) or "no dump of these programs"
             raise UnusableInput(f"none of the modules is in it, it has {names}", file=against)
     else:
@@ -53,7 +55,7 @@ def read_base(
                 hint="list programs and targets in fusionscope.toml",
             )
         name = against[:_SHOWN] if _is_commit(against) else against
-        compiled = {(each.program, each.target) for each in cells}
+        compiled = {(cell.program, cell.target) for cell in cells}
         base, problems = _from_revision(compiler, against, name, matrix, compiled, progress)
         modules = record_all(base)
     return Baseline(modules, tolerance, Origin(name, is_base=True)), problems
@@ -67,15 +69,15 @@ def _from_dumps(
     compiler: Compiler, path: Path, matrix: Matrix | None, progress: Progress
 ) -> list[Cell]:
     """Explain a dump, or the dumps of a matrix that an earlier check kept."""
-    kept = [
+    dumps_kept = [
         (program.name, target.name, path / program.name / target.name)
         for program, target in (matrix.cells if matrix is not None else ())
         if is_directory(path / program.name / target.name)
     ]
-    if kept or matrix is not None:
+    if dumps_kept or matrix is not None:
         return [
             Cell(compiler.explain(dump, progress), program, target)
-            for program, target, dump in kept
+            for program, target, dump in dumps_kept
         ]
     return [Cell(compiler.explain(path, progress))]
 
@@ -89,15 +91,15 @@ def _from_revision(
     progress: Progress,
 ) -> tuple[list[Cell], list[str]]:
     with checked_out(revision, matrix.folder) as there, TemporaryDirectory() as output:
-        own = _matrix_in(there, matrix)
-        found = compiler.compile(own, Path(output), only=compiled, progress=progress)
-        cells = [each for each in found if isinstance(each, Cell)]
+        own_matrix = _matrix_in(there, matrix)
+        results = compiler.compile(own_matrix, Path(output), only=compiled, progress=progress)
+        cells = [result for result in results if isinstance(result, Cell)]
         for cell in cells:
-            _require_from(cell, own, there, name)
+            _require_from(cell, own_matrix, there, name)
     return cells, [
-        f"{name}: {each.program} on {each.target}: {each.problem.problem}"
-        for each in found
-        if isinstance(each, NotCompiled)
+        f"{name}: {result.program} on {result.target}: {result.problem.problem}"
+        for result in results
+        if isinstance(result, NotCompiled)
     ]
 
 
@@ -105,21 +107,21 @@ def _matrix_in(there: CheckedOut, matrix: Matrix) -> Matrix:
     """Return the matrix that the revision lists, with the interpreters of ``matrix``; if it lists
     none that can be read, the programs of ``matrix`` as they are there.
     """
-    own = None
+    own_matrix = None
     with suppress(UnusableInput):
-        own = read_expected(there.folder / matrix.file).matrix
-    if own is None:
+        own_matrix = read_expected(there.folder / matrix.file).matrix
+    if own_matrix is None:
         return replace(matrix, folder=there.folder)
-    pythons = {each.name: each.python for each in matrix.targets}
-    targets = (replace(each, python=pythons.get(each.name)) for each in own.targets)
-    return replace(own, targets=tuple(targets))
+    pythons = {target.name: target.python for target in matrix.targets}
+    targets = (replace(target, python=pythons.get(target.name)) for target in own_matrix.targets)
+    return replace(own_matrix, targets=tuple(targets))
 
 
 def _require_from(cell: Cell, matrix: Matrix, there: CheckedOut, name: str) -> None:
     """Raises ``UnusableInput`` if the program was not imported from the revision: it would be
     compared with itself.
     """
-    (program,) = (each for each in matrix.programs if each.name == cell.program)
+    (program,) = (program for program in matrix.programs if program.name == cell.program)
     if ".py:" in program.function:
         return
     files = {

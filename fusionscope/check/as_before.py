@@ -162,9 +162,11 @@ class AsBefore(Expectation):
         """Return how many fused pairs no longer exist, if those are more than half: a program that
         has changed allows no statement.
         """
-        known = {opcodes_of(key) for key in now.pairs}
-        fused = {key: n for key, found in self.before.pairs.items() if (n := _together(found))}
-        gone = sum(count for key, count in fused.items() if opcodes_of(key) not in known)
+        opcodes = {opcodes_of(key) for key in now.pairs}
+        fused = {
+            key: n for key, outcomes in self.before.pairs.items() if (n := _together(outcomes))
+        }
+        gone = sum(count for key, count in fused.items() if opcodes_of(key) not in opcodes)
         if 2 * gone <= sum(fused.values()):
             return ""
         total = sum(fused.values())
@@ -173,11 +175,11 @@ class AsBefore(Expectation):
     def _lost(self, subject: Subject, now: ModuleRecord) -> Iterator[Violation]:
         passes = self.before.passes
         for key in _moved(self.before, now):
-            done = passes.get(key)
-            if done is None:
+            pass_name = passes.get(key)
+            if pass_name is None:
                 same = (p for k, p in passes.items() if opcodes_of(k) == opcodes_of(key))
-                done = next(same, "")
-            by = f" by {done}" if done else ""
+                pass_name = next(same, "")
+            by = f" by {pass_name}" if pass_name else ""
             pair = _find(subject.facts.pairs, key, _APART)
             yield self._about(subject, pair, f"was fused{by}, and is not: {key}")
 
@@ -239,10 +241,10 @@ class AsBefore(Expectation):
         names = FIGURES if self.tolerance.is_strict else _COMPARED
         for name, old, new in _figures(self.before, now, names):
             if new > old * (1 + self.tolerance.share):
-                shown, was = in_digits(new), in_digits(old)
-                if shown == was:
-                    was += f" ({growth_in_percent(old, new)})"
-                what = f"{shown} {FIGURES[name].words}{same}, was {was}"
+                new_text, old_text = in_digits(new), in_digits(old)
+                if new_text == old_text:
+                    old_text += f" ({growth_in_percent(old, new)})"
+                what = f"{new_text} {FIGURES[name].words}{same}, was {old_text}"
                 yield self.violation(subject, what, growth=Growth(name, old, new))
 
     def _about(self, subject: Subject, pair: PairFacts | None, what: str) -> Violation:
@@ -251,12 +253,12 @@ class AsBefore(Expectation):
         return self.about_pair(subject, pair, what)
 
     def _about_kernel(self, subject: Subject, key: str, what: str) -> Violation:
-        kernel = [each for each in subject.facts.kernels if kernel_key(each) == key][-1]
+        kernel = [kernel for kernel in subject.facts.kernels if kernel_key(kernel) == key][-1]
         return self.violation(subject, what, about=kernel.name, source=kernel.source)
 
 
 def _together(outcomes: dict[str, int]) -> int:
-    return sum(outcomes.get(each.value, 0) for each in TOGETHER)
+    return sum(outcomes.get(outcome.value, 0) for outcome in TOGETHER)
 
 
 def _more(now: dict[str, int], old: dict[str, int]) -> Iterator[tuple[str, int]]:
@@ -283,7 +285,7 @@ def _moved(old: ModuleRecord, new: ModuleRecord) -> list[str]:
     """Return pairs of ``new`` that are separate and were together in ``old``: first those of the
     same shapes, then those of the same opcodes, unless others took their place.
     """
-    found = []
+    moved = []
     gone: Counter[str] = Counter()
     come: Counter[str] = Counter()
     apart: dict[str, list[str]] = defaultdict(list)
@@ -294,7 +296,7 @@ def _moved(old: ModuleRecord, new: ModuleRecord) -> list[str]:
         together = _together(before) - _together(after)
         parted = after.get(_APART, 0) - before.get(_APART, 0)
         if together > 0 and parted > 0:
-            found.append(key)
+            moved.append(key)
             together, parted = together - parted, 0
         if together > 0:
             gone[opcodes_of(key)] += together
@@ -303,8 +305,8 @@ def _moved(old: ModuleRecord, new: ModuleRecord) -> list[str]:
         if parted > 0:
             apart[opcodes_of(key)].append(key)
     for opcodes, count in gone.items():
-        found += apart[opcodes][: max(0, count - come[opcodes])]
-    return found
+        moved += apart[opcodes][: max(0, count - come[opcodes])]
+    return moved
 
 
 def _find(pairs: Iterable[PairFacts], key: str, outcome: str) -> PairFacts | None:

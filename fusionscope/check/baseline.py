@@ -66,8 +66,8 @@ _TABLES = ("kernels", "libraries", "passes", "pairs")
 
 def _with_last(items: Iterable[Any]) -> Iterator[tuple[bool, Any]]:
     items = list(items)
-    for number, each in enumerate(items, 1):
-        yield number == len(items), each
+    for number, item in enumerate(items, 1):
+        yield number == len(items), item
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Baseline:
     def only(self, pattern: str) -> Baseline:
         """Return the modules that a glob selects: by their program in a matrix, or their name."""
         return replace(
-            self, modules=tuple(each for each in self.modules if is_named(each, pattern))
+            self, modules=tuple(module for module in self.modules if is_named(module, pattern))
         )
 
     def compare(self, cells: Sequence[Cell]) -> Iterator[tuple[AsBefore, Subject | None]]:
@@ -100,7 +100,7 @@ class Baseline:
             left, changed = list(before[identity]), []
             for subject in now[identity]:
                 own = record_of(subject.facts)
-                same = next((each for each in left if own.is_same(each[1])), None)
+                same = next((recorded for recorded in left if own.is_same(recorded[1])), None)
                 if same is not None:
                     left.remove(same)
                     yield self._expectation(*same), subject
@@ -128,10 +128,14 @@ def is_named(recorded: Recorded, pattern: str) -> bool:
     return fnmatchcase(key.program or key.name, pattern)
 
 
-def _find_nearest(key: ModuleKey, others: Iterable[ModuleKey]) -> ModuleKey | None:
+def _find_nearest(key: ModuleKey, candidates: Iterable[ModuleKey]) -> ModuleKey | None:
     """Return the key of that name that has most in common with ``key``."""
-    named = [each for each in others if each.name == key.identity.name and each != key.identity]
-    return min(named, key=lambda each: sum(map(ne, key, each)), default=None)
+    same_name = [
+        candidate
+        for candidate in candidates
+        if candidate.name == key.identity.name and candidate != key.identity
+    ]
+    return min(same_name, key=lambda candidate: sum(map(ne, key, candidate)), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,20 +157,20 @@ class _File(msgspec.Struct):
 def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
     """Read a baseline. Raises ``UnusableInput`` with the line."""
     file = read_json(path, _File, hint="--update rewrites it")
-    names = [each.name for each in fields(ModuleRecord)]
+    names = [field.name for field in fields(ModuleRecord)]
     return Baseline(
         tuple(
             (
                 ModuleKey(
-                    without_build(each.name),
-                    each.arguments,
-                    each.device,
-                    each.program,
-                    each.target,
+                    without_build(module.name),
+                    module.arguments,
+                    module.device,
+                    module.program,
+                    module.target,
                 ),
-                ModuleRecord(**{name: getattr(each, name) for name in names}),
+                ModuleRecord(**{name: getattr(module, name) for name in names}),
             )
-            for each in file.value.modules
+            for module in file.value.modules
         ),
         tolerance,
     )

@@ -95,7 +95,7 @@ class Checked:
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        return tuple(each for outcome in self.outcomes for each in outcome.violations)
+        return tuple(violation for outcome in self.outcomes for violation in outcome.violations)
 
     @property
     def is_met(self) -> bool:
@@ -120,36 +120,45 @@ def check(
     baseline.
     """
     exceptions = _Exceptions(allowances, today or date.today())
-    absent = {(each.program, each.target) for each in failures}
+    absent = {(failure.program, failure.target) for failure in failures}
     compared = [
-        (each, subject)
-        for each, subject in (baseline.compare(cells) if baseline is not None else ())
-        if subject is not None or (each.module.program, each.module.target) not in absent
+        (module_record, subject)
+        for module_record, subject in (baseline.compare(cells) if baseline is not None else ())
+        if subject is not None
+        or (module_record.module.program, module_record.module.target) not in absent
     ]
-    before = {id(subject.facts): each.value for each, subject in compared if subject is not None}
+    before = {
+        id(subject.facts): module_record.value
+        for module_record, subject in compared
+        if subject is not None
+    }
     subjects = [
         replace(subject, before=before.get(id(subject.facts)))
         for cell in cells
         for subject in cell.subjects
     ]
-    for each in expectations:
-        if each.compares and baseline is None:
+    for expectation in expectations:
+        if expectation.compares and baseline is None:
             raise UnusableInput(
-                f"{each} needs something to compare with", hint="--baseline FILE or --against REF"
+                f"{expectation} needs something to compare with",
+                hint="--baseline FILE or --against REF",
             )
     matrix: list[Cell | NotCompiled] = [*cells, *failures]
-    outcomes = [_fail(each) for each in failures]
+    outcomes = [_fail(failure) for failure in failures]
     outcomes += [
-        _ask(each, subjects, exceptions)
-        for each in expectations
-        if not (_is_elsewhere(each, subjects) and (is_partial or _is_about(each, failures)))
+        _ask(expectation, subjects, exceptions)
+        for expectation in expectations
+        if not (
+            _is_elsewhere(expectation, subjects)
+            and (is_partial or _is_about(expectation, failures))
+        )
     ]
-    outcomes += [_hold(each, subject, exceptions) for each, subject in compared]
+    outcomes += [_hold(module_record, subject, exceptions) for module_record, subject in compared]
     return Checked(
         tuple(map(str, cells)),
         tuple(outcomes),
         (
-            *(problem for each in cells for problem in each.explanation.problems),
+            *(problem for cell in cells for problem in cell.explanation.problems),
             *(() if is_partial or failures else exceptions.problems()),
         ),
         tuple(
@@ -157,11 +166,15 @@ def check(
             for subject in subjects
             if subject.facts.rules is not None
         ),
-        tuple(_compared(*each) for each in compared)
+        tuple(_compared(*module_record) for module_record in compared)
         or tuple(_compared(None, subject) for subject in subjects),
         baseline.origin.name if baseline is not None else "",
-        tuple((each.program, each.target) for each in matrix if each.program),
-        sum(each.seconds for each in cells),
+        tuple(
+            (module_record.program, module_record.target)
+            for module_record in matrix
+            if module_record.program
+        ),
+        sum(cell.seconds for cell in cells),
     )
 
 
@@ -179,18 +192,18 @@ class _Exceptions:
         """Return the violations that remain, and those that are allowed."""
         remaining, allowed = [], []
         for violation in violations:
-            found = [
-                (number, each)
-                for number, each in enumerate(self._allowances)
-                if each.covers(violation) and each.has_place(violation, subject)
+            matches = [
+                (number, allowance)
+                for number, allowance in enumerate(self._allowances)
+                if allowance.covers(violation) and allowance.has_place(violation, subject)
             ]
-            self._needed |= {number for number, _ in found}
-            current = [each for _, each in found if each.until >= self._today]
+            self._needed |= {number for number, _ in matches}
+            current = [exception for _, exception in matches if exception.until >= self._today]
             if current:
                 allowed.append(Allowed(violation, current[0]))
                 continue
-            if found:
-                ended = max(each.until for _, each in found)
+            if matches:
+                ended = max(exception.until for _, exception in matches)
                 what = f"{violation.what}; this was allowed until {ended}"
                 violation = replace(violation, what=what)
             remaining.append(violation)
@@ -198,10 +211,10 @@ class _Exceptions:
 
     def problems(self) -> Iterator[str]:
         """Yield a line for each that allows nothing."""
-        for number, each in enumerate(self._allowances):
+        for number, allowance in enumerate(self._allowances):
             if number not in self._needed:
-                place = f"{each.place}: " if each.place else ""
-                yield f"{place}nothing needs the exception {each} any more, remove it"
+                place = f"{allowance.place}: " if allowance.place else ""
+                yield f"{place}nothing needs the exception {allowance} any more, remove it"
 
 
 def _compared(expectation: AsBefore | None, subject: Subject | None) -> Compared:
@@ -229,7 +242,8 @@ def _is_elsewhere(expectation: Expectation, subjects: Sequence[Subject]) -> bool
     """Return whether an expectation is about none of these modules."""
     where = expectation.where
     return not any(
-        where.has_module(each.facts, each.cell.program, each.cell.target) for each in subjects
+        where.has_module(subject.facts, subject.cell.program, subject.cell.target)
+        for subject in subjects
     )
 
 
@@ -237,9 +251,9 @@ def _is_about(expectation: Expectation, failures: Sequence[NotCompiled]) -> bool
     """Return whether an expectation may be about what did not compile."""
     where = expectation.where
     return any(
-        fnmatchcase(each.program, where.program or "*")
-        and fnmatchcase(each.target, where.target or "*")
-        for each in failures
+        fnmatchcase(failure.program, where.program or "*")
+        and fnmatchcase(failure.target, where.target or "*")
+        for failure in failures
     )
 
 
@@ -263,28 +277,32 @@ def _ask(expectation: Expectation, subjects: Sequence[Subject], exceptions: _Exc
     begin = time.perf_counter()
     where = expectation.where
     asked = [
-        each
-        for each in subjects
-        if where.has_module(each.facts, each.cell.program, each.cell.target)
+        subject
+        for subject in subjects
+        if where.has_module(subject.facts, subject.cell.program, subject.cell.target)
     ]
     violations: list[Violation] = []
     allowed: list[Allowed] = []
     for subject in asked:
-        own = expectation
+        narrowed = expectation
         if where.function is not None:
-            own = replace(expectation, where=where.within(subject.stacks))
-        still, excepted = exceptions.split(list(own.check(subject)), subject)
+            narrowed = replace(expectation, where=where.within(subject.stacks))
+        still, excepted = exceptions.split(list(narrowed.check(subject)), subject)
         violations += still
         allowed += excepted
     if not asked:
         violations = list(_nowhere(expectation, subjects))
-    elif all(why := [expectation.unknown(each) for each in asked]):
+    elif all(why := [expectation.unknown(subject_asked) for subject_asked in asked]):
         violations.append(expectation.violation(asked[0], why[0]))
     return Verdict(
         expectation,
         tuple(map(str, asked)),
         tuple(violations),
-        tuple(f"{each}: {note}" for each in asked for note in expectation.notes(each)),
+        tuple(
+            f"{subject_asked}: {note}"
+            for subject_asked in asked
+            for note in expectation.notes(subject_asked)
+        ),
         tuple(allowed),
         time.perf_counter() - begin,
     )

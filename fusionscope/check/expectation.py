@@ -175,13 +175,13 @@ def bytes_of(value: int | str) -> int:
     """Return the bytes of a valid size."""
     if isinstance(value, int):
         return value
-    found = _SIZE.fullmatch(value.strip())
-    assert found is not None
-    return int(float(found[1]) * _UNITS[found[2].lower().removesuffix("b")])
+    match = _SIZE.fullmatch(value.strip())
+    assert match is not None
+    return int(float(match[1]) * _UNITS[match[2].lower().removesuffix("b")])
 
 
 def expected_list(value: Any) -> str:
-    good = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
+    good = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
     return "" if good else "a list of strings"
 
 

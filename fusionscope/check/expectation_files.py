@@ -112,10 +112,10 @@ def read_expected(path: Path) -> Expected:
 
 def read_expectations(path: Path) -> tuple[Expectation, ...]:
     """Read the expectations in a file. Raises ``UnusableInput`` if there are none."""
-    found = read_expected(path).expectations
-    if not found:
+    expectations = read_expected(path).expectations
+    if not expectations:
         raise UnusableInput("has no expectations, expected [[expect]] tables", file=str(path))
-    return found
+    return expectations
 
 
 def _expectations(file: UserFile[Any]) -> Iterator[Expectation]:
@@ -152,15 +152,15 @@ def _only(
     kinds: Mapping[str, type[Expectation] | type[Allowance]],
 ) -> tuple[str, Any]:
     """Return the key of one of ``kinds`` that a table has, and its valid value."""
-    given = {key: value for key in kinds if (value := getattr(table, key)) is not msgspec.UNSET}
-    if len(given) != 1:
-        found = f"has {' and '.join(given)}" if given else "says nothing"
+    keys = {key: value for key in kinds if (value := getattr(table, key)) is not msgspec.UNSET}
+    if len(keys) != 1:
+        problem_found = f"has {' and '.join(keys)}" if keys else "says nothing"
         article = "an" if name[0] in "aeiou" else "a"
-        problem = f"{article} [[{name}]] {found}, expected one of {', '.join(kinds)}"
+        problem = f"{article} [[{name}]] {problem_found}, expected one of {', '.join(kinds)}"
         raise file.error(problem, name, index)
-    ((key, value),) = given.items()
-    if wanted := kinds[key].expected(value):
-        raise file.error(f"{key} = {quoted(value)}, expected {wanted}", name, index, key)
+    ((key, value),) = keys.items()
+    if expected := kinds[key].expected(value):
+        raise file.error(f"{key} = {quoted(value)}, expected {expected}", name, index, key)
     return key, value
 
 
@@ -168,33 +168,37 @@ def _matrix(file: UserFile[Any]) -> Matrix | None:
     table = file.value
     if not (table.program or table.target):
         return None
-    for name, other in (("program", table.target), ("target", table.program)):
-        if not other:
+    for name, alternative in (("program", table.target), ("target", table.program)):
+        if not alternative:
             there = "target" if name == "program" else "program"
             raise file.error(f"has [[{name}]] tables, and no [[{there}]]", name, 0)
     folder = file.path.absolute().parent
     targets = [
         MatrixTarget(
-            each.name or Path(each.device).stem.replace(":", "-"),
-            _in_folder(each.device, folder),
-            tuple(f"--{flag.removeprefix('--')}" for flag in each.flags),
-            _in_folder(each.python, folder) if each.python is not None else None,
+            entry.name or Path(entry.device).stem.replace(":", "-"),
+            _in_folder(entry.device, folder),
+            tuple(f"--{flag.removeprefix('--')}" for flag in entry.flags),
+            _in_folder(entry.python, folder) if entry.python is not None else None,
         )
-        for each in table.target
+        for entry in table.target
     ]
-    _require_names(file, "target", [each.name for each in targets])
-    known = [each.name for each in targets]
+    _require_names(file, "target", [target.name for target in targets])
+    target_names = [target.name for target in targets]
     programs = []
-    for index, each in enumerate(table.program):
-        for name in each.targets:
-            if name not in known:
-                problem = f"no target is called {quoted(name)}, {expected_one_of(name, known)}"
+    for index, entry in enumerate(table.program):
+        for name in entry.targets:
+            if name not in target_names:
+                problem = (
+                    f"no target is called {quoted(name)}, {expected_one_of(name, target_names)}"
+                )
                 raise file.error(problem, "program", index, "targets")
-        name = each.name or each.function.rpartition(":")[2]
+        name = entry.name or entry.function.rpartition(":")[2]
         programs.append(
-            MatrixProgram(name, each.function, tuple(each.arguments), tuple(each.targets or known))
+            MatrixProgram(
+                name, entry.function, tuple(entry.arguments), tuple(entry.targets or target_names)
+            )
         )
-    _require_names(file, "program", [each.name for each in programs])
+    _require_names(file, "program", [program.name for program in programs])
     return Matrix(folder, file.path.name, tuple(programs), tuple(targets))
 
 

@@ -116,21 +116,23 @@ class Fusions:
 
     def _assert(self, kind: str, value: object, where: dict[str, str]) -> None:
         __tracebackhide__ = True
-        if wanted := EXPECTATIONS[kind].expected(value):
-            raise UnusableInput(f"{kind} = {quoted(value)}, expected {wanted}")
+        if expected := EXPECTATIONS[kind].expected(value):
+            raise UnusableInput(f"{kind} = {quoted(value)}, expected {expected}")
         self._check([EXPECTATIONS[kind](value, Where(**where))])
 
     def _check(self, expectations: Iterable[Expectation], baseline: Baseline | None = None) -> None:
         __tracebackhide__ = True
-        found = check([Cell(self.explanation)], list(expectations), baseline)
-        if found.is_met:
+        result = check([Cell(self.explanation)], list(expectations), baseline)
+        if result.is_met:
             return
         lines = []
-        for outcome in found.outcomes:
+        for outcome in result.outcomes:
             if not outcome.is_met:
                 lines.append(f"not met: {outcome.expectation.title}")
-            for each in outcome.violations:
-                lines.append(f"  {each.module}: {each}" if each.module else f"  {each}")
-                lines += [f"    at {each.source}"] if each.source else []
+            for violation in outcome.violations:
+                lines.append(
+                    f"  {violation.module}: {violation}" if violation.module else f"  {violation}"
+                )
+                lines += [f"    at {violation.source}"] if violation.source else []
         lines.append(f"dump: {self.explanation.path}")
         raise AssertionError("\n".join(lines))

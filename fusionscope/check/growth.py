@@ -40,9 +40,9 @@ def expected_growth(value: Any) -> str:
 
 def is_within(growth: Growth, limit: int | str) -> bool:
     """Return whether a figure grew by at most ``limit``, a share of what it was, or an amount."""
-    found = _PERCENT.fullmatch(limit.strip()) if isinstance(limit, str) else None
-    if found is not None:
-        return growth.after <= growth.before * (1 + float(found[1]) / 100)
+    percent = _PERCENT.fullmatch(limit.strip()) if isinstance(limit, str) else None
+    if percent is not None:
+        return growth.after <= growth.before * (1 + float(percent[1]) / 100)
     return growth.after <= growth.before + bytes_of(limit)
 
 
@@ -85,7 +85,7 @@ class MaxGrowth(Expectation):
             return ""
         words = FIGURES[self.figure].words
         if record_of(subject.facts).figure(self.figure) is None:
-            notes = [each for each in subject.facts.notes if self._is_about(each)]
+            notes = [note for note in subject.facts.notes if self._is_about(note)]
             return "; ".join([f"{words}: unknown", *notes])
         if subject.before.figure(self.figure) is None:
             return f"{words}: unknown of the module before; --update writes a new baseline"

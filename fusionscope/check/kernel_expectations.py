@@ -28,16 +28,16 @@ class _KernelExpectation(Expectation):
 
     def check(self, subject: Subject) -> Iterator[Violation]:
         kernels = subject.facts.kernels
-        found = [kernel for kernel in kernels if self.where.has_kernel(kernel)]
-        if not found and self.where.is_part:
+        matches = [kernel for kernel in kernels if self.where.has_kernel(kernel)]
+        if not matches and self.where.is_part:
             yield self.violation(subject, f"no kernel matches {self.where}{self._nearest(kernels)}")
-        yield from self.problems(subject, found)
+        yield from self.problems(subject, matches)
 
     def _nearest(self, kernels: Sequence[KernelFacts]) -> str:
-        placed = [each for each in kernels if each.source is not None]
+        placed = [kernel for kernel in kernels if kernel.source is not None]
         if self.where.source is None or not placed:
             return ""
-        nearest = min(placed, key=lambda each: self.where.distance(each.source or ""))
+        nearest = min(placed, key=lambda kernel: self.where.distance(kernel.source or ""))
         return f"; the nearest is {nearest.name} at {self.where.shortened(nearest.source or '')}"
 
     @abstractmethod
@@ -62,9 +62,11 @@ class _AtMost(_KernelExpectation):
     def amount(self, kernel: KernelFacts) -> int: ...
 
     def problems(self, subject: Subject, kernels: list[KernelFacts]) -> Iterator[Violation]:
-        found = sum(map(self.amount, kernels))
-        if found > self.limit:
-            yield self.violation(subject, f"{found:,} {self.unit}, expected at most {self.limit:,}")
+        amount = sum(map(self.amount, kernels))
+        if amount > self.limit:
+            yield self.violation(
+                subject, f"{amount:,} {self.unit}, expected at most {self.limit:,}"
+            )
 
 
 class Kernels(_AtMost):
@@ -123,16 +125,16 @@ class _Memory(Expectation):
 
     def check(self, subject: Subject) -> Iterator[Violation]:
         limit, memory = bytes_of(self.value), subject.facts.find(MemoryFacts)
-        found = self.amount(memory) if memory is not None else None
+        amount = self.amount(memory) if memory is not None else None
         if self.where.is_part:
             yield self.violation(subject, f"{self.key} is of whole modules, not of {self.where}")
-        elif found is None:
+        elif amount is None:
             yield self.violation(subject, "the dump does not show the memory of this module")
-        elif found > limit:
+        elif amount > limit:
             largest = memory.at_peak[0] if memory and memory.at_peak else None
             yield self.violation(
                 subject,
-                f"{found:,} {self.unit}, expected at most {limit:,}"
+                f"{amount:,} {self.unit}, expected at most {limit:,}"
                 + (f"; the largest value at the peak is {largest.name}" if largest else ""),
                 source=largest.source if largest else None,
             )
@@ -187,7 +189,7 @@ class LibraryCalls(_NoKernel):
 
     def refuses(self, kernel: KernelFacts) -> str:
         is_library = kernel.kind in (KernelKind.LIBRARY, KernelKind.CUSTOM_CALL)
-        if not is_library or any(fnmatchcase(kernel.emitter, each) for each in self.value):
+        if not is_library or any(fnmatchcase(kernel.emitter, pattern) for pattern in self.value):
             return ""
         return f"is a call of {kernel.emitter}"
 
@@ -199,8 +201,8 @@ class NotLaunched(_NoKernel):
     key: ClassVar = "not_launched"
 
     def refuses(self, kernel: KernelFacts) -> str:
-        known = [
+        refused = [
             member for member in kernel.members if any(fnmatchcase(member, o) for o in self.value)
         ]
-        is_refused = bool(known) and len(known) == len(kernel.members)
-        return f"launches nothing but {', '.join(dict.fromkeys(known))}" if is_refused else ""
+        is_refused = bool(refused) and len(refused) == len(kernel.members)
+        return f"launches nothing but {', '.join(dict.fromkeys(refused))}" if is_refused else ""

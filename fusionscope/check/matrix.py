@@ -74,9 +74,9 @@ class Matrix:
         """Return the matrix with the programs that a glob selects. Raises ``UnusableInput`` if
         there are none.
         """
-        programs = tuple(each for each in self.programs if fnmatchcase(each.name, pattern))
+        programs = tuple(program for program in self.programs if fnmatchcase(program.name, pattern))
         if not programs:
-            names = ", ".join(each.name for each in self.programs)
+            names = ", ".join(program.name for program in self.programs)
             raise UnusableInput(f"no program is called {quoted(pattern)}, there are {names}")
         return replace(self, programs=programs)
 
@@ -84,18 +84,18 @@ class Matrix:
         """Return the matrix with these interpreters, by the names of targets; that of None is for
         all targets without one. Raises ``UnusableInput`` if there is no such target.
         """
-        known = [each.name for each in self.targets]
+        names = [target.name for target in self.targets]
         for name in pythons:
-            if name is not None and name not in known:
+            if name is not None and name not in names:
                 raise UnusableInput(
-                    f"--python: no target is called {quoted(name)}, {expected_one_of(name, known)}"
+                    f"--python: no target is called {quoted(name)}, {expected_one_of(name, names)}"
                 )
-        rest = pythons.get(None)
+        default = pythons.get(None)
         return replace(
             self,
             targets=tuple(
-                replace(each, python=pythons.get(each.name, each.python or rest))
-                for each in self.targets
+                replace(target, python=pythons.get(target.name, target.python or default))
+                for target in self.targets
             ),
         )
 
@@ -139,12 +139,12 @@ class Compiler:
             for program, target in matrix.cells
             if only is None or (program.name, target.name) in only
         ]
-        found = in_order(work, cells, _name_of, jobs=self.jobs, progress=progress)
+        results = in_order(work, cells, _name_of, jobs=self.jobs, progress=progress)
         return [
-            NotCompiled(program.name, target.name, each)
-            if isinstance(each, UnusableInput)
-            else each
-            for (program, target), each in zip(cells, found, strict=True)
+            NotCompiled(program.name, target.name, result)
+            if isinstance(result, UnusableInput)
+            else result
+            for (program, target), result in zip(cells, results, strict=True)
         ]
 
     def explain(self, dump: Path, progress: Progress = silent) -> Explanation:
@@ -166,12 +166,12 @@ class Compiler:
         dump = output / program.name / target.name
         if not is_there(dump / MANIFEST):
             progress("compiling")
-            needed = _FOR_RESOURCES if self.selection.resources else ()
+            more_flags = _FOR_RESOURCES if self.selection.resources else ()
             captured = capture(
                 read_program(program.function, program.arguments, folder=folder),
                 read_target(target.device),
                 dump,
-                flags=(*target.flags, *needed),
+                flags=(*target.flags, *more_flags),
                 python=target.python or sys.executable,
                 limit_s=self.limit_s,
                 folder=folder,

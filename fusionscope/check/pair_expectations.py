@@ -38,23 +38,23 @@ class _PairExpectation(Expectation):
         return expected_pair(value)
 
     def check(self, subject: Subject) -> Iterator[Violation]:
-        named = [
+        named_pairs = [
             pair
             for pair in subject.facts.pairs
             if pair.outcome != Outcome.GONE and is_pair(pair, self.value)
         ]
-        found = [pair for pair in named if self.where.has_pair(pair)]
-        if not found:
+        matches = [pair for pair in named_pairs if self.where.has_pair(pair)]
+        if not matches:
             what = f"no pair before fusion matches {self.value}"
-            yield self.violation(subject, f"{what}{self._nearest(subject, named)}")
-        for pair in found:
+            yield self.violation(subject, f"{what}{self._nearest(subject, named_pairs)}")
+        for pair in matches:
             if what := self.problem(pair):
                 yield self.about_pair(subject, pair, what)
 
-    def _nearest(self, subject: Subject, named: Sequence[PairFacts]) -> str:
+    def _nearest(self, subject: Subject, named_pairs: Sequence[PairFacts]) -> str:
         """Return where the nearest such pair is, or what is where it is expected."""
-        if named and self.where.is_part:
-            return f" where {self.where}; {nearest_place(named, self.where)}"
+        if named_pairs and self.where.is_part:
+            return f" where {self.where}; {nearest_place(named_pairs, self.where)}"
         here = [pair for pair in subject.facts.pairs if self.where.has_pair(pair)]
         close = get_close_matches(
             _opcodes_of(self.value), {f"{p.producer.opcode} -> {p.consumer.opcode}" for p in here}
@@ -117,7 +117,7 @@ class OneKernel(Expectation):
             if pair.kernel is not None:
                 kernels[pair.kernel] |= {pair.producer.name, pair.consumer.name}
         for pattern in self.value:
-            if not any(fits(each, pattern) for each in operations.values()):
+            if not any(fits(operation, pattern) for operation in operations.values()):
                 what = f"no operation before fusion matches {pattern}"
                 yield self.violation(subject, f"{what}{self._nearest(subject, pattern)}")
                 return
@@ -136,26 +136,29 @@ class OneKernel(Expectation):
         self, operations: Mapping[str, Operation], kernels: Sequence[set[str]]
     ) -> Iterator[_Apart]:
         """Yield all operations that match the only pattern, if no kernel has them all."""
-        meant = {name for name, each in operations.items() if fits(each, self.value[0])}
-        if not any(meant <= names for names in kernels):
-            start = operations[min(meant)]
+        starts = {name for name, operation in operations.items() if fits(operation, self.value[0])}
+        if not any(starts <= names for names in kernels):
+            start = operations[min(starts)]
             reached = set().union(*(names for names in kernels if start.name in names))
-            yield start, reached, sorted(meant - reached - {start.name})
+            yield start, reached, sorted(starts - reached - {start.name})
 
     def _without_others(
         self, operations: Mapping[str, Operation], kernels: Sequence[set[str]]
     ) -> Iterator[_Apart]:
         """Yield operations that match the first pattern, and share no kernel with the others."""
-        first, *others = self.value
+        first, *other_patterns = self.value
         for start in operations.values():
             if not fits(start, first):
                 continue
             together = [names & operations.keys() for names in kernels if start.name in names]
             if not any(
-                all(any(fits(operations[name], other) for name in names) for other in others)
+                all(
+                    any(fits(operations[name], pattern) for name in names)
+                    for pattern in other_patterns
+                )
                 for names in together
             ):
-                yield start, set().union(*together), others
+                yield start, set().union(*together), other_patterns
 
     def _apart(
         self,
@@ -163,7 +166,7 @@ class OneKernel(Expectation):
         start: Operation,
         pairs: Iterable[PairFacts],
         reached: set[str],
-        others: list[str],
+        other_patterns: list[str],
     ) -> Violation:
         """Return a violation with the pair at which the kernel of ``start`` ends, if one leads to a
         missing operation.
@@ -175,15 +178,19 @@ class OneKernel(Expectation):
             if pair.outcome == Outcome.NOT_FUSED
             and (pair.producer.name in inside) != (pair.consumer.name in inside)
         ]
-        wanted = [
+        pairs_refused = [
             pair
             for pair in refused
-            if any(fits(end, each) for end in (pair.producer, pair.consumer) for each in others)
+            if any(
+                fits(end, pattern)
+                for end in (pair.producer, pair.consumer)
+                for pattern in other_patterns
+            )
         ]
-        what = f"shares no kernel with {' and '.join(others[:_MOST])}"
-        if len(others) > _MOST:
-            what += f" and {len(others) - _MOST} more"
-        for pair in (wanted or refused)[:1]:
+        what = f"shares no kernel with {' and '.join(other_patterns[:_MOST])}"
+        if len(other_patterns) > _MOST:
+            what += f" and {len(other_patterns) - _MOST} more"
+        for pair in (pairs_refused or refused)[:1]:
             violation = self.about_pair(
                 subject, pair, f"{what}: {arrow(pair)} is not fused", start.name
             )
@@ -221,17 +228,19 @@ def _opcodes_of(pattern: str) -> str:
     return " -> ".join(end.strip().lstrip("%") for end in pattern.split("->"))
 
 
-def nearest_place(found: Iterable[PairFacts | Operation], where: Where) -> str:
+def nearest_place(candidates: Iterable[PairFacts | Operation], where: Where) -> str:
     """Return which of the pairs or operations is nearest to a selection that has none of them."""
 
-    def place(each: PairFacts | Operation) -> str | None:
-        if isinstance(each, Operation):
-            return each.source
-        return each.consumer.source or each.producer.source
+    def place(candidate: PairFacts | Operation) -> str | None:
+        if isinstance(candidate, Operation):
+            return candidate.source
+        return candidate.consumer.source or candidate.producer.source
 
     nearest = min(
-        found,
-        key=lambda each: where.distance(place(each) or "") if where.source else (False, 0),
+        candidates,
+        key=lambda candidate: (
+            where.distance(place(candidate) or "") if where.source else (False, 0)
+        ),
     )
     name = nearest.name if isinstance(nearest, Operation) else arrow(nearest)
     if where.source is None or place(nearest) is None:

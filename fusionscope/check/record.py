@@ -46,15 +46,15 @@ class ModuleKey(NamedTuple):
             return self
         return ModuleKey("", (), "", self.program, self.target)
 
-    def differs_in(self, other: ModuleKey) -> str:
+    def differs_in(self, second: ModuleKey) -> str:
         """Return the difference in words."""
         words = ["name", "arguments", "device", "program", "target"]
-        return " and ".join(w for w, a, b in zip(words, self, other, strict=True) if a != b)
+        return " and ".join(w for w, a, b in zip(words, self, second, strict=True) if a != b)
 
 
 def shapes_of(arguments: tuple[str, ...]) -> str:
     """Return shapes without shardings, the first few of many."""
-    shapes = [each.partition(" sharding=")[0] for each in arguments]
+    shapes = [argument.partition(" sharding=")[0] for argument in arguments]
     if len(shapes) > _MOST:
         shapes[_MOST:] = [f"{len(shapes) - _MOST} more"]
     return ", ".join(shapes)
@@ -91,18 +91,19 @@ class ModuleRecord:
 
     def figure(self, name: str) -> float | None:
         """Return the figure that is called so in files: see ``FIGURES``."""
-        found: float | None = getattr(self, FIGURES[name].attribute)
-        return found
+        value: float | None = getattr(self, FIGURES[name].attribute)
+        return value
 
-    def is_same(self, other: ModuleRecord) -> bool:
+    def is_same(self, second: ModuleRecord) -> bool:
         """Return whether they say the same, as far as both say something."""
         return (self.kernels, self.libraries, self.pairs, self.passes) == (
-            other.kernels,
-            other.libraries,
-            other.pairs,
-            other.passes,
+            second.kernels,
+            second.libraries,
+            second.pairs,
+            second.passes,
         ) and all(
-            None in (one := (self.figure(name), other.figure(name))) or one[0] == one[1]
+            None in (figures_of_both := (self.figure(name), second.figure(name)))
+            or figures_of_both[0] == figures_of_both[1]
             for name in FIGURES
         )
 
@@ -145,12 +146,12 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
         key = pair_key(pair)
         pairs[key][str(pair.outcome)] += 1
         if pair.outcome in TOGETHER and pair.stage is not None:
-            found = _PASS.search(pair.stage)
-            passes[key][found[1] if found else pair.stage] += 1
-    kernels = Counter(kernel_key(each) for each in facts.kernels if each.kind not in _CALLS)
-    libraries = Counter(each.emitter for each in facts.kernels if each.kind in _CALLS)
+            match = _PASS.search(pair.stage)
+            passes[key][match[1] if match else pair.stage] += 1
+    kernels = Counter(kernel_key(kernel) for kernel in facts.kernels if kernel.kind not in _CALLS)
+    libraries = Counter(kernel.emitter for kernel in facts.kernels if kernel.kind in _CALLS)
     time, memory = facts.summary.time, facts.find(MemoryFacts)
-    spills = [each.spill_bytes for each in facts.kernels if each.spill_bytes is not None]
+    spills = [kernel.spill_bytes for kernel in facts.kernels if kernel.spill_bytes is not None]
     return ModuleRecord(
         launches=facts.summary.launches,
         bytes_moved=facts.summary.bytes_moved,

@@ -78,8 +78,8 @@ class Subject:
         from fusionscope.dump import open_dump
 
         module = next(
-            each
-            for each in open_dump(Path(self.cell.explanation.path)).modules
-            if (each.number, each.name) == (self.facts.number, self.facts.name)
+            module
+            for module in open_dump(Path(self.cell.explanation.path)).modules
+            if (module.number, module.name) == (self.facts.number, self.facts.name)
         )
         return module.read(module.stage(stage))

@@ -50,8 +50,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _expected_patterns(value: Any) -> str:
-    if wanted := expected_list(value) or ("" if value else "a list of patterns"):
-        return wanted
+    if expected := expected_list(value) or ("" if value else "a list of patterns"):
+        return expected
     for pattern in value:
         try:
             _compiled(pattern)
@@ -73,7 +73,11 @@ class _TextExpectation(Expectation):
 
     def check(self, subject: Subject) -> Iterator[Violation]:
         texts = [
-            [line for each in computation.instructions if self._selects(line := _line(each))]
+            [
+                line
+                for instruction in computation.instructions
+                if self._selects(line := _line(instruction))
+            ]
             for computation in subject.final.computations
             if self.where.has_computation(computation.name)
         ]
@@ -143,21 +147,21 @@ class Count(_TextExpectation):
     @classmethod
     def expected(cls, value: Any) -> str:
         good = isinstance(value, dict) and all(
-            isinstance(each, int) and not isinstance(each, bool) and each >= 0
-            for each in value.values()
+            isinstance(number, int) and not isinstance(number, bool) and number >= 0
+            for number in value.values()
         )
         if not good or not value:
             return "a table of patterns with a whole number each"
         return _expected_patterns(list(value))
 
     def problems(self, subject: Subject, texts: list[list[_Line]]) -> Iterator[Violation]:
-        for pattern, wanted in self.value.items():
-            found = [line for lines in texts for line in lines if line.fits(pattern)]
-            if len(found) == wanted:
+        for pattern, expected in self.value.items():
+            matches = [line for lines in texts for line in lines if line.fits(pattern)]
+            if len(matches) == expected:
                 continue
-            what = f"{len(found)} instructions match {pattern}, expected {wanted}"
-            if len(found) > wanted:
-                yield self.at(subject, found[wanted], what)
+            what = f"{len(matches)} instructions match {pattern}, expected {expected}"
+            if len(matches) > expected:
+                yield self.at(subject, matches[expected], what)
             else:
                 yield self.violation(subject, what)
 

@@ -53,27 +53,31 @@ def update(
     except UnusableInput:
         if module is not None:
             raise
-    failed = {(each.program, each.target) for each in failures}
+    failed = {(failure.program, failure.target) for failure in failures}
 
     def stays(recorded: Recorded) -> bool:
         key, _ = recorded
         is_other = module is not None and not is_named(recorded, module)
         return is_other or (key.program, key.target) in failed
 
-    kept = tuple(filter(stays, old.modules))
-    asked = replace(old, modules=tuple(each for each in old.modules if not stays(each)))
-    outcomes = check(cells, [], asked).outcomes
-    compared = [each for each in outcomes if each.modules and each.expectation.value is not None]
-    accepted = tuple(each for each in compared if each.violations or each.notes)
+    modules_kept = tuple(filter(stays, old.modules))
+    compared_baseline = replace(
+        old, modules=tuple(module for module in old.modules if not stays(module))
+    )
+    outcomes = check(cells, [], compared_baseline).outcomes
+    compared = [
+        outcome for outcome in outcomes if outcome.modules and outcome.expectation.value is not None
+    ]
+    accepted = tuple(outcome for outcome in compared if outcome.violations or outcome.notes)
     return Updated(
-        write_baseline([*record_all(cells), *kept]),
+        write_baseline([*record_all(cells), *modules_kept]),
         accepted,
         tuple(
-            each.expectation.identity
-            for each in outcomes
-            if each.modules and each.expectation.value is None
+            outcome.expectation.identity
+            for outcome in outcomes
+            if outcome.modules and outcome.expectation.value is None
         ),
-        tuple(each.expectation.identity for each in outcomes if not each.modules),
-        tuple(str(key) for key, _ in kept),
+        tuple(outcome.expectation.identity for outcome in outcomes if not outcome.modules),
+        tuple(str(key) for key, _ in modules_kept),
         len(compared) - len(accepted),
     )

@@ -32,14 +32,14 @@ class Where:
     target: str | None = None
 
     def __str__(self) -> str:
-        given = ((field.name, getattr(self, field.name)) for field in fields(Where))
-        return ", ".join(f"{name} {value}" for name, value in given if value is not None)
+        conditions = ((field.name, getattr(self, field.name)) for field in fields(Where))
+        return ", ".join(f"{name} {value}" for name, value in conditions if value is not None)
 
     def has_module(self, facts: ModuleFacts, program: str = "", target: str = "") -> bool:
-        known = f"{facts.backend} {facts.device}".lower()
+        device_text = f"{facts.backend} {facts.device}".lower()
         return (
             (self.module is None or is_named(facts.name, self.module))
-            and (self.device is None or self.device.lower() in known)
+            and (self.device is None or self.device.lower() in device_text)
             and (self.program is None or fnmatchcase(program, self.program))
             and (self.target is None or fnmatchcase(target, self.target))
         )
@@ -52,8 +52,12 @@ class Where:
     @property
     def function(self) -> str | None:
         """The name of the function in ``source``."""
-        file, _, rest = (self.source or "").rpartition(":")
-        return rest if file and not rest.isdecimal() and _FUNCTION.fullmatch(rest) else None
+        file, _, function = (self.source or "").rpartition(":")
+        return (
+            function
+            if file and not function.isdecimal() and _FUNCTION.fullmatch(function)
+            else None
+        )
 
     def within(self, stacks: Mapping[str, Sequence[SourceLocation]]) -> Where:
         """Return this, with the operations in a function, and in what it calls, by name. ``stacks``
@@ -66,7 +70,8 @@ class Where:
             name
             for name, stack in stacks.items()
             if any(
-                _is_from(each.file, file) and _is_called(each.function, function) for each in stack
+                _is_from(frame.file, file) and _is_called(frame.function, function)
+                for frame in stack
             )
         )
         return _WhereNamed(**{f.name: getattr(self, f.name) for f in fields(Where)}, names=names)
@@ -114,8 +119,8 @@ class Where:
         the number of lines between them.
         """
         _, line = _cut(self.source or "")
-        found, found_line = _cut(place)
-        is_other = PurePath(found).name != PurePath(self._file).name
+        file_found, found_line = _cut(place)
+        is_other = PurePath(file_found).name != PurePath(self._file).name
         return is_other, abs(int(line) - int(found_line or 0)) if line else 0
 
 
@@ -139,17 +144,17 @@ def is_named(module: str, pattern: str) -> bool:
 EVERYWHERE = Where()
 
 
-def _is_called(name: str | None, wanted: str) -> bool:
+def _is_called(name: str | None, pattern: str) -> bool:
     """Return whether a function has that name: ``step``, ``Model.step``, or a glob of either."""
     name = (name or "").replace(".<locals>", "")
-    return fnmatchcase(name, wanted) or fnmatchcase(name, f"*.{wanted}")
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
-def _is_from(place: str, wanted: str) -> bool:
-    file, line = _cut(wanted)
-    found, found_line = _cut(place)
+def _is_from(place: str, condition: str) -> bool:
+    file, line = _cut(condition)
+    file_found, found_line = _cut(place)
     parts = PurePath(file).parts
-    return PurePath(found).parts[-len(parts) :] == parts and line in ("", found_line)
+    return PurePath(file_found).parts[-len(parts) :] == parts and line in ("", found_line)
 
 
 def _cut(place: str) -> tuple[str, str]:

@@ -119,10 +119,10 @@ def command(
             "--flag, --predicate or --tolerance"
         )
     opened = open_dump(dump)
-    chosen = pick_module(opened, module)
+    picked_module = pick_module(opened, module)
     with show_progress() as progress:
-        found = bisect(
-            chosen,
+        bisection = bisect(
+            picked_module,
             reference,
             by=By(by),
             inputs=inputs,
@@ -134,13 +134,13 @@ def command(
         )
     write_report(
         "bisect",
-        found,
+        bisection,
         format_name,
         None,
         opened.unreported_problems(),
-        text=lambda console: print_bisection(found, console, top),
+        text=lambda console: print_bisection(bisection, console, top),
     )
-    return 0 if found.found else 1
+    return 0 if bisection.found else 1
 
 
 def _reference(

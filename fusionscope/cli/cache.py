@@ -31,6 +31,6 @@ def command(clear: bool) -> None:
     files, total = cache.measure()
     if clear:
         cache.clear()
-    done = "removed from" if clear else "in"
-    text = f"{plural(files, 'file')}, {size(total)}, {done} {safe(str(cache.root))}\n"
+    verb = "removed from" if clear else "in"
+    text = f"{plural(files, 'file')}, {size(total)}, {verb} {safe(str(cache.root))}\n"
     write_text(text + f"not used: {safe(problem)}\n" * bool(problem), None)

@@ -113,7 +113,7 @@ def command(
         for target in map(read_target, devices)
         for name, more in [("", []), *map(_read_variant, variants)]
     ]
-    found: list[tuple[str, Captured]] = []
+    captures: list[tuple[str, Captured]] = []
     problems: list[UnusableInput] = []
     with show_progress() as progress:
         for (name, target, all_flags), _ in each_of(
@@ -130,19 +130,19 @@ def command(
                     records_inputs=records_inputs,
                     runs=runs_program,
                 )
-                found.append((name, captured))
+                captures.append((name, captured))
             except UnusableInput as error:
                 problems.append(error)
-    if not found:
+    if not captures:
         raise problems[0]
     for problem in problems:
         show_problem(str(problem))
     if format_name == "json":
-        write_json("capture", [captured for _, captured in found], None)
+        write_json("capture", [captured for _, captured in captures], None)
         return 2 if problems else 0
     with open_console(None) as console:
         compiled = []
-        for name, captured in found:
+        for name, captured in captures:
             print_captured(captured, console)
             if not is_silent and captured.has_stages:
                 facts, estimate = _explain(captured, console)

@@ -38,26 +38,28 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
 _FORMATS = ("text", "json", "markdown", "junit", "sarif", "github")
 
 
-def _pythons(_context: object, _option: object, given: Sequence[str]) -> dict[str | None, str]:
+def _pythons(_context: object, _option: object, values: Sequence[str]) -> dict[str | None, str]:
     """Return interpreters by the names of targets, that for the others under None."""
-    found: dict[str | None, str] = {}
-    for words in given:
+    pythons: dict[str | None, str] = {}
+    for words in values:
         name, equals, path = words.partition("=")
         python = path if equals else words
-        found[name if equals else None] = str(Path(python).absolute()) if "/" in python else python
-    return found
+        pythons[name if equals else None] = (
+            str(Path(python).absolute()) if "/" in python else python
+        )
+    return pythons
 
 
-def _also(_context: object, _option: object, given: Sequence[str]) -> list[tuple[str, Path]]:
-    found = []
-    for words in given:
+def _also(_context: object, _option: object, values: Sequence[str]) -> list[tuple[str, Path]]:
+    files = []
+    for words in values:
         name, _, file = words.partition("=")
         if name not in _FORMATS or not file:
             raise UnusableInput(
                 f"--also {quoted(words)}: expected FORMAT=FILE, with one of {', '.join(_FORMATS)}"
             )
-        found.append((name, Path(file)))
-    return found
+        files.append((name, Path(file)))
+    return files
 
 
 @click.command(name="check")
@@ -214,7 +216,7 @@ def command(
         selection=Selection(
             all_modules=True,
             device=device,
-            resources=any(each.needs_resources for each in expected.expectations),
+            resources=any(expectation.needs_resources for expectation in expected.expectations),
         ),
         cache=None if no_cache else user_cache(),
         limit_s=limit_s,
@@ -255,10 +257,10 @@ def command(
 
 
 @contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
+def _folder(directory: Path | None) -> Iterator[Path]:
     """Yield the folder for the dumps of a matrix."""
-    if kept is not None:
-        yield kept
+    if directory is not None:
+        yield directory
         return
     with TemporaryDirectory() as folder:
         yield Path(folder)
@@ -273,9 +275,9 @@ def _compile(
     from fusionscope.check.matrix import NotCompiled
     from fusionscope.check.subject import Cell
 
-    found = compiler.compile(matrix, folder, progress=progress)
-    cells = [each for each in found if isinstance(each, Cell)]
-    failures = [each for each in found if isinstance(each, NotCompiled)]
+    results = compiler.compile(matrix, folder, progress=progress)
+    cells = [result for result in results if isinstance(result, Cell)]
+    failures = [result for result in results if isinstance(result, NotCompiled)]
     if not cells:
         raise failures[0].problem
     return cells, failures
@@ -289,15 +291,15 @@ def _explain(
     from fusionscope.system.workers import in_order
 
     cells = []
-    for found in in_order(compiler.explain, dumps, str, jobs=compiler.jobs, progress=progress):
-        if isinstance(found, UnusableInput):
-            raise found
-        cells.append(Cell(found))
+    for explained in in_order(compiler.explain, dumps, str, jobs=compiler.jobs, progress=progress):
+        if isinstance(explained, UnusableInput):
+            raise explained
+        cells.append(Cell(explained))
     if module is None:
         return cells
-    selected = [each.only(module) for each in cells]
-    if not any(each.explanation.modules for each in selected):
-        names = {facts.name for each in cells for facts in each.explanation.modules}
+    selected = [cell.only(module) for cell in cells]
+    if not any(cell.explanation.modules for cell in selected):
+        names = {facts.name for cell in cells for facts in cell.explanation.modules}
         raise UnusableInput(
             f"no module is called {quoted(module)}, there are {', '.join(sorted(names)[:8])}"
         )

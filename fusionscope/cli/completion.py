@@ -16,8 +16,8 @@ def complete_rule(_context: Context, _parameter: Parameter, begun: str) -> list[
 def complete_recipe(_context: Context, _parameter: Parameter, begun: str) -> list[CompletionItem]:
     from fusionscope.advise.recipes.catalogue import RECIPES
 
-    found = (recipe for recipe in RECIPES if recipe.id.startswith(begun))
-    return [CompletionItem(recipe.id, help=recipe.title) for recipe in found]
+    matches = (recipe for recipe in RECIPES if recipe.id.startswith(begun))
+    return [CompletionItem(recipe.id, help=recipe.title) for recipe in matches]
 
 
 def complete_compiler(_context: Context, _parameter: Parameter, begun: str) -> list[str]:
@@ -32,5 +32,5 @@ def complete_device(
     """A device may also be a file that describes one."""
     from fusionscope.dump.device import device_names
 
-    found = [name for name in device_names() if name.startswith(begun)]
-    return [*found] if found else [CompletionItem(begun, type="file")]
+    names = [name for name in device_names() if name.startswith(begun)]
+    return [*names] if names else [CompletionItem(begun, type="file")]

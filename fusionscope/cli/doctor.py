@@ -41,13 +41,13 @@ def command(python: str, limit_s: float, format_name: str, output: Path | None) 
     from fusionscope.report.doctor import print_diagnosis
 
     with show_progress() as progress:
-        found = diagnose(python=python, limit_s=limit_s, progress=progress)
+        diagnosis = diagnose(python=python, limit_s=limit_s, progress=progress)
     write_report(
         "doctor",
-        found,
+        diagnosis,
         format_name,
         output,
         (),
-        text=lambda console: print_diagnosis(found, console),
+        text=lambda console: print_diagnosis(diagnosis, console),
     )
-    return 0 if found.works else 1
+    return 0 if diagnosis.works else 1

@@ -87,7 +87,7 @@ def run(
             top=top,
             python=python,
             limit_s=_LONGEST_S,
-            kept=None if no_cache else user_cache(),
+            cache=None if no_cache else user_cache(),
             progress=progress,
         )
     write_report(

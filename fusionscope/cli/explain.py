@@ -242,12 +242,12 @@ def command(
     suggest = None
     if tries and selection.by is None:  # which shows no suggestions
         suggest = _suggester(selection, python if compiles else None)
-    kept = None if no_cache else user_cache()
+    user_cache_or_none = None if no_cache else user_cache()
     compile_resources = None
     if selection.resources and compiles:
-        compile_resources = _resource_compiler(selection, python, kept, tries=tries)
+        compile_resources = _resource_compiler(selection, python, user_cache_or_none, tries=tries)
     opened = open_dump(dump).with_steps(dict(map(read_steps, steps)))
-    cache = DumpCache(opened, None if compiles else kept)
+    cache = DumpCache(opened, None if compiles else user_cache_or_none)
     with show_progress() as progress:
         explanation = explain(
             opened,
@@ -323,7 +323,7 @@ def _old_changes(old: Mapping[str, Any]) -> Changes | None:
 
 
 def _resource_compiler(
-    selection: Selection, python: str, kept: Cache | None, *, tries: bool
+    selection: Selection, python: str, cache: Cache | None, *, tries: bool
 ) -> CompileResources:
     """Return the function that compiles for PTX and, if it ``tries``, so that kernels spill less;
     answers of ptxas are looked up in ``kept``.
@@ -331,7 +331,7 @@ def _resource_compiler(
     from fusionscope.advise.recipes.trying import Compilation
     from fusionscope.advise.spills import compile_resources
 
-    return partial(compile_resources, Compilation(python), kept, selection.device, tries)
+    return partial(compile_resources, Compilation(python), cache, selection.device, tries)
 
 
 def _suggester(selection: Selection, python: str | None) -> Suggest:
@@ -375,15 +375,15 @@ def _is_unmatched(explanation: Explanation, selection: Selection) -> bool:
     if selection.kernel is not None:
         return not any(module.kernel_pages for module in modules)
     if selection.by is not None and selection.op_name is not None:
-        return not any(each.breakdown and each.breakdown.tree.launches for each in modules)
+        return not any(module.breakdown and module.breakdown.tree.launches for module in modules)
     return selection.picks_pairs and not any(module.pairs for module in modules)
 
 
 def _words(selection: Selection) -> str:
     """Return the requested selection, as options."""
     ends = (selection.producer, selection.consumer)
-    asked = (
-        ("--pair", " -> ".join(each or "*" for each in ends) if any(ends) else None),
+    options = (
+        ("--pair", " -> ".join(end or "*" for end in ends) if any(ends) else None),
         ("--source", selection.source),
         ("--reason", selection.reason),
         ("--where op", selection.opcode),
@@ -394,7 +394,7 @@ def _words(selection: Selection) -> str:
     )
     return " ".join(
         f"{option}{'=' if ' ' in option else ' '}{quoted(value)}"
-        for option, value in asked
+        for option, value in options
         if value is not None
     )
 

@@ -216,7 +216,7 @@ def _is_free(place: Path) -> bool:
 
 def as_flags(words: Iterable[str]) -> list[str]:
     """Return flags in XLA's notation, whether they were given with dashes or without."""
-    return [f"--{each.removeprefix('--')}" for each in words]
+    return [f"--{word.removeprefix('--')}" for word in words]
 
 
 def changes_options(command: Command) -> Command:

@@ -149,17 +149,17 @@ def command(
             raise UnusableInput("--self-test has its own programs, expected no DUMP")
         timed = _SECONDS if seconds is None else seconds
         return _self_test(device or "cpu", output, python, limit_s, timed, format_name)
-    asked = read_changes(set_, disable, allow, forbid)
-    changed = read_plan(plan, takes_program=True) if plan is not None else PlanFile(asked)
-    changes = changed.changes | asked if plan is not None else asked
-    others = [read_plan(file, takes_program=True) for file in files]
+    options_changes = read_changes(set_, disable, allow, forbid)
+    changed = read_plan(plan, takes_program=True) if plan is not None else PlanFile(options_changes)
+    changes = changed.changes | options_changes if plan is not None else options_changes
+    plan_files = [read_plan(file, takes_program=True) for file in files]
     is_changed = bool(changes or changed.program)
     is_own, is_none = _asks_for_all(rest_name, is_plain=not (is_changed or files))
     if is_own + is_none + is_changed > 1 or not (is_own or is_none or is_changed or files or flags):
         raise UnusableInput(_NOTHING)
     opened = open_dump(dump)
-    chosen = pick_module(opened, _one_name(module, [changed, *others]))
-    rest = Rest(rest_name)
+    picked_module = pick_module(opened, _one_name(module, [changed, *plan_files]))
+    remainder = Rest(rest_name)
     with ExitStack() as stack:
         progress = stack.enter_context(show_progress())
 
@@ -168,23 +168,29 @@ def command(
                 return None
             progress(f"compiling {file.program}")
             scratch = Path(stack.enter_context(TemporaryDirectory())) / "dump"
-            return compile_file(chosen, file.program, scratch, python=python, limit_s=limit_s)
+            return compile_file(
+                picked_module, file.program, scratch, python=python, limit_s=limit_s
+            )
 
         variants = []
         if is_own:
-            variants.append(Variant("replay", own_plan(chosen), tuple(flags)))
+            variants.append(Variant("replay", own_plan(picked_module), tuple(flags)))
         elif is_none or is_changed:
-            kept = Rest.OFF if is_none else rest
+            rest_kept = Rest.OFF if is_none else remainder
             of = rewritten(changed)
-            variants.append(make_variant(chosen, "changed", changes, kept, tuple(flags), of))
-        for file, other in zip(files, others, strict=True):
-            name, of = _unused(file.stem, variants), rewritten(other)
-            variants.append(make_variant(chosen, name, other.changes, rest, tuple(flags), of))
-        baseline = None if is_own or not variants else own_plan(chosen)
+            variants.append(
+                make_variant(picked_module, "changed", changes, rest_kept, tuple(flags), of)
+            )
+        for file, plan_file in zip(files, plan_files, strict=True):
+            name, of = _unused(file.stem, variants), rewritten(plan_file)
+            variants.append(
+                make_variant(picked_module, name, plan_file.changes, remainder, tuple(flags), of)
+            )
+        baseline = None if is_own or not variants else own_plan(picked_module)
         if not variants:
             variants.append(Variant("flags", None, tuple(flags)))
-        found = try_variants(
-            chosen,
+        trial = try_variants(
+            picked_module,
             variants,
             output,
             baseline=baseline,
@@ -199,13 +205,13 @@ def command(
         )
     write_report(
         "rerun",
-        found,
+        trial,
         format_name,
         None,
         opened.unreported_problems(),
-        text=lambda console: print_trial(found, console, top),
+        text=lambda console: print_trial(trial, console, top),
     )
-    return 0 if all(each.holds for each in found.variants) else 1
+    return 0 if all(variant.holds for variant in trial.variants) else 1
 
 
 def _asks_for_all(rest: str, *, is_plain: bool) -> tuple[bool, bool]:
@@ -227,7 +233,7 @@ def _self_test(
     from fusionscope.study.self_test import self_test
 
     with show_progress() as progress:
-        found = self_test(
+        result = self_test(
             read_target(device),
             output,
             python=python,
@@ -237,18 +243,18 @@ def _self_test(
         )
     write_report(
         "self_test",
-        found,
+        result,
         format_name,
         None,
         (),
-        text=lambda console: print_self_test(found, console),
+        text=lambda console: print_self_test(result, console),
     )
-    return 0 if found.holds else 1
+    return 0 if result.holds else 1
 
 
 def _one_name(module: str | None, plans: list[PlanFile]) -> str | None:
     """Return the module that options and plans name. Raises ``UnusableInput`` if they differ."""
-    names = {each.module for each in plans if each.module is not None}
+    names = {plan.module for plan in plans if plan.module is not None}
     if module is None and len(names) == 1:
         return names.pop()
     if module is not None and names <= {module}:
@@ -262,5 +268,5 @@ def _one_name(module: str | None, plans: list[PlanFile]) -> str | None:
 
 
 def _unused(name: str, variants: list[Variant]) -> str:
-    taken = {each.name for each in variants}
-    return name if name not in taken else _unused(f"{name}-2", variants)
+    names_taken = {variant.name for variant in variants}
+    return name if name not in names_taken else _unused(f"{name}-2", variants)

@@ -90,7 +90,7 @@ def command(
     with show_progress() as progress:
         result = run_study(
             study,
-            [read_target(each) for each in devices],
+            [read_target(device) for device in devices],
             sizes or study.sizes,
             output,
             python=python,

@@ -32,10 +32,10 @@ class _Survey(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        other = {"report": _report, "query": _query}.get(args[0]) if args else None
-        if other is None:
+        subcommand = {"report": _report, "query": _query}.get(args[0]) if args else None
+        if subcommand is None:
             return super().make_context(info_name, args, parent, **extra)
-        return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return subcommand.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
 
 @click.command(name="survey", cls=_Survey)
@@ -109,7 +109,7 @@ def command(
     from fusionscope.survey.engines import Processes, cluster
     from fusionscope.survey.survey import Options, survey
 
-    if any(each.startswith("memory:") for each in paths) and (jobs > 1 or scheduler):
+    if any(path.startswith("memory:") for path in paths) and (jobs > 1 or scheduler):
         raise UnusableInput("only this process has what memory:// holds, expected --jobs 1")
     options = Options(
         memory=None if scheduler else megabytes << 20, tries=tries, sample=sample, limit=limit
@@ -118,14 +118,14 @@ def command(
         cluster(scheduler) if scheduler else nullcontext(Processes(jobs))
     )
     with engine as running, show_progress() as progress:
-        done = survey(paths, directory, running, options, resumes=resumes, progress=progress)
+        surveyed = survey(paths, directory, running, options, resumes=resumes, progress=progress)
     write_report(
         "survey",
-        done,
+        surveyed,
         format_name,
         None,
         (),
-        text=lambda console: print_surveyed(done, console),
+        text=lambda console: print_surveyed(surveyed, console),
     )
     return 0
 

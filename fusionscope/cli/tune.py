@@ -80,7 +80,7 @@ def command(
     from fusionscope.tune.search import tune
 
     opened = open_dump(dump)
-    chosen = pick_module(opened, module)
+    picked_module = pick_module(opened, module)
 
     unconfirmed = output.with_suffix(".unconfirmed.toml")  # what a search that is killed leaves
 
@@ -89,11 +89,13 @@ def command(
         if design.program is not None:
             program = file.with_suffix(".hlo")
             write_text(to_text(design.program), program)
-        write_text(write_plan(PlanFile(design.changes, chosen.name, dump, program), file), file)
+        write_text(
+            write_plan(PlanFile(design.changes, picked_module.name, dump, program), file), file
+        )
 
     with show_progress() as progress:
-        found = tune(
-            chosen,
+        tuning = tune(
+            picked_module,
             budget_s=budget_s,
             journal=output,
             keep=lambda design: write(design, unconfirmed),
@@ -102,16 +104,16 @@ def command(
             python=python,
             progress=progress,
         )
-    if found.best is not None:
-        write(found.best, output)
+    if tuning.best is not None:
+        write(tuning.best, output)
     for file in (unconfirmed, unconfirmed.with_suffix(".hlo")):
         file.unlink(missing_ok=True)
     write_report(
         "tune",
-        found,
+        tuning,
         format_name,
         None,
         opened.unreported_problems(),
-        text=lambda console: print_tuning(found, output, console, top),
+        text=lambda console: print_tuning(tuning, output, console, top),
     )
-    return 0 if found.best is not None else 1
+    return 0 if tuning.best is not None else 1

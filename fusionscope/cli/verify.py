@@ -142,15 +142,15 @@ def _drift(
     if format_name not in ("text", "json"):
         raise UnusableInput(f"--drift has no {format_name}, expected --format text or json")
     with show_progress() as progress:
-        found = find_drift(
+        drift = find_drift(
             pick_module(dump, module), rules, top=top, python=python, progress=progress
         )
     write_report(
         "drift",
-        found,
+        drift,
         format_name,
         output,
         dump.unreported_problems(),
-        text=lambda console: print_drift(found, console),
+        text=lambda console: print_drift(drift, console),
     )
     return 0

@@ -155,8 +155,8 @@ def compare_costs(
         )
         for place, lines in sources.items()
     ]
-    changed = [each for each in places if each.before != each.after]
-    changed.sort(key=lambda each: tuple(-size for size in _sizes(each, is_timed)))
+    changed = [place for place in places if place.before != place.after]
+    changed.sort(key=lambda change: tuple(-size for size in _sizes(change, is_timed)))
     return CostChanges(by, is_nominal, tuple(changed)) if changed else None
 
 
@@ -170,12 +170,12 @@ def _has_places(before: KernelCosts, after: KernelCosts, kind: PlaceKind) -> boo
     return unknown < _ENOUGH * (before.total.launches + after.total.launches)
 
 
-def _name(one: str, other: str, names: Mapping[str, str]) -> str:
+def _name(before_name: str, after_name: str, names: Mapping[str, str]) -> str:
     """Return ``model.py:17 attention``, or ``model.py:17 → 19 attention`` for a line that moved."""
-    name = names.get(other, other)
-    if one == other:
+    name = names.get(after_name, after_name)
+    if before_name == after_name:
         return name
-    before = names.get(one, one).partition(" ")[0]
+    before = names.get(before_name, before_name).partition(" ")[0]
     place, _, function = name.partition(" ")
     file, _, number = place.rpartition(":")
     if before.rpartition(":")[0] == file:

@@ -172,7 +172,7 @@ class ModuleDifference:
     @property
     def is_incomparable(self) -> bool:
         """Whether times and bytes of the two sides have nothing to do with each other."""
-        return any(each.kind is Doubt.BACKENDS for each in self.unrelated)
+        return any(doubt.kind is Doubt.BACKENDS for doubt in self.unrelated)
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
@@ -243,8 +243,8 @@ def compare(
     """
     first = _open(before)
     sides = first, _open(after, like=first.dump)
-    found = [pick_modules(side.dump, module) for side in sides]
-    pairs, left = _pair_modules(*found)
+    modules = [pick_modules(side.dump, module) for side in sides]
+    pairs, left = _pair_modules(*modules)
     differences: list[ModuleDifference | Unchanged] = []
     problems: list[str] = []
     for one, other in pairs:
@@ -262,21 +262,25 @@ def compare(
             raise UnusableInput(problems[0])
         raise UnusableInput(
             f"no module of {sides[0].path} matches one of {sides[1].path}: "
-            f"{', '.join(each.name for each in left[0][:5])} against "
-            f"{', '.join(each.name for each in left[1][:5])}"
+            f"{', '.join(item.name for item in left[0][:5])} against "
+            f"{', '.join(item.name for item in left[1][:5])}"
         )
-    differing = [each for each in differences if isinstance(each, ModuleDifference)]
-    told = [*problems, *(note for each in differing for note in each.notes)]
+    differing = [
+        difference for difference in differences if isinstance(difference, ModuleDifference)
+    ]
+    reported = [*problems, *(note for item in differing for note in item.notes)]
     return Difference(
         before=sides[0].path,
         after=sides[1].path,
-        modules=tuple(sorted(differing, key=lambda each: each.weight, reverse=True)),
-        same=tuple(each for each in differences if isinstance(each, Unchanged)),
-        only_before=tuple(each.name for each in left[0]),
-        only_after=tuple(each.name for each in left[1]),
+        modules=tuple(sorted(differing, key=lambda item: item.weight, reverse=True)),
+        same=tuple(difference for difference in differences if isinstance(difference, Unchanged)),
+        only_before=tuple(item.name for item in left[0]),
+        only_after=tuple(item.name for item in left[1]),
         problems=tuple(problems),
         notes=tuple(
-            dict.fromkeys(each for side in sides for each in side.dump.unreported_problems(told))
+            dict.fromkeys(
+                item for side in sides for item in side.dump.unreported_problems(reported)
+            )
         ),
     )
 
@@ -302,23 +306,23 @@ def _pair_modules(
         return [(ours[0], theirs[0])], ([], [])
     likeness: list[tuple[bool, float, int, int]] = []
     histograms = [[_histogram(module) for module in side] for side in (ours, theirs)]
-    for i, one in enumerate(ours):
-        for j, other in enumerate(theirs):
+    for i, before in enumerate(ours):
+        for j, after in enumerate(theirs):
             a, b = histograms[0][i], histograms[1][j]
             score = 2 * (a & b).total() / max((a | b).total() + (a & b).total(), 1)
-            if one.name == other.name or score > _ALIKE:
-                likeness.append((one.name != other.name, -score, i, j))
+            if before.name == after.name or score > _ALIKE:
+                likeness.append((before.name != after.name, -score, i, j))
     pairs: dict[int, int] = {}
-    taken: set[int] = set()
+    matched: set[int] = set()
     for _, _, i, j in sorted(likeness):
-        if i not in pairs and j not in taken:
+        if i not in pairs and j not in matched:
             pairs[i] = j
-            taken.add(j)
+            matched.add(j)
     return (
         [(ours[i], theirs[pairs[i]]) for i in sorted(pairs)],
         (
-            [one for i, one in enumerate(ours) if i not in pairs],
-            [other for j, other in enumerate(theirs) if j not in taken],
+            [before for i, before in enumerate(ours) if i not in pairs],
+            [after for j, after in enumerate(theirs) if j not in matched],
         ),
     )
 
@@ -346,24 +350,26 @@ def _compare(
     backend = one.backend or other.backend
     header, flags = compare_headers(*modules), tuple(_flags(one, other))
     final = _compare_final(modules, backend)
-    told = final.fusions
+    fusion_changes = final.fusions
     if all(
         side.stage is None and len(module.stages) > 1
         for side, module in zip(sides, (one, other), strict=True)
     ):
-        reasons = _compare_dumps(one, other, told, bool(final.edits), bool(header), progress)
+        reasons = _compare_dumps(
+            one, other, fusion_changes, bool(final.edits), bool(header), progress
+        )
     else:
-        reasons = _Reasons(_without_passes(told, backend))
-    if not (header or reasons.outcomes or reasons.memory or told or final.edits):
+        reasons = _Reasons(_without_passes(fusion_changes, backend))
+    if not (header or reasons.outcomes or reasons.memory or fusion_changes or final.edits):
         return Unchanged(one.name, (one.number, other.number), flags, final.swapped)
-    matched = final.matched or _sum_up(match(*modules), told)
+    matched = final.matched or _sum_up(match(*modules), fusion_changes)
     kernels = reasons.kernels or [
         _count_kernels(Numbering().number(module), dumped, backend)
         for module, dumped in zip(modules, (one, other), strict=True)
     ]
     before, after = (
-        _side_facts(side.path, dumped, stage, module, own, rules)
-        for side, dumped, stage, module, own, rules in zip(
+        _side_facts(side.path, dumped, stage, module, notes_of_side, rules)
+        for side, dumped, stage, module, notes_of_side, rules in zip(
             sides, (one, other), stages, modules, kernels, reasons.rules, strict=True
         )
     )
@@ -407,14 +413,21 @@ class _Matched:
     programs: Unrelated | None
 
 
-def _sum_up(matching: Matching, told: Iterable[FusionChange]) -> _Matched:
+def _sum_up(matching: Matching, fusion_changes: Iterable[FusionChange]) -> _Matched:
     counts = Counter(step.value for step in matching.steps.values())
     certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
     total = sum(module.instruction_count for module in matching.modules)
     return _Matched(
         tuple(_alone(matching, 0)),
         tuple(_alone(matching, 1)),
-        len({each for change in told for each in change.after if each in matching.before}),
+        len(
+            {
+                instruction
+                for change in fusion_changes
+                for instruction in change.after
+                if instruction in matching.before
+            }
+        ),
         dict(counts),
         certain / max(total, 1),
         moved_lines(matching),
@@ -431,7 +444,7 @@ def _compare_costs(
     """Return the places whose cost differs; None if the modules are for different backends."""
     if len({module.backend or backend for module in modules}) > 1:
         return None
-    before, after = (each.costs for each in kernels)
+    before, after = (kernel.costs for kernel in kernels)
     return compare_costs(before, after, matched.moved, is_nominal=backend == "cpu")
 
 
@@ -472,19 +485,19 @@ class _FinalDifference:
 
 
 def _compare_final(modules: tuple[Module, Module], backend: str | None) -> _FinalDifference:
-    found = find_changes(*modules, backend)
-    shown = [edit for edit in found.edits if not is_incidental(edit)]
-    told = sorted(
-        (change for change in found.fusions if change.kind is not ChangeKind.RENAMED),
+    changes = find_changes(*modules, backend)
+    visible = [edit for edit in changes.edits if not is_incidental(edit)]
+    fusion_changes = sorted(
+        (change for change in changes.fusions if change.kind is not ChangeKind.RENAMED),
         key=lambda change: _WORST_FIRST.index(change.kind),
     )
     return _FinalDifference(
-        matched=_sum_up(found.matching, told) if found.matching is not None else None,
-        fusions=told,
-        renamed=len(found.fusions) - len(told),
-        edits=_edit_facts(shown),
-        incidental=len(found.edits) - len(shown),
-        swapped=tuple(edit.instruction.name for edit in found.swapped),
+        matched=_sum_up(changes.matching, fusion_changes) if changes.matching is not None else None,
+        fusions=fusion_changes,
+        renamed=len(changes.fusions) - len(fusion_changes),
+        edits=_edit_facts(visible),
+        incidental=len(changes.edits) - len(visible),
+        swapped=tuple(edit.instruction.name for edit in changes.swapped),
     )
 
 
@@ -503,9 +516,9 @@ class _Reasons:
 
 
 def _compare_dumps(
-    one: DumpedModule,
-    other: DumpedModule,
-    told: list[FusionChange],
+    before: DumpedModule,
+    after: DumpedModule,
+    fusion_changes: list[FusionChange],
     is_edited: bool,
     has_other_header: bool,
     progress: Progress,
@@ -513,21 +526,21 @@ def _compare_dumps(
     """``told`` are the changes of fusions; ``is_edited`` is whether there are other changes of
     instructions, ``has_other_header`` whether the headers differ.
     """
-    backend = one.backend or other.backend
+    backend = before.backend or after.backend
     tell = about("before", progress), about("after", progress)
-    differs = bool(is_edited or told or has_other_header)
-    reasons = _compare_outcomes((one, other), tell, differs=differs)
-    if reasons is None or not (is_edited or told or reasons.outcomes):
+    differs = bool(is_edited or fusion_changes or has_other_header)
+    reasons = _compare_outcomes((before, after), tell, differs=differs)
+    if reasons is None or not (is_edited or fusion_changes or reasons.outcomes):
         return reasons or _Reasons(())
 
     def trace(
         read: Callable[..., Lineage],
     ) -> tuple[list[str], FirstDivergence, tuple[FusionDifference, ...]]:
-        lineages = read(one, progress=tell[0]), read(other, progress=tell[1])
+        lineages = read(before, progress=tell[0]), read(after, progress=tell[1])
         return (
             [*lineages[0].notes, *lineages[1].notes],
             find_first_divergence(lineages, progress),
-            _with_passes(told, lineages, backend, progress),
+            _with_passes(fusion_changes, lineages, backend, progress),
         )
 
     try:
@@ -535,7 +548,7 @@ def _compare_dumps(
     except UnusableInput:  # without the stages that contradict themselves
         unread, first_divergence, fusions = trace(read_lineage)
     notes = [*reasons.notes, *unread]
-    decision = first_decision(one, other, notes)
+    decision = first_decision(before, after, notes)
     return replace(
         reasons,
         fusions=fusions,
@@ -555,41 +568,43 @@ def _compare_outcomes(
     """Return how outcomes and memory differ, and which rules say so; None if nothing
     ``differs``.
     """
-    found = compare_outcomes(modules, progress, differ=differs)
-    stages = [each.before for each in found]
+    pair_outcomes = compare_outcomes(modules, progress, differ=differs)
+    stages = [outcomes_of_side.before for outcomes_of_side in pair_outcomes]
     outcomes: tuple[OutcomeChange, ...] = ()
     memory = None
     if stages[0] is not None and stages[1] is not None:
         matching = match(modules[0].read(stages[0]), modules[1].read(stages[1]))
-        changed = list(_changed_pairs(matching, found))
+        changed = list(_changed_pairs(matching, pair_outcomes))
         outcomes = _outcome_changes(changed)
-        memory = _compare_memory(found, matching, changed)
+        memory = _compare_memory(pair_outcomes, matching, changed)
     if not (differs or outcomes or memory):
         return None
-    rules = found[0].rules, found[1].rules
-    notes = *found[0].notes, *found[1].notes
+    rules = pair_outcomes[0].rules, pair_outcomes[1].rules
+    notes = *pair_outcomes[0].notes, *pair_outcomes[1].notes
     backend = modules[0].backend or modules[1].backend
-    one, other = (
-        _count_kernels(each.ends[1], module, backend)
-        for each, module in zip(found, modules, strict=True)
+    kernels_before, kernels_after = (
+        _count_kernels(outcomes_of_side.ends[1], module, backend)
+        for outcomes_of_side, module in zip(pair_outcomes, modules, strict=True)
     )
-    return _Reasons((), outcomes, rules, memory=memory, notes=notes, kernels=(one, other))
+    return _Reasons(
+        (), outcomes, rules, memory=memory, notes=notes, kernels=(kernels_before, kernels_after)
+    )
 
 
 def _without_passes(
-    told: Iterable[FusionChange], backend: str | None
+    fusion_changes: Iterable[FusionChange], backend: str | None
 ) -> tuple[FusionDifference, ...]:
-    return tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(told, backend))
+    return tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(fusion_changes, backend))
 
 
-def compare_headers(one: Module, other: Module) -> tuple[tuple[str, str, str], ...]:
+def compare_headers(before: Module, after: Module) -> tuple[tuple[str, str, str], ...]:
     """Return the differences between the headers of two modules that affect execution."""
-    headers = normal_header(one), normal_header(other)
+    headers = normal_header(before), normal_header(after)
     keys = [
         key
         for key in dict.fromkeys((*headers[0], *headers[1]))
         if headers[0].get(key) != headers[1].get(key)
-        and not (key == _LAYOUT and entry_layout(one) != entry_layout(other))
+        and not (key == _LAYOUT and entry_layout(before) != entry_layout(after))
     ]
     texts = [[header.get(key, USUAL.get(key, "")) for key in keys] for header in headers]
     return tuple(zip(keys, *texts, strict=True))
@@ -702,8 +717,10 @@ def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
     groups: dict[Hashable, list[Edit]] = defaultdict(list)
     for edit in edits:
         ends = tuple(
-            (each.opcode, plain_shape(each.statement.shape)) if each is not None else None
-            for each in (edit.before, edit.after)
+            (instruction.opcode, plain_shape(instruction.statement.shape))
+            if instruction is not None
+            else None
+            for instruction in (edit.before, edit.after)
         )
         fields = tuple(
             field if field[0] in ("opcode", "literal") else field[0] for field in edit.fields
@@ -717,19 +734,23 @@ def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
 
     return tuple(
         EditFacts(
-            kind=own[0].kind,
-            before=operation_of(own[0].before) if own[0].before is not None else None,
-            after=operation_of(own[0].after) if own[0].after is not None else None,
-            fields=own[0].fields,
-            step=own[0].step,
-            count=len(own),
+            kind=edits_alike[0].kind,
+            before=operation_of(edits_alike[0].before)
+            if edits_alike[0].before is not None
+            else None,
+            after=operation_of(edits_alike[0].after) if edits_alike[0].after is not None else None,
+            fields=edits_alike[0].fields,
+            step=edits_alike[0].step,
+            count=len(edits_alike),
         )
-        for own in sorted(groups.values(), key=lambda own: (rank(own[0]), -len(own)))
+        for edits_alike in sorted(
+            groups.values(), key=lambda edits_alike: (rank(edits_alike[0]), -len(edits_alike))
+        )
     )
 
 
 def _changed_pairs(
-    matching: Matching, found: tuple[PairOutcomes, PairOutcomes]
+    matching: Matching, outcomes_of_sides: tuple[PairOutcomes, PairOutcomes]
 ) -> Iterator[ChangedPair]:
     """Yield the pairs that both sides have, with different outcomes."""
     names = {
@@ -737,25 +758,30 @@ def _changed_pairs(
         for before, after in matching.after.items()
     }
     theirs: dict[Hashable, Pair] = {}
-    for pair in found[1].costliest_first:
+    for pair in outcomes_of_sides[1].costliest_first:
         ends = [names.get(end) for end in _names(pair)]
         if ends[0] is not None and ends[1] is not None:
             theirs[ends[0], ends[1]] = pair
-    for pair in found[0].costliest_first:
+    for pair in outcomes_of_sides[0].costliest_first:
         counterpart = theirs.get(_names(pair))
         if counterpart is not None and counterpart.outcome != pair.outcome:
-            facts = found[0].explain(pair), found[1].explain(counterpart)
+            facts = outcomes_of_sides[0].explain(pair), outcomes_of_sides[1].explain(counterpart)
             yield ChangedPair((pair, counterpart), facts)
 
 
 def _compare_memory(
-    found: tuple[PairOutcomes, PairOutcomes], matching: Matching, changed: Iterable[ChangedPair]
+    outcomes_of_sides: tuple[PairOutcomes, PairOutcomes],
+    matching: Matching,
+    changed: Iterable[ChangedPair],
 ) -> MemoryDifference | None:
     """Return what differs in memory; None if nothing does."""
-    before, after = found[0].memory, found[1].memory
+    before, after = outcomes_of_sides[0].memory, outcomes_of_sides[1].memory
     if before is None or after is None:
         return None
-    sides = MemorySide(before, *found[0].ends), MemorySide(after, *found[1].ends)
+    sides = (
+        MemorySide(before, *outcomes_of_sides[0].ends),
+        MemorySide(after, *outcomes_of_sides[1].ends),
+    )
     difference = compare_memory(sides, matching, changed)
     return difference if difference is not None and not difference.is_same else None
 
@@ -768,7 +794,9 @@ def _outcome_changes(changed: Iterable[ChangedPair]) -> tuple[OutcomeChange, ...
         groups[before.outcome, after.outcome, before.reason, after.reason, *alike].append(
             (before, after)
         )
-    changes = [OutcomeChange(*own[0], len(own)) for own in groups.values()]
+    changes = [
+        OutcomeChange(*changes_alike[0], len(changes_alike)) for changes_alike in groups.values()
+    ]
 
     def rank(change: OutcomeChange) -> tuple[int, int]:
         order = 0 if change.is_lost else 1 if change.before.outcome == "not-fused" else 2
@@ -792,30 +820,38 @@ def _with_passes(
 ) -> tuple[FusionDifference, ...]:
     """Return changes with the passes that formed the fusions on both sides."""
     names = (
-        {(each.computation.name, each.name) for change in changes for each in change.before},
-        {(each.computation.name, each.name) for change in changes for each in change.after},
+        {
+            (operation.computation.name, operation.name)
+            for change in changes
+            for operation in change.before
+        },
+        {
+            (operation.computation.name, operation.name)
+            for change in changes
+            for operation in change.after
+        },
     )
     makers = find_makers(lineages, names, progress)
 
     def passes(change: FusionChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        one, other = (
+        passes_before, passes_after = (
             tuple(
                 dict.fromkeys(
                     name
-                    for each in instructions
-                    for name in made.get((each.computation.name, each.name), ())
+                    for instruction in instructions
+                    for name in pass_names.get((instruction.computation.name, instruction.name), ())
                 )
             )
-            for instructions, made in ((change.before, makers[0]), (change.after, makers[1]))
+            for instructions, pass_names in ((change.before, makers[0]), (change.after, makers[1]))
         )
-        return one, other
+        return passes_before, passes_after
 
     groups: dict[Hashable, tuple[tuple[tuple[str, ...], tuple[str, ...]], list[FusionChange]]] = {}
     for change in changes:
-        made = passes(change)
-        groups.setdefault((change.kind, made), (made, []))[1].append(change)
+        pass_names = passes(change)
+        groups.setdefault((change.kind, pass_names), (pass_names, []))[1].append(change)
     return tuple(
-        FusionDifference(facts, *made)
-        for made, own in groups.values()
-        for facts in fusion_facts(own, backend)
+        FusionDifference(facts, *pass_names)
+        for pass_names, changes_alike in groups.values()
+        for facts in fusion_facts(changes_alike, backend)
     )

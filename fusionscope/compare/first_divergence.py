@@ -77,8 +77,8 @@ def find_first_divergence(lineages: tuple[Lineage, Lineage], progress: Progress)
         [(stage.name.pipeline, stage.name.after or stage.label) for stage, _ in side]
         for side in sides
     ]
-    for own in keys:
-        own[-1] = ("", "final")  # its name contains the device
+    for keys_of_side in keys:
+        keys_of_side[-1] = ("", "final")  # its name contains the device
     blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
     beside = [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]
     following: tuple[int, int] | None = None
@@ -96,8 +96,8 @@ def find_first_divergence(lineages: tuple[Lineage, Lineage], progress: Progress)
         alone = sides[0][i : following[0]], sides[1][j : following[1]]
         i, j = _last_same(*alone)
         first = [
-            own[index + 1][0] if index + 1 < len(own) else None
-            for own, index in zip(alone, (i, j), strict=True)
+            keys_of_side[index + 1][0] if index + 1 < len(keys_of_side) else None
+            for keys_of_side, index in zip(alone, (i, j), strict=True)
         ]
         if first == [None, None]:
             first = [side[index][0] for side, index in zip(sides, following, strict=True)]
@@ -113,30 +113,30 @@ def _without_consequences(
     """Of two stages that only one side each has, return the one whose pass the other side's flags
     disable, if it is just one: the other side's stage follows from it.
     """
-    one, other = stages
-    if one is None or other is None:
+    stage_before, stage_after = stages
+    if stage_before is None or stage_after is None:
         return stages
     try:
         ran = [
             lineage.dumped.lets_run(stage.name.after)
-            for lineage, stage in zip(lineages, (other, one), strict=True)
+            for lineage, stage in zip(lineages, (stage_after, stage_before), strict=True)
         ]
     except UnusableInput:  # reported where the flags matter
         return stages
     if ran[0] == ran[1]:
         return stages
-    return [one, None] if ran[0] else [None, other]
+    return [stage_before, None] if ran[0] else [None, stage_after]
 
 
 def _last_same(
-    one: list[tuple[Stage, Module]], other: list[tuple[Stage, Module]]
+    ours: list[tuple[Stage, Module]], theirs: list[tuple[Stage, Module]]
 ) -> tuple[int, int]:
     """Return how far two sequences of stages stay the same."""
     i = j = 0
     while True:
         for step in ((1, 1), (1, 0), (0, 1)):
             p, q = i + step[0], j + step[1]
-            if p < len(one) and q < len(other) and _is_same(one[p][1], other[q][1]):
+            if p < len(ours) and q < len(theirs) and _is_same(ours[p][1], theirs[q][1]):
                 i, j = p, q
                 break
         else:
@@ -145,29 +145,29 @@ def _last_same(
 
 def _changing(lineage: Lineage) -> list[tuple[Stage, Module]]:
     """Return the stages after changes, and the last one."""
-    found: list[tuple[Stage, Module]] = []
+    changing: list[tuple[Stage, Module]] = []
     last = lineage.stages[-1]
     for stage, module in zip(lineage.stages, lineage.modules, strict=True):
-        is_changed = not found or any(
-            getattr(found[-1][1], what) != getattr(module, what)
+        is_changed = not changing or any(
+            getattr(changing[-1][1], what) != getattr(module, what)
             for what in ("bodies", "is_scheduled")
         )
-        if stage is last and not is_changed and len(found) > 1:
-            found.pop()
+        if stage is last and not is_changed and len(changing) > 1:
+            changing.pop()
         if stage is last or is_changed:
-            found.append((stage, module))
-    return found
+            changing.append((stage, module))
+    return changing
 
 
-def _is_same(one: Module, other: Module) -> bool:
+def _is_same(first: Module, second: Module) -> bool:
     """Return whether two stages are the same apart from names, metadata and notes for later passes.
 
     The order of the text counts if both are scheduled: it is the scheduler's decision.
     """
-    if one is other:
+    if first is second:
         return True
-    written = [[(body.name, body.written) for body in module.bodies] for module in (one, other)]
-    if written[0] == written[1]:
+    contents = [[(body.name, body.written) for body in module.bodies] for module in (first, second)]
+    if contents[0] == contents[1]:
         return True
     counts = [
         Counter(
@@ -176,49 +176,50 @@ def _is_same(one: Module, other: Module) -> bool:
             for statement in computation.body.written
             if statement.opcode not in CARRIERS
         )
-        for module in (one, other)
+        for module in (first, second)
     ]
     if counts[0] != counts[1]:
         return False
     fusions = [
         sum(statement.opcode == "fusion" for body in module.bodies for statement in body.written)
-        for module in (one, other)
+        for module in (first, second)
     ]
-    more = one if fusions[0] > fusions[1] else other
+    more = first if fusions[0] > fusions[1] else second
     if fusions[0] != fusions[1] and _count_read_fusions(more) > min(fusions):
         return False  # one of them has no counterpart
-    matching = match(one, other)
+    matching = match(first, second)
     return same_but_for_notes(matching) and (
-        not (one.is_scheduled and other.is_scheduled) or _is_same_order(matching)
+        not (first.is_scheduled and second.is_scheduled) or _is_same_order(matching)
     )
 
 
 def _count_read_fusions(module: Module) -> int:
     """Return how many fused computations, at least, a result of their caller depends on."""
-    called: set[Computation] = set()
+    fused_computations: set[Computation] = set()
     for computation in module.reachable():
         if computation in module.outermost_fusions:
             continue
         elements = [  # of a tuple, each reads only one operand: that one is not searched
-            each
-            for each in computation.instructions
-            if each.opcode == "get-tuple-element" and each.operands[0].opcode == "tuple"
+            instruction
+            for instruction in computation.instructions
+            if instruction.opcode == "get-tuple-element"
+            and instruction.operands[0].opcode == "tuple"
         ]
         for each in needed_for([computation.root], elements):
             if each.opcode == "fusion":
-                called.update(each.called[:1])
-    return len(called)
+                fused_computations.update(each.called[:1])
+    return len(fused_computations)
 
 
 def _is_same_order(matching: Matching) -> bool:
     """Return whether the operations of both modules are in the same order."""
-    for one, other in matching.computations.items():
+    for before_computation, after_computation in matching.computations.items():
         places = [
             after.index
-            for before in one.instructions
+            for before in before_computation.instructions
             if before.opcode not in _ANYWHERE
             and (after := matching.after.get(before)) is not None
-            and after.computation is other
+            and after.computation is after_computation
         ]
         if places != sorted(places):
             return False
@@ -252,38 +253,38 @@ def find_makers(
 
     Raises ``UnusableInput`` if a stage that has to be compared contradicts itself.
     """
-    one, other = (_Traced(*each) for each in zip(lineages, names, strict=True))
+    before, after = (_Traced(*side_input) for side_input in zip(lineages, names, strict=True))
     shared = _count_shared(lineages)
     last = [lineage.modules[-1] for lineage in lineages]
 
     def release(module: Module) -> None:
-        if all(module is not each for each in last):
+        if all(module is not side_input for side_input in last):
             module.release()
 
-    for side, lineage in zip((one, other), lineages, strict=True):
-        own = range(len(lineage.stages) - 2, max(shared, 1) - 2, -1)
-        for index in counted(own, "comparing stage", progress):
+    for side, lineage in zip((before, after), lineages, strict=True):
+        indices = range(len(lineage.stages) - 2, max(shared, 1) - 2, -1)
+        for index in counted(indices, "comparing stage", progress):
             if not side.later:
                 break
             side.go_back(lineage, index)
             release(lineage.modules[index + 1])
     for index in counted(range(shared - 2, -1, -1), "comparing stage", progress):
-        if not (one.later or other.later):
+        if not (before.later or after.later):
             break
-        for side in (one, other):
+        for side in (before, after):
             side.go_back(lineages[0], index)
         release(lineages[0].modules[index + 1])
-    return one.makers(), other.makers()
+    return before.makers(), after.makers()
 
 
 def _count_shared(lineages: tuple[Lineage, Lineage]) -> int:
     """Return how many stages at the beginning are the same modules after the same passes."""
-    one, other = (
+    our_steps, their_steps = (
         zip(lineage.modules, (stage.name.after for stage in lineage.stages), strict=True)
         for lineage in lineages
     )
     count = 0
-    for (ours, our_pass), (theirs, their_pass) in zip(one, other, strict=False):
+    for (ours, our_pass), (theirs, their_pass) in zip(our_steps, their_steps, strict=False):
         if ours is not theirs or our_pass != their_pass:
             break
         count += 1
@@ -314,14 +315,16 @@ class _Traced:
         self.later = {part: None for origin in origins.values() for part in origin.parts}
 
     def makers(self) -> Makers:
-        made: dict[Instruction, tuple[str, ...]] = {}
+        passes_by_part: dict[Instruction, tuple[str, ...]] = {}
         for step in reversed(self._origins):
             now: dict[Instruction, tuple[str, ...]] = {}
             for instruction, origin in step.items():
-                passes = [name for part in origin.parts for name in made.get(part, ())]
+                passes = [name for part in origin.parts for name in passes_by_part.get(part, ())]
                 now[instruction] = tuple(dict.fromkeys([*passes, *origin.made_by]))
-            made = now
-        return {name: made.get(instruction, ()) for instruction, name in self._found.items()}
+            passes_by_part = now
+        return {
+            name: passes_by_part.get(instruction, ()) for instruction, name in self._found.items()
+        }
 
 
 _LAUNCHED = frozenset({"custom-call", "fusion"})
@@ -340,28 +343,28 @@ def _origins(
     """Return where instructions of stage ``index + 1`` come from."""
     stage = lineage.stages[index + 1]
     by = stage.pass_name
-    told: dict[Instruction, _Origin] = {}
-    for each in later:
-        earlier = lineage.unchanged(index, each)
+    origins: dict[Instruction, _Origin] = {}
+    for launch in later:
+        earlier = lineage.unchanged(index, launch)
         if earlier is not None:
-            told[each] = _Origin([earlier])
-        elif lineage.is_new(index, each):
-            told[each] = _Origin([], (by,))
-    if len(told) == len(later):
-        return told
+            origins[launch] = _Origin([earlier])
+        elif lineage.is_new(index, launch):
+            origins[launch] = _Origin([], (by,))
+    if len(origins) == len(later):
+        return origins
     by_after: dict[Instruction, list[FusionChange]] = defaultdict(list)
     for change in lineage.changes(index):
         if change.kind in _FORMING:
-            for each in change.after:
-                by_after[each].append(change)
-    found: dict[Instruction, _Origin] = {}
-    for each in later:
-        earlier = lineage.earlier(index, each)
+            for launch in change.after:
+                by_after[launch].append(change)
+    origins_found: dict[Instruction, _Origin] = {}
+    for launch in later:
+        earlier = lineage.earlier(index, launch)
         parts = [] if earlier is None else [earlier]
-        parts += (part for change in by_after.get(each, ()) for part in change.before)
+        parts += (part for change in by_after.get(launch, ()) for part in change.before)
         launched = [part for part in dict.fromkeys(parts) if part.opcode in _LAUNCHED]
-        found[each] = _Origin(launched, (by,) if each in by_after else ())
-    return found
+        origins_found[launch] = _Origin(launched, (by,) if launch in by_after else ())
+    return origins_found
 
 
 def first_decision(
@@ -397,17 +400,17 @@ def first_decision(
             counterpart = tuple(names[name] for name in subject)
             if counterpart in words[1]:
                 counterparts[subject] = counterpart
-    found: list[tuple[int, DecisionChange]] = []
+    changes: list[tuple[int, DecisionChange]] = []
     for subject, counterpart in counterparts.items():
         before, after = words[0][subject], words[1][counterpart]
         if before.is_fused != after.is_fused:
             turn = before.turn if before.turn is not None else after.turn
             assert turn is not None
-            found.append((turn, DecisionChange(subject, counterpart, before, after)))
+            changes.append((turn, DecisionChange(subject, counterpart, before, after)))
     left_out = [word for subject, word in words[0].items() if subject not in counterparts]
     compared = set(counterparts.values())
     left_out += [word for subject, word in words[1].items() if subject not in compared]
-    if not found:
+    if not changes:
         if left_out:
             notes.append(
                 f"no recorded decision certainly differs: the {len(counterparts):,} about "
@@ -415,7 +418,7 @@ def first_decision(
                 f"{len(left_out):,} cannot be compared"
             )
         return None
-    turn, first = min(found, key=lambda each: each[0])
+    turn, first = min(changes, key=lambda change: change[0])
     if any(word.turn is not None and word.turn < turn for word in left_out):
         return replace(first, is_first=False)
     return first
@@ -429,7 +432,7 @@ def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
     certain if that of all their operations is, and these are in the other fusion. Constants whose
     values the compiler omitted are identified by name, which is a guess.
     """
-    found: dict[Instruction, Instruction] = {}
+    matches: dict[Instruction, Instruction] = {}
     doubtful: set[Value] = set()  # these values depend on a guess
     once = [_found_once(matching, side) for side in (0, 1)]
     guessed: set[Computation] = set()  # their arguments may differ
@@ -447,7 +450,7 @@ def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
                 assert after is not None
                 is_only = value in once[0] and value in once[1]
                 if is_only or operation.computation.body.written == after.computation.body.written:
-                    found[operation] = after
+                    matches[operation] = after
             elif step is not None or is_doubtful:
                 doubtful.add(value)
                 guessed.update(operation.called)
@@ -455,13 +458,17 @@ def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
                 guessed.update(operation.called)  # a loop with renumbered variables
     for fusion, after in matching.after.items():
         if fusion.opcode == after.opcode == "fusion":
-            held = [
-                [each for each in called.instructions if each.opcode not in CARRIERS]
-                for called in (fusion.called[0], after.called[0])
+            members = [
+                [
+                    instruction
+                    for instruction in fused.instructions
+                    if instruction.opcode not in CARRIERS
+                ]
+                for fused in (fusion.called[0], after.called[0])
             ]
-            if held[0] and {found.get(each) for each in held[0]} == set(held[1]):
-                found[fusion] = after
-    return found
+            if members[0] and {matches.get(member) for member in members[0]} == set(members[1]):
+                matches[fusion] = after
+    return matches
 
 
 def _found_once(matching: Matching, side: int) -> set[Value]:

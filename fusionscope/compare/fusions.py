@@ -53,17 +53,17 @@ def fusion_facts(changes: Iterable[FusionChange], backend: str | None) -> tuple[
 def _emitters(change: FusionChange, backend: str | None) -> tuple[str, str] | None:
     if change.kind not in (ChangeKind.EMITTER, ChangeKind.LIBRARY):
         return None
-    one, other = (
+    before, after = (
         kind_and_emitter(side[0], backend)[1] if side else ""
         for side in (change.before, change.after)
     )
-    return one, other
+    return before, after
 
 
 def _names(operations: Sequence[Operation], most: int | None = 6) -> str:
-    shown = [operation.name for operation in operations[:most]]
-    more = len(operations) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    names_shown = [operation.name for operation in operations[:most]]
+    more = len(operations) - len(names_shown)
+    return ", ".join(names_shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _describe(change: FusionFacts) -> str:

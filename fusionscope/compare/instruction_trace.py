@@ -87,11 +87,11 @@ def follow(
             later.update(dict.fromkeys(became))
             texts += [text] if text else []
         if texts:
-            names = {each.name for each in (*current, *later)}
-            told = _steps_about(names, steps.get(stage.name.after, ()))
+            names = {instruction.name for instruction in (*current, *later)}
+            steps_told = _steps_about(names, steps.get(stage.name.after, ()))
             pass_name = stage.pass_name
-            named = tuple(each.name for each in later)
-            events.append(Event(stage.label, pass_name, named, "; ".join(texts), told))
+            later_names = tuple(instruction.name for instruction in later)
+            events.append(Event(stage.label, pass_name, later_names, "; ".join(texts), steps_told))
         current = tuple(later)
         if not current:
             break
@@ -110,24 +110,24 @@ def follow(
 def _steps_about(names: set[str], steps: Iterable[FusionStep]) -> tuple[FusionStep, ...]:
     """Return the recorded steps that involve one of ``names``, also as a part of a fusion."""
     parts = set(names)
-    told: list[FusionStep] = []
+    steps_about: list[FusionStep] = []
     for step in steps:
         if parts & {step.producer, step.consumer, step.fusion}:
             parts.add(step.fusion)
-            told.append(step)
-    return tuple(told)
+            steps_about.append(step)
+    return tuple(steps_about)
 
 
-def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
+def _find(lineage: Lineage, name_and_stage: str) -> tuple[int, Instruction, str]:
     """Return the first stage that has an instruction of this name, or the requested one; the
     instruction; and the label of the stage that it was found in.
     """
-    name, _, wanted = asked.lstrip("%").partition("@")
+    name, _, stage_name = name_and_stage.lstrip("%").partition("@")
     module_name = lineage.dumped.name
-    if not wanted:
+    if not stage_name:
         for index, module in enumerate(lineage.modules):
-            if (found := _named(module, name)) is not None:
-                return index, found, lineage.stages[index].label
+            if (instruction := _named(module, name)) is not None:
+                return index, instruction, lineage.stages[index].label
         names = {
             statement.name
             for module in lineage.modules
@@ -135,21 +135,21 @@ def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
             for statement in computation.graph.statements
         }
         raise UnknownName(f"no stage of {module_name} has an instruction {quoted(name)}", names)
-    stage = lineage.dumped.stage(wanted)
+    stage = lineage.dumped.stage(stage_name)
     if stage in lineage.stages:
         index = lineage.stages.index(stage)
-        if (found := _named(lineage.modules[index], name)) is not None:
-            return index, found, stage.label
+        if (instruction := _named(lineage.modules[index], name)) is not None:
+            return index, instruction, stage.label
     else:
         # Printed between two passes, and its name does not tell which: the first stage, or else the
         # last one, has the instruction too.
         module = lineage.dumped.read(stage)
-        found = _named(module, name)
-        if found is not None:
-            earlier = match(lineage.modules[0], module).before.get(found)
+        instruction = _named(module, name)
+        if instruction is not None:
+            earlier = match(lineage.modules[0], module).before.get(instruction)
             if earlier is not None:
                 return 0, earlier, stage.label
-            later = match(module, lineage.modules[-1]).after.get(found)
+            later = match(module, lineage.modules[-1]).after.get(instruction)
             if later is not None:
                 return len(lineage.stages) - 1, later, stage.label
             raise UnusableInput(
@@ -163,12 +163,12 @@ def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
 
 def _named(module: Module, name: str) -> Instruction | None:
     """Return the instruction of that name. Parameters come last: those of fusions share names."""
-    found = [
+    matches = [
         computation.instruction(name)
         for computation in module.reachable()
         if any(statement.name == name for statement in computation.graph.statements)
     ]
-    return min(found, key=lambda each: each.opcode == "parameter") if found else None
+    return min(matches, key=lambda each: each.opcode == "parameter") if matches else None
 
 
 def _own_lines(instruction: Instruction) -> Iterator[object]:
@@ -176,7 +176,9 @@ def _own_lines(instruction: Instruction) -> Iterator[object]:
     place = user_line(instruction.stack)
     if place is not None:
         yield place
-        yield from (other for other in instruction.stack if other != place)
+        yield from (
+            place_of_caller for place_of_caller in instruction.stack if place_of_caller != place
+        )
 
 
 def _beginning(
@@ -196,8 +198,8 @@ def _beginning(
     if not texts:
         read = ", ".join(operand.name for operand in origin.operands)
         texts = [f"inserted{f', reads {read}' if read else ''}"]
-    told = _steps_about({origin.name}, steps.get(stage.name.after, ()))
-    return Event(stage.label, stage.pass_name, (origin.name,), "; ".join(texts), told)
+    steps_about = _steps_about({origin.name}, steps.get(stage.name.after, ()))
+    return Event(stage.label, stage.pass_name, (origin.name,), "; ".join(texts), steps_about)
 
 
 def _follow(
@@ -229,34 +231,36 @@ def _follow(
     else:
         texts += _differences(lineage, index, instruction, later[0])
         if along := lineage.sent_along(index, instruction, later[0]):
-            texts.append(f"sent together with {_first([each.name for each in along])}")
+            texts.append(
+                f"sent together with {_first([instruction_of.name for instruction_of in along])}"
+            )
         if len(later) > 1:
-            places = [f"{each.name}{_inside(each)}" for each in later]
+            places = [f"{instruction_of.name}{_inside(instruction_of)}" for instruction_of in later]
             texts.append(f"computed {len(later)} times: {_first(places)}")
     return later, "; ".join(texts)
 
 
 def _differences(
-    lineage: Lineage, index: int, one: Instruction, other: Instruction
+    lineage: Lineage, index: int, before: Instruction, after: Instruction
 ) -> Iterator[str]:
     matching = lineage.matching(index)
-    if one.name != other.name:
-        yield f"renamed {other.name}"
-    fields = tuple(updates(matching, one, other))
+    if before.name != after.name:
+        yield f"renamed {after.name}"
+    fields = tuple(updates(matching, before, after))
     configured = [name for name, _, _ in fields if name.startswith("backend_config")]
     for name, old, new in fields:
         if name not in configured or len(configured) <= _MOST_SETTINGS:
             yield f"{name} {old or 'none'} → {new or 'none'}"
     if len(configured) > _MOST_SETTINGS:
         yield f"{len(configured)} settings of backend_config"
-    homes = _home(one), _home(other)
+    homes = _home(before), _home(after)
     if homes[1] is None and homes[0] is not None:
         yield f"out of {homes[0].name}"
     elif homes[1] is not None and (
         homes[0] is None or matching.after.get(homes[0]) is not homes[1]
     ):
-        others = [m for m in operations_in(homes[1]) if m != other.opcode]
-        along = f" with {', '.join(dict.fromkeys(others))}" if others else ""
+        other_opcodes = [m for m in operations_in(homes[1]) if m != after.opcode]
+        along = f" with {', '.join(dict.fromkeys(other_opcodes))}" if other_opcodes else ""
         yield f"into {homes[1].name}{along}"
 
 
@@ -277,18 +281,18 @@ def _why_gone(lineage: Lineage, index: int, instruction: Instruction) -> str:
     """Return why a pass could remove an instruction: the replacement of it, or of its users."""
     if not instruction.users and not instruction.is_root:
         return "removed: nothing read it any more"
-    gone, known = [instruction], {instruction}
-    for each in gone:  # grows on the way
-        reasons = tuple(dict.fromkeys(_instead(lineage, index, each)))
+    gone, reached = [instruction], {instruction}
+    for dead in gone:  # grows on the way
+        reasons = tuple(dict.fromkeys(_instead(lineage, index, dead)))
         if reasons:
-            along = "" if each is instruction else f" together with {each.name}"
+            along = "" if dead is instruction else f" together with {dead.name}"
             return f"removed{along}: {_first(reasons)}"
-        gone += [user for user in each.users if user not in known]
-        known.update(each.users)
-    unread = [each.name for each in gone if not each.users and not each.is_root]
+        gone += [user for user in dead.users if user not in reached]
+        reached.update(dead.users)
+    unread = [dead.name for dead in gone if not dead.users and not dead.is_root]
     if unread:
         return f"removed together with {_first(unread)}: nothing read it any more"
-    return f"removed together with what read it: {_first([each.name for each in gone[1:]])}"
+    return f"removed together with what read it: {_first([dead.name for dead in gone[1:]])}"
 
 
 def _first(texts: Sequence[str], most: int = 5) -> str:
@@ -331,15 +335,15 @@ def _kernels(instruction: Instruction) -> tuple[Instruction, ...]:
     of a reduction, sort or scatter is part of that operation.
     """
     applied = instruction.computation.module.callers
-    pending, found = [instruction], dict[Instruction, None]()
-    for each in pending:  # grows on the way
+    pending, kernels = [instruction], dict[Instruction, None]()
+    for current in pending:  # grows on the way
         callers = [
             caller
-            for caller in applied.get(each.computation, ())
+            for caller in applied.get(current.computation, ())
             if caller.opcode not in CONTROL | TRANSPARENT
         ]
         if callers:
             pending += [caller for caller in callers if caller not in pending]
         else:
-            found[_home(each) or each] = None
-    return tuple(found)
+            kernels[_home(current) or current] = None
+    return tuple(kernels)

@@ -115,24 +115,26 @@ def compare_memory(
     ``matching`` is that of the modules before fusion, ``changed`` are their pairs with different
     outcomes.
     """
-    peaks = [each.facts.peak_bytes for each in sides if each.facts.peak_bytes is not None]
+    peaks = [side.facts.peak_bytes for side in sides if side.facts.peak_bytes is not None]
     if len(peaks) < 2:
         return None
     alive: list[dict[_Key, list[LiveBuffer]]] = []
-    known: list[set[_Key]] = []
+    all_keys: list[set[_Key]] = []
     for side, counterparts in zip(sides, ({}, matching.before), strict=True):
         keys = _keys(side, counterparts)
-        found: dict[_Key, list[LiveBuffer]] = defaultdict(list)
+        buffers_by_key: dict[_Key, list[LiveBuffer]] = defaultdict(list)
         for buffer in side.facts.at_peak:
-            found[keys[buffer.name]].append(buffer)
-        alive.append(found)
-        known.append(set(keys.values()))
+            buffers_by_key[keys[buffer.name]].append(buffer)
+        alive.append(buffers_by_key)
+        all_keys.append(set(keys.values()))
     fusions: dict[Instruction, list[ChangedPair]] = defaultdict(list)
-    for each in changed:
-        if (each.pairs[0].outcome in TOGETHER) != (each.pairs[1].outcome in TOGETHER):
-            fusions[each.pairs[0].producer].append(each)
+    for changed_pair in changed:
+        if (changed_pair.pairs[0].outcome in TOGETHER) != (
+            changed_pair.pairs[1].outcome in TOGETHER
+        ):
+            fusions[changed_pair.pairs[0].producer].append(changed_pair)
     buffers = [
-        _difference(key, ours, theirs, key in known[0] and key in known[1], fusions)
+        _difference(key, ours, theirs, key in all_keys[0] and key in all_keys[1], fusions)
         for key in dict.fromkeys((*alive[1], *alive[0]))
         if _bytes(ours := alive[0].get(key, [])) != _bytes(theirs := alive[1].get(key, []))
     ]
@@ -143,7 +145,16 @@ def compare_memory(
     return MemoryDifference(
         before,
         after,
-        tuple(sorted(buffers, key=lambda each: (-abs(each.growth), -each.growth, each.name))),
+        tuple(
+            sorted(
+                buffers,
+                key=lambda changed_pair: (
+                    -abs(changed_pair.growth),
+                    -changed_pair.growth,
+                    changed_pair.name,
+                ),
+            )
+        ),
     )
 
 
@@ -160,19 +171,19 @@ def _keys(side: MemorySide, counterparts: Mapping[Instruction, Instruction]) -> 
                 origins.setdefault(str(position_of(instruction)), computed[value])
     launched = launched_by_name(side.last.module)
     keys: dict[str, _Key] = {}
-    for each in (
+    for name in (
         *(value.name for value in side.facts.values),
         *(b.name for b in side.facts.at_peak),
     ):
-        origin = origins.get(each)
-        own = launched.get(each)
+        origin = origins.get(name)
+        own = launched.get(name)
         is_copy = own is not None and own.opcode == "copy"
-        keys[each] = (counterparts.get(origin, origin) if origin is not None else each, is_copy)
+        keys[name] = (counterparts.get(origin, origin) if origin is not None else name, is_copy)
     return keys
 
 
 def _bytes(buffers: Sequence[LiveBuffer]) -> int:
-    return sum(each.bytes for each in buffers if each.in_place_of is None)
+    return sum(buffer.bytes for buffer in buffers if buffer.in_place_of is None)
 
 
 def _difference(
@@ -182,14 +193,16 @@ def _difference(
     is_known: bool,
     fusions: Mapping[Instruction, Sequence[ChangedPair]],
 ) -> BufferDifference:
-    shown = max(theirs or ours, key=lambda each: each.bytes)
+    largest = max(theirs or ours, key=lambda pair_changed: pair_changed.bytes)
     before, after = _bytes(ours), _bytes(theirs)
     operation, is_copy = key
     side = 1 if after > before else 0  # the one that keeps more of it in memory
     refused = [
-        each
-        for each in (fusions.get(operation, ()) if isinstance(operation, Instruction) else ())
-        if each.pairs[side].outcome is Outcome.NOT_FUSED
+        pair_changed
+        for pair_changed in (
+            fusions.get(operation, ()) if isinstance(operation, Instruction) else ()
+        )
+        if pair_changed.pairs[side].outcome is Outcome.NOT_FUSED
     ]
     if is_copy:
         cause, refused = Cause.COPY, []
@@ -201,15 +214,15 @@ def _difference(
         cause = Cause.OTHER_TIME
     else:
         cause = Cause.NEW if after else Cause.GONE
-    facts = [each.facts[side] for each in refused]
+    facts = [pair_changed.facts[side] for pair_changed in refused]
     return BufferDifference(
-        name=shown.name,
+        name=largest.name,
         bytes_before=before,
         bytes_after=after,
         cause=cause,
         producer=facts[0].producer.name if facts else None,
-        consumers=tuple(dict.fromkeys(each.consumer.name for each in facts)),
+        consumers=tuple(dict.fromkeys(fact.consumer.name for fact in facts)),
         reason=facts[0].reason if facts else None,
-        op_name=shown.op_name,
-        source=shown.source,
+        op_name=largest.op_name,
+        source=largest.source,
     )

@@ -78,12 +78,12 @@ def history_of(
     """
     ranked, problems = rank_modules(dump, module, progress=progress)
     stories: list[ModuleHistory] = []
-    told: list[DumpedModule] = []
+    histories: list[DumpedModule] = []
     unknown: list[UnknownName] = []
     for dumped in ranked:
         try:
             stories.append(module_history(dumped, name, progress=about(dumped.name, progress)))
-            told.append(dumped)
+            histories.append(dumped)
         except UnknownName as error:
             unknown.append(error)
         except UnusableInput as error:
@@ -95,16 +95,20 @@ def history_of(
             raise _nothing_named(name or "", unknown)
         raise UnusableInput(problems[0])
     problems += dump.unreported_problems(
-        [*problems, *(note for each in stories for note in each.notes)]
+        [*problems, *(note for story in stories for note in story.notes)]
     )
-    folded = [each.name for each in dump.modules if module is None and each not in told]
+    folded = [
+        dumped_module.name
+        for dumped_module in dump.modules
+        if module is None and dumped_module not in histories
+    ]
     return History(str(dump.path), tuple(stories), tuple(folded), tuple(problems))
 
 
 def _nothing_named(name: str, unknown: list[UnknownName]) -> UnusableInput:
     names = sorted(set().union(*(error.names for error in unknown)))
-    wanted = name.lstrip("%").partition("@")[0]
-    close = ", ".join(get_close_matches(wanted, names, 3, 0.6))
+    bare_name = name.lstrip("%").partition("@")[0]
+    close = ", ".join(get_close_matches(bare_name, names, 3, 0.6))
     more = f" and {len(unknown) - 1} other modules have none" if len(unknown) > 1 else ""
     hint = f"; similar names: {close}" if close else "; there is no similar name"
     return UnusableInput(f"{unknown[0].problem}{more}{hint}")

@@ -54,13 +54,13 @@ class _Shares:
 
 def different_programs(matching: Matching) -> Unrelated | None:
     """Return that two modules are different programs, or None if they are versions of one."""
-    found = _shares(matching)
-    if found is None or found.are_related:
+    shares = _shares(matching)
+    if shares is None or shares.are_related:
         return None
     return Unrelated(
         Doubt.PROGRAMS,
-        f"these are different programs: {100 * found.operations:.0f}% of the operations and "
-        f"{100 * found.parameters:.0f}% of the parameters are the same",
+        f"these are different programs: {100 * shares.operations:.0f}% of the operations and "
+        f"{100 * shares.parameters:.0f}% of the parameters are the same",
     )
 
 
@@ -92,29 +92,31 @@ def _shares(matching: Matching) -> _Shares | None:
     total = min(map(len, operations))
     if not total:
         return None
-    certain = named = 0
+    certain = matched_names = 0
     for operation in operations[0]:
         counterpart = matching.after.get(operation)
         if counterpart is not None:
             certain += matching.steps[operation] in CERTAIN
             name = operation.op_name
-            named += (
+            matched_names += (
                 name is not None
                 and name == counterpart.op_name
                 and operation.opcode == counterpart.opcode
             )
     shapes = [_parameter_shapes(module) for module in matching.modules]
-    parameters = max(each.total() for each in shapes)
+    parameters = max(shape.total() for shape in shapes)
     common = (shapes[0] & shapes[1]).total()
-    return _Shares(certain / total, common / parameters if parameters else 0.0, named / total)
+    return _Shares(
+        certain / total, common / parameters if parameters else 0.0, matched_names / total
+    )
 
 
 def _operations(module: Module) -> Iterator[Instruction]:
-    return (each for each in module.walk() if each.opcode not in _NOT_COMPARED)
+    return (instruction for instruction in module.walk() if instruction.opcode not in _NOT_COMPARED)
 
 
 _NOT_COMPARED = PLACES | {"bitcast", "constant", "copy"}
 
 
 def _parameter_shapes(module: Module) -> Counter[str]:
-    return Counter(plain_shape(each.statement.shape) for each in module.entry.parameters)
+    return Counter(plain_shape(parameter.statement.shape) for parameter in module.entry.parameters)

@@ -97,7 +97,7 @@ class Diagnosis:
     @property
     def works(self) -> bool:
         """Whether nothing that is installed is broken."""
-        return all(each.state is not State.BROKEN for each in self.findings)
+        return all(finding.state is not State.BROKEN for finding in self.findings)
 
 
 def diagnose(
@@ -147,8 +147,8 @@ def _try_libraries(extra: str, modules: tuple[str, ...]) -> Finding:
             problem = f"{name} cannot be imported: {type(error).__name__}: {error}"
             return Finding(extra, State.BROKEN, problem, f"pip install --force-reinstall {name}")
     if missing:
-        found = f"not installed ({', '.join(missing)}): {WITHOUT[extra]}"
-        return Finding(extra, State.ABSENT, found, f"pip install {_extra(extra)}")
+        message = f"not installed ({', '.join(missing)}): {WITHOUT[extra]}"
+        return Finding(extra, State.ABSENT, message, f"pip install {_extra(extra)}")
     return Finding(extra, State.WORKS, ", ".join(map(_with_version, modules)))
 
 
@@ -163,8 +163,8 @@ def _try_ptxas() -> Finding:
     try:
         ptxas = find_ptxas()
         if ptxas is None:
-            found = "not found: explain cannot show resources"
-            return Finding("ptxas", State.ABSENT, found, "pip install nvidia-cuda-nvcc")
+            message = "not found: explain cannot show resources"
+            return Finding("ptxas", State.ABSENT, message, "pip install nvidia-cuda-nvcc")
         kernels, problems = assemble(ptxas, [_PTX])
     except UnusableInput as error:
         return Finding("ptxas", State.BROKEN, str(error), "set PTXAS to another one")
@@ -216,8 +216,8 @@ class _Compilers:
         if not kinds:
             absent = "jax finds no GPU; compiling for one does not need it"
             return Finding("gpu", State.ABSENT, absent)
-        tried = self._try_device("gpu", "gpu", self._largest())
-        return replace(tried, found=f"{len(kinds)} {kinds[0]}: {tried.found}")
+        finding = self._try_device("gpu", "gpu", self._largest())
+        return replace(finding, found=f"{len(kinds)} {kinds[0]}: {finding.found}")
 
     def _try_device(self, name: str, device: str, packages: str) -> Finding:
         """Compile for a device, run there if it is present, and compile again with a plan.
@@ -231,20 +231,22 @@ class _Compilers:
                 rules = explain_module(module).rules
             except UnusableInput as error:
                 return self._broken(name, packages, error.problem)
-            done = ["compiles and runs" if target.is_here else "compiles"]
+            achievements = ["compiles and runs" if target.is_here else "compiles"]
             limits: list[str] = []
             if rules is None:
-                done.append("reasons are inferred")
+                achievements.append("reasons are inferred")
             else:
-                (limits if rules.guessed else done).append(_agreement(rules))
+                (limits if rules.guessed else achievements).append(_agreement(rules))
                 try:
                     self._compile_again(module, Path(scratch) / "again")
-                    done.append("rerun works")
+                    achievements.append("rerun works")
                 except UnusableInput as error:
                     limits.append(f"rerun, tune and bisect do not work: {error.problem}")
         if limits:
-            return Finding(name, State.LIMITED, "; ".join([*done, *limits]), self._pip(packages))
-        return Finding(name, State.WORKS, "; ".join(done))
+            return Finding(
+                name, State.LIMITED, "; ".join([*achievements, *limits]), self._pip(packages)
+            )
+        return Finding(name, State.WORKS, "; ".join(achievements))
 
     def _try_torch(self) -> Finding:
         self.progress("trying torch")
@@ -275,7 +277,7 @@ class _Compilers:
 
     def _compile_again(self, module: DumpedModule, directory: Path) -> None:
         """Give the compiler its own plan. Raises ``UnusableInput`` if it does not take it."""
-        (tried,) = try_variants(
+        (attempt,) = try_variants(
             module,
             [Variant("replay", own_plan(module))],
             directory,
@@ -284,13 +286,13 @@ class _Compilers:
             python=self.installation.path,
             limit_s=self.limit_s,
         ).variants
-        if not tried.holds:
-            problem = tried.rerun.problem or "the compiler makes other kernels of its own plan"
+        if not attempt.holds:
+            problem = attempt.rerun.problem or "the compiler makes other kernels of its own plan"
             raise UnusableInput(problem)
 
     def _absent(self, extra: str) -> Finding:
-        found = f"not installed: {WITHOUT[extra]}"
-        return Finding(extra, State.ABSENT, found, self._pip(_extra(extra)))
+        message = f"not installed: {WITHOUT[extra]}"
+        return Finding(extra, State.ABSENT, message, self._pip(_extra(extra)))
 
     def _broken(self, name: str, packages: str, problem: str) -> Finding:
         if "XLA_FLAGS" in problem:
@@ -298,7 +300,7 @@ class _Compilers:
         return Finding(name, State.BROKEN, problem, self._pip(f"--force-reinstall {packages}"))
 
     def _has_cuda(self) -> bool:
-        return any(each.startswith("jax-cuda") for each in self.installation.versions)
+        return any(package.startswith("jax-cuda") for package in self.installation.versions)
 
     def _largest(self) -> str:
         """Return the extra with jax and its plugin: a damaged plugin keeps CPUs from working."""

@@ -135,7 +135,7 @@ def _shape_text(shape: Message) -> str:
             parts.append(part)
         elif part.scalar("element_type") == "TUPLE":
             inner = part.messages("tuple_shapes")
-            between = [each for one in inner for each in (", ", one)][1:]
+            between = [piece for element in inner for piece in (", ", element)][1:]
             pending += [")", *between[::-1], "("]
         else:
             kind = (part.scalar("element_type") or "").lower()

@@ -80,7 +80,7 @@ class BufferAssignment:
 
     @property
     def total_bytes(self) -> int:
-        return sum(each.size for each in self.allocations)
+        return sum(allocation.size for allocation in self.allocations)
 
 
 def read_buffer_assignment(data: bytes, file: str) -> BufferAssignment:
@@ -97,17 +97,17 @@ def read_buffer_assignment(data: bytes, file: str) -> BufferAssignment:
     allocations: list[Allocation] = []
     values: list[AssignedValue] = []
     for number, line in enumerate(lines[1:], 2):
-        if found := _VALUE.fullmatch(line):
+        if match := _VALUE.fullmatch(line):
             if not allocations:
                 raise UnusableInput("a value before any allocation", file=file, line=number)
-            index = tuple(map(int, found["index"].split(","))) if found["index"] else ()
-            position = Position(found["name"], index)
+            index = tuple(map(int, match["index"].split(","))) if match["index"] else ()
+            position = Position(match["name"], index)
             values.append(
-                AssignedValue(position, int(found["size"]), int(found["offset"]), found["shape"])
+                AssignedValue(position, int(match["size"]), int(match["offset"]), match["shape"])
             )
-        elif found := _ALLOCATION.fullmatch(line):
+        elif match := _ALLOCATION.fullmatch(line):
             _close(allocations, values)
-            allocations.append(_allocation(int(found[1]), int(found[2]), found[3]))
+            allocations.append(_allocation(int(match[1]), int(match[2]), match[3]))
         elif line.startswith(_LAST):
             break
         elif line.strip():

@@ -85,9 +85,9 @@ class DumpCache:
         number = self._dump.modules.index(module)
         source = repr((self._listing, number, kind.__qualname__, options))
         name = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-        found = self._find(self._entries, name, kind)
-        if found is not None:
-            return found
+        entry = self._find(self._entries, name, kind)
+        if entry is not None:
+            return entry
         with module.reader.recording() as uses:
             value = make()
         if uses.is_repeatable:
@@ -116,16 +116,16 @@ class DumpCache:
     def _with_stamps(self, files: tuple[_UsedFile, ...]) -> tuple[_UsedFile, ...] | None:
         """Return the files with their present stamps, or None if the content of one differs."""
         now = []
-        for each in files:
-            if not 0 <= each.number < len(self._dump.files):
+        for stamped in files:
+            if not 0 <= stamped.number < len(self._dump.files):
                 return None
-            file = self._dump.files[each.number]
+            file = self._dump.files[stamped.number]
             if file not in self._stamps:
                 self._stamps[file] = stamp_of(file.path)
             stamp = self._stamps[file]
-            if (stamp is None or stamp != each.stamp) and self._digest(file) != each.digest:
+            if (stamp is None or stamp != stamped.stamp) and self._digest(file) != stamped.digest:
                 return None
-            now.append(replace(each, stamp=stamp))
+            now.append(replace(stamped, stamp=stamp))
         return tuple(now)
 
     def _digest(self, file: DumpFile) -> bytes:

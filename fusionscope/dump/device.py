@@ -238,8 +238,14 @@ def _card(figures: dict[str, Any]) -> _Card:
 
 def _named_unit_rates(by_types: Mapping[str, Sequence[Any]]) -> tuple[UnitRate, ...]:
     """Return the rates in the order in which the compiler writes them."""
-    rates = {each: rate for types, rate in by_types.items() for each in types.split()}
-    return tuple(UnitRate(each, *rates[each]) for each in ELEMENT_TYPES.values() if each in rates)
+    rates = {
+        element_type: rate for types, rate in by_types.items() for element_type in types.split()
+    }
+    return tuple(
+        UnitRate(element_type, *rates[element_type])
+        for element_type in ELEMENT_TYPES.values()
+        if element_type in rates
+    )
 
 
 def _named_capability(name: str) -> CudaCapability | RocmCapability | OneApiCapability:
@@ -255,14 +261,14 @@ def known_device(name: str) -> Device:
     Raises ``UnusableInput``, with the known names, if there is none.
     """
     cards = _cards()
-    names = {_letters(known): known for known in cards}
-    for known, card in cards.items():
-        for other in card.label, card.device.name:
-            names.setdefault(_letters(other), known)
-    wanted = _letters(name)
-    if wanted in names:
-        return cards[names[wanted]].device
-    close = dict.fromkeys(names[each] for each in get_close_matches(wanted, names, 3, 0.6))
+    names = {_letters(card_name): card_name for card_name in cards}
+    for card_name, card in cards.items():
+        for label in card.label, card.device.name:
+            names.setdefault(_letters(label), card_name)
+    letters = _letters(name)
+    if letters in names:
+        return cards[names[letters]].device
+    close = dict.fromkeys(names[match] for match in get_close_matches(letters, names, 3, 0.6))
     raise UnusableInput(
         f"no device is called {quoted(name)}, expected {', '.join(cards)}",
         hint=f"did you mean {' or '.join(close)}?" if close else None,
@@ -303,12 +309,12 @@ def marketing_name(device: Device) -> str | None:
     """Return the common name of a card: from its figures, or else its own name, if any."""
     capability = _without_features(device)
     for card in _cards().values():
-        known = card.device
+        known_device_ = card.device
         if (
-            _without_features(known) == capability
-            and known.core_count == device.core_count
-            and _close(known.device_memory_size, device.device_memory_size)
-            and _close(known.memory_bandwidth, device.memory_bandwidth)
+            _without_features(known_device_) == capability
+            and known_device_.core_count == device.core_count
+            and _close(known_device_.device_memory_size, device.device_memory_size)
+            and _close(known_device_.memory_bandwidth, device.memory_bandwidth)
         ):
             return card.label
     return device.name or None
@@ -318,8 +324,8 @@ def _without_features(device: Device) -> str:
     return str(device.capability).rstrip("af") if device.capability else ""
 
 
-def _close(expected: int, found: int) -> bool:
-    return abs(expected - found) <= _TOLERANCE * expected
+def _close(expected: int, actual: int) -> bool:
+    return abs(expected - actual) <= _TOLERANCE * expected
 
 
 def describe(device: Device) -> str:

@@ -135,26 +135,26 @@ class DumpedModule:
                 return stage
         return None
 
-    def stage(self, wanted: str) -> Stage:
+    def stage(self, words: str) -> Stage:
         """Return a stage by ``pre-fusion``, ``final``, its number, or a part of its label.
 
         Raises ``UnusableInput`` if no stage, or more than one, matches.
         """
-        special = {"pre-fusion": self.pre_fusion, "final": self.final}.get(wanted)
+        special = {"pre-fusion": self.pre_fusion, "final": self.final}.get(words)
         if special is not None:
             return special
-        found = [stage for stage in self.stages if wanted in stage.label]
-        exact = [stage for stage in found if stage.label == wanted]
-        if wanted.isdecimal():
-            exact = [stage for stage in self.stages if stage.name.counter == int(wanted)]
-        if len(exact or found) != 1:
+        matches = [stage for stage in self.stages if words in stage.label]
+        exact = [stage for stage in matches if stage.label == words]
+        if words.isdecimal():
+            exact = [stage for stage in self.stages if stage.name.counter == int(words)]
+        if len(exact or matches) != 1:
             choice = ", ".join(
                 f"{stage.name.counter} ({stage.label})" if stage.name.counter else stage.label
-                for stage in (exact or found or self.stages)[:8]
+                for stage in (exact or matches or self.stages)[:8]
             )
-            problem = "several stages match" if found else "no stage matches"
-            raise UnusableInput(f"{problem} {quoted(wanted)} in {self.name}, there are {choice} …")
-        return (exact or found)[0]
+            problem = "several stages match" if matches else "no stage matches"
+            raise UnusableInput(f"{problem} {quoted(words)} in {self.name}, there are {choice} …")
+        return (exact or matches)[0]
 
     def read(self, stage: Stage) -> Module:
         """Return the module as ``stage`` shows it. Raises ``UnusableInput``."""
@@ -200,7 +200,7 @@ class DumpedModule:
             self.unknown_opcodes.update(table.unknown_opcodes - earlier)
             raise
         if table.unknown_opcodes:
-            unknown = {each.opcode for each in module.walk()} & table.unknown_opcodes
+            unknown = {instruction.opcode for instruction in module.walk()} & table.unknown_opcodes
             self.unknown_opcodes.update(unknown)
             self.reader.unknown_opcodes[file] = unknown
         if stage.text is not None:
@@ -252,8 +252,8 @@ class DumpedModule:
         data = self.reader.read(file)
         key = role, self.reader.digest(file) if digest is None else digest(data)
         if key not in self.contents:
-            known = key in self.like
-            self.contents[key] = self.like[key] if known else reader(data, str(file))
+            is_shared = key in self.like
+            self.contents[key] = self.like[key] if is_shared else reader(data, str(file))
         content: Content = self.contents[key]
         return content
 
@@ -328,8 +328,8 @@ class DumpedModule:
     def with_flags(self, changed: Mapping[str, tuple[str, ...]]) -> DumpedModule:
         """The same stages as if the flags in ``changed`` had these values. Raises
         ``UnusableInput`` where the flags cannot be read."""
-        own = self.flags or DebugOptions({}, complete=False)
-        flags = DebugOptions({**own.values, **changed}, own.complete)
+        options = self.flags or DebugOptions({}, complete=False)
+        flags = DebugOptions({**options.values, **changed}, options.complete)
         return replace(self, _lazy={**self._lazy, Role.FLAGS: (flags,)})
 
     @property
@@ -404,7 +404,7 @@ class DumpedModule:
         from fusionscope.dump.autotuner_log import read_autotuner_log
 
         logs = self._side(Role.AUTOTUNER_LOG, read_autotuner_log)
-        return tuple(each for log in logs for each in log)
+        return tuple(entry for log in logs for entry in log)
 
     @property
     def pass_times(self) -> tuple[PassTime, ...]:
@@ -445,13 +445,13 @@ class DumpedModule:
         if stage.proto is None:
             return None
         ids: dict[str, dict[str, int]]
-        last, ids, known = self._lazy.get(Role.STAGE_PROTO, (None, {}, KnownParts()))
+        last, ids, parts = self._lazy.get(Role.STAGE_PROTO, (None, {}, KnownParts()))
         with self._noting():
             data = self.reader.read(stage.proto)
             self.reader.use(stage.proto)
             if data != last:
-                ids = read_instruction_ids(data, str(stage.proto), known)
-                self._lazy[Role.STAGE_PROTO] = data, ids, known
+                ids = read_instruction_ids(data, str(stage.proto), parts)
+                self._lazy[Role.STAGE_PROTO] = data, ids, parts
         return ids
 
 
@@ -494,12 +494,12 @@ class Dump:
         self._problems.update(dict.fromkeys(learned.problems))
         self.add_unknown_opcodes(learned.unknown_opcodes)
 
-    def unread(self, told: Iterable[str] = ()) -> list[str]:
+    def unread(self, reported: Iterable[str] = ()) -> list[str]:
         """Return one line for each file that could not be read so far, except those
         among ``told``.
         """
-        known = set(told)
-        return [problem for problem in self._problems if problem not in known]
+        reported_before = set(reported)
+        return [problem for problem in self._problems if problem not in reported_before]
 
     @property
     def notes(self) -> list[str]:
@@ -525,16 +525,16 @@ class Dump:
         if not names:
             return []
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        shown = ", ".join(map(shorten, names[:_MOST_NAMED]))
-        return [f"{self.path}: operations of a newer compiler, which no rule covers: {shown}{more}"]
+        first = ", ".join(map(shorten, names[:_MOST_NAMED]))
+        return [f"{self.path}: operations of a newer compiler, which no rule covers: {first}{more}"]
 
     def add_unknown_opcodes(self, names: Iterable[str]) -> None:
         """Note operations that no rule knows, in stages that an earlier run has read."""
         self._unknown_opcodes.update(names)
 
-    def unreported_problems(self, told: Iterable[str] = ()) -> list[str]:
+    def unreported_problems(self, reported: Iterable[str] = ()) -> list[str]:
         """Return all problems and notes so far that are not among ``told``, a line each."""
-        return [*self.unread(told), *self.notes]
+        return [*self.unread(reported), *self.notes]
 
 
 def _open_with_steps(path: Path, steps: Mapping[str, int]) -> Dump:
@@ -563,9 +563,9 @@ def open_dump(path: Path | str, *, like: Dump | None = None) -> Dump:
     path = Path(path)
     if not is_there(path):
         raise UnusableInput("no such file or directory", file=str(path), hint=HOW_TO_DUMP)
-    found = find_files(path)
-    files = found.files
-    problems = dict.fromkeys(found.problems)
+    search = find_files(path)
+    files = search.files
+    problems = dict.fromkeys(search.problems)
     # What its modules share: the cache for reading, and what is reported in the end.
     unknown_opcodes: set[str] = set()
     contents: Contents = {}
@@ -603,9 +603,9 @@ def open_dump(path: Path | str, *, like: Dump | None = None) -> Dump:
     if not modules and not is_directory(path) and files[0].end is None:
         modules = (_single(files[0], make_module),)
     if not modules:
-        shown = ", ".join(file.name for file in files[:3])
+        first = ", ".join(file.name for file in files[:3])
         raise UnusableInput(
-            f"no HLO found among {len(files)} files{f' ({shown} …)' if shown else ''}, expected "
+            f"no HLO found among {len(files)} files{f' ({first} …)' if first else ''}, expected "
             "files such as module_0001.jit_f.before_optimizations.txt",
             file=str(path),
             hint=HOW_TO_DUMP,
@@ -624,9 +624,11 @@ def _join_renumbered(groups: dict[tuple[Path, int], list[NamedFile]]) -> None:
         for name, _ in members:
             if name.module is not None and tpu_build(name.module):
                 labels[name.module].add(name.label)
-        for module, own in labels.items():
-            if (BEFORE_OPTIMIZATIONS in own) != (AFTER_OPTIMIZATIONS in own):
-                ends[directory, module][AFTER_OPTIMIZATIONS in own].append(number)
+        for module, labels_of_module in labels.items():
+            if (BEFORE_OPTIMIZATIONS in labels_of_module) != (
+                AFTER_OPTIMIZATIONS in labels_of_module
+            ):
+                ends[directory, module][AFTER_OPTIMIZATIONS in labels_of_module].append(number)
     for (directory, _), numbers in ends.items():
         if [len(numbers[False]), len(numbers[True])] == [1, 1] and numbers[False] < numbers[True]:
             first = groups.pop((directory, numbers[False][0]))
@@ -657,21 +659,23 @@ def _modules(
             by_name[name.module].append((name, file))
     for module_name, files in by_name.items():
         runs = _split_runs(files + shared, problems)
-        for run, own in runs.items():
-            found = find_own_stages(module_name, directory, _stages(own))
+        for run, files_of_run in runs.items():
+            own_stages = find_own_stages(module_name, directory, _stages(files_of_run))
             sides: dict[Role, list[NamedFile]] = defaultdict(list)
-            for name, file in own:
+            for name, file in files_of_run:
                 if name.role not in (Role.STAGE, Role.STAGE_PROTO):
                     sides[name.role].append((name, file))
-            own_sides, foreign = find_own_files(sides, found)
-            problems.update(dict.fromkeys([found.problem] * bool(found.problem) + foreign))
+            own_sides, foreign = find_own_files(sides, own_stages)
+            problems.update(
+                dict.fromkeys([own_stages.problem] * bool(own_stages.problem) + foreign)
+            )
             yield make_module(
                 number=number,
                 name=module_name,
                 run=run if len(runs) > 1 else None,
                 directory=directory,
-                stages=tuple(with_makers(found.stages)),
-                signature=found.signature,
+                stages=tuple(with_makers(own_stages.stages)),
+                signature=own_stages.signature,
                 files=own_sides,
             )
 
@@ -693,15 +697,15 @@ def _split_runs(files: list[NamedFile], problems: dict[str, None]) -> dict[str, 
     runs = sorted(stages, key=lambda run: (len(run), run))
     if not runs:
         return {}
-    others = sorted(by_run.keys() - stages.keys(), key=lambda run: (len(run), run))
+    later_runs = sorted(by_run.keys() - stages.keys(), key=lambda run: (len(run), run))
     if len(runs) > 1 and not stages.get("", set()) & stages[runs[-1]]:
         by_run[runs[-1]] += by_run.pop("", [])
         runs = [run for run in runs if run]
-    elif runs == [""] and others:
-        by_run[""] += by_run[others.pop()]
-    elif "" in others:
+    elif runs == [""] and later_runs:
+        by_run[""] += by_run[later_runs.pop()]
+    elif "" in later_runs:
         by_run[runs[-1]] += by_run[""]
-    for name, file in (each for run in others if run for each in by_run[run]):
+    for name, file in (named_file for run in later_runs if run for named_file in by_run[run]):
         if name.role is Role.FUSION_EXPLORER:
             by_run[runs[-1]].append((name, file))
         elif name.module is not None:  # otherwise of another module of that number

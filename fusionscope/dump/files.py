@@ -85,15 +85,15 @@ def find_files(path: Path) -> Found:
     problems: list[str] = []
     paths = sorted(_below(path, problems)) if is_directory(path) else [path]
     for each in paths:
-        found = DumpFile(each.name.removesuffix(".gz"), each)
-        is_named = read_name(found.name) is not None
+        file = DumpFile(each.name.removesuffix(".gz"), each)
+        is_named = read_name(file.name) is not None
         if problem := why_unreadable(each):
             if is_named or each is path:
                 problems.append(f"{each}: {problem}")
-                files.append(found)
+                files.append(file)
             continue
         printed = each.suffix in _CAPTURES and (each is path or not is_named)
-        files += (list(_sections(each)) if printed else []) or [found]
+        files += (list(_sections(each)) if printed else []) or [file]
     return Found(tuple(files), tuple(problems))
 
 

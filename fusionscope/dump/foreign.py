@@ -55,7 +55,7 @@ def signature_of(header: str) -> Signature | None:
     parameters, results = (_types(part) for part in layout.groups())
     if _IS_PARTITIONED.search(header):
         parameters, results = (
-            tuple(re.sub(r"[^\[\],]+(?=[,\]])", "?", each) for each in part)
+            tuple(re.sub(r"[^\[\],]+(?=[,\]])", "?", name) for name in part)
             for part in (parameters, results)
         )
     return parameters, results
@@ -121,15 +121,15 @@ def find_own_stages(module: str, directory: Path, stages: tuple[Stage, ...]) -> 
     foreign = {s for s in stages if signatures[s] not in (None, signature)}
     begin = _begin_of_last_run(stages) if conflicts else (0, 0)
     early = {s for s in stages if _written(s.file) < begin} - foreign
-    own = tuple(stage for stage in stages if stage not in foreign | early)
+    own_stages = tuple(stage for stage in stages if stage not in foreign | early)
     if not conflicts and len(foreign) == 1:
         (stage,) = foreign
         problem = f"{stage.file}: {why_foreign(signatures[stage], signature)}: ignored; {_REMEDY}"
-        return OwnStages(own, signature, problem)
+        return OwnStages(own_stages, signature, problem)
     if conflicts:
-        (one, other), *_ = conflicts
-        number = f"step {one.name.counter:04d}" if one.name.counter is not None else "the end"
-        evidence = f"{number} is {_label(one)} and {_label(other)}"
+        (first, second), *_ = conflicts
+        number = f"step {first.name.counter:04d}" if first.name.counter is not None else "the end"
+        evidence = f"{number} is {_label(first)} and {_label(second)}"
     else:
         a_foreign = next(stage for stage in stages if stage in foreign)
         evidence = why_foreign(signatures[a_foreign], signature)
@@ -140,7 +140,7 @@ def find_own_stages(module: str, directory: Path, stages: tuple[Stage, ...]) -> 
         evidence=evidence,
         ignored=f"; of {len(stages)} stages, {ignored} are ignored" if ignored else "",
     )
-    return OwnStages(own, signature, f"{directory}: {problem}", begin)
+    return OwnStages(own_stages, signature, f"{directory}: {problem}", begin)
 
 
 def _label(stage: Stage) -> str:
@@ -210,8 +210,8 @@ def _shown(signature: Signature | None) -> str:
     if signature is None:
         return "none"
     parameters, results = signature
-    shown = [*parameters[:4], *(["…"] if len(parameters) > 4 else [])]
-    return shorten(f"({', '.join(shown)}) -> {', '.join(results[:3])}", 120)
+    first_parameters = [*parameters[:4], *(["…"] if len(parameters) > 4 else [])]
+    return shorten(f"({', '.join(first_parameters)}) -> {', '.join(results[:3])}", 120)
 
 
 # ----------------------------------------------------------------------------------- other files
@@ -226,10 +226,10 @@ def find_own_files(
     stages = own_stages.stages
     backend = backend_of(stages)
     finals = {stage.label for stage in stages if stage.is_final}
-    own: dict[Role, tuple[DumpFile, ...]] = {}
+    files_by_role: dict[Role, tuple[DumpFile, ...]] = {}
     problems = []
     for role, members in files.items():
-        kept = []
+        own_files = []
         for name, file in members:
             if _written(file) < own_stages.begin:
                 continue
@@ -238,13 +238,13 @@ def find_own_files(
             elif role in _MEMORY and finals and name.label not in finals:
                 of = f"the {role.value} of {quoted(name.label)}"
             else:
-                kept.append(file)
+                own_files.append(file)
                 continue
             there = " and ".join(sorted(map(quoted, finals))) or f"a {str(backend).upper()}"
             problems.append(f"{file}: {of}, the stages are of {there}: ignored")
-        if kept:
-            own[role] = tuple(kept)
-    return own, problems
+        if own_files:
+            files_by_role[role] = tuple(own_files)
+    return files_by_role, problems
 
 
 _BACKENDS = {Role.DEVICE: "gpu", Role.PRIORITY_FUSION: "gpu", Role.TPU_TARGET: "tpu"}
@@ -311,9 +311,11 @@ def why_foreign_names(
         return ""
     if computation is not None and computation not in {body.name for body in before.bodies}:
         return f"about {shorten(computation)}, a computation that the stage before it does not have"
-    known = {s.name for each in before.computations for s in each.graph.statements}
-    named = dict.fromkeys(names)
-    missing = [name for name in named if name not in known]
-    if 2 * len(missing) < max(len(named), 1):
+    names_in_stage = {
+        s.name for computation in before.computations for s in computation.graph.statements
+    }
+    unique_names = dict.fromkeys(names)
+    missing = [name for name in unique_names if name not in names_in_stage]
+    if 2 * len(missing) < max(len(unique_names), 1):
         return ""
     return f"about {shorten(missing[0])}, which the stage before the pass does not have"

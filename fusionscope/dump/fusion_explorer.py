@@ -183,14 +183,14 @@ def decision_of(label: str) -> RecordedDecision:
     """Return the decision in one label; ``Kind.OTHER`` if it has no known form."""
     for kind, form, pass_name in _FORMS:
         if match := _form_pattern(form).fullmatch(label):
-            found = match.groupdict()
-            may_duplicate = found.get("may_duplicate")
+            groups = match.groupdict()
+            may_duplicate = groups.get("may_duplicate")
             return RecordedDecision(
                 kind=kind,
-                pass_name=found.get("pass") or pass_name,
-                producer=found.get("producer"),
-                consumer=found.get("consumer"),
-                reason=found.get("reason") or "",
+                pass_name=groups.get("pass") or pass_name,
+                producer=groups.get("producer"),
+                consumer=groups.get("consumer"),
+                reason=groups.get("reason") or "",
                 may_duplicate=None if may_duplicate is None else may_duplicate == "1",
             )
     return RecordedDecision(

@@ -128,12 +128,18 @@ def find_fusion_pass(name: str, backend: str) -> KnownPass:
 
 def names_in_files(backend: str | None) -> frozenset[str]:
     """Return the names that files use for the fusion passes of ``backend``."""
-    return frozenset(each.in_files for each in FUSION_PASSES if each.backend == backend)
+    return frozenset(
+        fusion_pass.in_files for fusion_pass in FUSION_PASSES if fusion_pass.backend == backend
+    )
 
 
 def names_of_record(record: str | None) -> tuple[str, ...]:
     """The names that files use for passes that records call ``record``, on any backend."""
-    names = (each.in_files for each in FUSION_PASSES if record and each.record == record)
+    names = (
+        fusion_pass.in_files
+        for fusion_pass in FUSION_PASSES
+        if record and fusion_pass.record == record
+    )
     return tuple(dict.fromkeys(names))
 
 

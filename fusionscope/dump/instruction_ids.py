@@ -41,7 +41,7 @@ class KnownParts:
 
 
 def read_instruction_ids(
-    data: bytes, file: str, known: KnownParts | None = None
+    data: bytes, file: str, parts: KnownParts | None = None
 ) -> dict[str, dict[str, int]]:
     """Return the ids of instructions by computation and name.
 
@@ -49,21 +49,23 @@ def read_instruction_ids(
     ``UnusableInput`` if ``data`` is truncated or is not an HloProto.
     """
     module = module_part(data, file)
-    known = known or KnownParts()
+    parts = parts or KnownParts()
     read = KnownParts()
     try:
         for start, end in _parts(module, _COMPUTATION):
             content = module[start:end]
-            found = known.computations.get(content)
-            if found is None:
-                found = _computation(module, start, end, known.instructions, read.instructions)
-            read.computations[content] = found
+            computation = parts.computations.get(content)
+            if computation is None:
+                computation = _computation(
+                    module, start, end, parts.instructions, read.instructions
+                )
+            read.computations[content] = computation
     except (IndexError, ValueError) as error:
         raise _unusable(error, file) from None
     if not read.computations:
         raise _unusable(ValueError("no computation in it"), file)
-    known.computations = read.computations
-    known.instructions |= read.instructions
+    parts.computations = read.computations
+    parts.instructions |= read.instructions
     return dict(read.computations.values())
 
 
@@ -104,9 +106,9 @@ def _computation(
         elif number == _INSTRUCTION and wire_type == _BYTES:
             # The name comes first, and mostly takes less than 128 bytes.
             key = data[value : value + 2 + data[value + 1]]
-            found = known.get(key)
-            if found is not None and data.startswith(found[2], value, stop):
-                name, unique_id, before_id, id_bytes = found
+            instruction = known.get(key)
+            if instruction is not None and data.startswith(instruction[2], value, stop):
+                name, unique_id, before_id, id_bytes = instruction
                 place = value + len(before_id)
                 if not data.startswith(id_bytes, place):  # passes often give all new ids
                     unique_id, id_end = _varint(data, place)
@@ -138,10 +140,10 @@ def _instruction(data: bytes, start: int, end: int) -> tuple[str, int, int, int]
     return name, unique_id, place, id_end
 
 
-def _parts(data: bytes, wanted: int) -> Iterator[tuple[int, int]]:
+def _parts(data: bytes, field_number: int) -> Iterator[tuple[int, int]]:
     """Yield the positions of the messages in one field of the outermost message."""
     for number, wire_type, value, stop in _fields(data, 0, len(data)):
-        if number == wanted and wire_type == _BYTES:
+        if number == field_number and wire_type == _BYTES:
             yield value, stop
 
 

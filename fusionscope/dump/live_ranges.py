@@ -82,17 +82,17 @@ def parse_live_ranges(lines: Sequence[str], file: str, line_number: int = 1) -> 
     for number, line in enumerate(lines[1:], line_number + 1):
         if line in (_SEQUENCE, _RANGES):
             part = line
-        elif found := _PEAK.fullmatch(line):
-            part, peak, is_whole = "peak", int(found[1]), True
+        elif match := _PEAK.fullmatch(line):
+            part, peak, is_whole = "peak", int(match[1]), True
         elif line.startswith((_STACKS, _NO_PEAK)):
             is_whole = True
             break
-        elif part == _SEQUENCE and (found := _STEP.fullmatch(line)):
-            sequence.append(found[2])
-        elif part == _RANGES and (found := _RANGE.fullmatch(line)):
-            ranges[_position(found[1], found[2])] = int(found[3]), int(found[4])
-        elif part == "peak" and (found := _ALIVE.fullmatch(line)):
-            at_peak.append(_position(found[1], found[2] or ""))
+        elif part == _SEQUENCE and (match := _STEP.fullmatch(line)):
+            sequence.append(match[2])
+        elif part == _RANGES and (match := _RANGE.fullmatch(line)):
+            ranges[_position(match[1], match[2])] = int(match[3]), int(match[4])
+        elif part == "peak" and (match := _ALIVE.fullmatch(line)):
+            at_peak.append(_position(match[1], match[2] or ""))
         elif line.strip():
             raise _unexpected(
                 "an instruction, a live range or a value at the peak", line, file, number

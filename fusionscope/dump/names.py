@@ -108,8 +108,8 @@ _TPU_BUILD = re.compile(r"\.cl_(\d+)$")
 
 def tpu_build(module: str) -> str | None:
     """Return the number of its build that the compiler for TPUs adds to the name of a module."""
-    found = _TPU_BUILD.search(module)
-    return found[1] if found is not None else None
+    match = _TPU_BUILD.search(module)
+    return match[1] if match is not None else None
 
 
 def without_build(module: str) -> str:
@@ -126,55 +126,57 @@ def read_name(name: str) -> FileName | None:
 
 def _read_plain_name(name: str) -> FileName | None:
     """Parse a name without a timestamp."""
-    if found := _EXPLORER.fullmatch(name):
+    if match := _EXPLORER.fullmatch(name):
         return FileName(
             role=Role.FUSION_EXPLORER,
-            module_id=int(found["id"]),
-            module=found["module"],
-            label=found["computation"],
+            module_id=int(match["id"]),
+            module=match["module"],
+            label=match["computation"],
         )
-    found = _MODULE.fullmatch(name)
-    if found is None:
+    match = _MODULE.fullmatch(name)
+    if match is None:
         if _AUTOTUNER_LOG.fullmatch(name):
             return FileName(
                 role=Role.AUTOTUNER_LOG, module_id=OF_ALL_MODULES, module=None, label=""
             )
         return None
-    number, rest = int(found["id"]), found["rest"]
-    if rest == "metadata.textproto":
-        return FileName(role=Role.PASS_TIMES, module_id=number, module=None, label=rest)
-    if found := _PTX.fullmatch(rest):
-        return FileName(role=Role.PTX, module_id=number, module=found["module"], label="ptx")
+    number, suffix = int(match["id"]), match["rest"]
+    if suffix == "metadata.textproto":
+        return FileName(role=Role.PASS_TIMES, module_id=number, module=None, label=suffix)
+    if match := _PTX.fullmatch(suffix):
+        return FileName(role=Role.PTX, module_id=number, module=match["module"], label="ptx")
     for ending, role in _SIDE.items():
-        if rest.endswith(f".{ending}"):
+        if suffix.endswith(f".{ending}"):
             return FileName(
-                role=role, module_id=number, module=rest[: -len(ending) - 1], label=ending
+                role=role, module_id=number, module=suffix[: -len(ending) - 1], label=ending
             )
     # The names printed by --xla_dump_to=- have spaces where files have underscores.
-    rest = rest.replace(" ", "_")
-    if found := _FIXED.fullmatch(rest):
+    suffix = suffix.replace(" ", "_")
+    if match := _FIXED.fullmatch(suffix):
         return FileName(
-            role=_KINDS[found["kind"]],
+            role=_KINDS[match["kind"]],
             module_id=number,
-            module=found["module"],
-            label=found["label"],
+            module=match["module"],
+            label=match["label"],
         )
-    if (found := _MEMORY.fullmatch(rest)) and found["kind"] in _MEMORY_ROLES:
+    if (match := _MEMORY.fullmatch(suffix)) and match["kind"] in _MEMORY_ROLES:
         return FileName(
-            role=_MEMORY_ROLES[found["kind"]],
+            role=_MEMORY_ROLES[match["kind"]],
             module_id=number,
-            module=found["module"],
-            label=found["label"],
+            module=match["module"],
+            label=match["label"],
         )
-    if (found := _PASS.fullmatch(rest)) and (found["after"] or found["before"]):
+    if (match := _PASS.fullmatch(suffix)) and (match["after"] or match["before"]):
         return FileName(
-            role=_KINDS[found["kind"]],
+            role=_KINDS[match["kind"]],
             module_id=number,
-            module=found["module"],
-            label=rest[len(found["module"]) + len(found["counter"]) + 2 : -len(found["kind"]) - 1],
-            counter=int(found["counter"]),
-            pipeline=found["pipeline"],
-            after=found["after"] or "",
-            before=found["before"] or "",
+            module=match["module"],
+            label=suffix[
+                len(match["module"]) + len(match["counter"]) + 2 : -len(match["kind"]) - 1
+            ],
+            counter=int(match["counter"]),
+            pipeline=match["pipeline"],
+            after=match["after"] or "",
+            before=match["before"] or "",
         )
     return None

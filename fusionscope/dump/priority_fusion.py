@@ -140,23 +140,23 @@ def _read_plain_steps(text: str) -> tuple[list[PriorityStep], int]:
     field takes five times as long.
     """
     steps: list[PriorityStep] = []
-    known: dict[str, tuple[str, ...]] = {}
+    consumer_names: dict[str, tuple[str, ...]] = {}
     end = 0
-    while found := _PLAIN_STEP.match(text, end):
-        scored, consumers, fused_us, unfused_us, refused, reason, *names = found.groups()
+    while match := _PLAIN_STEP.match(text, end):
+        scored, consumers, fused_us, unfused_us, refused, reason, *names = match.groups()
         if scored is not None:
-            if consumers not in known:
-                known[consumers] = tuple(consumers.split('"')[1::2])
+            if consumers not in consumer_names:
+                consumer_names[consumers] = tuple(consumers.split('"')[1::2])
             try:
                 times = float(fused_us or 0), float(unfused_us or 0)
             except ValueError:
                 break
-            steps.append(Priority(scored, known[consumers], *times))
+            steps.append(Priority(scored, consumer_names[consumers], *times))
         elif refused is not None:
             steps.append(Ineligible(refused, reason))
         else:
             steps.append(Fused(*names))
-        end = found.end()
+        end = match.end()
     return steps, end
 
 

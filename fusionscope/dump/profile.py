@@ -66,7 +66,7 @@ class Profile:
 
     def runs_of(self, module: str, backend: str | None) -> tuple[Run, ...]:
         """Return the runs of one module on a kind of device."""
-        return tuple(each for each in self.runs if (each.module, each.backend) == (module, backend))
+        return tuple(run for run in self.runs if (run.module, run.backend) == (module, backend))
 
 
 class _Arguments(msgspec.Struct):
@@ -121,10 +121,10 @@ def _find_files(path: Path) -> Sequence[Path]:
         return [path]
     try:
         for place in _PLACES:
-            found = sorted(path.glob(f"{place}/{_NAMES}"))
-            if found:
-                newest = max(each.parent.name for each in found)
-                return [each for each in found if each.parent.name == newest]
+            files = sorted(path.glob(f"{place}/{_NAMES}"))
+            if files:
+                newest = max(file.parent.name for file in files)
+                return [file for file in files if file.parent.name == newest]
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
         raise UnusableInput(problem, file=str(path)) from None
@@ -157,21 +157,21 @@ def _runs_on_cpu(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
             ends[event.name.removeprefix(_END)].append(event.ts)
         elif event.args.run_id is not None and event.args.hlo_op is not None:
             starts[event.args.hlo_op].append(event)
-    found: dict[tuple[str, str | None, str | None], list[Span]] = defaultdict(list)
+    spans_by_run: dict[tuple[str, str | None, str | None], list[Span]] = defaultdict(list)
     cut = set()
     ends_are_shown = bool(ends)
     for instruction, begun in starts.items():
         begun.sort(key=lambda event: event.ts)
-        done = _ends(begun, sorted(ends[instruction]))
+        end_times = _ends(begun, sorted(ends[instruction]))
         if not ends_are_shown:  # by an older compiler; the event itself then lasts until the end
-            done = (event.ts + event.dur for event in begun)
-        for event, end in zip(begun, done, strict=True):
+            end_times = (event.ts + event.dur for event in begun)
+        for event, end in zip(begun, end_times, strict=True):
             of = event.args
             key = of.hlo_module or "", of.run_id, of.device_ordinal
-            found[key].append(Span(instruction, event.ts, end))
+            spans_by_run[key].append(Span(instruction, event.ts, end))
             if end == inf:
                 cut.add(key)
-    for key, spans in found.items():
+    for key, spans in spans_by_run.items():
         yield Run(key[0], "cpu", _in_order(spans)), key not in cut
 
 
@@ -215,12 +215,12 @@ def _missing(begun: Sequence[_Event], ends: Sequence[float]) -> Set[int] | None:
         skips = []
         for skipped in range(count, -1, -1):
             place = number - skipped
-            found = inf
+            least = inf
             if 0 <= place < len(ends) and ends[place] >= event.ts:
-                found = costs[skipped] + max(0.0, ends[place] - limit)
+                least = costs[skipped] + max(0.0, ends[place] - limit)
             skip = costs[skipped - 1] if skipped else inf
-            skips.append(skip < found)
-            costs[skipped] = min(skip, found)
+            skips.append(skip < least)
+            costs[skipped] = min(skip, least)
         was_skipped.append(skips[::-1])
     if costs[count] == inf:
         return None
@@ -252,10 +252,10 @@ def _runs_on_gpus(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
         elif event.args.hlo_op is not None and event.args.run_id is None:
             key = event.pid, event.args.hlo_module or ""
             spans[key].append(Span(event.args.hlo_op, event.ts, event.ts + event.dur))
-    for (process, module), own in spans.items():
+    for (process, module), spans_of_module in spans.items():
         if process in devices:
             expected = of_host[module] // len(devices)
-            for run in _split(_in_order(own), expected):
+            for run in _split(_in_order(spans_of_module), expected):
                 yield Run(module, "gpu", run), True
 
 
@@ -268,11 +268,21 @@ def _split(spans: Sequence[Span], expected: int) -> Iterator[tuple[Span, ...]]:
     by_instruction: dict[str, list[float]] = defaultdict(list)
     for span in spans:
         by_instruction[span.instruction].append(span.start_us)
-    counts = [len(each) for each in by_instruction.values()]
+    counts = [len(instruction_spans) for instruction_spans in by_instruction.values()]
     if not expected or sum(count % expected == 0 for count in counts) * 2 <= len(counts):
         expected = min(counts)
-    steady = [each for each in by_instruction.values() if len(each) % expected == 0]
-    begins = [min(each[len(each) // expected * n] for each in steady) for n in range(expected)]
+    steady = [
+        instruction_spans
+        for instruction_spans in by_instruction.values()
+        if len(instruction_spans) % expected == 0
+    ]
+    begins = [
+        min(
+            instruction_spans[len(instruction_spans) // expected * n]
+            for instruction_spans in steady
+        )
+        for n in range(expected)
+    ]
     runs: list[list[Span]] = [[] for _ in begins]
     for span in spans:
         runs[max(0, bisect_right(begins, span.start_us) - 1)].append(span)

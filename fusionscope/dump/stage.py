@@ -38,9 +38,9 @@ class Stage:
 
     @property
     def file(self) -> DumpFile:
-        found = self.text or self.proto
-        assert found is not None
-        return found
+        path = self.text or self.proto
+        assert path is not None
+        return path
 
     @property
     def is_final(self) -> bool:

@@ -51,30 +51,30 @@ class Message:
     file: str
 
     def messages(self, name: str) -> list[Message]:
-        found = []
+        messages = []
         for field, value in self.fields:
             if field == name:
                 if isinstance(value, str):
                     raise self._unexpected(name, value, "a message in braces")
-                found.append(value)
-        return found
+                messages.append(value)
+        return messages
 
     def message(self, name: str) -> Message | None:
-        found = self.messages(name)
-        return found[-1] if found else None
+        messages = self.messages(name)
+        return messages[-1] if messages else None
 
     def scalars(self, name: str) -> list[str]:
-        found = []
+        scalars = []
         for field, value in self.fields:
             if field == name:
                 if isinstance(value, Message):
                     raise self._unexpected(name, "a message in braces", "a single value")
-                found.append(value)
-        return found
+                scalars.append(value)
+        return scalars
 
     def scalar(self, name: str) -> str | None:
-        found = self.scalars(name)
-        return found[-1] if found else None
+        scalars = self.scalars(name)
+        return scalars[-1] if scalars else None
 
     def string(self, name: str) -> str:
         return unquote(self.scalar(name) or "")
@@ -102,9 +102,9 @@ class Message:
             raise self._unexpected(name, scalar, "true or false")
         return scalar == "true"
 
-    def _unexpected(self, name: str, found: str, expected: str) -> UnusableInput:
+    def _unexpected(self, name: str, actual: str, expected: str) -> UnusableInput:
         return UnusableInput(
-            f"{name} is {shorten(found)}, expected {expected}",
+            f"{name} is {shorten(actual)}, expected {expected}",
             file=self.file,
             hint="dump the module again",
         )
@@ -155,8 +155,8 @@ def parse_text(text: str, file: str, start: int = 0) -> Message:
             fields = outer.pop()[1]
         elif junk is not None:
             start = match.start("junk")
-            found = text[start : start + 20].split("\n")[0]
-            raise _error_at(f"found {quoted(found)}, expected name: value", text, start, file)
+            excerpt = text[start : start + 20].split("\n")[0]
+            raise _error_at(f"found {quoted(excerpt)}, expected name: value", text, start, file)
     if outer:
         raise UnusableInput(
             f"the file ends inside {outer[-1][0]}, expected }}",

@@ -53,7 +53,7 @@ def read_launches(data: bytes, file: str) -> tuple[Launch, ...]:
 
     Raises ``UnusableInput`` if a line has the grid of a kernel and another form.
     """
-    found: list[Launch] = []
+    launches: list[Launch] = []
     for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), start=1):
         if " grid: " not in line and " launch dimensions = " not in line:
             continue
@@ -65,19 +65,19 @@ def read_launches(data: bytes, file: str) -> tuple[Launch, ...]:
                 file=file,
                 line=number,
             )
-        known = launch.groupdict()
-        shared = known.get("shared")
-        found.append(
+        groups = launch.groupdict()
+        shared = groups.get("shared")
+        launches.append(
             Launch(
-                thunk=int(launch["thunk"] or len(found)),
+                thunk=int(launch["thunk"] or len(launches)),
                 entry=launch["entry"],
                 blocks=_product(launch["grid"]),
                 threads=_product(launch["threads"]),
                 shared_bytes=int(shared) if shared is not None else None,
-                instruction=known.get("instruction"),
+                instruction=groups.get("instruction"),
             )
         )
-    return tuple(found)
+    return tuple(launches)
 
 
 class _Line(NamedTuple):
@@ -102,20 +102,20 @@ def read_command_buffers(data: bytes, file: str) -> tuple[CommandBuffer, ...]:
 
     What a thunk contains is indented deeper than the thunk. Lines that list no thunk are ignored.
     """
-    found: list[tuple[int, list[_Line]]] = []  # each with the indent of the command buffer
+    buffers: list[tuple[int, list[_Line]]] = []  # each with the indent of the command buffer
     is_open = False
     for line in data.decode("utf-8", errors="replace").splitlines():
-        thunks = [(each.start(1), int(each[1]), each[2]) for each in _THUNK.finditer(line)]
+        thunks = [(match.start(1), int(match[1]), match[2]) for match in _THUNK.finditer(line)]
         if not thunks:
             continue
         indent = thunks[0][0]
-        if is_open and indent > found[-1][0]:
-            found[-1][1].extend(_Line(number, place, kind) for place, number, kind in thunks)
+        if is_open and indent > buffers[-1][0]:
+            buffers[-1][1].extend(_Line(number, place, kind) for place, number, kind in thunks)
             continue
         is_open = thunks[0][2] == "kCommandBuffer"
         if is_open:
-            found.append((indent, []))
-    return tuple(_command_buffer(lines) for _, lines in found)
+            buffers.append((indent, []))
+    return tuple(_command_buffer(lines) for _, lines in buffers)
 
 
 def _command_buffer(lines: Sequence[_Line]) -> CommandBuffer:
@@ -136,8 +136,8 @@ def read_annotations(data: bytes, file: str) -> dict[int, str]:
     the number of the thunk. Raises ``UnusableInput`` if it is not a text proto.
     """
     found = {}
-    for each in parse(data, file).messages("thunk_metadata"):
-        info = each.message("thunk_info")
+    for message in parse(data, file).messages("thunk_metadata"):
+        info = message.message("thunk_info")
         if info is not None and info.string("profile_annotation"):
             found[info.integer("thunk_id")] = info.string("profile_annotation")
     return found

@@ -45,18 +45,18 @@ def read_tpu_target(data: bytes, file: str) -> TpuTarget | None:
     """Return the target, None if no topology is in it. Raises ``UnusableInput`` if it is not a text
     proto.
     """
-    found = parse(data, file).messages("tpu_topology_args")
-    if not found:
+    topologies = parse(data, file).messages("tpu_topology_args")
+    if not topologies:
         return None
-    topology = found[-1]
+    topology = topologies[-1]
     version = topology.string("version").removeprefix(_PREFIX)
     name = _NAMES.get((version, topology.string("variant")), version)
     chips, hosts = (_bounds(topology, field) for field in ("chips_per_host_bounds", "host_bounds"))
-    x, y, z = (one * other for one, other in zip(chips, hosts, strict=True))
+    x, y, z = (chip_bound * host_bound for chip_bound, host_bound in zip(chips, hosts, strict=True))
     return TpuTarget(name, (x, y, z))
 
 
 def _bounds(topology: Message, name: str) -> tuple[int, int, int]:
-    found = topology.messages(name)
-    x, y, z = (found[-1].integer(axis) if found else 1 for axis in "xyz")
+    bounds = topology.messages(name)
+    x, y, z = (bounds[-1].integer(axis) if bounds else 1 for axis in "xyz")
     return max(x, 1), max(y, 1), max(z, 1)

@@ -38,13 +38,13 @@ class Compiler:
     """
 
     def __init__(
-        self, module: DumpedModule, *, python: str, limit_s: float, kept: Cache | None
+        self, module: DumpedModule, *, python: str, limit_s: float, cache: Cache | None
     ) -> None:
         self._target = _find_target(module)
         self._flags = flags_for(module)
         self.settings = tuple(_settings(module))
         self._has_copies = self._target.platform == "cpu"  # plugins take StableHLO, without copies
-        self._kept = kept
+        self._kept = cache
         self._process = CompilerProcess(
             self._target, flags=self._flags, python=python, limit_s=limit_s
         )
@@ -77,8 +77,8 @@ class Compiler:
         name = self._name(text, cut)
         self.asked += 1
         if name not in self._said:
-            known = self._kept.read(name) if self._kept is not None else None
-            self._said[name] = _ANSWERS.get(known or b"") or self._compile(text, cut, name)
+            saved_answer = self._kept.read(name) if self._kept is not None else None
+            self._said[name] = _ANSWERS.get(saved_answer or b"") or self._compile(text, cut, name)
         return self._said[name]
 
     def dump(self, cut: Cut, directory: Path) -> DumpedModule | None:
@@ -96,22 +96,25 @@ class Compiler:
 
     def _compile(self, text: str, cut: Cut, name: str) -> Answer:
         self.compiled += 1
-        made = self._process.compile(text, dict(cut.flags))
-        answer = Answer.FAILED if made.problem else self._read(made.text, cut)
+        compiled = self._process.compile(text, dict(cut.flags))
+        answer = Answer.FAILED if compiled.problem else self._read(compiled.text, cut)
         if self._kept is not None:
             self._kept.write(name, answer.encode())
         return answer
 
     def _name(self, text: str, cut: Cut) -> str:
         """Return the name of the answer: what decides it, and this code, which reads it."""
-        named = {each.name: f"{each.opcode} {each.shape}" for each in cut.module.entry.instructions}
-        pair = [named[cut.producer], named[cut.consumer]]
+        descriptions = {
+            instruction.name: f"{instruction.opcode} {instruction.shape}"
+            for instruction in cut.module.entry.instructions
+        }
+        pair = [descriptions[cut.producer], descriptions[cut.consumer]]
         versions = {name: self._process.versions.get(name) for name in _VERSIONS}
         target = [self._target.name, self._target.description, self._target.topology]
-        asked = json.dumps(
+        content = json.dumps(
             [code_digest(), versions, target, [*self._flags, *cut.flags], pair, text]
         )
-        return f"experiment-{hashlib.sha256(asked.encode()).hexdigest()}"
+        return f"experiment-{hashlib.sha256(content.encode()).hexdigest()}"
 
 
 def flags_for(module: DumpedModule) -> tuple[str, ...]:
@@ -122,15 +125,15 @@ def flags_for(module: DumpedModule) -> tuple[str, ...]:
 
 def _settings(module: DumpedModule) -> Iterator[Setting]:
     """Yield the flags that affect fusion, each with every other value that makes sense."""
-    own = module.flags.values if module.flags is not None else {}
-    defaults = {each.name: each.default for each in FUSION_FLAGS}
+    values_of_dump = module.flags.values if module.flags is not None else {}
+    defaults = {flag.name: flag.default for flag in FUSION_FLAGS}
     for candidate in flag_candidates(module):
         for name, values in candidate.flags.items():
             if name == EXTRA:
                 continue  # one program alone cannot have it
-            kept = DISABLED.get(module.backend or "", ()) if name == DISABLING else ()
-            current = own.get(name, defaults.get(name)) or ()
-            yield Setting(name, ",".join((*kept, *current)), ",".join((*kept, *values)))
+            always = DISABLED.get(module.backend or "", ()) if name == DISABLING else ()
+            current = values_of_dump.get(name, defaults.get(name)) or ()
+            yield Setting(name, ",".join((*always, *current)), ",".join((*always, *values)))
 
 
 def _find_target(module: DumpedModule) -> Target:

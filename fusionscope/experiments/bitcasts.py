@@ -10,9 +10,9 @@ from fusionscope.hlo.shape import Layout, Shape
 def write_bitcasts(graph: MutableModule) -> None:
     """Replace all bitcasts of ``graph``."""
     for computation in graph.post_order():
-        for each in computation.post_order():
-            if each.opcode == "bitcast":
-                computation.replace(each, view(each.operands[0], each.shape))
+        for instruction in computation.post_order():
+            if instruction.opcode == "bitcast":
+                computation.replace(instruction, view(instruction.operands[0], instruction.shape))
 
 
 def view(source: MutableInstruction, shape: Shape) -> MutableInstruction:
@@ -26,11 +26,11 @@ def view(source: MutableInstruction, shape: Shape) -> MutableInstruction:
     if order != sorted(order):
         value = _transpose(value, order)
     order = _major_to_minor(shape)
-    sizes = tuple(shape.dimensions[each] for each in order)
+    sizes = tuple(shape.dimensions[dimension] for dimension in order)
     if sizes != value.shape.dimensions:
         value = computation.make("reshape", _array(shape, sizes), [value])
     if order != sorted(order):
-        value = _transpose(value, [order.index(each) for each in range(len(order))])
+        value = _transpose(value, [order.index(dimension) for dimension in range(len(order))])
     return computation.make("reshape", shape, [value]) if value is source else value
 
 
@@ -39,7 +39,7 @@ def _major_to_minor(shape: Shape) -> list[int]:
 
 
 def _transpose(value: MutableInstruction, order: list[int]) -> MutableInstruction:
-    sizes = tuple(value.shape.dimensions[each] for each in order)
+    sizes = tuple(value.shape.dimensions[dimension] for dimension in order)
     dimensions = ",".join(map(str, order))
     return value.computation.make(
         "transpose", _array(value.shape, sizes), [value], f", dimensions={{{dimensions}}}"

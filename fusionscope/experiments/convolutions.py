@@ -23,29 +23,29 @@ def write_convolutions(graph: MutableModule) -> dict[MutableInstruction, Mutable
 
     Source: xla/service/gpu/transforms/conv_rewriter.cc, MatchBackwardFilter, MatchBackwardInput.
     """
-    found: dict[MutableInstruction, MutableInstruction] = {}
+    convolutions: dict[MutableInstruction, MutableInstruction] = {}
     for computation in graph.post_order():
-        for each in computation.post_order():
-            target = each.attributes.get("custom_call_target", "")
+        for instruction in computation.post_order():
+            target = instruction.attributes.get("custom_call_target", "")
             kind = target.removeprefix(_PREFIX).rstrip('"')
-            if kind in _KINDS and "feature_group_count" not in each.attributes:
-                found[each] = _replace(computation, each, kind)
-    return found
+            if kind in _KINDS and "feature_group_count" not in instruction.attributes:
+                convolutions[instruction] = _replace(computation, instruction, kind)
+    return convolutions
 
 
 def _replace(
     computation: MutableComputation, call: MutableInstruction, kind: str
 ) -> MutableInstruction:
-    made = _convolution(computation, call, kind)
+    convolution = _convolution(computation, call, kind)
     for user in list(call.users):
         if user.opcode == "get-tuple-element" and user.attribute("index") == 0:
-            computation.replace(user, made)
+            computation.replace(user, convolution)
         elif user.opcode == "tuple":  # of results
-            replace_operand(user, call, made)
-            user.shape = Shape("tuple", elements=tuple(each.shape for each in user.operands))
+            replace_operand(user, call, convolution)
+            user.shape = Shape("tuple", elements=tuple(operand.shape for operand in user.operands))
     if not call.users:
         computation.remove(call)
-    return made
+    return convolution
 
 
 def _convolution(
@@ -58,7 +58,7 @@ def _convolution(
     window = list(read_window(call.attributes["window"]))
     if kind == "BackwardInput":
         # The gradient of what is read, from that of what was made and the filter turned round.
-        if any(each.size > 1 for each in window):
+        if any(dimension.size > 1 for dimension in window):
             spatial = [place for place, label in enumerate(filters) if label.isdigit()]
             text = f", dimensions={{{','.join(map(str, spatial))}}}"
             second = computation.make("reverse", second.shape, [second], text)
@@ -79,26 +79,26 @@ def _convolution(
     return computation.make("convolution", shape, [first, second], text)
 
 
-def _for_input(forward: WindowDimension, size: int, made: int) -> WindowDimension:
+def _for_input(forward: WindowDimension, size: int, result_size: int) -> WindowDimension:
     """Return the window of the gradient of ``size`` elements, of which ``forward`` makes
     ``made``.
     """
     reach = (forward.size - 1) * forward.window_dilation
     low = reach - forward.low
-    high = size - ((made - 1) * forward.stride + 1) - low + reach
+    high = size - ((result_size - 1) * forward.stride + 1) - low + reach
     return WindowDimension(
         forward.size, 1, low, high, forward.stride, forward.window_dilation, False
     )
 
 
-def _for_filter(forward: WindowDimension, size: int, made: int) -> WindowDimension:
+def _for_filter(forward: WindowDimension, size: int, result_size: int) -> WindowDimension:
     """Return the window of the gradient of the filter by which ``forward`` makes ``made`` elements
     of ``size``.
     """
     reach = (forward.size - 1) * forward.window_dilation
-    high = reach + (made - 1) * forward.stride + 1 - size - forward.low
+    high = reach + (result_size - 1) * forward.stride + 1 - size - forward.low
     return WindowDimension(
-        made, forward.window_dilation, forward.low, high, 1, forward.stride, False
+        result_size, forward.window_dilation, forward.low, high, 1, forward.stride, False
     )
 
 
@@ -118,11 +118,11 @@ def _renamed(labels: str, names: Mapping[str, str]) -> str:
 
 def _text(window: Sequence[WindowDimension]) -> str:
     fields = {
-        "size": [str(each.size) for each in window],
-        "stride": [str(each.stride) for each in window],
-        "pad": [f"{each.low}_{each.high}" for each in window],
-        "lhs_dilate": [str(each.base_dilation) for each in window],
-        "rhs_dilate": [str(each.window_dilation) for each in window],
+        "size": [str(dimension.size) for dimension in window],
+        "stride": [str(dimension.stride) for dimension in window],
+        "pad": [f"{dimension.low}_{dimension.high}" for dimension in window],
+        "lhs_dilate": [str(dimension.base_dilation) for dimension in window],
+        "rhs_dilate": [str(dimension.window_dilation) for dimension in window],
     }
     parts = [f"{name}={'x'.join(values)}" for name, values in fields.items()]
     return f"{{{' '.join(parts)}}}"

@@ -57,8 +57,8 @@ class OpenCut:
     def __init__(self, graph: MutableModule, cut: Cut) -> None:
         self.graph = graph
         self.entry = graph.entry
-        named = {each.name: each for each in self.entry.instructions}
-        self.producer, self.consumer = named[cut.producer], named[cut.consumer]
+        by_name = {instruction.name: instruction for instruction in self.entry.instructions}
+        self.producer, self.consumer = by_name[cut.producer], by_name[cut.consumer]
         self._around = cut.around
 
     @property
@@ -83,25 +83,25 @@ class OpenCut:
         """Return the other users of the producer's value, through views."""
         chain = self.chain()
         path = {*chain, self.consumer, self.entry.root}
-        found: dict[MutableInstruction, None] = {}
-        for each in chain:
-            for user in each.users:
+        other_users: dict[MutableInstruction, None] = {}
+        for link in chain:
+            for user in link.users:
                 if user not in path:
-                    found[user] = None
-        return list(found)
+                    other_users[user] = None
+        return list(other_users)
 
     def set_results(self, results: list[MutableInstruction]) -> None:
         """Return only ``results`` from the module."""
         old = self.entry.root
         results = list(dict.fromkeys(results))
-        shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+        shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
         self.entry.root = self.entry.make("tuple", shape, results)
         self.entry.remove(old)
 
     def fit_results(self) -> None:
         """Give the tuple of results the shapes that these have now."""
         root = self.entry.root
-        root.shape = replace(root.shape, elements=tuple(each.shape for each in root.operands))
+        root.shape = replace(root.shape, elements=tuple(operand.shape for operand in root.operands))
 
     def close(self) -> Cut:
         """Return the changed cut, without what nothing reads. Raises ``UnusableInput`` if the pair
@@ -126,11 +126,11 @@ def path_between(
     pending = [producer]
     for current in pending:
         if consumer in current.users:
-            found = []
+            path = []
             while current is not producer:
-                found.append(current)
+                path.append(current)
                 current = came[current]
-            return found[::-1]
+            return path[::-1]
         for user in current.users:
             if is_view(user.opcode) and user not in came:
                 came[user] = current
@@ -145,75 +145,85 @@ def cuts(module: Module, final: Module, producer: str, consumer: str) -> Iterato
 
     Raises ``UnusableInput`` if they are not in one computation.
     """
-    seen = set()
-    for around, kept in _neighbourhoods(module, final, producer, consumer):
-        is_small = len(kept) <= (_MOST if around != WHOLE else _MOST_IN_ALL)
-        if is_small and (kept not in seen or around == "other users"):
-            seen.add(kept)
-            yield _cut(module, producer, consumer, kept, around)
+    visited = set()
+    for around, names in _neighbourhoods(module, final, producer, consumer):
+        is_small = len(names) <= (_MOST if around != WHOLE else _MOST_IN_ALL)
+        if is_small and (names not in visited or around == "other users"):
+            visited.add(names)
+            yield _cut(module, producer, consumer, names, around)
 
 
 def _neighbourhoods(
     module: Module, final: Module, producer: str, consumer: str
 ) -> Iterator[tuple[str, frozenset[str]]]:
     graph = MutableModule(module)
-    one, two = _find(graph, producer), _find(graph, consumer)
-    pair = dict.fromkeys([one, *path_between(one, two), two])
+    start, end = _find(graph, producer), _find(graph, consumer)
+    pair = dict.fromkeys([start, *path_between(start, end), end])
     yield "the pair", _names(pair)
-    kept = {*pair, *_readers(one)}
-    yield "other users", _names(kept)
-    kept |= {operand for each in (one, two) for operand in each.operands}
-    kept |= _readers(two)
-    yield "operands", _names(kept)
-    named = {each.name: each for each in one.computation.instructions}
-    together = _share_kernels(final, named)
-    inside = set(kept)
+    members = {*pair, *_readers(start)}
+    yield "other users", _names(members)
+    members |= {operand for instruction in (start, end) for operand in instruction.operands}
+    members |= _readers(end)
+    yield "operands", _names(members)
+    by_name = {instruction.name: instruction for instruction in start.computation.instructions}
+    together = _share_kernels(final, by_name)
+    inside = set(members)
     for _ in range(2):
-        inside |= {other for each in inside for other in together.get(each, ())}
-        inside |= {user for each in inside for user in each.users}
+        inside |= {partner for instruction in inside for partner in together.get(instruction, ())}
+        inside |= {user for instruction in inside for user in instruction.users}
         yield "kernels", _names(inside)
-    yield from _grown(kept, "users", lambda each: each.users)
-    yield from _grown(kept, "steps", lambda each: (*each.operands, *each.users))
-    yield WHOLE, _names(one.computation.instructions)
+    yield from _grown(members, "users", lambda instruction: instruction.users)
+    yield from _grown(
+        members, "steps", lambda instruction: (*instruction.operands, *instruction.users)
+    )
+    yield WHOLE, _names(start.computation.instructions)
 
 
 def _share_kernels(
-    final: Module, named: Mapping[str, MutableInstruction]
+    final: Module, by_name: Mapping[str, MutableInstruction]
 ) -> dict[MutableInstruction, set[MutableInstruction]]:
     """Return the instructions that are in one kernel of ``final`` with each, by their names."""
-    found: dict[MutableInstruction, set[MutableInstruction]] = {}
+    partners: dict[MutableInstruction, set[MutableInstruction]] = {}
     for computation in final.computations:
-        inside = {named[each.name] for each in computation.instructions if each.name in named}
-        for each in inside:
-            found.setdefault(each, set()).update(inside)
-    return found
+        inside = {
+            by_name[instruction.name]
+            for instruction in computation.instructions
+            if instruction.name in by_name
+        }
+        for member in inside:
+            partners.setdefault(member, set()).update(inside)
+    return partners
 
 
 def _grown(
-    kept: set[MutableInstruction],
+    members: set[MutableInstruction],
     words: str,
     near: Callable[[MutableInstruction], Iterable[MutableInstruction]],
 ) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield ``kept`` with more and more around it, by one step of ``near`` at a time."""
-    kept, size = set(kept), 0
+    members, size = set(members), 0
     for distance in count(2):
-        size = len(kept)
-        kept |= {each for inside in kept for each in near(inside)}
-        if size == len(kept) or size > _MOST:
+        size = len(members)
+        members |= {neighbour for inside in members for neighbour in near(inside)}
+        if size == len(members) or size > _MOST:
             return
-        yield f"{distance} {words}", _names(kept)
+        yield f"{distance} {words}", _names(members)
 
 
 def _find(graph: MutableModule, name: str) -> MutableInstruction:
-    found = next((each for each in graph.walk() if each.name == name), None)
-    if found is None:
+    instruction_found = next(
+        (instruction for instruction in graph.walk() if instruction.name == name), None
+    )
+    if instruction_found is None:
         raise UnusableInput(f"{name} is not in the module")
-    return found
+    return instruction_found
 
 
 def _names(instructions: Iterable[MutableInstruction]) -> frozenset[str]:
     """Return the names, without a tuple of results: each cut has its own."""
-    return frozenset(each.name for each in instructions if not _is_result_tuple(each))
+    return frozenset(
+        instruction.name for instruction in instructions if not _is_result_tuple(instruction)
+    )
 
 
 def _is_result_tuple(instruction: MutableInstruction) -> bool:
@@ -237,22 +247,26 @@ def _is_boundary(instruction: MutableInstruction) -> bool:
     )
 
 
-def _cut(module: Module, producer: str, consumer: str, kept: frozenset[str], around: str) -> Cut:
+def _cut(module: Module, producer: str, consumer: str, names: frozenset[str], around: str) -> Cut:
     """Return a cut of the instructions ``kept``. What they read becomes parameters. What others
     read becomes results, except the producer of a pair alone.
     """
     graph = MutableModule(module)
-    one, two = _find(graph, producer), _find(graph, consumer)
-    source = one.computation
+    start, end = _find(graph, producer), _find(graph, consumer)
+    source = start.computation
     inside = [
-        each
-        for each in source.post_order()
-        if each in (one, two)
-        or (each.name in kept and not _is_boundary(each) and not _is_result_tuple(each))
+        instruction
+        for instruction in source.post_order()
+        if instruction in (start, end)
+        or (
+            instruction.name in names
+            and not _is_boundary(instruction)
+            and not _is_result_tuple(instruction)
+        )
     ]
     entry = graph.add_computation(_ENTRY)
     clones: dict[MutableInstruction, MutableInstruction] = {}
-    wanted = set(inside)
+    members = set(inside)
 
     def get(value: MutableInstruction) -> MutableInstruction:
         if value not in clones:
@@ -262,24 +276,24 @@ def _cut(module: Module, producer: str, consumer: str, kept: frozenset[str], aro
                 clones[value] = entry.make_parameter(value.shape)
         return clones[value]
 
-    for each in inside:
-        clones[each] = _clone(each, entry, [get(operand) for operand in each.operands])
+    for member in inside:
+        clones[member] = _clone(member, entry, [get(operand) for operand in member.operands])
     results = [
-        each
-        for each in inside
-        if not any(user in wanted for user in each.users)
-        or (around != "the pair" and any(user not in wanted for user in each.users))
-        or (around != "the pair" and each.is_root)
+        member
+        for member in inside
+        if not any(user in members for user in member.users)
+        or (around != "the pair" and any(user not in members for user in member.users))
+        or (around != "the pair" and member.is_root)
     ]
     # The compiler visits the results in their order.
-    order = {each: place for place, each in enumerate(source.root.operands)}
-    results.sort(key=lambda each: order.get(each, len(order)))
-    shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
-    entry.root = entry.make("tuple", shape, [clones[each] for each in results])
+    order = {operand: place for place, operand in enumerate(source.root.operands)}
+    results.sort(key=lambda member: order.get(member, len(order)))
+    shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
+    entry.root = entry.make("tuple", shape, [clones[result] for result in results])
     graph.entry = entry
     replaced = take_apart(graph) | write_convolutions(graph)
     write_bitcasts(graph)
-    first, last = (replaced.get(clones[each], clones[each]).name for each in (one, two))
+    first, last = (replaced.get(clones[member], clones[member]).name for member in (start, end))
     return OpenCut(graph, Cut(module, first, last, around)).close()
 
 
@@ -315,19 +329,23 @@ def _without_origin(instruction: MutableInstruction) -> str:
 
 def _prune(entry: MutableComputation) -> None:
     """Remove what nothing reads, parameters too."""
-    pending = [each for each in entry.instructions if not each.users and each is not entry.root]
+    pending = [
+        instruction
+        for instruction in entry.instructions
+        if not instruction.users and instruction is not entry.root
+    ]
     while pending:
         current = pending.pop()
         if current.parent is None or current.users or has_side_effect(current):
             continue
         operands = list(dict.fromkeys(current.operands))
         entry.remove(current)
-        pending += [each for each in operands if not each.users]
+        pending += [operand for operand in operands if not operand.users]
     for number, parameter in enumerate(entry.parameters):
         parameter.inside = str(number)
 
 
 def replace_with_parameter(value: MutableInstruction, user: MutableInstruction) -> None:
     """Let ``user`` read a new parameter instead of ``value``."""
-    made = value.computation.make_parameter(value.shape)
-    replace_operand(user, value, made)
+    parameter = value.computation.make_parameter(value.shape)
+    replace_operand(user, value, parameter)

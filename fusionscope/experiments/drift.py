@@ -97,7 +97,7 @@ def find_drift(
 
     Raises ``UnusableInput`` if nothing can be replayed, or there is no compiler for the target.
     """
-    chosen = choose_compiler(module, rules).compiler
+    book = choose_compiler(module, rules).compiler
     context = read_context(module)
     runs = find_runs(module)
     if not runs:
@@ -105,28 +105,28 @@ def find_drift(
     differing = [
         (run, list(_differing_pairs(module, run, plan)))
         for run in runs
-        for plan, is_same in [replay_one(module, run, context, chosen)]
+        for plan, is_same in [replay_one(module, run, context, book)]
         if not is_same
     ]
     matched = sum(len(pairs) for _, pairs in differing)
     if not matched:
-        return Drift(module.name, chosen.name, "", 0, 0, 0.0, ())
+        return Drift(module.name, book.name, "", 0, 0, 0.0, ())
     begin = time.monotonic()
     moved = []
     with (
-        Compiler(module, python=python, limit_s=limit_s, kept=None) as compiler,
+        Compiler(module, python=python, limit_s=limit_s, cache=None) as compiler,
         ExitStack() as opened,
     ):
         scratch = Path(opened.enter_context(TemporaryDirectory()))
         for run, pairs in differing:
-            asking = _Asking(compiler, chosen, run.pass_name, scratch)
+            asking = _Asking(compiler, book, run.pass_name, scratch)
             for pair in pairs[:top]:
                 progress(f"{run.pass_name}: {pair[0]} -> {pair[1]}")
                 moved.append(_ask(module, run, pair, asking))
         seconds = time.monotonic() - begin
         return Drift(
             module.name,
-            chosen.name,
+            book.name,
             compiler.words,
             matched,
             compiler.compiled,
@@ -194,13 +194,13 @@ def _ask(
                 problem = "cut out, rules and compiler agree"
             elif program is not None:
                 programs = [program, *_variants(cut, asking)]
-                ordered = sorted(programs, key=lambda each: not each.differs)
-                dumps = [each.dump for each in ordered]
+                ordered = sorted(programs, key=lambda program: not program.differs)
+                dumps = [program.dump for program in ordered]
                 return replace(
                     nothing,
                     around=cut.around,
                     programs=len(programs),
-                    differing=sum(each.differs for each in programs),
+                    differing=sum(program.differs for program in programs),
                     agreements=tuple(_agreements(programs)),
                     thresholds=tuple(fitting_thresholds(dumps, asking.rules, run.pass_name)),
                 )
@@ -210,8 +210,12 @@ def _ask(
 
 
 def _agreements(programs: Sequence[_Program]) -> Iterator[Agreement]:
-    found = {each.factor: each.change for each in programs if not each.differs and each.change}
-    for change in found.values():
+    changes = {
+        program.factor: program.change
+        for program in programs
+        if not program.differs and program.change
+    }
+    for change in changes.values():
         yield Agreement(change.what, change.before, change.after)
 
 

@@ -89,8 +89,8 @@ class Experiment:
         """The changes that alone make the compiler fuse the pair, the most specific first: of each
         factor the last, which is the smallest.
         """
-        fused = [each for each in self.questions if each.answer is Answer.FUSED]
-        return tuple({each.factor: each for each in fused}.values())
+        fused = [question for question in self.questions if question.answer is Answer.FUSED]
+        return tuple({answer.factor: answer for answer in fused}.values())
 
     @property
     def cause(self) -> str | None:
@@ -123,73 +123,73 @@ def experiment(
 
 
 def _questions(cut: Cut, oracle: Oracle) -> Iterator[Asked]:
-    tried: list[tuple[Factor, Change]] = []
+    attempts: list[tuple[Factor, Change]] = []
     is_flipped = False
     for factor in (*FACTORS, Flags(oracle.settings)):
-        asked: list[Asked] = []
+        answers: list[Asked] = []
         for change in changes_of(factor, cut):
-            made = _ask(factor.name, change, oracle)
-            if made.answer is Answer.FAILED and made.factor == Flags.name:
+            answer = _ask(factor.name, change, oracle)
+            if answer.answer is Answer.FAILED and answer.factor == Flags.name:
                 continue  # this compiler has no such flag
-            asked.append(made)
-            yield made
-            if made.answer is Answer.FUSED:
+            answers.append(answer)
+            yield answer
+            if answer.answer is Answer.FUSED:
                 is_flipped = True
                 if factor.name == Sizes.name:
-                    yield from _halvings(cut, asked, oracle)
+                    yield from _halvings(cut, answers, oracle)
                 break
-            if made.answer is not Answer.FAILED and factor in COMBINED:
-                tried.append((factor, change))
+            if answer.answer is not Answer.FAILED and factor in COMBINED:
+                attempts.append((factor, change))
     if not is_flipped:
-        yield from _combinations(tried, oracle)
+        yield from _combinations(attempts, oracle)
 
 
-def _halvings(cut: Cut, asked: list[Asked], oracle: Oracle) -> Iterator[Asked]:
+def _halvings(cut: Cut, answers: list[Asked], oracle: Oracle) -> Iterator[Asked]:
     """Ask about sizes between those of ``asked`` with which the answer changes."""
-    asked = list(asked)
+    answers = list(answers)
     for _ in range(_MOST_HALVINGS):
-        found = _threshold(asked)
-        middle = round_between(found.fused, found.refused) if found else None
-        change = Sizes.change(cut, found.size, middle) if found and middle else None
+        threshold = _threshold(answers)
+        middle = round_between(threshold.fused, threshold.refused) if threshold else None
+        change = Sizes.change(cut, threshold.size, middle) if threshold and middle else None
         if change is None:
             return
-        made = _ask(Sizes.name, change, oracle)
-        asked.append(made)
-        yield made
-        if made.answer not in (Answer.FUSED, Answer.NOT_FUSED):
+        answer = _ask(Sizes.name, change, oracle)
+        answers.append(answer)
+        yield answer
+        if answer.answer not in (Answer.FUSED, Answer.NOT_FUSED):
             return
 
 
-def _threshold(asked: Iterable[Asked]) -> Threshold | None:
+def _threshold(answers: Iterable[Asked]) -> Threshold | None:
     """Return the bounds of the size that flips the outcome, from the questions ``asked``."""
-    sizes = [each for each in asked if each.factor == Sizes.name]
-    flip = next((each for each in reversed(sizes) if each.answer is Answer.FUSED), None)
+    sizes = [answer for answer in answers if answer.factor == Sizes.name]
+    flip = next((size for size in reversed(sizes) if size.answer is Answer.FUSED), None)
     if flip is None:
         return None
     size, fused = int(flip.before), int(flip.after)
     refused = [
-        int(each.after)
-        for each in sizes
-        if each.before == flip.before and each.answer is Answer.NOT_FUSED
+        int(size.after)
+        for size in sizes
+        if size.before == flip.before and size.answer is Answer.NOT_FUSED
     ]
-    behind = [each for each in (size, *refused) if (each > fused) == (size > fused)]
-    return Threshold(size, fused, min(behind, key=lambda each: abs(each - fused)))
+    behind = [answer for answer in (size, *refused) if (answer > fused) == (size > fused)]
+    return Threshold(size, fused, min(behind, key=lambda answer: abs(answer - fused)))
 
 
-def _combinations(tried: list[tuple[Factor, Change]], oracle: Oracle) -> Iterator[Asked]:
+def _combinations(attempts: list[tuple[Factor, Change]], oracle: Oracle) -> Iterator[Asked]:
     """Ask about two changes of different factors at once, until the compiler fuses the pair."""
-    for factor, one in tried:
-        for other in COMBINED[COMBINED.index(factor) + 1 :]:
-            for two in changes_of(other, one.cut):
+    for factor, first in attempts:
+        for second_factor in COMBINED[COMBINED.index(factor) + 1 :]:
+            for second in changes_of(second_factor, first.cut):
                 both = Change(
-                    f"{one.what} and {two.what}",
-                    f"{one.before} and {two.before}",
-                    f"{one.after} and {two.after}",
-                    two.cut,
+                    f"{first.what} and {second.what}",
+                    f"{first.before} and {second.before}",
+                    f"{first.after} and {second.after}",
+                    second.cut,
                 )
-                made = _ask(f"{factor.name} and {other.name}", both, oracle)
-                yield made
-                if made.answer is Answer.FUSED:
+                answer = _ask(f"{factor.name} and {second_factor.name}", both, oracle)
+                yield answer
+                if answer.answer is Answer.FUSED:
                     return
 
 

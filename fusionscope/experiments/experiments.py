@@ -53,12 +53,12 @@ class Experiments:
 
 def run_experiments(
     module: DumpedModule,
-    wanted: str,
+    pattern: str,
     *,
     top: int,
     python: str,
     limit_s: float,
-    kept: Cache | None,
+    cache: Cache | None,
     progress: Progress = silent,
 ) -> Experiments:
     """Experiment on the ``top`` costliest pairs that ``wanted`` means: ``PRODUCER -> CONSUMER``, as
@@ -71,24 +71,24 @@ def run_experiments(
     before, final = ends_of(module)
     facts = analyze_module(module, progress=progress).facts.pairs
     refused = [
-        each for each in facts if each.outcome == Outcome.NOT_FUSED and _is_meant(each, wanted)
+        fact for fact in facts if fact.outcome == Outcome.NOT_FUSED and _is_meant(fact, pattern)
     ]
     if not refused:
-        producer, _, consumer = (part.strip() for part in wanted.partition("->"))
-        pairs = [each for each in facts if each.outcome == Outcome.NOT_FUSED]
+        producer, _, consumer = (part.strip() for part in pattern.partition("->"))
+        pairs = [fact for fact in facts if fact.outcome == Outcome.NOT_FUSED]
         raise UnusableInput(
-            f"{module.name}: no refused pair matches {quoted(wanted)}",
+            f"{module.name}: no refused pair matches {quoted(pattern)}",
             hint=hint_at_pair(producer, consumer, pairs) if consumer and pairs else None,
         )
-    refused.sort(key=lambda each: -each.bytes_saved)
+    refused.sort(key=lambda pair_refused: -pair_refused.bytes_saved)
     begin = time.monotonic()
-    found = []
-    with Compiler(module, python=python, limit_s=limit_s, kept=kept) as compiler:
+    examined = []
+    with Compiler(module, python=python, limit_s=limit_s, cache=cache) as compiler:
         for pair in refused[:top]:
             names = pair.producer.name, pair.consumer.name
             progress(f"experiments on {names[0]} -> {names[1]}")
-            made = experiment(before, final, *names, compiler)
-            found.append(Examined(pair.reason or UNKNOWN, pair.bytes_saved, made))
+            result = experiment(before, final, *names, compiler)
+            examined.append(Examined(pair.reason or UNKNOWN, pair.bytes_saved, result))
         seconds = time.monotonic() - begin
         return Experiments(
             module.name,
@@ -97,7 +97,7 @@ def run_experiments(
             compiler.asked,
             compiler.compiled,
             seconds,
-            tuple(found),
+            tuple(examined),
         )
 
 
@@ -111,8 +111,8 @@ def ends_of(module: DumpedModule) -> tuple[Module, Module]:
     return module.read(module.pre_fusion), module.read(module.final)
 
 
-def _is_meant(pair: PairFacts, wanted: str) -> bool:
-    if wanted == UNKNOWN:
+def _is_meant(pair: PairFacts, pattern: str) -> bool:
+    if pattern == UNKNOWN:
         return pair.reason in (None, UNKNOWN)
-    producer, _, consumer = (part.strip() for part in wanted.partition("->"))
+    producer, _, consumer = (part.strip() for part in pattern.partition("->"))
     return matches(pair.producer, producer) and matches(pair.consumer, consumer)

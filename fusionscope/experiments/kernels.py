@@ -14,18 +14,18 @@ def take_apart(graph: MutableModule) -> dict[MutableInstruction, MutableInstruct
     """Replace all fusions of ``graph`` by what is in them. Return for each the operation for which
     the compiler made it.
     """
-    found: dict[MutableInstruction, MutableInstruction] = {}
+    clones_by_origin: dict[MutableInstruction, MutableInstruction] = {}
     for computation in graph.post_order():
-        for each in computation.post_order():
-            if each.opcode == "fusion":
-                clones = unpack(each)
-                computation.replace(each, clones[-1])
-                made = (clone for clone in clones if clone.opcode in _KERNELS)
-                found[each] = next(made, clones[-1])
+        for instruction in computation.post_order():
+            if instruction.opcode == "fusion":
+                clones = unpack(instruction)
+                computation.replace(instruction, clones[-1])
+                kernels = (clone for clone in clones if clone.opcode in _KERNELS)
+                clones_by_origin[instruction] = next(kernels, clones[-1])
                 for clone in clones:
-                    if clone is not found[each] and _changes_nothing(clone):
+                    if clone is not clones_by_origin[instruction] and _changes_nothing(clone):
                         computation.replace(clone, clone.operands[0])
-    return found
+    return clones_by_origin
 
 
 def _changes_nothing(instruction: MutableInstruction) -> bool:

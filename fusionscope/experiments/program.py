@@ -48,25 +48,29 @@ def program_text(cut: Cut, *, has_copies: bool = True) -> str:
         if name in marks:
             line += f', metadata={{op_name="{marks[name]}"}}'
         lines.append(line)
-    made = text[: entry.start()] + "\n".join(lines) + text[entry.end() :]
-    return _header(cut.module) + _SHAPE.sub(r"\1", made.partition("\n")[2])
+    program = text[: entry.start()] + "\n".join(lines) + text[entry.end() :]
+    return _header(cut.module) + _SHAPE.sub(r"\1", program.partition("\n")[2])
 
 
 def _without_copies(cut: Cut) -> Module:
     graph = MutableModule(cut.module)
     for computation in graph.post_order():
-        for each in computation.post_order():
-            if each.opcode == "copy":
-                computation.replace(each, each.operands[0])
+        for instruction in computation.post_order():
+            if instruction.opcode == "copy":
+                computation.replace(instruction, instruction.operands[0])
     return replace(to_module(graph), name=cut.module.name, header="", frames=None)
 
 
 def _header(module: Module) -> str:
-    parameters = [each for each in module.entry.instructions if each.opcode == "parameter"]
-    parameters.sort(key=lambda each: int(each.statement.inside))
-    given = ", ".join(_with_layout(each.shape) for each in parameters)
-    made = _with_layout(module.entry.root.shape)
-    layouts = f"entry_computation_layout={{({given})->{made}}}"
+    parameters = [
+        instruction
+        for instruction in module.entry.instructions
+        if instruction.opcode == "parameter"
+    ]
+    parameters.sort(key=lambda parameter: int(parameter.statement.inside))
+    parameter_layouts = ", ".join(_with_layout(parameter.shape) for parameter in parameters)
+    result_layout = _with_layout(module.entry.root.shape)
+    layouts = f"entry_computation_layout={{({parameter_layouts})->{result_layout}}}"
     return f"HloModule {module.name}{module.header}, {layouts}\n"
 
 
@@ -75,7 +79,7 @@ def _with_layout(shape: Shape) -> str:
         return f"({', '.join(map(_with_layout, shape.elements))})"
     if not shape.rank:
         return f"{shape.element_type}[]"  # the compiler reads no layout of a scalar
-    return _LAYOUT.sub(lambda found: found[0].partition(":")[0] + "}", str(shape))
+    return _LAYOUT.sub(lambda layout: layout[0].partition(":")[0] + "}", str(shape))
 
 
 def find_answer(text: str, cut: Cut, *, has_copies: bool = True) -> Answer:
@@ -84,10 +88,12 @@ def find_answer(text: str, cut: Cut, *, has_copies: bool = True) -> Answer:
     """
     module = parse(text)
     marks = _Marks(cut, has_copies=has_copies)
-    seen = {
-        marks.of(each) for computation in module.computations for each in computation.instructions
+    visited = {
+        marks.of(instruction)
+        for computation in module.computations
+        for instruction in computation.instructions
     }
-    if CONSUMER not in seen or (PRODUCER not in seen and not marks.is_constant):
+    if CONSUMER not in visited or (PRODUCER not in visited and not marks.is_constant):
         return Answer.GONE
     if any(marks.are_joined(computations) for computations in _kernels(module)):
         return Answer.FUSED
@@ -98,12 +104,16 @@ class _Marks:
     """Finds the producer and the consumer of a cut in a final module."""
 
     def __init__(self, cut: Cut, *, has_copies: bool) -> None:
-        named = {each.name: each for each in cut.module.entry.instructions}
-        pair = {PRODUCER: named[cut.producer], CONSUMER: named[cut.consumer]}
+        by_name = {instruction.name: instruction for instruction in cut.module.entry.instructions}
+        pair = {PRODUCER: by_name[cut.producer], CONSUMER: by_name[cut.consumer]}
         unmarked = {"constant"} if has_copies else {"constant", "copy"}
         self.is_constant = pair[PRODUCER].opcode == "constant"
-        self._own = {mark: each.opcode for mark, each in pair.items()}
-        self._unmarked = {mark: each for mark, each in pair.items() if each.opcode in unmarked}
+        self._own = {mark: instruction.opcode for mark, instruction in pair.items()}
+        self._unmarked = {
+            mark: instruction
+            for mark, instruction in pair.items()
+            if instruction.opcode in unmarked
+        }
 
     def of(self, instruction: Instruction) -> str:
         """Return which of the two it is, or "". The compiler keeps no metadata of constants, and of
@@ -111,8 +121,8 @@ class _Marks:
         value has that value's metadata.
         """
         opcode = instruction.opcode
-        for mark, each in self._unmarked.items():
-            if opcode == each.opcode and instruction.shape.compatible(each.shape):
+        for mark, end in self._unmarked.items():
+            if opcode == end.opcode and instruction.shape.compatible(end.shape):
                 return mark
         name = instruction.op_name or _name_inside(instruction)
         mark = next((mark for mark in (PRODUCER, CONSUMER) if mark in name), "")
@@ -122,18 +132,21 @@ class _Marks:
         """Return whether a kernel with ``computations`` computes the consumer from the producer."""
         if any(map(self._joins, computations)):
             return True
-        inside = [{self.of(each) for each in each.instructions} for each in computations]
+        inside = [
+            {self.of(instruction) for instruction in computation.instructions}
+            for computation in computations
+        ]
         return len(inside) > 1 and {PRODUCER, CONSUMER} <= set().union(*inside)
 
     def _joins(self, computation: Computation) -> bool:
         derived: set[str] = set()
-        for each in computation.instructions:
-            mark = self.of(each)
-            is_derived = any(operand.name in derived for operand in each.operands)
+        for instruction in computation.instructions:
+            mark = self.of(instruction)
+            is_derived = any(operand.name in derived for operand in instruction.operands)
             if is_derived and mark == CONSUMER:
                 return True
             if is_derived or mark == PRODUCER:
-                derived.add(each.name)
+                derived.add(instruction.name)
         return False
 
 
@@ -143,27 +156,29 @@ def _name_inside(instruction: Instruction) -> str:
     """
     if instruction.opcode in ("fusion", "while", "conditional", "call"):
         return ""
-    names = (each.op_name for called in instruction.called for each in called.instructions)
+    names = (
+        inner.op_name for computation in instruction.called for inner in computation.instructions
+    )
     return next((name for name in names if name), "")
 
 
 def _kernels(module: Module) -> Iterator[list[Computation]]:
     """Yield the computations inside of each kernel."""
     fusions = [
-        each
+        instruction
         for computation in module.computations
-        for each in computation.instructions
-        if each.opcode == "fusion"
+        for instruction in computation.instructions
+        if instruction.opcode == "fusion"
     ]
-    fused = {called.name for each in fusions for called in each.called}
+    fused = {computation.name for fusion in fusions for computation in fusion.called}
     for fusion in fusions:
         if fusion.computation.name not in fused:
             inside = list(fusion.called)
             for computation in inside:
                 inside += [
                     called
-                    for each in computation.instructions
-                    if each.opcode == "fusion"
-                    for called in each.called
+                    for instruction in computation.instructions
+                    if instruction.opcode == "fusion"
+                    for called in instruction.called
                 ]
             yield inside

@@ -128,28 +128,28 @@ def analyze_module(
     """
     notes: list[str] = []
     ends = _find_ends(module, notes)
-    known = _gather(module, rules, device, notes, progress)
+    knowledge = _gather(module, rules, device, notes, progress)
     followed = _follow_pairs(module, ends, notes, progress)
     progress("explaining pairs and kernels")
-    notes += _doubts(followed, known, module)
+    notes += _doubts(followed, knowledge, module)
     notes += _read(lambda: tuple(find_miscompiled(module, followed.last.module)), notes) or ()
     loops = _read(lambda: read_loop_facts(module), notes) or NOTHING_MORE
     kernels = find_kernels(followed.last, module.backend, loops)
     kernels_before = find_kernels(followed.first, module.backend, loops)
-    explain_pair = _explainer(module, followed, known, loops)
+    explain_pair = _explainer(module, followed, knowledge, loops)
     facts = [explain_pair(pair) for pair in followed.pairs]
     flags = _read(lambda: module.flags, notes)
-    times = _times(followed.last.module, module, known, kernels)
-    times_before = _times(followed.first.module, module, known, kernels_before)
+    times = _times(followed.last.module, module, knowledge, kernels)
+    times_before = _times(followed.first.module, module, knowledge, kernels_before)
     all_kernels = [kernel_facts(kernel, time) for kernel, time in zip(kernels, times, strict=True)]
     launched = list(zip(kernels, all_kernels, strict=True))
     boundaries = find_boundaries(module, launched, ends.stages_of(module))
     program = _read(lambda: module.read(module.stages[0]), notes) or module.read(ends.final)
-    counted = Counter(fact.outcome for fact in facts)
+    outcome_counts = Counter(fact.outcome for fact in facts)
     recomputed = None
-    if counted[Outcome.DUPLICATED]:
+    if outcome_counts[Outcome.DUPLICATED]:
         recomputed = _read(
-            lambda: _find_recomputed(followed, launched, module.backend, known.gpu, prices_all),
+            lambda: _find_recomputed(followed, launched, module.backend, knowledge.gpu, prices_all),
             notes,
         )
     origins = Origins()
@@ -157,7 +157,7 @@ def analyze_module(
     pairs = tuple(map(origins.of_pair, followed.pairs))
     refused = RefusedPairs(facts, all_kernels, details)
     graphs = _read(lambda: find_graphs(module, all_kernels), notes)
-    memory = _read(lambda: find_memory(module, followed.last.module, refused, known.gpu), notes)
+    memory = _read(lambda: find_memory(module, followed.last.module, refused, knowledge.gpu), notes)
     findings = {
         Recomputation.finding: recomputed,
         Boundary.finding: without_members(boundaries, all_kernels),
@@ -171,7 +171,7 @@ def analyze_module(
             number=module.number,
             name=module.name,
             backend=module.backend,
-            device=_describe(known.device) if known.device else known.tpu,
+            device=_describe(knowledge.device) if knowledge.device else knowledge.tpu,
             flags=flag_texts(flags),
             stages=Stages(ends.before.label if ends.before else None, ends.final.label),
             summary=_summary(
@@ -188,7 +188,7 @@ def analyze_module(
             loops=tuple(_loops(followed.last, loops)),
             graphs=graphs,
             arguments=tuple(_arguments(program)),
-            rules=known.replayed.rules if known.replayed is not None else None,
+            rules=knowledge.replayed.rules if knowledge.replayed is not None else None,
             findings={name: facts for name, facts in findings.items() if facts},
         ),
         kernels=details,
@@ -216,8 +216,8 @@ def movements_of(
         return Movements((), tuple(lineage.notes))
     loops = read_loop_facts(module)
     launches = find_kernels(Numbering().number(module.read(final)), module.backend, loops)
-    found = find_movements(lineage, lineage.stages.index(final), launches, kernels)
-    return Movements(found, tuple(lineage.notes))
+    movements = find_movements(lineage, lineage.stages.index(final), launches, kernels)
+    return Movements(movements, tuple(lineage.notes))
 
 
 def _find_recomputed(
@@ -278,7 +278,7 @@ class _Known:
 def _gather(
     module: DumpedModule,
     rules: str | None,
-    asked: Device | None,
+    requested: Device | None,
     notes: list[str],
     progress: Progress,
     shared: SharedReplays | None = None,
@@ -286,9 +286,9 @@ def _gather(
     progress("reading the compiler's records")
     evidence = _read(lambda: read_evidence(module), notes)
     compiler = compiler_named(rules)
-    own = _read(lambda: module.device, notes)
-    device = own or (asked if module.backend == "gpu" else None)
-    notes += _device_notes(module, asked, own)
+    own_device = _read(lambda: module.device, notes)
+    device = own_device or (requested if module.backend == "gpu" else None)
+    notes += _device_notes(module, requested, own_device)
     replayed = _read(
         lambda: replay_passes(module, compiler, device, shared=shared, progress=progress), notes
     )
@@ -310,24 +310,27 @@ def try_changes(
     that is noted.
     """
     notes: list[str] = []
-    asked = selection.device if module.backend == "gpu" else None
-    own = _read(lambda: module.device, [])  # noted by the analysis
-    device = own or asked
-    other = asked if asked != device else None
-    if not selection.changes and other is None:
+    requested = selection.device if module.backend == "gpu" else None
+    own_device = _read(lambda: module.device, [])  # noted by the analysis
+    device = own_device or requested
+    other_device = requested if requested != device else None
+    if not selection.changes and other_device is None:
         return TriedChanges(None, ())
     from fusionscope.what_if.what_if import what_if
 
     compiler = compiler_named(selection.rules)
     if selection.changes:
-        tried = what_if(module, selection.changes, compiler, device, other, progress=progress)
+        change = what_if(
+            module, selection.changes, compiler, device, other_device, progress=progress
+        )
         if analysis.facts.find(MemoryFacts) is None:  # its files contradict each other, as is noted
-            tried = replace(tried, peak=None)
-        return TriedChanges(tried, ())
-    found = _read(
-        lambda: what_if(module, NO_CHANGES, compiler, device, other, progress=progress), notes
+            change = replace(change, peak=None)
+        return TriedChanges(change, ())
+    what_if_result = _read(
+        lambda: what_if(module, NO_CHANGES, compiler, device, other_device, progress=progress),
+        notes,
     )
-    return TriedChanges(found, tuple(notes))
+    return TriedChanges(what_if_result, tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,29 +386,29 @@ def _with_pairs(followed: FollowedStages) -> _Followed:
     return _Followed(followed.first, followed.last, followed.base, pairs)
 
 
-def _doubts(followed: _Followed, known: _Known, module: DumpedModule) -> Iterator[str]:
+def _doubts(followed: _Followed, knowledge: _Known, module: DumpedModule) -> Iterator[str]:
     """Yield notes on what limits outcomes and reasons."""
     if not (followed.first.is_whole and followed.last.is_whole):
         yield _NOT_WHOLE
-    if not followed.pairs or known.replayed is not None:
+    if not followed.pairs or knowledge.replayed is not None:
         return
-    if known.inferred is not None:
+    if knowledge.inferred is not None:
         is_other = tpu_build(module.name) != build()
         yield _INFERRED.format(libtpu=libtpu(), other=", not this build of it" * is_other)
-    elif known.evidence is None:
+    elif knowledge.evidence is None:
         yield _NO_REASONS
 
 
 def _explainer(
-    module: DumpedModule, followed: _Followed, known: _Known, loops: LoopFacts
+    module: DumpedModule, followed: _Followed, knowledge: _Known, loops: LoopFacts
 ) -> Callable[[Pair], PairFacts]:
     """Return what explains a pair."""
     reasons = None
     if followed.base is not None:
         reasons = Reasons(
-            known.evidence,
-            known.replayed,
-            known.inferred,
+            knowledge.evidence,
+            knowledge.replayed,
+            knowledge.inferred,
             followed.first,
             followed.base,
             module.backend,
@@ -515,28 +518,31 @@ def compare_outcomes(
     Raises ``UnusableInput`` if a final stage cannot be read.
     """
     notes: list[tuple[list[str], list[str]]] = [([], []), ([], [])]
-    ends = [_find_ends(module, own[0]) for module, own in zip(modules, notes, strict=True)]
+    ends = [
+        _find_ends(module, notes_of_side[0])
+        for module, notes_of_side in zip(modules, notes, strict=True)
+    ]
     replays = SharedReplays()
     sources = [
-        _Sources(module, own[0], replays, tell)
-        for module, own, tell in zip(modules, notes, progress, strict=True)
+        _Sources(module, notes_of_side[0], replays, tell)
+        for module, notes_of_side, tell in zip(modules, notes, progress, strict=True)
     ]
     for each in sources if differ else ():
         _ = each.known
-    one, other = (
-        _route(module, stages, own[1], tell)
-        for module, stages, own, tell in zip(modules, ends, notes, progress, strict=True)
+    first_ends, second_ends = (
+        _route(module, stages, notes_of_side[1], tell)
+        for module, stages, notes_of_side, tell in zip(modules, ends, notes, progress, strict=True)
     )
-    if one is not None and other is not None:
-        followed = list(map(_with_pairs, follow_both(one, other)))
+    if first_ends is not None and second_ends is not None:
+        followed = list(map(_with_pairs, follow_both(first_ends, second_ends)))
     else:
         followed = [
             _alone(module, stages) if route is None else _with_pairs(follow(route))
-            for module, stages, route in zip(modules, ends, (one, other), strict=True)
+            for module, stages, route in zip(modules, ends, (first_ends, second_ends), strict=True)
         ]
     first, second = (
-        PairOutcomes(module, stages.before, own, source, said[1])
-        for module, stages, own, source, said in zip(
+        PairOutcomes(module, stages.before, notes_of_side, source, explainers[1])
+        for module, stages, notes_of_side, source, explainers in zip(
             modules, ends, followed, sources, notes, strict=True
         )
     )
@@ -544,12 +550,12 @@ def compare_outcomes(
 
 
 def _times(
-    stage: Module, module: DumpedModule, known: _Known, kernels: Sequence[Kernel]
+    stage: Module, module: DumpedModule, knowledge: _Known, kernels: Sequence[Kernel]
 ) -> list[KernelTime | None]:
     """Return the times of the kernels of one stage, in their order; None for each if the device is
     unknown.
     """
-    clock = clock_for(stage, module.backend, known.gpu)
+    clock = clock_for(stage, module.backend, knowledge.gpu)
     return [clock.time(kernel) if clock is not None else None for kernel in kernels]
 
 
@@ -583,23 +589,23 @@ def _summary(
 def _loops(numbered: NumberedModule, more: LoopFacts) -> Iterator[LoopRow]:
     """Yield the loops of a module, each once, the outermost first."""
     runs = count_runs(numbered, more)
-    counted: dict[Instruction, int] = defaultdict(int)
+    run_counts: dict[Instruction, int] = defaultdict(int)
     for execution in numbered.executions:
         for block in execution.blocks:
             if block.inside is None:
-                for each in block.computation.instructions:
-                    if each.opcode == "while":
-                        counted[each] += runs[execution.path].times
+                for instruction in block.computation.instructions:
+                    if instruction.opcode == "while":
+                        run_counts[instruction] += runs[execution.path].times
     functions = functions_of(numbered.module)
-    for loop, count in counted.items():
-        found = describe_loop(loop, more)
+    for loop, count in run_counts.items():
+        description = describe_loop(loop, more)
         callers = numbered.module.callers.get(loop.computation, ())
         place = user_line(loop.stack)
         yield LoopRow(
-            name=found.name,
-            steps=found.steps,
-            length=found.length,
-            tests=found.tests,
+            name=description.name,
+            steps=description.steps,
+            length=description.length,
+            tests=description.tests,
             runs=count,
             is_function=not functions.isdisjoint(callers),
             source=str(place) if place else None,
@@ -620,18 +626,20 @@ def _describe(device: Device) -> str:
     return describe(device)
 
 
-def _device_notes(module: DumpedModule, asked: Device | None, own: Device | None) -> Iterator[str]:
+def _device_notes(
+    module: DumpedModule, requested: Device | None, base: Device | None
+) -> Iterator[str]:
     """Yield notes on the use of the requested GPU; ``own`` is the one that the dump describes."""
-    if asked is None or asked == own:
+    if requested is None or requested == base:
         return
     if module.backend != "gpu":
         yield f"a GPU was requested, which changes nothing for the backend {module.backend}"
-    elif own is None:
-        yield f"the dump does not describe its GPU: reasons are for {_describe(asked)}"
+    elif base is None:
+        yield f"the dump does not describe its GPU: reasons are for {_describe(requested)}"
     else:
         yield (
-            f"outcomes and reasons are for {_describe(own)}, the GPU of the dump; what would be "
-            f"fused for {_describe(asked)} is shown as tried"
+            f"outcomes and reasons are for {_describe(base)}, the GPU of the dump; what would be "
+            f"fused for {_describe(requested)} is shown as tried"
         )
 
 
@@ -654,8 +662,8 @@ def _read(read: Callable[[], Content | None], notes: list[str]) -> Content | Non
 
 def _recorded_on(module: DumpedModule, before: Stage, following: Sequence[Stage]) -> Stage:
     """Return the stage that the recorded pass worked on, or ``before`` if none shows it."""
-    named = {name for record in _RECORDED for name in names_of_record(record)}
-    recorded = named & names_in_files(module.backend)
+    record_names = {name for record in _RECORDED for name in names_of_record(record)}
+    recorded = record_names & names_in_files(module.backend)
     for run in _read(lambda: find_runs(module), []) or ():
         if run.pass_name in recorded:
             return run.before

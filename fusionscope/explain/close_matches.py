@@ -28,25 +28,27 @@ def near_matches(analysis: Analysis, selection: Selection) -> tuple[str, ...]:
     If each part selects something, return pairs of the requested producer or consumer.
     """
     for name in _FILTERS:
-        asked = getattr(selection, name)
-        alone = replace(EVERYTHING, **{name: asked})
-        if asked is not None and not select_pairs(analysis, alone):
-            return _closest(asked.strip("*%"), _names(analysis, name))
+        value = getattr(selection, name)
+        alone = replace(EVERYTHING, **{name: value})
+        if value is not None and not select_pairs(analysis, alone):
+            return _closest(value.strip("*%"), _names(analysis, name))
     for name in ("producer", "consumer"):
-        asked = getattr(selection, name)
-        if asked is not None:
-            alone = replace(EVERYTHING, **{name: asked})
-            found = (analysis.facts.pairs[number] for number in select_pairs(analysis, alone))
+        value = getattr(selection, name)
+        if value is not None:
+            alone = replace(EVERYTHING, **{name: value})
+            selected = (analysis.facts.pairs[number] for number in select_pairs(analysis, alone))
             return tuple(
-                dict.fromkeys(f"{each.producer.name} -> {each.consumer.name}" for each in found)
+                dict.fromkeys(f"{pair.producer.name} -> {pair.consumer.name}" for pair in selected)
             )[:_MOST]
     return ()
 
 
-def _closest(asked: str, names: Iterable[str]) -> tuple[str, ...]:
-    known = list(dict.fromkeys(name for name in names if name))
-    close = get_close_matches(asked, known, _MOST, _LIKE)
-    return tuple(close or [name for name in known if asked in name][:_MOST] or known[:_MOST])
+def _closest(value: str, names: Iterable[str]) -> tuple[str, ...]:
+    unique_names = list(dict.fromkeys(name for name in names if name))
+    close = get_close_matches(value, unique_names, _MOST, _LIKE)
+    return tuple(
+        close or [name for name in unique_names if value in name][:_MOST] or unique_names[:_MOST]
+    )
 
 
 def _names(analysis: Analysis, name: str) -> Iterable[str]:

@@ -71,18 +71,18 @@ def explain(
     work = partial(_explain_place, dump, selection, suggest, compile_resources, cache)
     names = partial(_name_of, dump)
     results = in_order(work, places, names, jobs=jobs, progress=progress)
-    for place, found in enumerate(results):
-        if isinstance(found, UnusableInput):
-            problems.append(str(found))
+    for place, outcome in enumerate(results):
+        if isinstance(outcome, UnusableInput):
+            problems.append(str(outcome))
             continue
-        facts, learned = found
+        facts, learned = outcome
         dump.learn(learned)
         if isinstance(facts, UnusableInput):
             problems.append(str(facts))
         else:
             explained[place] = facts
-    told = [note for each in explained.values() for note in each.notes]
-    problems += dump.unreported_problems([*problems, *told])
+    notes_told = [note for module_facts in explained.values() for note in module_facts.notes]
+    problems += dump.unreported_problems([*problems, *notes_told])
     if not explained:
         if count_all == 1:
             raise UnusableInput(problems[0])
@@ -113,17 +113,20 @@ def _measured_first(
     """
     from fusionscope.findings.measured.find import find_runs  # rarely requested
 
-    found, rest, problems = [], [], []
+    measured, unmeasured, problems = [], [], []
     for row, module in ranked:
         try:
             time_us = find_runs(module, profile).time_us
-            found.append((replace(row, time_us=time_us, is_helper=False), module))
+            measured.append((replace(row, time_us=time_us, is_helper=False), module))
         except UnusableInput as problem:
             problems.append(problem)
-            rest.append((row, module))
-    if not found:
+            unmeasured.append((row, module))
+    if not measured:
         raise problems[0]
-    return [*sorted(found, key=lambda each: -(each[0].time_us or 0.0)), *rest], len(found)
+    return [
+        *sorted(measured, key=lambda row_and_module: -(row_and_module[0].time_us or 0.0)),
+        *unmeasured,
+    ], len(measured)
 
 
 def _name_of(dump: Dump, place: int) -> str:
@@ -188,21 +191,23 @@ def _explain_module(
         except UnusableInput as problem:  # there is another module that it fits
             notes[str(problem)] = None
     if selection.resources:
-        taken = _resources(module, selection, cache, progress)
+        compiled_resources = _resources(module, selection, cache, progress)
         if compile_resources is not None:
-            taken = compile_resources(module, analysis.facts, taken, progress)
-        notes.update(dict.fromkeys(taken.notes))
-        analysis = replace(analysis, facts=with_resources(analysis.facts, taken))
+            compiled_resources = compile_resources(
+                module, analysis.facts, compiled_resources, progress
+            )
+        notes.update(dict.fromkeys(compiled_resources.notes))
+        analysis = replace(analysis, facts=with_resources(analysis.facts, compiled_resources))
     facts = view(analysis, selection)
     if selection.changes or selection.device is not None:
-        tried = cache.get(
+        trial = cache.get(
             module,
             TriedChanges,
             (selection.rules, selection.device, selection.changes, steps),
             lambda: _try_changes(module, selection, analysis, progress),
         )
-        notes.update(dict.fromkeys(tried.notes))
-        facts = replace(facts, what_if=tried.what_if)
+        notes.update(dict.fromkeys(trial.notes))
+        facts = replace(facts, what_if=trial.what_if)
     if selection.movements:
         moved = cache.get(
             module, Movements, options, lambda: _movements(module, analysis, progress)
@@ -210,15 +215,17 @@ def _explain_module(
         notes.update(dict.fromkeys(moved.notes))
         facts = facts.with_finding(Movement, moved.found)
     if suggest is not None:
-        found = cache.get(
+        suggestions = cache.get(
             module,
             Suggestions,
             options,
             lambda: suggest(module, analysis.facts, progress),
         )
         if selection.picks_pairs:
-            found = found.about(frozenset((p.producer.name, p.consumer.name) for p in facts.pairs))
-        facts = replace(facts, suggestions=found)
+            suggestions = suggestions.about(
+                frozenset((p.producer.name, p.consumer.name) for p in facts.pairs)
+            )
+        facts = replace(facts, suggestions=suggestions)
     return replace(facts, notes=tuple(notes))
 
 
@@ -271,7 +278,7 @@ def _resources(
         module,
         Resources,
         (version_of(ptxas), selection.device),
-        lambda: find_resources(module, device, ptxas, kept=cache.entries, progress=progress),
+        lambda: find_resources(module, device, ptxas, cache=cache.entries, progress=progress),
     )
 
 
@@ -333,9 +340,9 @@ def _count_costliest(rows: Sequence[ModuleRow], most: int) -> int:
     """Return how many modules to explain, given their figures in descending order. Helpers of JAX
     count only if there is nothing else.
     """
-    own = [row for row in rows if not row.is_helper] or rows
-    by_time = all(row.time_us is not None for row in own)
-    costs = [weight(row, by_time=by_time) for row in own]
+    main_rows = [row for row in rows if not row.is_helper] or rows
+    by_time = all(row.time_us is not None for row in main_rows)
+    costs = [weight(row, by_time=by_time) for row in main_rows]
     total, moved, count = fsum(costs), 0.0, 0
     while count < min(len(costs), most) and (count == 0 or moved < _SHARE * total):
         moved += costs[count]

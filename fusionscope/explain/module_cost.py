@@ -82,7 +82,7 @@ def _is_helper(name: str, module: Module) -> bool:
     function = _plain(name.partition("_")[2])
     if not function or function in _NAMELESS:
         return False
-    functions = {_plain(each.rpartition(".")[2]) for each in _functions(module)}
+    functions = {_plain(function.rpartition(".")[2]) for function in _functions(module)}
     return bool(functions) and function not in functions
 
 

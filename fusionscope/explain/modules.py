@@ -17,47 +17,47 @@ MODULES_SHOWN = 8  # in a table, with all figures
 NO_FINAL = "no after_optimizations stage (did the compiler crash?): using {stage} instead"
 
 
-def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
+def pick_modules(dump: Dump, pattern: str | None) -> list[DumpedModule]:
     """Return the modules that ``wanted`` names (a glob, a number or the timestamp of a run; None:
     all). Raises ``UnusableInput`` if there is none.
     """
     modules = [
         module
         for module in dump.modules
-        if wanted is None
-        or fnmatchcase(module.name, wanted)
-        or wanted in (str(module.number), module.run)
+        if pattern is None
+        or fnmatchcase(module.name, pattern)
+        or pattern in (str(module.number), module.run)
     ]
     if not modules:
         names = ", ".join(sorted({module.name for module in dump.modules})[:8])
-        problem = f"no module matches {quoted(wanted)}, there are {names}"
+        problem = f"no module matches {quoted(pattern)}, there are {names}"
         raise UnusableInput(problem, file=str(dump.path))
     return modules
 
 
-def pick_module(dump: Dump, wanted: str | None) -> DumpedModule:
+def pick_module(dump: Dump, pattern: str | None) -> DumpedModule:
     """Return the one module that ``wanted`` names. Raises ``UnusableInput`` if there
     are several.
     """
-    picked = pick_modules(dump, wanted)
-    if len(picked) > 1:
-        names = ", ".join(f"{each.name} ({each.run or each.number})" for each in picked[:8])
+    matches = pick_modules(dump, pattern)
+    if len(matches) > 1:
+        names = ", ".join(f"{match.name} ({match.run or match.number})" for match in matches[:8])
         raise UnusableInput(f"several modules: {names}", hint="name one with --module")
-    return picked[0]
+    return matches[0]
 
 
 def rank_modules(
-    dump: Dump, wanted: str | None, *, progress: Progress = silent
+    dump: Dump, pattern: str | None, *, progress: Progress = silent
 ) -> tuple[list[DumpedModule], list[str]]:
     """Return the modules that ``wanted`` names (a glob or a number; None: all), the costliest
     first, and one line for each that cannot be read. Raises ``UnusableInput`` if there is none.
     """
-    ranked, problems = rank(dump, wanted, progress=progress)
+    ranked, problems = rank(dump, pattern, progress=progress)
     return [module for _, module in ranked], problems
 
 
 def rank(
-    dump: Dump, wanted: str | None, cache: DumpCache | None = None, *, progress: Progress = silent
+    dump: Dump, pattern: str | None, cache: DumpCache | None = None, *, progress: Progress = silent
 ) -> tuple[list[tuple[ModuleRow, DumpedModule]], list[str]]:
     """Return the same with the cost of a run of each module.
 
@@ -65,7 +65,7 @@ def rank(
     JAX compiled for functions of its own, and those for a CPU, whose time is that of a nominal one,
     after those for other devices.
     """
-    modules = pick_modules(dump, wanted)
+    modules = pick_modules(dump, pattern)
     if len(modules) == 1:
         return [(_only(modules[0]), modules[0])], []
     cache = cache or DumpCache(dump, None)
@@ -77,24 +77,26 @@ def rank(
         except UnusableInput as error:
             problems.append(str(error))
     # With call stacks elsewhere in a dump, names without one are those of no line of the user's.
-    with_stacks = {module.directory for each, module in examined if each.has_stacks}
+    with_stacks = {module.directory for examination, module in examined if examination.has_stacks}
     rows = [
         (
-            replace(each.row, is_helper=True)
-            if module.directory in with_stacks and each.has_names and not each.has_stacks
-            else each.row,
+            replace(examination.row, is_helper=True)
+            if module.directory in with_stacks
+            and examination.has_names
+            and not examination.has_stacks
+            else examination.row,
             module,
         )
-        for each, module in examined
+        for examination, module in examined
     ]
     are_timed = all(row.time_us is not None for row, _ in rows)
     rows.sort(
-        key=lambda each: (
-            each[0].is_helper,
-            each[1].backend == "cpu",
-            not each[0].device,
-            each[0].device,
-            -weight(each[0], by_time=are_timed),
+        key=lambda examination: (
+            examination[0].is_helper,
+            examination[1].backend == "cpu",
+            not examination[0].device,
+            examination[0].device,
+            -weight(examination[0], by_time=are_timed),
         )
     )
     return rows, problems

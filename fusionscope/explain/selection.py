@@ -55,21 +55,21 @@ class Selection:
 
     @property
     def picks_pairs(self) -> bool:
-        wanted = (
+        criteria = (
             self.computation, self.producer, self.consumer, self.opcode, self.source, self.reason,
             self.outcome, self.op_name,
         )  # fmt: skip
-        return any(value is not None for value in wanted)
+        return any(value is not None for value in criteria)
 
 
 EVERYTHING = Selection()
 
 
-def select_pairs(analysis: Analysis, wanted: Selection) -> list[int]:
+def select_pairs(analysis: Analysis, selection: Selection) -> list[int]:
     """Return the numbers of the pairs that ``wanted`` selects."""
     stacks = None
-    if wanted.source is not None:
-        frames = {n for n, each in enumerate(analysis.frames) if _is_line(each, wanted.source)}
+    if selection.source is not None:
+        frames = {n for n, frame in enumerate(analysis.frames) if _is_line(frame, selection.source)}
         stacks = {n for n, stack in enumerate(analysis.stacks) if not frames.isdisjoint(stack)}
     return [
         number
@@ -77,28 +77,29 @@ def select_pairs(analysis: Analysis, wanted: Selection) -> list[int]:
             zip(analysis.facts.pairs, analysis.pairs, strict=True)
         )
         if (stacks is None or origins.producer in stacks or origins.consumer in stacks)
-        and _is_selected(fact, wanted)
+        and _is_selected(fact, selection)
     ]
 
 
-def _is_selected(fact: PairFacts, wanted: Selection) -> bool:
+def _is_selected(fact: PairFacts, selection: Selection) -> bool:
     """Return whether ``wanted`` selects the pair by anything but its source."""
     ends = (fact.producer, fact.consumer)
     return (
-        (wanted.computation is None or fnmatchcase(fact.computation, wanted.computation))
-        and (wanted.producer is None or matches(fact.producer, wanted.producer))
-        and (wanted.consumer is None or matches(fact.consumer, wanted.consumer))
-        and (wanted.outcome is None or wanted.outcome == fact.outcome)
+        (selection.computation is None or fnmatchcase(fact.computation, selection.computation))
+        and (selection.producer is None or matches(fact.producer, selection.producer))
+        and (selection.consumer is None or matches(fact.consumer, selection.consumer))
+        and (selection.outcome is None or selection.outcome == fact.outcome)
         and (
-            wanted.op_name is None or any(has_op_name(end.op_name, wanted.op_name) for end in ends)
+            selection.op_name is None
+            or any(has_op_name(end.op_name, selection.op_name) for end in ends)
         )
-        and (wanted.opcode is None or wanted.opcode in (end.opcode for end in ends))
+        and (selection.opcode is None or selection.opcode in (end.opcode for end in ends))
         and (
-            wanted.reason is None
-            or wanted.reason == fact.reason
+            selection.reason is None
+            or selection.reason == fact.reason
             or (
                 fact.fused_by_later_pass is not None
-                and wanted.reason == fact.fused_by_later_pass.reason
+                and selection.reason == fact.fused_by_later_pass.reason
             )
         )
     )
@@ -119,7 +120,7 @@ def _is_line(place: SourceLocation, source: str) -> bool:
     file, _, line = source.rpartition(":")
     if not line.isdecimal():
         file, line = source, ""
-    wanted = PurePath(file).parts
-    return PurePath(place.file).parts[-len(wanted) :] == wanted and (
+    parts = PurePath(file).parts
+    return PurePath(place.file).parts[-len(parts) :] == parts and (
         not line or int(line) == place.line
     )

@@ -228,13 +228,13 @@ def _bounds(loops: list[LoopRow]) -> Iterator[str]:
 def _modules(table: tuple[ModuleRow, ...]) -> Section:
     """Return a table of modules, with their devices if these differ."""
     users = [row for row in table if not row.is_helper]
-    shown = users[:MODULES_SHOWN] or list(table[:MODULES_SHOWN])
+    rows_shown = users[:MODULES_SHOWN] or list(table[:MODULES_SHOWN])
     rows: list[tuple[str, ...]] = [
-        (f"{row.name}  ({row.number})", row.device, *_figures(row)) for row in shown
+        (f"{row.name}  ({row.number})", row.device, *_figures(row)) for row in rows_shown
     ]
-    rest = [row for row in table if row not in shown]
-    if rest:
-        rows.append(_rest(rest))
+    remaining = [row for row in table if row not in rows_shown]
+    if remaining:
+        rows.append(_rest(remaining))
     names_devices = len({row.device for row in table}) > 1
     titles = (plural(len(table), "module"), "device", "time", "launches", "bytes", "not fused")
     places = [place for place in range(len(titles)) if names_devices or place != 1]

@@ -48,16 +48,16 @@ def _weight(kernel: KernelFacts) -> tuple[float, int]:
     return -(kernel.measured_us or 0.0), -kernel.bytes_moved
 
 
-def with_resources(facts: ModuleFacts, taken: Resources) -> ModuleFacts:
+def with_resources(facts: ModuleFacts, resources: Resources) -> ModuleFacts:
     """Return ``facts`` with what each kernel takes of the GPU, and what could be changed."""
 
     kernels = tuple(
-        replace(kernel, resources=taken.found.get(kernel.name)) for kernel in facts.kernels
+        replace(kernel, resources=resources.found.get(kernel.name)) for kernel in facts.kernels
     )
     facts = replace(facts, kernels=kernels)
-    if taken.over_fused is None:
+    if resources.over_fused is None:
         return facts
-    return facts.with_finding(OverFused, taken.over_fused)
+    return facts.with_finding(OverFused, resources.over_fused)
 
 
 def _break_down(analysis: Analysis, selection: Selection) -> Breakdown:
@@ -67,9 +67,9 @@ def _break_down(analysis: Analysis, selection: Selection) -> Breakdown:
     pairs: Sequence[int] = range(len(analysis.pairs))
     if pattern is not None:
         origins = [analysis.origins[kernel.origin].op_name for kernel in analysis.kernels]
-        kernels = [each for each in kernels if has_op_name(origins[each], pattern)]
+        kernels = [kernel for kernel in kernels if has_op_name(origins[kernel], pattern)]
         producers = [pair.producer.op_name for pair in analysis.facts.pairs]
-        pairs = [each for each in pairs if has_op_name(producers[each], pattern)]
+        pairs = [pair for pair in pairs if has_op_name(producers[pair], pattern)]
     return break_down(analysis, kernels, pairs, selection.by, selection.sorted_by)
 
 

@@ -29,7 +29,9 @@ class GpuClock(Clock):
             flops_per_transcendental=1.0,
         )
         super().__init__(machine, TimeSource.FLOOR)
-        self._instructions = {each.name: each for each in MutableModule(module).walk()}
+        self._instructions = {
+            instruction.name: instruction for instruction in MutableModule(module).walk()
+        }
         self._model = GpuState(device, target.gpu_model, target.lookups).model
         # Matrix units count two flops for each multiply-add.
         self._matrix_rates = {
@@ -64,7 +66,7 @@ class GpuClock(Clock):
     def rate(self, instruction: Instruction) -> float:
         types = {operand.shape.element_type for operand in instruction.operands}
         return (
-            max((self._matrix_rates.get(each, 0.0) for each in types), default=0.0)
+            max((self._matrix_rates.get(element_type, 0.0) for element_type in types), default=0.0)
             or self.machine.flops
         )
 

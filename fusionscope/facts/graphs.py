@@ -20,12 +20,14 @@ def find_graphs(module: DumpedModule, kernels: Sequence[KernelFacts]) -> GraphLa
     runs = {kernel.name: kernel.launches for kernel in kernels}
 
     def runs_of(thunks: Iterable[int]) -> list[int]:
-        found = dict.fromkeys(names.get(each) for each in thunks)  # one may have several thunks
-        return [runs[name] for name in found if name in runs]
+        graph_names = dict.fromkeys(
+            names.get(thunk) for thunk in thunks
+        )  # one may have several thunks
+        return [runs[name] for name in graph_names if name in runs]
 
     graphs = launches = 0
     for buffer in buffers:
-        held = runs_of(buffer.thunks)
-        graphs += min(runs_of(buffer.direct) or held, default=0)
-        launches += sum(held)
+        runs_held = runs_of(buffer.thunks)
+        graphs += min(runs_of(buffer.direct) or runs_held, default=0)
+        launches += sum(runs_held)
     return GraphLaunches(graphs, launches) if launches else None

@@ -32,7 +32,11 @@ def kernel_details(
     for number, pair in enumerate(pairs):
         if pair.outcome is Outcome.NOT_FUSED:
             for borders, values in ((began, pair.readers), (ended, pair.chain[:1])):
-                for holder in {each for value in values for each in computing.get(value, ())}:
+                for holder in {
+                    computing_kernel
+                    for value in values
+                    for computing_kernel in computing.get(value, ())
+                }:
                     borders[holder].append(number)
     return tuple(
         _details(kernel, origins, tuple(first), tuple(last))
@@ -45,8 +49,10 @@ def _details(
 ) -> KernelDetails:
     launch = kernel.instruction
     read = traffic(launch).operands
-    inside = [each for called in launch.called for each in called.instructions] or [launch]
-    places = (user_line(each.stack) for each in inside)
+    inside = [instruction for callee in launch.called for instruction in callee.instructions] or [
+        launch
+    ]
+    places = (user_line(inner.stack) for inner in inside)
     return KernelDetails(
         origin=origins.of(launch),
         inputs=tuple(
@@ -71,22 +77,22 @@ def _outputs(launch: Instruction) -> Iterator[KernelOutput]:
         if user.opcode == "get-tuple-element":
             elements.setdefault(user.attributes.get("index", "0"), []).append(user)
     for index, shape in enumerate(launch.shape.elements):
-        readers = (name for each in elements.get(str(index), ()) for name in _readers(each))
+        readers = (name for element in elements.get(str(index), ()) for name in _readers(element))
         yield KernelOutput(str(shape), tuple(dict.fromkeys(readers)))
 
 
 def _readers(instruction: Instruction) -> Iterator[str]:
     """Yield the readers of a value, without views; the caller reads a result of the program."""
     pending = [instruction]
-    seen = {instruction}
+    visited = {instruction}
     while pending:
         current = pending.pop()
         if current.is_root and current.computation.is_entry:
             yield "the caller"
         for user in current.users:
-            if user in seen:
+            if user in visited:
                 continue
-            seen.add(user)
+            visited.add(user)
             if is_looked_through(user):
                 pending.append(user)
             else:
@@ -96,12 +102,12 @@ def _readers(instruction: Instruction) -> Iterator[str]:
 def _lines(launch: Instruction) -> Iterator[str]:
     """Yield the launch and the content of a fusion: one line each, with the line of the program."""
     yield _line(launch)
-    for called in launch.called:
+    for callee in launch.called:
         yield ""
-        yield f"{called.name}:"
-        for each in called.instructions:
-            if "#" not in each.name:  # written as op#index by its users
-                yield f"  {_line(each)}"
+        yield f"{callee.name}:"
+        for instruction in callee.instructions:
+            if "#" not in instruction.name:  # written as op#index by its users
+                yield f"  {_line(instruction)}"
 
 
 def _line(instruction: Instruction) -> str:
@@ -109,7 +115,7 @@ def _line(instruction: Instruction) -> str:
     inside = statement.inside
     if instruction.opcode not in ("constant", "parameter"):
         inside = ", ".join(statement.operands)
-    kept = "".join(
+    details = "".join(
         f", {key}={value}"
         for key, value in split_attributes(statement.attributes).items()
         if key not in _NOT_SHOWN
@@ -117,6 +123,5 @@ def _line(instruction: Instruction) -> str:
     place = user_line(instruction.stack)
     comment = f"  # {place}" if place else ""
     root = "ROOT " if instruction.is_root else ""
-    return (
-        f"{root}{statement.name} = {instruction.shape} {statement.opcode}({inside}){kept}{comment}"
-    )
+    value = f"{instruction.shape} {statement.opcode}({inside})"
+    return f"{root}{statement.name} = {value}{details}{comment}"

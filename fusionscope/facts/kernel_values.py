@@ -100,11 +100,11 @@ def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction,
     """
     if launch.opcode not in ("fusion", "async-start"):
         return ()
-    known: dict[int, dict[Instruction, list[Instruction]]]
-    known = launch.computation.found("parameters of operands")
-    inside = known.get(launch.index)
+    cache: dict[int, dict[Instruction, list[Instruction]]]
+    cache = launch.computation.found("parameters of operands")
+    inside = cache.get(launch.index)
     if inside is None:
-        inside = known[launch.index] = {}
+        inside = cache[launch.index] = {}
         for computation in launch.called[:1]:
             for own, parameter in zip(launch.operands, computation.parameters, strict=False):
                 inside.setdefault(own, []).append(parameter)
@@ -116,7 +116,7 @@ def results_of(launch: Instruction) -> tuple[Value, ...]:
     shape = launch.shape
     if launch.opcode == "async-start" and len(shape.elements) > 1:
         shape = shape.elements[1]  # operands come first
-    found: list[Value] = []
+    values: list[Value] = []
     pending: list[tuple[tuple[int, ...], Shape]] = [((), shape)]
     while pending:
         path, part = pending.pop()
@@ -125,18 +125,18 @@ def results_of(launch: Instruction) -> tuple[Value, ...]:
                 ((*path, number), inner) for number, inner in reversed([*enumerate(part.elements)])
             )
         else:
-            found.append(_value(launch, path, part))
-    return tuple(found)
+            values.append(_value(launch, path, part))
+    return tuple(values)
 
 
 def operands_of(launch: Instruction) -> tuple[Value, ...]:
     """Return the operands of a launch that other launches make, each once."""
-    found: dict[tuple[Instruction, tuple[int, ...]], Value] = {}
+    values: dict[tuple[Instruction, tuple[int, ...]], Value] = {}
     for operand in launch.operands:
         maker, path = origin(operand)
-        if is_launched(maker) and (maker, path) not in found:
-            found[maker, path] = _value(maker, path, operand.shape)
-    return tuple(found.values())
+        if is_launched(maker) and (maker, path) not in values:
+            values[maker, path] = _value(maker, path, operand.shape)
+    return tuple(values.values())
 
 
 def origin(operand: Instruction) -> tuple[Instruction, tuple[int, ...]]:
@@ -159,14 +159,14 @@ def _value(maker: Instruction, path: tuple[int, ...], shape: Shape) -> Value:
     is_kept = False
     pending = [(maker, path)]
     while pending:
-        instruction, rest = pending.pop()
+        instruction, path_left = pending.pop()
         is_kept = is_kept or instruction.is_root
         for user in instruction.users:
             if user.opcode == "get-tuple-element":
-                if rest and _index(user) == rest[0]:
-                    pending.append((user, rest[1:]))
-            elif user.opcode in _WAITS or (user.opcode == "bitcast" and not rest):
-                pending.append((user, rest))
+                if path_left and _index(user) == path_left[0]:
+                    pending.append((user, path_left[1:]))
+            elif user.opcode in _WAITS or (user.opcode == "bitcast" and not path_left):
+                pending.append((user, path_left))
             elif user.opcode in NOT_LAUNCHED:
                 is_kept = True
             else:

@@ -126,12 +126,12 @@ def library_of(target: str, hero: str, backend: str) -> Library:
     operation.
     """
     prefix = max(filter(target.startswith, _BY_TARGET), key=len, default="")
-    known = _BY_TARGET.get(prefix)
-    if known is None and hero == "custom-call":
+    library = _BY_TARGET.get(prefix)
+    if library is None and hero == "custom-call":
         return Library("custom call", target)
-    if known is None:
-        known = Library("cuFFT" if (backend, hero) == ("gpu", "fft") else "XLA", "")
-    return known._replace(computes=known.computes or HEROES.get(hero, target if hero else ""))
+    if library is None:
+        library = Library("cuFFT" if (backend, hero) == ("gpu", "fft") else "XLA", "")
+    return library._replace(computes=library.computes or HEROES.get(hero, target if hero else ""))
 
 
 class Taken(NamedTuple):
@@ -157,42 +157,42 @@ def taken_by(call: Instruction) -> tuple[Taken, ...]:
 
 
 def _by_gemm(config: dict[str, Any]) -> list[Taken]:
-    taken = []
-    scale, other = _number(config, "alpha_real", 1.0), _number(config, "beta", 0.0)
+    steps = []
+    scale, beta = _number(config, "alpha_real", 1.0), _number(config, "beta", 0.0)
     if scale != 1:
-        taken.append(Taken(f"scaling by {scale:g}", EpilogueStep.SCALING))
-    if other != 0:
-        times = f" times {other:g}" if other != 1 else ""
-        taken.append(Taken(f"{EpilogueStep.ADDITION}{times}", EpilogueStep.ADDITION))
+        steps.append(Taken(f"scaling by {scale:g}", EpilogueStep.SCALING))
+    if beta != 0:
+        times = f" times {beta:g}" if beta != 1 else ""
+        steps.append(Taken(f"{EpilogueStep.ADDITION}{times}", EpilogueStep.ADDITION))
     for part in str(config.get("epilogue", "DEFAULT")).split("_"):
         if part == "AUX":
-            taken.append(Taken("values that its gradient needs"))
+            steps.append(Taken("values that its gradient needs"))
         elif part not in ("", "DEFAULT"):
             step = _EPILOGUES.get(part)
-            taken.append(Taken(step or part, step))
-    return taken
+            steps.append(Taken(step or part, step))
+    return steps
 
 
 def _by_convolution(call: Instruction, config: dict[str, Any]) -> list[Taken]:
-    taken = []
+    steps = []
     scale = _number(config, "conv_result_scale", 1.0)
     if scale != 1:
-        taken.append(Taken(f"scaling by {scale:g}", EpilogueStep.SCALING))
+        steps.append(Taken(f"scaling by {scale:g}", EpilogueStep.SCALING))
     if "convBias" in call.attributes.get("custom_call_target", "") and len(call.operands) > 2:
         bias = call.operands[2]
         # Without operands it is zeros: the call that knows ReLU requires a bias.
         if bias.opcode == "parameter" or bias.operands:
-            taken.append(Taken(EpilogueStep.BIAS, EpilogueStep.BIAS))
-    other = _number(config, "side_input_scale", 0.0)
-    if other != 0:
-        times = f" times {other:g}" if other != 1 else ""
-        taken.append(Taken(f"{EpilogueStep.ADDITION}{times}", EpilogueStep.ADDITION))
+            steps.append(Taken(EpilogueStep.BIAS, EpilogueStep.BIAS))
+    side_scale = _number(config, "side_input_scale", 0.0)
+    if side_scale != 0:
+        times = f" times {side_scale:g}" if side_scale != 1 else ""
+        steps.append(Taken(f"{EpilogueStep.ADDITION}{times}", EpilogueStep.ADDITION))
     activation = str(config.get("activation_mode", "kNone"))
     if activation != "kNone":
         step = _ACTIVATIONS.get(activation)
         name = activation.removeprefix("k").replace("Relu", EpilogueStep.RELU)
-        taken.append(Taken(step or name, step))
-    return taken
+        steps.append(Taken(step or name, step))
+    return steps
 
 
 def _message(config: object, name: str) -> dict[str, Any]:
@@ -212,15 +212,15 @@ _LARGE = 1e300  # more than any compiler writes
 
 def step_of(operation: Instruction, value: Instruction) -> EpilogueStep | None:
     """Return the step that ``operation`` is for its operand ``value``, if a call can include it."""
-    others = [operand for operand in operation.operands if operand is not value]
-    if len(others) != 1 or len(operation.operands) != 2:
+    other_operands = [operand for operand in operation.operands if operand is not value]
+    if len(other_operands) != 1 or len(operation.operands) != 2:
         return None
-    other = others[0]
-    while other.opcode in ("bitcast", "convert") and other.operands:
-        other = other.operands[0]
-    is_broadcast = other.opcode == "broadcast" and bool(other.operands)
-    dimensions = other.attribute("dimensions") if is_broadcast else None
-    constant = other.operands[0].literal if is_broadcast and dimensions == () else None
+    second = other_operands[0]
+    while second.opcode in ("bitcast", "convert") and second.operands:
+        second = second.operands[0]
+    is_broadcast = second.opcode == "broadcast" and bool(second.operands)
+    dimensions = second.attribute("dimensions") if is_broadcast else None
+    constant = second.operands[0].literal if is_broadcast and dimensions == () else None
     match operation.opcode:
         case "add" if dimensions == (operation.shape.rank - 1,):
             return EpilogueStep.BIAS
@@ -233,7 +233,7 @@ def step_of(operation: Instruction, value: Instruction) -> EpilogueStep | None:
     return None
 
 
-def comes_too_late(step: EpilogueStep, done: Iterable[EpilogueStep]) -> bool:
+def comes_too_late(step: EpilogueStep, earlier_steps: Iterable[EpilogueStep]) -> bool:
     """Return whether a call that includes the steps in ``done`` can no longer include ``step``."""
-    last = max(_ORDER[other] for other in done)
+    last = max(_ORDER[earlier_step] for earlier_step in earlier_steps)
     return _ORDER[step] < last or (step in ACTIVATIONS and _ORDER[step] == last)

@@ -22,8 +22,8 @@ class Origins:
         """Return the number of the origin of an instruction."""
         number = self._of.get(instruction)
         if number is None:
-            found = origin_of(instruction)
-            origin = Origin(found.op_name, self._stack(found))
+            instruction_of_origin = origin_of(instruction)
+            origin = Origin(instruction_of_origin.op_name, self._stack(instruction_of_origin))
             number = self.origins.setdefault(origin, len(self.origins))
             self._of[instruction] = number
         return number

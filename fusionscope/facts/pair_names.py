@@ -21,12 +21,12 @@ def hint_at_pair(
     producer; None if there are none.
     """
     ends = ([pair.producer for pair in pairs], [pair.consumer for pair in pairs])
-    for wanted, operations in zip((producer, consumer), ends, strict=True):
-        if not any(names_end(wanted, operation) for operation in operations):
+    for pattern, operations in zip((producer, consumer), ends, strict=True):
+        if not any(names_end(pattern, operation) for operation in operations):
             names = (
                 name for operation in operations for name in (operation.name, operation.opcode)
             )
-            if hint := did_you_mean(wanted.strip("%*"), names):
+            if hint := did_you_mean(pattern.strip("%*"), names):
                 return hint
     near = (
         quoted(f"{pair.producer.name} -> {pair.consumer.name}")
@@ -37,6 +37,6 @@ def hint_at_pair(
     return f"did you mean {' or '.join(close)}?" if close else None
 
 
-def names_end(wanted: str, operation: Operation | Instruction) -> bool:
+def names_end(pattern: str, operation: Operation | Instruction) -> bool:
     """Return whether a name or an opcode with ``*`` and ``?`` is that of ``operation``."""
-    return fnmatchcase(operation.name, wanted) or fnmatchcase(operation.opcode, wanted)
+    return fnmatchcase(operation.name, pattern) or fnmatchcase(operation.opcode, pattern)

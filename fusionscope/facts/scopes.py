@@ -49,13 +49,13 @@ def _unwrap(part: str) -> Iterator[str]:
     while (call := _CALL.fullmatch(part)) and (call[1] in _WRAPPERS or call[1] == _GRADIENT):
         is_gradient = is_gradient or call[1] == _GRADIENT
         part = call[2]
-    inner = [each for each in _split(part) if each not in _CALLS]
+    inner = [name for name in _split(part) if name not in _CALLS]
     if is_gradient:
         first, *inner = inner or [""]
         yield f"gradient of {first}" if first else "gradient"
     if len(inner) > 1:
-        for each in inner:
-            yield from _unwrap(each)
+        for name in inner:
+            yield from _unwrap(name)
     else:
         yield from inner
 
@@ -83,33 +83,35 @@ def origin_of(launch: Instruction) -> Instruction:
     """
     if launch.op_name or launch.stack:
         return launch
-    for called in launch.called if launch.opcode in ("async-start", "call", "fusion") else ():
-        named = [each for each in reversed(called.instructions) if each.op_name]
-        if named:
-            return next((each for each in named if each is called.root), named[0])
+    for callee in launch.called if launch.opcode in ("async-start", "call", "fusion") else ():
+        with_names = [
+            instruction for instruction in reversed(callee.instructions) if instruction.op_name
+        ]
+        if with_names:
+            return next((inner for inner in with_names if inner is callee.root), with_names[0])
     for follow in (_first_operand, _first_user):
-        found = follow(launch)
+        origin = follow(launch)
         for _ in range(_FARTHEST):
-            if found is None or found.op_name:
+            if origin is None or origin.op_name:
                 break
-            found = follow(found)
-        if found is not None and found.op_name and found.opcode != "parameter":
-            return found
+            origin = follow(origin)
+        if origin is not None and origin.op_name and origin.opcode != "parameter":
+            return origin
     return _around(launch) or launch
 
 
 def _around(launch: Instruction) -> Instruction | None:
     """Return the innermost loop, call or branch around it that has a name."""
     callers = launch.computation.module.callers
-    computation, seen = launch.computation, {launch.computation}
+    computation, visited = launch.computation, {launch.computation}
     while computation in callers:
         caller = callers[computation][0]
         if caller.op_name:
             return caller
         computation = caller.computation
-        if computation in seen:
+        if computation in visited:
             break
-        seen.add(computation)
+        visited.add(computation)
     return None
 
 
@@ -144,7 +146,7 @@ def short_file(file: str) -> str:
     """For a file in an installed package, return the path inside the package."""
     file = file.replace("\\", "/")
     for package in _PACKAGES:
-        _, found, inside = file.rpartition(package)
-        if found:
+        _, separator, inside = file.rpartition(package)
+        if separator:
             return inside
     return file

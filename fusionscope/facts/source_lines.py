@@ -28,8 +28,8 @@ def _shape_text(shape: Shape) -> str:
     """Cached: each of thousands of pairs may read the same tuple of thousands of elements."""
     if len(shape.elements) <= _MOST_ELEMENTS:
         return str(shape)
-    shown = ", ".join(str(element) for element in shape.elements[:_MOST_ELEMENTS])
-    return f"({shown}, … {len(shape.elements) - _MOST_ELEMENTS:,} more)"
+    first_elements = ", ".join(str(element) for element in shape.elements[:_MOST_ELEMENTS])
+    return f"({first_elements}, … {len(shape.elements) - _MOST_ELEMENTS:,} more)"
 
 
 def user_line(stack: tuple[SourceLocation, ...]) -> SourceLocation | None:

@@ -127,23 +127,27 @@ class Suggestions:
     @property
     def is_tried(self) -> bool:
         """Whether any change to this module was tried, recipes on their own examples apart."""
-        found = (*self.helpful, *self.unmeasured, *self.rejected)
-        return any(each.evidence != HowTried.EXAMPLE for each in found) or any(
-            each.in_vain for each in self.answers
+        suggestions = (*self.helpful, *self.unmeasured, *self.rejected)
+        return any(suggestion.evidence != HowTried.EXAMPLE for suggestion in suggestions) or any(
+            answer.in_vain for answer in self.answers
         )
 
     def answer(self, producer: str, consumer: str) -> Answer | None:
         """Return the answer for a pair, or None if it is not among the costliest."""
         pair = producer, consumer
-        return next((each for each in self.answers if pair in each.pairs), None)
+        return next((answer for answer in self.answers if pair in answer.pairs), None)
 
     def not_worth_it(self, producer: str, consumer: str) -> tuple[Suggestion, ...]:
         """Return the rejected changes that fuse a pair."""
-        return tuple(each for each in self.rejected if (producer, consumer) in each.pairs)
+        return tuple(
+            suggestion for suggestion in self.rejected if (producer, consumer) in suggestion.pairs
+        )
 
     def not_timed(self, producer: str, consumer: str) -> tuple[Suggestion, ...]:
         """Return the unmeasured changes that fuse a pair."""
-        return tuple(each for each in self.unmeasured if (producer, consumer) in each.pairs)
+        return tuple(
+            suggestion for suggestion in self.unmeasured if (producer, consumer) in suggestion.pairs
+        )
 
     def about(self, pairs: frozenset[tuple[str, str]]) -> Suggestions:
         """Return what was tried, as far as it concerns these refused pairs: a change that fuses
@@ -152,19 +156,19 @@ class Suggestions:
         helpful: list[Suggestion] = []
         unmeasured: list[Suggestion] = []
         rejected = list(self.rejected)
-        for group, kept in ((self.helpful, helpful), (self.unmeasured, unmeasured)):
-            for each in group:
-                own = tuple(pair for pair in each.pairs if pair in pairs)
-                if own or each.kind is SuggestionKind.RECIPE:
-                    kept.append(replace(each, pairs=own))
+        for group, kept_group in ((self.helpful, helpful), (self.unmeasured, unmeasured)):
+            for suggestion in group:
+                own_pairs = tuple(pair for pair in suggestion.pairs if pair in pairs)
+                if own_pairs or suggestion.kind is SuggestionKind.RECIPE:
+                    kept_group.append(replace(suggestion, pairs=own_pairs))
                 else:
-                    rejected.append(replace(each, pairs=(), why_not=_FOR_OTHERS))
+                    rejected.append(replace(suggestion, pairs=(), why_not=_FOR_OTHERS))
         return replace(
             self,
             helpful=tuple(merged(helpful)),
             unmeasured=tuple(merged(unmeasured)),
             rejected=tuple(sorted(rejected, key=by_gain)),
-            answers=tuple(each for each in self.answers if not pairs.isdisjoint(each.pairs)),
+            answers=tuple(answer for answer in self.answers if not pairs.isdisjoint(answer.pairs)),
         ).numbered()
 
     def numbered(self) -> Suggestions:
@@ -182,7 +186,9 @@ class Suggestions:
                 return ("fusionscope", "recipes", suggestion.change)
             return (*rerun, *suggestion.options) if not self.cannot_rerun else ()
 
-        return self._each(lambda each: replace(each, command=tuple(command(each))))
+        return self._each(
+            lambda suggestion: replace(suggestion, command=tuple(command(suggestion)))
+        )
 
     def _each(self, change: Callable[[Suggestion], Suggestion]) -> Suggestions:
         helpful, unmeasured, rejected = (
@@ -193,41 +199,44 @@ class Suggestions:
     def find(self, producer: str, consumer: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that fuse a pair."""
         return tuple(
-            each.number
-            for each in self.helpful
-            if (producer, consumer) in each.pairs and each.evidence is not HowTried.EXAMPLE
+            suggestion.number
+            for suggestion in self.helpful
+            if (producer, consumer) in suggestion.pairs
+            and suggestion.evidence is not HowTried.EXAMPLE
         )
 
     def matching(self, producer: str, consumer: str) -> tuple[int, ...]:
         """Return the numbers of the recipes that concern a pair and were not tried here."""
         return tuple(
-            each.number
-            for each in self.helpful
-            if (producer, consumer) in each.pairs and each.evidence is HowTried.EXAMPLE
+            suggestion.number
+            for suggestion in self.helpful
+            if (producer, consumer) in suggestion.pairs and suggestion.evidence is HowTried.EXAMPLE
         )
 
     def keeping(self, value: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that keep a value."""
-        return tuple(each.number for each in self.helpful if value in each.keeps)
+        return tuple(suggestion.number for suggestion in self.helpful if value in suggestion.keeps)
 
     def removing(self, kernel: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that remove a kernel that only moves
         data.
         """
-        return tuple(each.number for each in self.helpful if kernel in each.removes)
+        return tuple(
+            suggestion.number for suggestion in self.helpful if kernel in suggestion.removes
+        )
 
     def is_open(self, producer: str, consumer: str) -> bool:
         """Return whether something that may help a pair was not tried to the end."""
         return bool(self.not_timed(producer, consumer) or self.untried or self.notes)
 
 
-def merged(found: Iterable[Suggestion]) -> list[Suggestion]:
+def merged(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
     """Return the first of changes with the same result: one that names fewer pairs is not another
     suggestion.
     """
     first: dict[tuple[object, ...], Suggestion] = {}
-    for each in found:
-        first.setdefault((each.kind, each.after, each.pairs), each)
+    for suggestion in suggestions:
+        first.setdefault((suggestion.kind, suggestion.after, suggestion.pairs), suggestion)
     return list(first.values())
 
 

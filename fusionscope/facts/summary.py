@@ -61,8 +61,12 @@ def group_kernels(kernels: list[KernelFacts]) -> tuple[AlikeKernels, ...]:
             kernel.bytes_written, kernel.runs, kernel.launches, kernel.source,
         ].append(kernel)  # fmt: skip
     heaviest = [
-        AlikeKernels(own[0], len(own), sum(kernel.bytes_moved for kernel in own))
-        for own in alike.values()
+        AlikeKernels(
+            kernels_alike[0],
+            len(kernels_alike),
+            sum(kernel.bytes_moved for kernel in kernels_alike),
+        )
+        for kernels_alike in alike.values()
     ]
     return tuple(sorted(heaviest, key=lambda kernels: -kernels.bytes_moved))
 
@@ -85,8 +89,8 @@ def group_refusals(
     facts: list[PairFacts], reason_of: Callable[[PairFacts], str | None]
 ) -> tuple[Refusals, ...]:
     return tuple(
-        Refusals(own[0], len(own), sum(fact.bytes_saved for fact in own))
-        for own in group_alike(facts, reason_of)
+        Refusals(group[0], len(group), sum(fact.bytes_saved for fact in group))
+        for group in group_alike(facts, reason_of)
     )
 
 
@@ -100,5 +104,5 @@ def group_alike(
         if reason is not None:
             ends = [(end.opcode, end.shape, end.source) for end in (fact.producer, fact.consumer)]
             alike[(reason, *ends)].append(fact)
-    groups = [sorted(own, key=lambda fact: -fact.bytes_saved) for own in alike.values()]
-    return sorted(groups, key=lambda own: -sum(fact.bytes_saved for fact in own))
+    groups = [sorted(group, key=lambda fact: -fact.bytes_saved) for group in alike.values()]
+    return sorted(groups, key=lambda group: -sum(fact.bytes_saved for fact in group))

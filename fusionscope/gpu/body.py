@@ -78,9 +78,9 @@ class FusionBody:
         if len(self.parts) == 1:
             return list(consumer.operands)
         producer = self.parts[0]
-        taken = set(elements_of(producer))
-        kept = [each for each in consumer.operands if each not in taken]
-        return kept + added_parameters(producer, consumer)
+        from_producer = set(elements_of(producer))
+        operands = [operand for operand in consumer.operands if operand not in from_producer]
+        return operands + added_parameters(producer, consumer)
 
     def operands(self, instruction: MutableInstruction) -> list[MutableInstruction]:
         """Source: HloInstructionAdaptor::GetOperands."""
@@ -111,7 +111,7 @@ class FusionBody:
         For one of several outputs of the producer, these are the users of all outputs, as in the
         compiler. Source: HloInstructionAdaptor::GetUsers, ResolveUsers.
         """
-        found: list[MutableInstruction] = []
+        users: list[MutableInstruction] = []
         readers: list[tuple[MutableInstruction, MutableInstruction]] = []
         fusion = self._fusions.get(instruction.computation)
         if fusion is not None and instruction.is_root:
@@ -128,10 +128,10 @@ class FusionBody:
                     for reader in element.users
                 ] + readers
             elif user in self:
-                found.append(user)
+                users.append(user)
             elif user.opcode == "fusion" and user.fused in self._fusions:
-                found += user.fused.parameters[user.operands.index(read)].users
-        return found
+                users += user.fused.parameters[user.operands.index(read)].users
+        return users
 
     def search(
         self,
@@ -147,7 +147,7 @@ class FusionBody:
         HloBfsTraversal.
         """
         queue = deque(dict.fromkeys(starts))
-        seen = set(queue)
+        visited = set(queue)
         while queue:
             current = queue.popleft()
             advance = visit(current)
@@ -155,8 +155,8 @@ class FusionBody:
                 return
             if advance:
                 for near in self.operands(current) if up else self.users(current):
-                    if near not in seen and near in self:
-                        seen.add(near)
+                    if near not in visited and near in self:
+                        visited.add(near)
                         queue.append(near)
 
 

@@ -62,8 +62,8 @@ class _Paths:
         self.roots = list(zip(emission.roots, emission.heroes, strict=True))
         self.reduction: MutableInstruction | None = None
         if emission.kind is EmitterKind.REDUCTION:  # computes reductions before all else
-            found = (hero for root, hero in self.roots if is_reduction_hero(root, hero, device))
-            self.reduction = next(found, None)
+            heroes = (hero for root, hero in self.roots if is_reduction_hero(root, hero, device))
+            self.reduction = next(heroes, None)
 
     def may_share(self) -> bool:
         reached: set[MutableInstruction] = set()
@@ -98,8 +98,8 @@ class _Paths:
             return True
         return user is source and user.opcode == "dynamic-update-slice" and slots[0] == 1
 
-    def _others_keep_order(self, seen: set[MutableInstruction]) -> bool:
-        reached = [(root, hero) for root, hero in self.roots if root in seen]
+    def _others_keep_order(self, visited: set[MutableInstruction]) -> bool:
+        reached = [(root, hero) for root, hero in self.roots if root in visited]
         if not self.fusion.is_multi_output or all(root is self.output for root, _ in reached):
             return True
         return is_elementwise(self.source) and not any(

@@ -108,11 +108,13 @@ class Emitters:
         """Return the instruction that decides how ``root`` is computed: one above it, or itself."""
         return self.hero_search(body, root, self.tiled_transpose)
 
-    def are_alike(self, one: TiledTranspose, other: TiledTranspose) -> bool:
+    def are_alike(self, first: TiledTranspose, second: TiledTranspose) -> bool:
         """Return whether one kernel can compute both. Source:
         TransposeDescription::IsEquivalent.
         """
-        return one.form == other.form and (not self.tells_sizes_apart or one.bits == other.bits)
+        return first.form == second.form and (
+            not self.tells_sizes_apart or first.bits == second.bits
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,10 +179,12 @@ def find_hero(
         if above not in body:
             break
         hero = above
-    found = _find_only(body, hero, lambda each: tiled(each) is not None)
-    found = found or _find_only(body, hero, lambda each: each.opcode == "concatenate")
-    if found is not None:
-        return found
+    special_hero = _find_only(body, hero, lambda instruction: tiled(instruction) is not None)
+    special_hero = special_hero or _find_only(
+        body, hero, lambda instruction: instruction.opcode == "concatenate"
+    )
+    if special_hero is not None:
+        return special_hero
     return hero if hero.opcode == "reduce" else root
 
 
@@ -194,18 +198,18 @@ def _find_only(
 
     Source: xla/codegen/ir_emission_utils.cc, FindHero.
     """
-    found: list[MutableInstruction] = []
+    candidates: list[MutableInstruction] = []
 
     def look(current: MutableInstruction) -> bool:
         if is_wanted(current):
-            found.append(current)
+            candidates.append(current)
             return False
         return is_intermediate(current, 3)
 
     body.search([start], look)
-    if len(found) != 1:
+    if len(candidates) != 1:
         return None
-    hero = found[0]
+    hero = candidates[0]
     below: list[MutableInstruction] = []
 
     def check(current: MutableInstruction) -> bool | None:
@@ -255,21 +259,21 @@ def _common_transpose(
 
     Source: FindConsistentTransposeHero.
     """
-    found: TiledTranspose | None = None
+    common: TiledTranspose | None = None
     source: MutableInstruction | None = None
-    others: list[MutableInstruction] = []
+    other_roots: list[MutableInstruction] = []
     for root, hero in zip(roots, heroes, strict=True):
         transpose = emitters.tiled_transpose(hero)
         if transpose is None:
-            others.append(root)
-        elif found is None:
-            found, source = transpose, hero.operands[0]
-        elif not emitters.are_alike(found, transpose):
+            other_roots.append(root)
+        elif common is None:
+            common, source = transpose, hero.operands[0]
+        elif not emitters.are_alike(common, transpose):
             return None
     if source is not None and all(
-        same_elements_in_memory(root.shape, source.shape) for root in others
+        same_elements_in_memory(root.shape, source.shape) for root in other_roots
     ):
-        return found
+        return common
     return None
 
 
@@ -320,7 +324,7 @@ def _are_slices_of_one_shape(roots: list[MutableInstruction]) -> bool:
     """Source: IsInputFusibleNonStridedSlices, AllSliceInputsAreCompatible."""
     return len(roots) > 1 and all(
         root.opcode == "slice"
-        and all(each.step == 1 for each in slice_ranges(root))
+        and all(span.step == 1 for span in slice_ranges(root))
         and same_but_for_type(root.operands[0].shape, roots[0].operands[0].shape)
         for root in roots
     )

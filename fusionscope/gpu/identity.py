@@ -51,8 +51,8 @@ class Identities:
             for key, value in instruction.attributes.items()
             if key not in _NO_DIFFERENCE
         )
-        called = tuple(self._body(each) for each in instruction.called)
-        return instruction.opcode, instruction.shape, instruction.inside, attributes, called
+        bodies = tuple(self._body(computation) for computation in instruction.called)
+        return instruction.opcode, instruction.shape, instruction.inside, attributes, bodies
 
     def _body(self, computation: MutableComputation) -> Hashable:
         """Return a key of what a computation does: how its root is computed, and its number of
@@ -63,7 +63,7 @@ class Identities:
         """
         order = computation.post_order()
         numbers: dict[MutableInstruction, int] = {}
-        for each in order:
-            operands = tuple(numbers[operand] for operand in each.operands)
-            numbers[each] = self._number((*self._operation(each), operands))
+        for instruction in order:
+            operands = tuple(numbers[operand] for operand in instruction.operands)
+            numbers[instruction] = self._number((*self._operation(instruction), operands))
         return numbers[computation.root], len(order), len(computation.parameters)

@@ -29,7 +29,7 @@ def in_place_updates(
             return None
         updates.append(update)
     shape = body.operands(updates[0])[1].shape
-    return updates if all(_is_in_place(body, each, shape) for each in updates) else None
+    return updates if all(_is_in_place(body, update, shape) for update in updates) else None
 
 
 def _is_in_place(body: FusionBody, update: MutableInstruction, shape: Shape) -> bool:

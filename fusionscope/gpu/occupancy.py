@@ -53,7 +53,7 @@ def occupancy(device: Device, registers: int, threads: int, shared_bytes: int) -
         Limit.SHARED_MEMORY: _by_shared_memory(device, capability, shared_bytes),
         Limit.BLOCKS: _most_blocks(capability),
     }
-    limit = min(limits, key=lambda each: limits[each])
+    limit = min(limits, key=lambda resource: limits[resource])
     blocks = limits[limit]
     return Occupancy(blocks, blocks * warps / most_warps, limit) if blocks else None
 

@@ -32,11 +32,11 @@ def normal_reduction(reduce: MutableInstruction) -> Reduction:
     """Source: GetReductionKindAndContiguousComponents."""
     shape = reduce.operands[0].shape
     reduced = reduced_dimensions(reduce)
-    kept = tuple(each for each in range(shape.rank) if each not in reduced)
-    if not kept:
+    remaining = tuple(dimension for dimension in range(shape.rank) if dimension not in reduced)
+    if not remaining:
         return Reduction(True, 1, 1, shape.element_count)
-    if are_consecutive(shape, kept):
-        major, middle, minor = _parts(reduce, kept)
+    if are_consecutive(shape, remaining):
+        major, middle, minor = _parts(reduce, remaining)
         if middle == 1:
             return Reduction(True, 1, 1, major * minor)
         if minor == 1:
@@ -81,8 +81,8 @@ def has_reduction_emitter(instruction: MutableInstruction, device: Device) -> bo
         return False
     shape = instruction.operands[0].shape
     reduced = reduced_dimensions(instruction)
-    kept = tuple(each for each in range(shape.rank) if each not in reduced)
-    if not (are_consecutive(shape, kept) or are_consecutive(shape, reduced)):
+    remaining = tuple(dimension for dimension in range(shape.rank) if dimension not in reduced)
+    if not (are_consecutive(shape, remaining) or are_consecutive(shape, reduced)):
         return False
     return _is_faster_than_loop(normal_reduction(instruction), device.threads_per_warp)
 

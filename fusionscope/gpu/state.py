@@ -44,10 +44,10 @@ class GpuState:
         self._facts: dict[MutableInstruction, Facts] = {}
 
     def facts(self, instruction: MutableInstruction) -> Facts:
-        found = self._facts.get(instruction)
-        if found is None:
-            found = self._facts[instruction] = Facts(instruction, self.device, self.emitters)
-        return found
+        facts = self._facts.get(instruction)
+        if facts is None:
+            facts = self._facts[instruction] = Facts(instruction, self.device, self.emitters)
+        return facts
 
     def find_tiling_problem(
         self, producer: MutableInstruction, consumer: MutableInstruction
@@ -98,7 +98,7 @@ class Facts:
         may_tile = self._emitters.tiles_copies or self._instruction.holds("reduce", "transpose")
         if not may_tile:
             return 0
-        return sum(_shared_memory(each, self._device, self._emitters) for each in self._inside)
+        return sum(_shared_memory(inner, self._device, self._emitters) for inner in self._inside)
 
     @cached_property
     def reductions(self) -> int:
@@ -107,7 +107,7 @@ class Facts:
         """
         if not self._instruction.holds("reduce"):
             return 0
-        return sum(has_reduction_emitter(each, self._device) for each in self._inside)
+        return sum(has_reduction_emitter(inner, self._device) for inner in self._inside)
 
     @cached_property
     def largest_reduction(self) -> int:
@@ -116,7 +116,7 @@ class Facts:
         """
         if not self._instruction.holds("reduce"):
             return 0
-        return max((_reduced_elements(each) for each in self._inside), default=0)
+        return max((_reduced_elements(inner) for inner in self._inside), default=0)
 
 
 def is_fusion(instruction: MutableInstruction) -> bool:
@@ -160,13 +160,13 @@ def is_scatter(instruction: MutableInstruction) -> bool:
 
 
 def _count_buffers(shape: Shape) -> int:
-    return 1 + sum(_count_buffers(each) if each.elements else 1 for each in shape.elements)
+    return 1 + sum(_count_buffers(element) if element.elements else 1 for element in shape.elements)
 
 
 def _shared_memory(instruction: MutableInstruction, device: Device, emitters: Emitters) -> int:
     if has_reduction_emitter(instruction, device):
         inputs = instruction.operands[: len(instruction.operands) // 2]
-        size = sum(-(-each.shape.bits // 8) for each in inputs)
+        size = sum(-(-source.shape.bits // 8) for source in inputs)
         if normal_reduction(instruction).is_row:
             return _BANKS * size
         return emitters.column_elements * size

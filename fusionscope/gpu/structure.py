@@ -32,21 +32,26 @@ class Structures:
         self._known: dict[MutableInstruction, int] = {}
         self._attributes: dict[str, Hashable] = {}  # by their text
 
-    def of(self, instruction: MutableInstruction, *rest: Hashable) -> int:
+    def of(self, instruction: MutableInstruction, *details: Hashable) -> int:
         """Return the number of an instruction. ``rest`` is what else tells it from others."""
-        found = self._known.get(instruction)
-        if found is None:
+        number = self._known.get(instruction)
+        if number is None:
             operands = instruction.operands
             if instruction.opcode == "fusion":
-                called = tuple(self._body(each) for each in instruction.called)
-                own: Hashable = (self._text(instruction), called)
+                bodies = tuple(self._body(computation) for computation in instruction.called)
+                content: Hashable = (self._text(instruction), bodies)
             else:
-                own = (self._operation(instruction), tuple(each.opcode for each in operands))
-            shapes = tuple([each.shape for each in operands])
+                content = (
+                    self._operation(instruction),
+                    tuple(operand.opcode for operand in operands),
+                )
+            shapes = tuple([operand.shape for operand in operands])
             first: dict[MutableInstruction, int] = {}
-            slots = tuple([first.setdefault(each, slot) for slot, each in enumerate(operands)])
-            found = self._known[instruction] = self._number((own, shapes, slots, rest))
-        return found
+            slots = tuple(
+                [first.setdefault(operand, slot) for slot, operand in enumerate(operands)]
+            )
+            number = self._known[instruction] = self._number((content, shapes, slots, details))
+        return number
 
     def of_pair(
         self, producer: MutableInstruction, consumer: MutableInstruction, *numbers: int
@@ -57,8 +62,8 @@ class Structures:
         places: dict[MutableInstruction, int] = {}
         return numbers, tuple(
             [
-                places.setdefault(each, len(places))
-                for each in (producer, *producer.operands, *consumer.operands)
+                places.setdefault(operand, len(places))
+                for operand in (producer, *producer.operands, *consumer.operands)
             ]
         )
 
@@ -76,19 +81,19 @@ class Structures:
 
     def _operation(self, instruction: MutableInstruction) -> int:
         """Return the number of what an instruction does, apart from its operands."""
-        found = self._operations.get(instruction)
-        if found is None or instruction.opcode in ("fusion", "parameter"):
-            called = tuple(self._body(each) for each in instruction.called)
-            found = self._number((self._text(instruction), called))
-            self._operations[instruction] = found
-        return found
+        number = self._operations.get(instruction)
+        if number is None or instruction.opcode in ("fusion", "parameter"):
+            bodies = tuple(self._body(computation) for computation in instruction.called)
+            number = self._number((self._text(instruction), bodies))
+            self._operations[instruction] = number
+        return number
 
     def _text(self, instruction: MutableInstruction) -> Hashable:
         text = instruction.attributes_text
         attributes = self._attributes.get(text)
         if attributes is None:
-            found = instruction.attributes.items()
-            attributes = tuple([each for each in found if each[0] not in _NO_DIFFERENCE])
+            items = instruction.attributes.items()
+            attributes = tuple([item for item in items if item[0] not in _NO_DIFFERENCE])
             self._attributes[text] = attributes
         return (
             instruction.opcode,
@@ -101,14 +106,14 @@ class Structures:
 
     def _body(self, computation: MutableComputation) -> int:
         """Return the number of the contents of a computation."""
-        places = {each: place for place, each in enumerate(computation.instructions)}
+        places = {instruction: place for place, instruction in enumerate(computation.instructions)}
         place_of = places.__getitem__
         lines = [
             (
-                self._operation(each),
-                tuple(map(place_of, each.operands)),
-                tuple(map(place_of, each.users)),
+                self._operation(instruction),
+                tuple(map(place_of, instruction.operands)),
+                tuple(map(place_of, instruction.users)),
             )
-            for each in computation.instructions
+            for instruction in computation.instructions
         ]
         return self._number((places[computation.root], tuple(lines)))

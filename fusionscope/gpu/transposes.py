@@ -68,9 +68,11 @@ def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
     return None
 
 
-def _is_large(one: int, other: int) -> bool:
-    smaller = min(one, other)
-    return smaller >= SMALLEST_SIDE or (smaller >= _SMALLER_SIDE and one * other >= _SMALLEST_AREA)
+def _is_large(first: int, second: int) -> bool:
+    smaller = min(first, second)
+    return smaller >= SMALLEST_SIDE or (
+        smaller >= _SMALLER_SIDE and first * second >= _SMALLEST_AREA
+    )
 
 
 def tiled_transpose_of_three(transpose: MutableInstruction) -> TiledTranspose | None:
@@ -108,7 +110,7 @@ def _packed_tile(form: NormalTranspose, bits: int) -> PackedTile | None:
     rank = len(result)
     if permutation[rank - 3] != rank - 3:
         result.insert(rank - 2, 1)
-        permutation = [each + (each > rank - 3) for each in permutation]
+        permutation = [dimension + (dimension > rank - 3) for dimension in permutation]
         permutation.insert(rank - 2, rank - 2)
         rank += 1
     source = [0] * rank

@@ -78,8 +78,8 @@ class Triton:
 
     def known_tiling(self, pair: PairIdentity) -> Tiling | None:
         """Return the tiling of a pair, if it was requested and exists."""
-        found = self._pairs.get(pair)
-        return found if isinstance(found, Tiling) else None
+        tiling = self._pairs.get(pair)
+        return tiling if isinstance(tiling, Tiling) else None
 
     def fused(self, fusion: MutableInstruction, pair: PairIdentity, tiling: Tiling | None) -> None:
         """Record that ``pair`` became ``fusion``, which is now computed with ``tiling``, if any."""
@@ -101,9 +101,9 @@ class Triton:
         """Return the tiles that a fusion was given when it was formed, or before; None if it has
         none.
         """
-        known = self._tilings.get(fusion)
-        if known is not None:
-            return BlockLevelConfig(known.tile_sizes, known.warps)
+        tiling = self._tilings.get(fusion)
+        if tiling is not None:
+            return BlockLevelConfig(tiling.tile_sizes, tiling.warps)
         return block_level_config(fusion)
 
     def changed(self, instruction: MutableInstruction) -> None:

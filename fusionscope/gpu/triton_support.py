@@ -110,8 +110,8 @@ class _Support:
         if check is not None:
             return check(self, instruction)
         if is_elementwise(instruction):
-            known = self._operations(instruction.operands[-1].shape.element_type)
-            return None if opcode in known else "Unsupported elementwise operation."
+            supported = self._operations(instruction.operands[-1].shape.element_type)
+            return None if opcode in supported else "Unsupported elementwise operation."
         return f"Unsupported instruction opcode {opcode}"
 
     def _output_type(self, shape: Shape) -> str | None:
@@ -172,14 +172,14 @@ class _Support:
             return frozenset()
         if element_type in self._float8:
             return frozenset({"abs", "copy", "reduce-precision", "select"})
-        known = _COMPARING | {"clamp", "copy", "select"}
+        supported = _COMPARING | {"clamp", "copy", "select"}
         if element_type == "pred":
-            return known | _LOGIC | {"not"}
-        known |= {"abs", "negate", "subtract"}
+            return supported | _LOGIC | {"not"}
+        supported |= {"abs", "negate", "subtract"}
         if element_type in INTEGRAL:
-            return known | _LOGIC | {"divide", "not", "remainder"}
-        known |= {"reduce-precision"}
-        return known | _FLOAT_OPERATIONS if element_type in _FLOAT_TYPES else known
+            return supported | _LOGIC | {"divide", "not", "remainder"}
+        supported |= {"reduce-precision"}
+        return supported | _FLOAT_OPERATIONS if element_type in _FLOAT_TYPES else supported
 
     def concatenate(self, instruction: MutableInstruction) -> str | None:
         """Source: IsTritonSupportedConcatenate."""
@@ -197,8 +197,8 @@ class _Support:
         if not self._version.has_pads:
             return "Pads are only supported within GEMM fusions."
         padding = [
-            [int(number) for number in written.split("_")]
-            for written in instruction.attributes["padding"].split("x")
+            [int(number) for number in padding.split("_")]
+            for padding in instruction.attributes["padding"].split("x")
         ]
         if any(low or any(interior) for low, _, *interior in padding):
             return "Only high padding is supported."

@@ -82,7 +82,7 @@ def _in_fusion(fusion: MutableInstruction) -> list[InPlace]:
 
     Source: GetFusionInstructionInPlaceInputOutputPairs.
     """
-    found: list[InPlace] = []
+    updates: list[InPlace] = []
     for output in leaf_indices(fusion):
         source, index = _follow(fusion.fused.root, output)
         for slot, at, part in in_place_operands(source):
@@ -95,8 +95,8 @@ def _in_fusion(fusion: MutableInstruction) -> list[InPlace]:
                         buffer, part = _follow(buffer.operands[inner.slot], inner.part)
                         break
             if buffer.opcode == "parameter":
-                found.append(InPlace(buffer.parameter_number, output, part))
-    return found
+                updates.append(InPlace(buffer.parameter_number, output, part))
+    return updates
 
 
 def leaf_indices(instruction: MutableInstruction) -> list[tuple[int, ...]]:

@@ -72,7 +72,9 @@ def reached_elementwise(parameter: MutableInstruction) -> set[MutableInstruction
 def _is_added_last(fusion: MutableInstruction, slot: int) -> bool:
     """Return whether the fusion adds its parameter ``slot`` to a product, and only there."""
     root, parameter = fusion.fused.root, fusion.fused.parameters[slot]
-    products = [n for n, each in enumerate(root.operands) if each.opcode in ("convolution", "dot")]
+    products = [
+        n for n, operand in enumerate(root.operands) if operand.opcode in ("convolution", "dot")
+    ]
     if not products or list(parameter.users) != [root]:
         return False
     return slots_of(root, parameter) == [1 - products[0]]

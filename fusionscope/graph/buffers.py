@@ -33,7 +33,7 @@ def walk_control_flow(graph: MutableModule) -> Iterator[MutableComputation]:
 def find_body(loop: MutableInstruction) -> MutableComputation:
     """Return the body of a ``while``."""
     name = loop.attributes["body"].lstrip("%")
-    return next(each for each in loop.called if each.name == name)
+    return next(body for body in loop.called if body.name == name)
 
 
 def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
@@ -43,7 +43,7 @@ def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
     In-place updates are optional. The compiler finds them by itself, except for calls that it
     cannot inspect: without this aliasing, it makes a copy for them.
     """
-    found: dict[MutableInstruction, list[InPlace]] = {}
+    steps: dict[MutableInstruction, list[InPlace]] = {}
     for computation, buffers in find_buffers(graph).items():
         for buffer in buffers:
             for source, output in _origins(computation.root, buffer.output):
@@ -57,9 +57,9 @@ def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
                         and may_overwrite(source, slot, output)
                         and _reads_last(source, values)
                     ):
-                        found.setdefault(source, []).append(InPlace(slot, output))
+                        steps.setdefault(source, []).append(InPlace(slot, output))
                         break
-    return found
+    return steps
 
 
 def _origins(value: MutableInstruction, index: tuple[int, ...]) -> Iterator[Part]:
@@ -81,23 +81,23 @@ def _passed_on(conditional: MutableInstruction, index: tuple[int, ...]) -> Itera
     is given it returns it there. (The compiler copies it if a branch computes with it.)
     """
     branches = list(zip(conditional.called, conditional.operands[1:], strict=True))
-    for branch, given in branches:
+    for branch, operand in branches:
         source, part = follow_tuples(branch.root, index)
         if source is branch.parameters[0]:
-            value = follow_tuples(given, part)
-            if all(_only_returns(each, index, own, value) for each, own in branches):
+            value = follow_tuples(operand, part)
+            if all(_only_returns(branch, index, own, value) for branch, own in branches):
                 yield value
             return
 
 
 def _only_returns(
-    branch: MutableComputation, index: tuple[int, ...], given: MutableInstruction, value: Part
+    branch: MutableComputation, index: tuple[int, ...], operand: MutableInstruction, value: Part
 ) -> bool:
     """Return whether ``branch`` returns ``value`` at ``index``, or is not given it."""
     source, part = follow_tuples(branch.root, index)
     if source is branch.parameters[0]:
-        return follow_tuples(given, part) == value
-    return all(follow_tuples(given, each) != value for each in leaf_indices(given))
+        return follow_tuples(operand, part) == value
+    return all(follow_tuples(operand, index) != value for index in leaf_indices(operand))
 
 
 class Buffer(NamedTuple):
@@ -112,9 +112,9 @@ class Buffer(NamedTuple):
 
 def find_buffers(graph: MutableModule) -> dict[MutableComputation, list[Buffer]]:
     """Return the buffers of each computation that has any."""
-    found: dict[MutableComputation, list[Buffer]] = {}
+    buffers: dict[MutableComputation, list[Buffer]] = {}
     header = split_attributes(graph.source.header)
-    found[graph.entry] = [
+    buffers[graph.entry] = [
         Buffer(index, graph.entry.parameters[slot], part)
         for slot, index, part in read_aliasing(header.get("input_output_alias", ""))
     ]
@@ -123,17 +123,17 @@ def find_buffers(graph: MutableModule) -> dict[MutableComputation, list[Buffer]]
             if instruction.opcode == "while":
                 body = find_body(instruction)
                 state = body.parameters[0]
-                found[body] = [Buffer(index, state, index) for index in leaf_indices(state)]
-        for buffer in found.get(computation, ()):
+                buffers[body] = [Buffer(index, state, index) for index in leaf_indices(state)]
+        for buffer in buffers.get(computation, ()):
             source, index = follow_tuples(computation.root, buffer.output)
             if source.opcode == "conditional":
-                for branch, given in zip(source.called, source.operands[1:], strict=True):
-                    found.setdefault(branch, []).extend(
+                for branch, operand in zip(source.called, source.operands[1:], strict=True):
+                    buffers.setdefault(branch, []).extend(
                         Buffer(index, branch.parameters[0], part)
-                        for part in leaf_indices(given)
-                        if follow_tuples(given, part) == (buffer.parameter, buffer.part)
+                        for part in leaf_indices(operand)
+                        if follow_tuples(operand, part) == (buffer.parameter, buffer.part)
                     )
-    return found
+    return buffers
 
 
 def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]) -> bool:
@@ -155,10 +155,10 @@ def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]
 
 def _reads_last(reader: MutableInstruction, values: Iterable[Part]) -> bool:
     """Return whether all other readers of ``values`` run before ``reader``."""
-    others = {each for value in values for each in _readers(*value) if each is not reader}
+    other_readers = {each for value in values for each in _readers(*value) if each is not reader}
     for earlier in reachable([reader], lambda value: value.operands):
-        others.discard(earlier)
-        if not others:
+        other_readers.discard(earlier)
+        if not other_readers:
             return True
     return False
 

@@ -25,7 +25,9 @@ def clean_up(graph: MutableModule, backend: str | None) -> bool:
     """
     has_changed = backend != "gpu" and _bypass_tuples(graph)
     computations = graph.post_order()
-    has_joined = join_equal(each for each in computations if each.is_fused or backend != "gpu")
+    has_joined = join_equal(
+        computation for computation in computations if computation.is_fused or backend != "gpu"
+    )
     has_removed = remove_dead(graph)
     while remove_results(graph):
         has_removed = True
@@ -41,10 +43,13 @@ def _bypass_tuples(graph: MutableModule) -> bool:
     """
     has_changed = False
     for computation in graph.post_order():
-        for each in computation.post_order():
-            if each.opcode == "get-tuple-element" and each.operands[0].opcode == "tuple":
-                index = int(each.attributes["index"])
-                computation.replace(each, each.operands[0].operands[index])
+        for instruction in computation.post_order():
+            if (
+                instruction.opcode == "get-tuple-element"
+                and instruction.operands[0].opcode == "tuple"
+            ):
+                index = int(instruction.attributes["index"])
+                computation.replace(instruction, instruction.operands[0].operands[index])
                 has_changed = True
     return has_changed
 
@@ -59,9 +64,12 @@ def remove_copies(graph: MutableModule) -> bool:
     has_changed = False
     for computation in graph.post_order():
         if not computation.is_fused:
-            for each in computation.post_order():
-                if each.opcode == "copy" and each.shape == each.operands[0].shape:
-                    computation.replace(each, each.operands[0])
+            for instruction in computation.post_order():
+                if (
+                    instruction.opcode == "copy"
+                    and instruction.shape == instruction.operands[0].shape
+                ):
+                    computation.replace(instruction, instruction.operands[0])
                     has_changed = True
     return has_changed
 
@@ -75,12 +83,12 @@ def remove_dead(graph: MutableModule) -> bool:
     has_changed = False
     for computation in graph.post_order():
         dead = [
-            each
-            for each in computation.instructions
-            if not each.users
-            and not each.is_root
-            and each.opcode != "parameter"
-            and not has_side_effect(each)
+            instruction
+            for instruction in computation.instructions
+            if not instruction.users
+            and not instruction.is_root
+            and instruction.opcode != "parameter"
+            and not has_side_effect(instruction)
         ]
         for instruction in reversed(dead):
             remove_unused(instruction)
@@ -95,38 +103,43 @@ def join_equal(computations: Iterable[MutableComputation]) -> bool:
     Source: xla/service/hlo_cse.cc, sensitive to layouts.
     """
     has_changed = [
-        _join_constants(each) | _join_operations(each) | join_results(each) for each in computations
+        _join_constants(computation) | _join_operations(computation) | join_results(computation)
+        for computation in computations
     ]
     return any(has_changed)
 
 
 def _join_constants(computation: MutableComputation) -> bool:
-    known: dict[tuple[Shape, str, str | None], MutableInstruction] = {}
+    firsts: dict[tuple[Shape, str, str | None], MutableInstruction] = {}
     has_changed = False
-    for each in list(computation.instructions):
-        if each.opcode == "constant":
+    for instruction in list(computation.instructions):
+        if instruction.opcode == "constant":
             # Of large constants, the dump has no values: only copies of one are surely equal.
-            origin = each.origin if each.literal == "{...}" else None
-            first = known.setdefault((each.shape, each.literal, origin), each)
-            if first is not each:
-                computation.replace(each, first)
+            origin = instruction.origin if instruction.literal == "{...}" else None
+            first = firsts.setdefault((instruction.shape, instruction.literal, origin), instruction)
+            if first is not instruction:
+                computation.replace(instruction, first)
                 has_changed = True
     return has_changed
 
 
 def _join_operations(computation: MutableComputation) -> bool:
-    known: dict[Hashable, list[MutableInstruction]] = {}
+    groups: dict[Hashable, list[MutableInstruction]] = {}
     has_changed = False
-    for each in computation.post_order():
-        if not each.operands or each.predecessors or each.successors:
+    for instruction in computation.post_order():
+        if not instruction.operands or instruction.predecessors or instruction.successors:
             continue
-        alike = known.setdefault((each.opcode, each.shape, _operands(each)), [])
-        first = next((other for other in alike if has_equal_contents(other, each)), None)
+        alike = groups.setdefault(
+            (instruction.opcode, instruction.shape, _operands(instruction)), []
+        )
+        first = next(
+            (candidate for candidate in alike if has_equal_contents(candidate, instruction)), None
+        )
         if first is None:
-            alike.append(each)
-        elif not has_side_effect(each):
-            computation.replace_uses(each, first)
-            remove_unused(each)
+            alike.append(instruction)
+        elif not has_side_effect(instruction):
+            computation.replace_uses(instruction, first)
+            remove_unused(instruction)
             has_changed = True
     return has_changed
 
@@ -134,10 +147,10 @@ def _join_operations(computation: MutableComputation) -> bool:
 def _operands(instruction: MutableInstruction) -> tuple[Hashable, ...]:
     """Return a key of the operands. Equal iotas are one operand."""
     keys = [
-        (each.opcode, each.shape, each.attributes["iota_dimension"])
-        if each.opcode == "iota"
-        else id(each)
-        for each in instruction.operands
+        (operand.opcode, operand.shape, operand.attributes["iota_dimension"])
+        if operand.opcode == "iota"
+        else id(operand)
+        for operand in instruction.operands
     ]
     if instruction.opcode in _COMMUTATIVE:
         keys.sort(key=str)

@@ -61,7 +61,9 @@ class Comparison:
         self._divergence: Divergence | None = None
         for place in _side_by_side([(ours.entry, theirs.entry)]):
             if place.what is not None:
-                one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
+                one, other = (
+                    _words(place_of_one, place.what) for place_of_one in (place.ours, place.theirs)
+                )
                 self._divergence = Divergence(place.computation, place.what, one, other)
             elif place.ours is not None and place.theirs is not None:
                 self._names[place.theirs.name] = place.ours.name
@@ -75,17 +77,17 @@ class Comparison:
         difference, and of their users that nothing reads.
         """
         names = dict(self._names)
-        known = set(names.values())
+        matched = set(names.values())
         unread: dict[tuple[str, Shape, tuple[str, ...]], list[str]] = defaultdict(list)
-        for each in self._ours.walk():
-            if each.operands and not each.users and each.name not in known:
-                reads = tuple(operand.name for operand in each.operands)
-                unread[each.opcode, each.shape, reads].append(each.name)
-        for each in self._theirs.walk():
-            if each.operands and not each.users and each.name not in names:
-                reads = tuple(names.get(operand.name, "") for operand in each.operands)
-                if candidates := unread[each.opcode, each.shape, reads]:
-                    names[each.name] = candidates.pop(0)
+        for instruction in self._ours.walk():
+            if instruction.operands and not instruction.users and instruction.name not in matched:
+                reads = tuple(operand.name for operand in instruction.operands)
+                unread[instruction.opcode, instruction.shape, reads].append(instruction.name)
+        for instruction in self._theirs.walk():
+            if instruction.operands and not instruction.users and instruction.name not in names:
+                reads = tuple(names.get(operand.name, "") for operand in instruction.operands)
+                if candidates := unread[instruction.opcode, instruction.shape, reads]:
+                    names[instruction.name] = candidates.pop(0)
         return names
 
     def has_same_kernels(self) -> bool:
@@ -127,23 +129,23 @@ def _side_by_side(pending: list[tuple[MutableComputation, MutableComputation]]) 
     """Yield the places of pairs of computations, and of those that they call, up to the first that
     differs.
     """
-    seen: set[tuple[MutableComputation, MutableComputation]] = set()
+    visited: set[tuple[MutableComputation, MutableComputation]] = set()
     while pending:
-        one, other = pending.pop()
-        if (one, other) in seen:
+        left, right = pending.pop()
+        if (left, right) in visited:
             continue
-        seen.add((one, other))
-        ours_order, theirs_order = _live(one), _live(other)
+        visited.add((left, right))
+        ours_order, theirs_order = _live(left), _live(right)
         same = dict(zip(ours_order, theirs_order, strict=False))
         for a, b in zip_longest(ours_order, theirs_order):
             what: str | None = "number of instructions"
             if a is not None and b is not None:
                 what = _difference(a, b)
-                if what is None and [same.get(each) for each in a.operands] != b.operands:
+                if what is None and [same.get(operand) for operand in a.operands] != b.operands:
                     what = "operands"
                 if what is None:
                     pending.extend(zip(a.called, b.called, strict=True))
-            yield _Place(other.name, a, b, what)
+            yield _Place(right.name, a, b, what)
             if what is not None:
                 return
 
@@ -154,13 +156,13 @@ def is_same(ours: Module | MutableModule, theirs: Module | MutableModule) -> boo
     """
     if isinstance(ours, MutableModule) and isinstance(theirs, Module) and _prints(ours, theirs):
         return True
-    one, other = _graph(ours), _graph(theirs)
-    compared = Comparison(one, other)
-    found = compared.find_divergence() is None or compared.has_same_kernels()
-    for given, made in ((ours, one), (theirs, other)):
-        if made is not given:
-            made.dissolve()
-    return found
+    our_graph, their_graph = _graph(ours), _graph(theirs)
+    compared = Comparison(our_graph, their_graph)
+    is_same_graph = compared.find_divergence() is None or compared.has_same_kernels()
+    for side, graph in ((ours, our_graph), (theirs, their_graph)):
+        if graph is not side:
+            graph.dissolve()
+    return is_same_graph
 
 
 def _prints(graph: MutableModule, module: Module) -> bool:
@@ -172,12 +174,12 @@ def _prints(graph: MutableModule, module: Module) -> bool:
     """
     module.check()
     pending = [(graph.entry, module.entry)]
-    seen: set[tuple[MutableComputation, Computation]] = set()
+    visited: set[tuple[MutableComputation, Computation]] = set()
     while pending:
         pair = pending.pop()
-        if pair in seen:
+        if pair in visited:
             continue
-        seen.add(pair)
+        visited.add(pair)
         computation, printed = pair
         order, (statements, edges, root, _) = computation.post_order(), printed.graph
         shapes, by_name = printed.body.shapes, module.by_name
@@ -193,10 +195,10 @@ def _prints(graph: MutableModule, module: Module) -> bool:
             ):
                 return False
             if instruction.called:
-                called = [by_name[name] for name in statement.calls]
-                if len(called) != len(instruction.called):
+                bodies = [by_name[name] for name in statement.calls]
+                if len(bodies) != len(instruction.called):
                     return False
-                pending.extend(zip(instruction.called, called, strict=True))
+                pending.extend(zip(instruction.called, bodies, strict=True))
     return True
 
 
@@ -223,20 +225,20 @@ def has_equal_kernels(ours: Module, theirs: Module) -> bool:
     return contents.kernels(ours) == contents.kernels(theirs)
 
 
-def has_equal_contents(one: MutableInstruction, other: MutableInstruction) -> bool:
+def has_equal_contents(first: MutableInstruction, second: MutableInstruction) -> bool:
     """Return whether two instructions with the same opcode, shape and operands do the same.
 
     Source: xla/hlo/ir/hlo_instruction.cc, IdenticalInternal.
     """
     return (
-        one.inside.split() == other.inside.split()
-        and (one.fusion_kind, one.backend_kind) == (other.fusion_kind, other.backend_kind)
-        and one.attributes.get("backend_config") == other.attributes.get("backend_config")
-        and meaning(one) == meaning(other)
-        and len(one.called) == len(other.called)
+        first.inside.split() == second.inside.split()
+        and (first.fusion_kind, first.backend_kind) == (second.fusion_kind, second.backend_kind)
+        and first.attributes.get("backend_config") == second.attributes.get("backend_config")
+        and meaning(first) == meaning(second)
+        and len(first.called) == len(second.called)
         and all(
             place.what is None
-            for place in _side_by_side(list(zip(one.called, other.called, strict=True)))
+            for place in _side_by_side(list(zip(first.called, second.called, strict=True)))
         )
     )
 
@@ -249,45 +251,53 @@ class _Contents:
 
     def of(self, graph: MutableModule) -> int:
         """Return the number of the entry's result."""
-        called: dict[MutableComputation, int] = {}
+        numbers_of_bodies: dict[MutableComputation, int] = {}
         for computation in graph.post_order():
-            numbers = self._instructions(computation, called)
+            numbers = self._instructions(computation, numbers_of_bodies)
             root = numbers[computation.root]
-            called[computation] = self._number((root, *sorted(numbers.values())))
-        return called[graph.entry]
+            numbers_of_bodies[computation] = self._number((root, *sorted(numbers.values())))
+        return numbers_of_bodies[graph.entry]
 
     def kernels(self, module: Module) -> Counter[Hashable]:
         """Return the number of the contents of each launch, without its operands."""
         graph = MutableModule(module)
-        called: dict[MutableComputation, int] = {}
-        found: Counter[Hashable] = Counter()
+        numbers_of_bodies: dict[MutableComputation, int] = {}
+        kernels: Counter[Hashable] = Counter()
         for computation in graph.post_order():
-            numbers = self._instructions(computation, called)
-            called[computation] = self._number(
+            numbers = self._instructions(computation, numbers_of_bodies)
+            numbers_of_bodies[computation] = self._number(
                 (numbers[computation.root], *sorted(numbers.values()))
             )
             if computation.is_fused or any(c.opcode in EMBEDDING for c in computation.callers):
                 continue
-            for each in _live(computation):
-                bodies = tuple(called[body] for body in each.called)
-                if each.opcode == "fusion":
-                    found[each.fusion_kind, each.backend_kind, self._kernel(each, called)] += 1
-                elif each.opcode not in NOT_LAUNCHED:
-                    attributes = tuple(sorted(meaning(each).items()))
-                    found[each.opcode, str(_shape(each)), bodies, attributes] += 1
-        return found
+            for instruction in _live(computation):
+                bodies = tuple(numbers_of_bodies[body] for body in instruction.called)
+                if instruction.opcode == "fusion":
+                    kernels[
+                        instruction.fusion_kind,
+                        instruction.backend_kind,
+                        self._kernel(instruction, numbers_of_bodies),
+                    ] += 1
+                elif instruction.opcode not in NOT_LAUNCHED:
+                    attributes = tuple(sorted(meaning(instruction).items()))
+                    kernels[instruction.opcode, str(_shape(instruction)), bodies, attributes] += 1
+        return kernels
 
     def _kernel(
-        self, fusion: MutableInstruction, called: dict[MutableComputation, int]
+        self, fusion: MutableInstruction, numbers_of_bodies: dict[MutableComputation, int]
     ) -> tuple[int, ...]:
         """Return a key of the contents of a fusion. Its parameters are numbered in the order of
         their first use.
         """
         arguments = [0] * len(fusion.operands)
-        order = [each for each in fusion.fused.post_order() if each.opcode == "parameter"]
+        order = [
+            instruction
+            for instruction in fusion.fused.post_order()
+            if instruction.opcode == "parameter"
+        ]
         for place, each in enumerate(order):
             arguments[each.parameter_number] = self._number((place, str(_shape(each))))
-        inside = self._instructions(fusion.fused, called, arguments)
+        inside = self._instructions(fusion.fused, numbers_of_bodies, arguments)
         if fusion.is_multi_output:
             del inside[fusion.fused.root]
         return tuple(sorted(inside.values()))
@@ -298,7 +308,7 @@ class _Contents:
     def _instructions(
         self,
         computation: MutableComputation,
-        called: dict[MutableComputation, int],
+        numbers_of_bodies: dict[MutableComputation, int],
         arguments: Sequence[int] | None = None,
     ) -> dict[MutableInstruction, int]:
         """Return the numbers of all live instructions. ``arguments`` are the operands of the
@@ -306,34 +316,41 @@ class _Contents:
         """
         numbers: dict[MutableInstruction, int] = {}
         outputs: dict[MutableInstruction, tuple[int, ...]] = {}
-        for each in _live(computation):
+        for instruction in _live(computation):
             operands = tuple(
                 self._number((numbers[operand], *outputs.get(operand, ())))
-                for operand in each.operands
+                for operand in instruction.operands
             )
-            if each.opcode == "parameter" and arguments is not None:
-                numbers[each] = arguments[each.parameter_number]
-            elif each.opcode == "fusion" and not computation.is_fused:
-                inside = self._instructions(each.fused, called, operands)
-                kind = each.fusion_kind, each.backend_kind
-                if each.is_multi_output:
-                    outputs[each] = tuple(inside[output] for output in each.fused.root.operands)
-                    del inside[each.fused.root]
-                    root: Hashable = tuple(sorted(outputs[each]))
+            if instruction.opcode == "parameter" and arguments is not None:
+                numbers[instruction] = arguments[instruction.parameter_number]
+            elif instruction.opcode == "fusion" and not computation.is_fused:
+                inside = self._instructions(instruction.fused, numbers_of_bodies, operands)
+                kind = instruction.fusion_kind, instruction.backend_kind
+                if instruction.is_multi_output:
+                    outputs[instruction] = tuple(
+                        inside[output] for output in instruction.fused.root.operands
+                    )
+                    del inside[instruction.fused.root]
+                    root: Hashable = tuple(sorted(outputs[instruction]))
                 else:
-                    root = inside[each.fused.root]
-                numbers[each] = self._number((kind, root, *sorted(inside.values())))
-            elif each.opcode == "get-tuple-element" and each.operands[0] in outputs:
-                source = each.operands[0]
-                output = outputs[source][int(each.attributes["index"])]
-                numbers[each] = self._number(("output", numbers[source], output))
+                    root = inside[instruction.fused.root]
+                numbers[instruction] = self._number((kind, root, *sorted(inside.values())))
+            elif instruction.opcode == "get-tuple-element" and instruction.operands[0] in outputs:
+                source = instruction.operands[0]
+                output = outputs[source][int(instruction.attributes["index"])]
+                numbers[instruction] = self._number(("output", numbers[source], output))
             else:
-                literal = "".join(each.inside.split())
-                does = each.opcode, str(_shape(each)), each.fusion_kind, literal
-                bodies = tuple(called[body] for body in each.called)
-                attributes = tuple(sorted(meaning(each).items()))
-                numbers[each] = self._number(
-                    (does, each.backend_kind, operands, bodies, attributes)
+                literal = "".join(instruction.inside.split())
+                does = (
+                    instruction.opcode,
+                    str(_shape(instruction)),
+                    instruction.fusion_kind,
+                    literal,
+                )
+                bodies = tuple(numbers_of_bodies[body] for body in instruction.called)
+                attributes = tuple(sorted(meaning(instruction).items()))
+                numbers[instruction] = self._number(
+                    (does, instruction.backend_kind, operands, bodies, attributes)
                 )
         return numbers
 
@@ -345,34 +362,37 @@ def _shape(instruction: MutableInstruction) -> Shape:
     shape = instruction.shape
     if shape.dimensions or not shape.layout or shape.layout.element_size_in_bits is None:
         return shape
-    rest = _ELEMENT_SIZE.sub("", shape.layout.properties)
-    return replace(shape, layout=Layout((), rest) if rest else None)
+    properties = _ELEMENT_SIZE.sub("", shape.layout.properties)
+    return replace(shape, layout=Layout((), properties) if properties else None)
 
 
 def _live(computation: MutableComputation) -> list[MutableInstruction]:
     """Return all instructions but dead ones, such as constants that a pass put into fusions."""
     return [
-        each
-        for each in computation.post_order()
-        if each.users or each.is_root or each.opcode == "parameter" or has_side_effect(each)
+        instruction
+        for instruction in computation.post_order()
+        if instruction.users
+        or instruction.is_root
+        or instruction.opcode == "parameter"
+        or has_side_effect(instruction)
     ]
 
 
-def _difference(one: MutableInstruction, other: MutableInstruction) -> str | None:
-    if one.opcode != other.opcode:
+def _difference(first: MutableInstruction, second: MutableInstruction) -> str | None:
+    if first.opcode != second.opcode:
         return "opcode"
-    if one.shape != other.shape and _shape(one) != _shape(other):
+    if first.shape != second.shape and _shape(first) != _shape(second):
         return "shape"
-    if one.inside.split() != other.inside.split() and not (_is_cut(one) or _is_cut(other)):
-        return "literal" if one.opcode == "constant" else "parameter number"
-    if (one.fusion_kind, one.backend_kind) != (other.fusion_kind, other.backend_kind):
+    if first.inside.split() != second.inside.split() and not (_is_cut(first) or _is_cut(second)):
+        return "literal" if first.opcode == "constant" else "parameter number"
+    if (first.fusion_kind, first.backend_kind) != (second.fusion_kind, second.backend_kind):
         return "kind of fusion"
-    if one.is_root != other.is_root:
+    if first.is_root != second.is_root:
         return "root"
-    if len(one.called) != len(other.called):
+    if len(first.called) != len(second.called):
         return "called computations"
-    if one.attributes_text != other.attributes_text:
-        a, b = meaning(one), meaning(other)
+    if first.attributes_text != second.attributes_text:
+        a, b = meaning(first), meaning(second)
         return next((f"{key}=" for key in {**a, **b} if a.get(key) != b.get(key)), None)
     return None
 
@@ -399,8 +419,10 @@ def _words(instruction: MutableInstruction | None, what: str) -> str:
     if instruction is None:
         return ""
     value = instruction.attributes.get(what[:-1]) if what.endswith("=") else None
-    operands = ", ".join(each.name for each in instruction.operands)
+    operands = ", ".join(operand.name for operand in instruction.operands)
     kind = f", kind={instruction.fusion_kind}" if instruction.fusion_kind else ""
     inside = instruction.inside or operands
-    shown = f", {what}{value}" if value is not None else ""
-    return f"{instruction.name} = {instruction.shape} {instruction.opcode}({inside}){kind}{shown}"
+    attribute = f", {what}{value}" if value is not None else ""
+    return (
+        f"{instruction.name} = {instruction.shape} {instruction.opcode}({inside}){kind}{attribute}"
+    )

@@ -141,7 +141,7 @@ def add_output(fusion: MutableInstruction, instruction: MutableInstruction) -> N
         computation.replace_uses(instruction, add_element(fusion, index))
         return
     elements = [*(root.operands if root.opcode == "tuple" else [root]), clone]
-    fusion.shape = Shape(TUPLE, elements=tuple(each.shape for each in elements))
+    fusion.shape = Shape(TUPLE, elements=tuple(element.shape for element in elements))
     fused.root = fused.make("tuple", fusion.shape, elements)
     if root.opcode == "tuple":
         fused.remove(root)
@@ -172,18 +172,18 @@ def merge_fusion(fusion: MutableInstruction, producer: MutableInstruction) -> No
         clone.computation.remove(clone)
 
 
-def merge_outputs(fusion: MutableInstruction, other: MutableInstruction) -> None:
+def merge_outputs(fusion: MutableInstruction, sibling: MutableInstruction) -> None:
     """Put the contents of the fusion ``other``, which does not depend on ``fusion``, into
     ``fusion`` as more outputs, and remove ``other``.
 
     Source: MergeFusionInstructionIntoMultiOutput.
     """
-    computation = other.computation
-    clones = unpack(other)
+    computation = sibling.computation
+    clones = unpack(sibling)
     outputs = [clones[-1]]
-    if other.is_multi_output:
+    if sibling.is_multi_output:
         tuple_, outputs = clones.pop(), []
-        for element in list(other.users):
+        for element in list(sibling.users):
             output = tuple_.operands[int(element.attributes["index"])]
             if any(user is not fusion for user in element.users) or element.is_root:
                 outputs.append(output)
@@ -191,8 +191,8 @@ def merge_outputs(fusion: MutableInstruction, other: MutableInstruction) -> None
             computation.remove(element)
         computation.remove(tuple_)
     else:
-        computation.replace_uses(other, clones[-1])
-    computation.remove(other)
+        computation.replace_uses(sibling, clones[-1])
+    computation.remove(sibling)
     for clone in reversed(clones):
         if clone in outputs:
             add_output(fusion, clone)

@@ -63,10 +63,10 @@ def _units_stay(source: Shape, result: Shape) -> bool:
     for dimension, extent in enumerate(size):
         if extent <= 1:
             continue
-        rest, place = prod(size[dimension + 1 :]), 0
-        for other in reversed(range(len(result_size))):
-            place += rest % result_size[other] * result_steps[other]
-            rest //= result_size[other]
+        remainder, place = prod(size[dimension + 1 :]), 0
+        for axis in reversed(range(len(result_size))):
+            place += remainder % result_size[axis] * result_steps[axis]
+            remainder //= result_size[axis]
         if place != steps[dimension]:
             return False
     return True
@@ -90,22 +90,26 @@ def permutation_of_bitcast(source: Shape, result: Shape) -> tuple[int, ...] | No
     if source.rank != result.rank:
         return None
     permutation = [0] * result.rank
-    for one, other in zip(minor_to_major(source), minor_to_major(result), strict=True):
-        permutation[other] = one
+    for from_dimension, to_dimension in zip(
+        minor_to_major(source), minor_to_major(result), strict=True
+    ):
+        permutation[to_dimension] = from_dimension
     size = sizes(source)
     return (
-        tuple(permutation) if sizes(result) == tuple(size[each] for each in permutation) else None
+        tuple(permutation)
+        if sizes(result) == tuple(size[source_dimension] for source_dimension in permutation)
+        else None
     )
 
 
-def same_elements_in_memory(one: Shape, other: Shape) -> bool:
+def same_elements_in_memory(first: Shape, second: Shape) -> bool:
     """Return whether both read the same memory in the same order: equal shapes, or a reshape or
     transpose that moves nothing (IsReshapeOrTransposeBitcast, ignoring element types).
     """
     return (
-        (one.dimensions == other.dimensions and minor_to_major(one) == minor_to_major(other))
-        or reshape_is_bitcast(one, other)
-        or permutation_of_bitcast(one, other) is not None
+        (first.dimensions == second.dimensions and minor_to_major(first) == minor_to_major(second))
+        or reshape_is_bitcast(first, second)
+        or permutation_of_bitcast(first, second) is not None
     )
 
 
@@ -119,10 +123,10 @@ class NormalTranspose(NamedTuple):
 
     @property
     def source_sizes(self) -> tuple[int, ...]:
-        found = [0] * len(self.sizes)
+        source_sizes = [0] * len(self.sizes)
         for place, size in zip(self.permutation, self.sizes, strict=True):
-            found[place] = size
-        return tuple(found)
+            source_sizes[place] = size
+        return tuple(source_sizes)
 
 
 @lru_cache(maxsize=4096)
@@ -132,13 +136,13 @@ def normal_transpose(
     """Return None if a layout is not the default one (GetNormalizedLogicalTransposeShape)."""
     if not (has_default_layout(source) and has_default_layout(result)):
         return None
-    kept = [
+    places = [
         (place, size) for place, size in zip(permutation, sizes(result), strict=True) if size != 1
     ]
     merged: list[list[int]] = []  # the first source dimension of a run, and its size
-    rank = {place: index for index, place in enumerate(sorted(place for place, _ in kept))}
+    rank = {place: index for index, place in enumerate(sorted(place for place, _ in places))}
     last = None
-    for place, size in kept:
+    for place, size in places:
         if last is not None and rank[place] == last + 1:
             merged[-1][1] *= size
         else:

@@ -117,7 +117,7 @@ class Values:
 
     def all_at(self, instruction: MutableInstruction) -> list[Place]:
         """Return the values in all parts of the result of an instruction."""
-        return [self.made_at(Place(instruction, each)) for each in parts_of(instruction.shape)]
+        return [self.made_at(Place(instruction, part)) for part in parts_of(instruction.shape)]
 
 
 class LiveRanges:
@@ -163,28 +163,28 @@ class LiveRanges:
 
     def _find_ranges(self) -> None:
         """Find when each value is alive."""
-        for made in self.values.made:
-            time = self.times[made.maker]
-            if made.maker.opcode == "parameter":
-                time = self._spans[made.maker.computation][0]
-            self.ranges[made] = time, time
+        for value in self.values.made:
+            time = self.times[value.maker]
+            if value.maker.opcode == "parameter":
+                time = self._spans[value.maker.computation][0]
+            self.ranges[value] = time, time
         for instruction, time in self.times.items():
             end = self._spans[instruction.computation][1] if instruction.is_root else time
             end = max(end, self._done(instruction.computation))
-            for made in self.values.all_at(instruction):
-                self._extend(made, end)
+            for value in self.values.all_at(instruction):
+                self._extend(value, end)
             for place, used in self._uses(instruction):
                 self._extend(self.values.made_at(place), used)
 
     def _done(self, computation: MutableComputation) -> int:
         """Return when a computation ends that runs asynchronously, 0 for others."""
-        starts = [each for each in computation.callers if each.opcode == "async-start"]
+        starts = [caller for caller in computation.callers if caller.opcode == "async-start"]
         ends = [self.times[user] for start in starts for user in start.users]
         return max(ends, default=0)
 
-    def _extend(self, made: Place, end: int) -> None:
-        first, last = self.ranges[made]
-        self.ranges[made] = first, max(last, end)
+    def _extend(self, value: Place, end: int) -> None:
+        first, last = self.ranges[value]
+        self.ranges[value] = first, max(last, end)
 
     def _uses(self, instruction: MutableInstruction) -> Iterator[tuple[Place, int]]:
         """Yield what an instruction reads, and when."""
@@ -206,18 +206,18 @@ class LiveRanges:
         aliased = read_aliasing(header.get("input_output_alias", ""))
         donated = {Place(entry.parameters[slot], part) for slot, _, part in aliased}
         outputs = set(self.values.all_at(entry.root))
-        for made, (first, last) in self.ranges.items():
-            kind = BufferKind.OUTPUT if made in outputs else BufferKind.TEMPORARY
-            if made in donated:
+        for value, (first, last) in self.ranges.items():
+            kind = BufferKind.OUTPUT if value in outputs else BufferKind.TEMPORARY
+            if value in donated:
                 kind = BufferKind.DONATED
-            elif made.maker.opcode == "constant":
+            elif value.maker.opcode == "constant":
                 kind = BufferKind.GIVEN
-            elif made.maker.opcode == "parameter" and made.maker.computation is entry:
+            elif value.maker.opcode == "parameter" and value.maker.computation is entry:
                 kind, last = BufferKind.GIVEN, self.length
-            self.ranges[made] = first, last
-            self.buffers[made] = BufferLife(kind, made.size, [made], [(first, last)])
-        for one, other in self._aliases():
-            self._join(one, other)
+            self.ranges[value] = first, last
+            self.buffers[value] = BufferLife(kind, value.size, [value], [(first, last)])
+        for first_place, second_place in self._aliases():
+            self._join(first_place, second_place)
         for slot, output, part in aliased:
             self._join(Place(entry.parameters[slot], part), Place(entry.root, output))
 
@@ -240,11 +240,11 @@ class LiveRanges:
                 for slot, output, part in in_place_operands(instruction):
                     yield Place(instruction.operands[slot], part), Place(instruction, output)
 
-    def _join(self, one: Place, other: Place) -> None:
+    def _join(self, first: Place, second: Place) -> None:
         """Let two values have one buffer, unless both are alive at once: the compiler copies one of
         them then.
         """
-        a, b = self.buffers[self.values.made_at(one)], self.buffers[self.values.made_at(other)]
+        a, b = self.buffers[self.values.made_at(first)], self.buffers[self.values.made_at(second)]
         if a is b or BufferKind.GIVEN in (a.kind, b.kind) or _overlap(a, b):
             return
         if len(a.makers) < len(b.makers):
@@ -253,14 +253,14 @@ class LiveRanges:
         a.size = max(a.size, b.size)
         a.makers += b.makers
         a.ranges += b.ranges
-        for made in b.makers:
-            self.buffers[made] = a
+        for maker in b.makers:
+            self.buffers[maker] = a
 
 
-def _overlap(one: BufferLife, other: BufferLife) -> bool:
+def _overlap(first: BufferLife, second: BufferLife) -> bool:
     """Return whether both are alive at once, other than where one ends and the other begins."""
     return any(
-        max(a, c) < min(b, d) or (a, b) == (c, d) for a, b in one.ranges for c, d in other.ranges
+        max(a, c) < min(b, d) or (a, b) == (c, d) for a, b in first.ranges for c, d in second.ranges
     )
 
 
@@ -269,8 +269,8 @@ def _callees_first(graph: MutableModule) -> list[MutableComputation]:
     run = {graph.entry}
     for computation in reversed(graph.post_order()):
         if computation in run:
-            run.update(each for i in computation.instructions for each in _run_by(i))
-    return [each for each in graph.post_order() if each in run]
+            run.update(callee for i in computation.instructions for callee in _run_by(i))
+    return [computation for computation in graph.post_order() if computation in run]
 
 
 def _run_by(instruction: MutableInstruction) -> Sequence[MutableComputation]:
@@ -285,22 +285,22 @@ _RUN = CONTROL_FLOW | {"async-start"}
 
 def _condition(loop: MutableInstruction) -> MutableComputation:
     body = find_body(loop)
-    return next(each for each in loop.called if each is not body)
+    return next(computation for computation in loop.called if computation is not body)
 
 
 def parts_of(shape: Shape) -> list[tuple[int, ...]]:
     """Return the indices of a shape and of all shapes in it."""
     if not shape.is_tuple:
         return [()]
-    found: list[tuple[int, ...]] = []
+    parts: list[tuple[int, ...]] = []
     pending: list[tuple[tuple[int, ...], Shape]] = [((), shape)]
     while pending:
         index, current = pending.pop()
-        found.append(index)
+        parts.append(index)
         if current.is_tuple:
-            inside = [((*index, n), each) for n, each in enumerate(current.elements)]
+            inside = [((*index, n), element) for n, element in enumerate(current.elements)]
             pending += reversed(inside)
-    return found
+    return parts
 
 
 _VIEWS = frozenset({"add-dependency", "bitcast", "opt-barrier"})

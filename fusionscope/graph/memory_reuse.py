@@ -65,54 +65,54 @@ class _Reuse:
         places = self._places()
         order = sorted(
             buffers,
-            key=lambda each: (
-                -each.size,
-                each.kind is BufferKind.TEMPORARY,
-                min(places[made.maker] for made in each.makers),
+            key=lambda life: (
+                -life.size,
+                life.kind is BufferKind.TEMPORARY,
+                min(places[value.maker] for value in life.makers),
             ),
         )
-        shared = [[each] for each in order if each.kind is BufferKind.DONATED]
-        left: list[BufferLife] = []
+        shared = [[life] for life in order if life.kind is BufferKind.DONATED]
+        unshared: list[BufferLife] = []
         for buffer in order:
             is_output = buffer.kind is BufferKind.OUTPUT
             if buffer.makers[0].shape.is_tuple or not (
                 is_output or buffer.kind is BufferKind.TEMPORARY
             ):
                 continue
-            for others in reversed(shared):
+            for lives in reversed(shared):
                 # An output has memory of its exact size.
-                fits = buffer.size == others[0].size if is_output else buffer.size <= others[0].size
-                if fits and self._share(buffer, others):
-                    others.append(buffer)
+                fits = buffer.size == lives[0].size if is_output else buffer.size <= lives[0].size
+                if fits and self._share(buffer, lives):
+                    lives.append(buffer)
                     break
             else:
                 if is_output:
                     shared.append([buffer])
                 else:
-                    left.append(buffer)
-        return left
+                    unshared.append(buffer)
+        return unshared
 
     def share_with_operands(self, buffers: Iterable[BufferLife]) -> None:
         """Let results have the memory of operands that nothing reads later.
 
         Source: xla/service/heap_simulator/heap_simulator.cc, RunComputation.
         """
-        single = [each for each in buffers if len(each.makers) == 1]
+        single = [buffer for buffer in buffers if len(buffer.makers) == 1]
         ending: dict[int, dict[BufferLife, None]] = defaultdict(dict)
         for buffer in single:
             ending[buffer.last][buffer] = None
-        for buffer in sorted(single, key=lambda each: (each.first, each.last)):
+        for buffer in sorted(single, key=lambda life: (life.first, life.last)):
             user, index = buffer.makers[0]
             if not ending[buffer.first] or user.opcode == "copy":
                 continue
             for operand in user.operands:
-                made = self.values.made_at(Place(operand))
-                old = self.ranges.buffers[made]
+                value = self.values.made_at(Place(operand))
+                old = self.ranges.buffers[value]
                 if (
                     old is not buffer
                     and old in ending[buffer.first]
-                    and made.maker.users.slots(user)
-                    and self.may_share(made.maker, user, index)
+                    and value.maker.users.slots(user)
+                    and self.may_share(value.maker, user, index)
                 ):
                     self.taken[old][buffer.first] = min(old.size, buffer.size)
                     del ending[buffer.first][old]
@@ -120,41 +120,45 @@ class _Reuse:
 
     def _places(self) -> dict[MutableInstruction, int]:
         """Return where instructions are in the compiler's own walk through the module."""
-        walk = (each for c in reversed(self.values.computations) for each in c.post_order())
-        return {each: place for place, each in enumerate(walk)}
+        walk = (
+            instruction
+            for c in reversed(self.values.computations)
+            for instruction in c.post_order()
+        )
+        return {instruction: place for place, instruction in enumerate(walk)}
 
-    def _share(self, buffer: BufferLife, others: Sequence[BufferLife]) -> bool:
+    def _share(self, buffer: BufferLife, lives: Sequence[BufferLife]) -> bool:
         """Let a buffer have the memory of ``others``, if it is never alive with one of them."""
         meetings: list[tuple[BufferLife, int]] = []
-        for other in others:
-            found = self._meetings(buffer, other)
-            if found is None:
+        for life in lives:
+            meeting = self._meetings(buffer, life)
+            if meeting is None:
                 return False
-            meetings += found
+            meetings += meeting
         for earlier, time in meetings:
             self.taken[earlier][time] = buffer.size
         return True
 
     def _meetings(
-        self, one: BufferLife, other: BufferLife
+        self, first_life: BufferLife, second_life: BufferLife
     ) -> Sequence[tuple[BufferLife, int]] | None:
         """Return which of two buffers ends where the other one begins in its place, and when;
         nothing if they never meet, and None if both are alive at once.
         """
-        if one.first > other.last or other.first > one.last:
+        if first_life.first > second_life.last or second_life.first > first_life.last:
             return _NONE
-        found: list[tuple[BufferLife, int]] = []
-        for made, (first, last) in zip(one.makers, one.ranges, strict=True):
-            for place, (begin, end) in zip(other.makers, other.ranges, strict=True):
+        meetings: list[tuple[BufferLife, int]] = []
+        for value, (first, last) in zip(first_life.makers, first_life.ranges, strict=True):
+            for place, (begin, end) in zip(second_life.makers, second_life.ranges, strict=True):
                 if first > end or begin > last:
                     continue
-                if last == begin and self._is_overwritten(made, place):
-                    found.append((one, last))
-                elif end == first and self._is_overwritten(place, made):
-                    found.append((other, first))
+                if last == begin and self._is_overwritten(value, place):
+                    meetings.append((first_life, last))
+                elif end == first and self._is_overwritten(place, value):
+                    meetings.append((second_life, first))
                 else:
                     return None
-        return found
+        return meetings
 
     def _is_overwritten(self, old: Place, new: Place) -> bool:
         user, index = new

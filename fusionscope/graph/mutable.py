@@ -53,7 +53,7 @@ class Users(list[_User]):
         if places is not None:
             places[user] = len(self) - 1
         elif len(self) > _FEW:
-            self._places = {each: place for place, each in enumerate(self)}
+            self._places = {user: place for place, user in enumerate(self)}
 
     def slots(self, user: _User) -> int:
         """Return the number of slots in which ``user`` reads it."""
@@ -263,8 +263,8 @@ class MutableComputation:
             self.parameters.append(instruction)
         for operand in instruction.operands:
             operand.users.add(instruction)
-        for called in instruction.called:
-            called.callers[instruction] = None
+        for callee in instruction.called:
+            callee.callers[instruction] = None
         return instruction
 
     def make(
@@ -293,8 +293,8 @@ class MutableComputation:
         assert not instruction.users, f"{instruction.name} is still read"
         for operand in instruction.operands:
             operand.users.drop(instruction)
-        for called in instruction.called:
-            called.callers.pop(instruction, None)
+        for callee in instruction.called:
+            callee.callers.pop(instruction, None)
         if instruction.predecessors or instruction.successors:
             _bypass(instruction)
         instruction.operands = []
@@ -329,9 +329,13 @@ class MutableComputation:
         """
         self.replace_uses(old, new)
         for before in old.predecessors:
-            before.successors = [new if each is old else each for each in before.successors]
+            before.successors = [
+                new if successor is old else successor for successor in before.successors
+            ]
         for after in old.successors:
-            after.predecessors = [new if each is old else each for each in after.predecessors]
+            after.predecessors = [
+                new if predecessor is old else predecessor for predecessor in after.predecessors
+            ]
         new.predecessors = [*new.predecessors, *old.predecessors]
         new.successors = [*new.successors, *old.successors]
         old.predecessors, old.successors = (), ()
@@ -344,7 +348,7 @@ class MutableComputation:
 
         Source: xla/hlo/ir/hlo_computation.cc, MakeInstructionPostOrder.
         """
-        done: set[MutableInstruction] = set()
+        visited: set[MutableInstruction] = set()
         open_: set[MutableInstruction] = set()
         order: list[MutableInstruction] = []
         for start in self.instructions:
@@ -355,19 +359,25 @@ class MutableComputation:
                 current = pending[-1]
                 if current in open_:
                     pending.pop()
-                    if current not in done:
-                        done.add(current)
+                    if current not in visited:
+                        visited.add(current)
                         order.append(current)
                     continue
                 open_.add(current)
-                missing = [each for each in reversed(current.operands) if each not in done]
+                missing = [
+                    operand for operand in reversed(current.operands) if operand not in visited
+                ]
                 if current.predecessors:
-                    missing += [each for each in current.predecessors if each not in done]
+                    missing += [
+                        predecessor
+                        for predecessor in current.predecessors
+                        if predecessor not in visited
+                    ]
                 if missing:
                     pending += missing
                 else:
                     pending.pop()
-                    done.add(current)
+                    visited.add(current)
                     order.append(current)
         return order
 
@@ -391,7 +401,7 @@ class MutableModule:
     def _copy(
         self, computation: Computation, by_name: dict[str, MutableComputation]
     ) -> MutableComputation:
-        made = MutableComputation(computation.name, self, footer=computation.body.footer)
+        copied = MutableComputation(computation.name, self, footer=computation.body.footer)
         self._computation_names.take(computation.name)
         graph, shapes = computation.graph, computation.body.shapes
         copies: list[MutableInstruction] = []
@@ -407,7 +417,7 @@ class MutableModule:
             )
             copy.origin = name
             if opcode not in NEVER_CALL and (calls := called_names(attributes)):
-                copy.called = [by_name[each] for each in calls if each in by_name]
+                copy.called = [by_name[call] for call in calls if call in by_name]
             if opcode == "fusion":
                 problem = _find_problem(copy)
                 if problem is not None:
@@ -420,23 +430,23 @@ class MutableModule:
                     )
                 copy.fusion_kind = copy.attributes.get("kind")
                 copy.backend_kind = backend_kind(copy)
-                made.nesting = max(made.nesting, copy.fused.nesting + 1)
+                copied.nesting = max(copied.nesting, copy.fused.nesting + 1)
             self._names.take(name)
-            copies.append(made.add(copy))
-        made.parameters.sort(key=lambda each: each.parameter_number)
-        made.root = copies[computation.graph.root]
+            copies.append(copied.add(copy))
+        copied.parameters.sort(key=lambda parameter: parameter.parameter_number)
+        copied.root = copies[computation.graph.root]
         self._link(copies)
-        return made
+        return copied
 
     def _link(self, copies: list[MutableInstruction]) -> None:
         """Add the control dependencies of a computation."""
-        named: dict[str, MutableInstruction] = {}
+        by_name: dict[str, MutableInstruction] = {}
         for copy in copies:
             if "control-predecessors" in copy.attributes_text:
-                named = named or {each.name: each for each in copies}
+                by_name = by_name or {copy.name: copy for copy in copies}
                 for name in read_names(copy.attributes["control-predecessors"]):
-                    if name in named:  # not an element of a tuple that the text abbreviates
-                        _run_before(named[name], copy)
+                    if name in by_name:  # not an element of a tuple that the text abbreviates
+                        _run_before(by_name[name], copy)
 
     def post_order(self) -> list[MutableComputation]:
         """Return the computations that the entry calls, directly or not, callees before callers and
@@ -449,12 +459,12 @@ class MutableModule:
 
         return list(post_order([self.entry], callees))
 
-    def instruction_name(self, wanted: str) -> str:
+    def instruction_name(self, name: str) -> str:
         """Return ``wanted``, with a number appended if that name is taken."""
-        return self._names.take(wanted)
+        return self._names.take(name)
 
-    def add_computation(self, wanted: str) -> MutableComputation:
-        return MutableComputation(self._computation_names.take(wanted), self)
+    def add_computation(self, name: str) -> MutableComputation:
+        return MutableComputation(self._computation_names.take(name), self)
 
     def walk(self) -> Iterator[MutableInstruction]:
         for computation in self.post_order():
@@ -524,7 +534,7 @@ def _bypass(instruction: MutableInstruction) -> None:
 def _without(
     instructions: Sequence[MutableInstruction], removed: MutableInstruction
 ) -> list[MutableInstruction]:
-    return [each for each in instructions if each is not removed]
+    return [instruction for instruction in instructions if instruction is not removed]
 
 
 def reorder_users(value: MutableInstruction, names: Iterable[str]) -> None:
@@ -634,7 +644,7 @@ def to_module(graph: MutableModule) -> Module:
     bodies = []
     for computation in graph.post_order():
         order = computation.post_order()
-        statements = tuple(_statement(each, shapes) for each in order)
+        statements = tuple(_statement(instruction, shapes) for instruction in order)
         parameters = ", ".join(f"{p.name}: {p.shape}" for p in computation.parameters)
         bodies.append(
             Body(
@@ -666,7 +676,7 @@ def to_module(graph: MutableModule) -> Module:
 def _statement(instruction: MutableInstruction, shapes: ShapeTable) -> Statement:
     shape = str(instruction.shape)
     shapes.known.setdefault(shape, instruction.shape)
-    inside = instruction.inside or ", ".join(f"%{each.name}" for each in instruction.operands)
+    inside = instruction.inside or ", ".join(f"%{operand.name}" for operand in instruction.operands)
     text = instruction.attributes_text
     if instruction.opcode == "fusion" and "kind=" in text:
         text = _KIND.sub(rf"\1{instruction.fusion_kind}", text)
@@ -679,7 +689,7 @@ def _statement(instruction: MutableInstruction, shapes: ShapeTable) -> Statement
     if instruction.predecessors or "control-predecessors" in text:
         text = CONTROL.sub("", text)
         if instruction.predecessors:
-            names = ", ".join(f"%{each.name}" for each in instruction.predecessors)
+            names = ", ".join(f"%{predecessor.name}" for predecessor in instruction.predecessors)
             text += f", control-predecessors={{{names}}}"
     root = "ROOT" if instruction.is_root else ""
     return Statement(root, instruction.name, shape, instruction.opcode, inside, text)

@@ -87,7 +87,9 @@ def is_elementwise(instruction: MutableInstruction) -> bool:
                 return False
             if opcodes & _SOME_ELEMENTWISE:
                 pending.extend(
-                    each for each in fused.instructions if each.opcode in _SOME_ELEMENTWISE
+                    instruction
+                    for instruction in fused.instructions
+                    if instruction.opcode in _SOME_ELEMENTWISE
                 )
         elif not is_one_elementwise(current):
             return False
@@ -132,8 +134,8 @@ def operand_use(instruction: MutableInstruction, slot: int) -> Use:
     if opcode == "reduce":
         return Use.USE if slot < len(instruction.operands) // 2 else Use.REUSE
     if opcode == "dot":
-        other = instruction.operands[1 - slot] if len(instruction.operands) == 2 else None
-        is_vector = instruction.shape.rank <= 1 and other is not None and other.shape.rank <= 1
+        second = instruction.operands[1 - slot] if len(instruction.operands) == 2 else None
+        is_vector = instruction.shape.rank <= 1 and second is not None and second.shape.rank <= 1
         return Use.USE if is_vector else Use.REUSE
     if opcode == "dynamic-update-slice":
         return Use.USE if slot < 2 else Use.REUSE
@@ -152,9 +154,9 @@ def _parameter_use(fused: MutableComputation, number: int) -> Use:
         for slot, operand in enumerate(instruction.operands):
             inner = uses[operand]
             if inner is not Use.NONE and worst is not Use.REUSE:
-                own = operand_use(instruction, slot)
-                if own is not Use.NONE:
-                    worst = min(worst, own, inner)
+                use = operand_use(instruction, slot)
+                if use is not Use.NONE:
+                    worst = min(worst, use, inner)
         uses[instruction] = worst
     return uses[fused.root]
 
@@ -178,14 +180,14 @@ def true_rank(shape: Shape) -> int:
 
 def leaves(shape: Shape) -> list[Shape]:
     """Return the arrays in a shape."""
-    found: list[Shape] = []
+    arrays: list[Shape] = []
     pending = [shape]
     while pending:
         current = pending.pop()
         if current.is_array:
-            found.append(current)
+            arrays.append(current)
         pending.extend(reversed(current.elements))
-    return found
+    return arrays
 
 
 def slice_ranges(slice_: MutableInstruction) -> list[range]:
@@ -193,11 +195,11 @@ def slice_ranges(slice_: MutableInstruction) -> list[range]:
     return read_slice(slice_.attributes["slice"])
 
 
-def same_but_for_type(one: Shape, other: Shape) -> bool:
+def same_but_for_type(first: Shape, second: Shape) -> bool:
     """Return whether dimensions and layout are equal."""
-    if one is other:
+    if first is second:
         return True
-    pending = [(one, other)]
+    pending = [(first, second)]
     while pending:
         a, b = pending.pop()
         if (a.dimensions, a.dynamic, a.layout, len(a.elements)) != (

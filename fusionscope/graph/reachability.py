@@ -19,27 +19,27 @@ class Reachability:
     """
 
     def __init__(self, post_order: Sequence[MutableInstruction]) -> None:
-        self._bit = {each: 1 << index for index, each in enumerate(post_order)}
+        self._bit = {instruction: 1 << index for index, instruction in enumerate(post_order)}
         self._group: dict[MutableInstruction, _Group] = {}
-        for each in post_order:
-            reached = self._bit[each]
-            for earlier in (*each.operands, *each.predecessors):
+        for instruction in post_order:
+            reached = self._bit[instruction]
+            for earlier in (*instruction.operands, *instruction.predecessors):
                 group = self._group[earlier]
                 reached |= group.before
-                group.dependents.append(each)
-            self._group[each] = _Group(reached, [each], [])
+                group.dependents.append(instruction)
+            self._group[instruction] = _Group(reached, [instruction], [])
 
     def reaches(self, start: MutableInstruction, end: MutableInstruction) -> bool:
         """Return whether ``end`` is or depends on ``start``."""
         return bool(self._group[end].before & self._bit[start])
 
-    def merge(self, one: MutableInstruction, other: MutableInstruction) -> None:
+    def merge(self, first: MutableInstruction, second: MutableInstruction) -> None:
         """Treat the two as one: everything that depended on either depends on both and on their
         operands.
 
         Source: UpdateReachabilityForMerge.
         """
-        group, less = self._group[one], self._group[other]
+        group, less = self._group[first], self._group[second]
         if group is less:
             return
         if len(group.members) < len(less.members):
@@ -51,8 +51,8 @@ class Reachability:
         group.before = together
         pending = [group]
         while pending:
-            for each in pending.pop().dependents:
-                later = self._group[each]
+            for dependent in pending.pop().dependents:
+                later = self._group[dependent]
                 # If a group already depends on all of it, so do its dependents.
                 if later.before | together != later.before:
                     later.before |= together

@@ -29,7 +29,7 @@ def schedule(values: Values, backend: str | None, may_share: Sharing) -> Order:
     """Return the order in which the compiler runs the instructions of each computation."""
     if backend != "gpu":
         return _order(values, _breadth_first)
-    orders = [_order(values, each) for each in (_greedy, _depth_first, _post_order)]
+    orders = [_order(values, heuristic) for heuristic in (_greedy, _depth_first, _post_order)]
     return min(
         orders,
         key=lambda order: max(count_live(LiveRanges(values, order), may_share, as_scheduled=True)),
@@ -37,7 +37,7 @@ def schedule(values: Values, backend: str | None, may_share: Sharing) -> Order:
 
 
 def _order(values: Values, scheduler: _Scheduler) -> Order:
-    return {each: scheduler(each, values) for each in values.computations}
+    return {computation: scheduler(computation, values) for computation in values.computations}
 
 
 def _post_order(computation: MutableComputation, values: Values) -> Sequence[MutableInstruction]:
@@ -49,8 +49,10 @@ def _breadth_first(computation: MutableComputation, values: Values) -> Sequence[
     waiting = _waiting(computation)
     ready = deque(
         sorted(
-            (each for each, count in waiting.items() if not count),
-            key=lambda each: each.parameter_number if each.opcode == "parameter" else _FIRST,
+            (instruction for instruction, count in waiting.items() if not count),
+            key=lambda instruction: (
+                instruction.parameter_number if instruction.opcode == "parameter" else _FIRST
+            ),
         )
     )
     order: list[MutableInstruction] = []
@@ -67,7 +69,8 @@ def _breadth_first(computation: MutableComputation, values: Values) -> Sequence[
 def _waiting(computation: MutableComputation) -> dict[MutableInstruction, int]:
     """Return for each instruction how many others have to run before it."""
     return {
-        each: len(set(each.operands)) + len(each.predecessors) for each in computation.instructions
+        instruction: len(set(instruction.operands)) + len(instruction.predecessors)
+        for instruction in computation.instructions
     }
 
 
@@ -84,21 +87,21 @@ def _depth_first(computation: MutableComputation, values: Values) -> Sequence[Mu
         extra[each] = sizes[each] = 0
         if each.opcode in _GIVEN:
             continue
-        own = _made_bytes(each, values)
-        total += own
+        own_bytes = _made_bytes(each, values)
+        total += own_bytes
         operands = set(each.operands)
         readers = max(len(each.users) - 1, 0)
         extra[each] = min(readers + sum(extra[operand] for operand in operands), most)
-        sizes[each] = min(own + sum(sizes[operand] for operand in operands), total)
+        sizes[each] = min(own_bytes + sum(sizes[operand] for operand in operands), total)
 
     def before(instruction: MutableInstruction) -> list[MutableInstruction]:
         earlier = [*instruction.operands, *instruction.predecessors]
         return sorted(earlier, key=lambda value: (-extra[value], -sizes[value], value.name))
 
     unread = [
-        each
-        for each in computation.instructions
-        if not each.users and not each.successors and not each.is_root
+        instruction
+        for instruction in computation.instructions
+        if not instruction.users and not instruction.successors and not instruction.is_root
     ]
     return list(post_order([*unread, computation.root], before))
 
@@ -112,13 +115,18 @@ class _Greedy:
     def __init__(self, computation: MutableComputation, values: Values) -> None:
         self.computation = computation
         self.read = {
-            each: list(
-                dict.fromkeys(m for operand in each.operands for m in values.all_at(operand))
+            instruction: list(
+                dict.fromkeys(m for operand in instruction.operands for m in values.all_at(operand))
             )
-            for each in computation.instructions
+            for instruction in computation.instructions
         }
-        self.made = {each: _made_bytes(each, values) for each in computation.instructions}
-        self.unread: Counter[Place] = Counter(m for made in self.read.values() for m in made)
+        self.made = {
+            instruction: _made_bytes(instruction, values)
+            for instruction in computation.instructions
+        }
+        self.unread: Counter[Place] = Counter(
+            m for values_read in self.read.values() for m in values_read
+        )
         self.unread.update(set(values.all_at(computation.root)))  # the caller reads these
         # Of equal priorities the last one comes first.
         self.ready: list[tuple[tuple[float, float], int, MutableInstruction]] = []
@@ -127,9 +135,9 @@ class _Greedy:
 
     def run(self) -> Sequence[MutableInstruction]:
         waiting = _waiting(self.computation)
-        for each, unread in waiting.items():
+        for instruction, unread in waiting.items():
             if not unread:
-                self._add(each)
+                self._add(instruction)
         order: list[MutableInstruction] = []
         while self.ready:
             priority, number, best = heappop(self.ready)
@@ -137,13 +145,13 @@ class _Greedy:
                 continue  # it has another priority by now
             del self.entries[best]
             order.append(best)
-            for made in self.read[best]:
-                self.unread[made] -= 1
+            for value in self.read[best]:
+                self.unread[value] -= 1
             for after in (*best.users, *best.successors):
                 waiting[after] -= 1
                 if not waiting[after]:
                     self._add(after)
-            if any(self.unread[made] == 1 for made in self.read[best]):
+            if any(self.unread[value] == 1 for value in self.read[best]):
                 for operand in best.operands:
                     for user in operand.users:
                         if user in self.entries and self.entries[user][0] != self._priority(user):
@@ -160,9 +168,9 @@ class _Greedy:
         if is_effective_scalar(instruction.shape):
             return -_FIRST, -_FIRST
         freed = sum(
-            made.size
-            for made in self.read[instruction]
-            if self.unread[made] == 1 and made.maker.opcode not in _GIVEN
+            value.size
+            for value in self.read[instruction]
+            if self.unread[value] == 1 and value.maker.opcode not in _GIVEN
         )
         return self.made[instruction] - freed, -len(instruction.users)
 
@@ -171,4 +179,4 @@ def _made_bytes(instruction: MutableInstruction, values: Values) -> int:
     """Return the bytes of what an instruction makes; parameters and constants count nothing."""
     if instruction.opcode in _GIVEN:
         return 0
-    return sum(made.size for made in values.all_at(instruction) if made.maker is instruction)
+    return sum(value.size for value in values.all_at(instruction) if value.maker is instruction)

@@ -19,7 +19,11 @@ def visit(
     Source: Accept in xla/hlo/ir/hlo_computation.cc, PostOrderDFS in hlo_instruction.cc.
     """
     root = computation.root
-    starts = [each for each in computation.instructions if not each.users and each is not root]
+    starts = [
+        instruction
+        for instruction in computation.instructions
+        if not instruction.users and instruction is not root
+    ]
     open_: set[MutableInstruction] = set()
     pending = [root, *reversed(starts)]
     while pending:
@@ -31,4 +35,4 @@ def visit(
                 visited.add(current)
             continue
         open_.add(current)
-        pending.extend(each for each in reversed(current.operands) if each not in visited)
+        pending.extend(operand for operand in reversed(current.operands) if operand not in visited)

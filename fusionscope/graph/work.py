@@ -59,14 +59,21 @@ def count_work(instruction: AnyInstruction) -> Work:
     return Work(0.0, elements) if opcode in _TRANSCENDENTAL else Work(elements, 0.0)
 
 
-def _work_inside(called: Sequence[Computation | MutableComputation]) -> Work:
-    known: dict[str, Work] = {}
-    if len(called) == 1 and isinstance(called[0], Computation):
-        known = called[0].found_alike("work")
-    if "all" not in known:
-        found = [count_work(each) for computation in called for each in computation.instructions]
-        known["all"] = Work(fsum(flops for flops, _ in found), fsum(others for _, others in found))
-    return known["all"]
+def _work_inside(computations: Sequence[Computation | MutableComputation]) -> Work:
+    cache: dict[str, Work] = {}
+    if len(computations) == 1 and isinstance(computations[0], Computation):
+        cache = computations[0].found_alike("work")
+    if "all" not in cache:
+        amounts = [
+            count_work(instruction)
+            for computation in computations
+            for instruction in computation.instructions
+        ]
+        cache["all"] = Work(
+            fsum(flops for flops, _ in amounts),
+            fsum(transcendentals for _, transcendentals in amounts),
+        )
+    return cache["all"]
 
 
 def _applications(instruction: AnyInstruction) -> int:
@@ -77,7 +84,7 @@ def _applications(instruction: AnyInstruction) -> int:
         return source - results
     if instruction.opcode == "reduce-window":
         window = read_window(instruction.attributes.get("window", "{}"))
-        return (math.prod(each.size for each in window) - 1) * results
+        return (math.prod(dimension.size for dimension in window) - 1) * results
     if instruction.opcode == "scatter":
         return instruction.operands[-1].shape.element_count
     return results
@@ -109,10 +116,10 @@ def _library_flops(call: AnyInstruction) -> float:
     if labels is not None:
         target = call.attributes.get("custom_call_target", "")
         if "BackwardFilter" in target:
-            made, filters = right, result
+            output, filters = right, result
         else:
-            made, filters = left if "BackwardInput" in target else result, right
-        return 2.0 * made.element_count * _products_of_filter(filters, labels)
+            output, filters = left if "BackwardInput" in target else result, right
+        return 2.0 * output.element_count * _products_of_filter(filters, labels)
     contracted = _contracted(call.attribute("backend_config"))
     if not contracted or any(place >= left.rank for place in contracted):
         return 0.0
@@ -127,4 +134,4 @@ def _contracted(config: Any) -> list[int]:
     for name in ("gemm_backend_config", "dot_dimension_numbers", "lhs_contracting_dimensions"):
         config = config.get(name) if isinstance(config, dict) else None
     places = config if isinstance(config, list | tuple) else ()
-    return [int(each) for each in places if str(each).isdecimal()]
+    return [int(place) for place in places if str(place).isdecimal()]

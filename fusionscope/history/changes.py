@@ -63,10 +63,10 @@ class Edit:
 
     @property
     def instruction(self) -> Instruction:
-        found = self.before if self.kind in (EditKind.REMOVED, EditKind.MERGED) else self.after
-        found = found or self.before
-        assert found is not None
-        return found
+        subject = self.before if self.kind in (EditKind.REMOVED, EditKind.MERGED) else self.after
+        subject = subject or self.before
+        assert subject is not None
+        return subject
 
 
 class ChangeKind(StrEnum):
@@ -117,7 +117,7 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
         if before in fields:
             edits.append(Edit(EditKind.UPDATED, before, after, fields[before], step))
         if _is_swapped(matching, before, after):
-            old, new = (", ".join(o.name for o in each.operands) for each in (before, after))
+            old, new = (", ".join(o.name for o in side.operands) for side in (before, after))
             edits.append(Edit(EditKind.SWAPPED, before, after, (("operands", old, new),), step))
         if matching.computations.get(before.computation) is not after.computation:
             edits.append(Edit(EditKind.MOVED, before, after, (), step))
@@ -127,8 +127,8 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
     for before, after in matching.merged.items():
         fields_of_copy = _fields_of_double(matching, before, after, before.computation)
         edits.append(Edit(EditKind.MERGED, before, after, fields_of_copy))
-    edits += [Edit(EditKind.REMOVED, each, None) for each in matching.removed]
-    edits += [Edit(EditKind.INSERTED, None, each) for each in matching.inserted]
+    edits += [Edit(EditKind.REMOVED, side, None) for side in matching.removed]
+    edits += [Edit(EditKind.INSERTED, None, side) for side in matching.inserted]
     for root, before, after in matching.results:
         if not _is_result_told(fields, root):
             field = "root", before.name, after.name
@@ -162,14 +162,14 @@ def _changed_fields(matching: Matching) -> _Fields:
     channels = _renumbered_channels(matching)
     fields: _Fields = {}
     for before, after in matching.after.items():
-        found = tuple(updates(matching, before, after))
+        changes = tuple(updates(matching, before, after))
         if before in channels:
-            found += (channels[before],)
-        if found:
-            fields[before] = found
+            changes += (channels[before],)
+        if changes:
+            fields[before] = changes
     for before, sources in matching.rewired.items():
         if before in matching.after and not _is_told(fields, before):
-            old, new = (", ".join(each.name for each in side) for side in sources)
+            old, new = (", ".join(source.name for source in side) for side in sources)
             fields[before] = (*fields.get(before, ()), ("operands", old, new))
     return fields
 
@@ -215,7 +215,10 @@ def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
 
 def _opcodes(module: Module) -> set[tuple[str, ...]]:
     """Return the opcodes of each computation. Equal computations count once."""
-    return {tuple(sorted(s[3] for s in each.graph.statements)) for each in module.computations}
+    return {
+        tuple(sorted(s[3] for s in computation.graph.statements))
+        for computation in module.computations
+    }
 
 
 def _unexplained(
@@ -224,10 +227,10 @@ def _unexplained(
     """Return edits for differences that no other edit describes. ``begins`` are the instructions of
     each module at which the difference begins.
     """
-    pairs = {one: matching.after.get(one) for one in begins[0]}
-    known = {*pairs.values()}
+    pairs = {earlier: matching.after.get(earlier) for earlier in begins[0]}
+    matched = {*pairs.values()}
     ends: list[tuple[Instruction | None, Instruction | None]] = [*pairs.items()]
-    ends += [(matching.before.get(other), other) for other in begins[1] if other not in known]
+    ends += [(matching.before.get(later), later) for later in begins[1] if later not in matched]
     return tuple(
         Edit(EditKind.DIFFERENT, *both, (("text", _text(both[0]), _text(both[1])),))
         for both in ends
@@ -239,9 +242,9 @@ def _text(instruction: Instruction | None) -> str:
         return ""
     statement = instruction.statement
     attributes = normal_attributes(statement.attributes)
-    said = "".join(f", {key}={value}" for key, value in attributes.items())
+    attributes_text = "".join(f", {key}={value}" for key, value in attributes.items())
     root = "ROOT " if instruction.is_root else ""
-    return f"{root}{statement.shape} {statement.opcode}({statement.inside}){said}"
+    return f"{root}{statement.shape} {statement.opcode}({statement.inside}){attributes_text}"
 
 
 def _is_result_told(fields: _Fields, root: Instruction) -> bool:
@@ -249,7 +252,7 @@ def _is_result_told(fields: _Fields, root: Instruction) -> bool:
     or of an element of a tuple that the root reads.
     """
     return any(name in _RESULTS for name, _, _ in fields.get(root, ())) or any(
-        name == "index" for each in root.operands for name, _, _ in fields.get(each, ())
+        name == "index" for operand in root.operands for name, _, _ in fields.get(operand, ())
     )
 
 
@@ -261,7 +264,7 @@ def _is_told(fields: _Fields, reader: Instruction) -> bool:
     element of a tuple that it reads.
     """
     return any(name == "operands" for name, _, _ in fields.get(reader, ())) or any(
-        name == "index" for each in reader.operands for name, _, _ in fields.get(each, ())
+        name == "index" for operand in reader.operands for name, _, _ in fields.get(operand, ())
     )
 
 
@@ -272,8 +275,8 @@ def _is_swapped(matching: Matching, before: Instruction, after: Instruction) -> 
     read = before.operands, after.operands
     if len(read[0]) != 2 or len(read[1]) != 2:
         return False
-    one, other = ([matching.values.get(each) for each in side] for side in read)
-    return one != other and one == other[::-1]
+    first, second = ([matching.values.get(source) for source in side] for side in read)
+    return first != second and first == second[::-1]
 
 
 def _renumbered_channels(matching: Matching) -> dict[Instruction, tuple[str, str, str]]:
@@ -281,20 +284,22 @@ def _renumbered_channels(matching: Matching) -> dict[Instruction, tuple[str, str
     number of a channel itself means nothing.
     """
     numbers: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    found: dict[Instruction, tuple[str, str, str]] = {}
+    renumbered: dict[Instruction, tuple[str, str, str]] = {}
     for before, after in matching.after.items():
         if "channel_id" in before.statement.attributes:
-            one, other = (each.attributes.get("channel_id", "") for each in (before, after))
+            old_channel, new_channel = (
+                instruction.attributes.get("channel_id", "") for instruction in (before, after)
+            )
             if (
-                one
-                and other
+                old_channel
+                and new_channel
                 and (
-                    numbers[0].setdefault(one, other) != other
-                    or numbers[1].setdefault(other, one) != one
+                    numbers[0].setdefault(old_channel, new_channel) != new_channel
+                    or numbers[1].setdefault(new_channel, old_channel) != old_channel
                 )
             ):
-                found[before] = "channel_id", one, other
-    return found
+                renumbered[before] = "channel_id", old_channel, new_channel
+    return renumbered
 
 
 def updates(
@@ -311,26 +316,26 @@ def _own_updates(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the same without operands."""
-    one, other = before.statement, after.statement
-    if one.opcode != other.opcode:
-        yield "opcode", one.opcode, other.opcode
-    if one.shape != other.shape:
-        if plain_shape(one.shape) != plain_shape(other.shape):
+    old, new = before.statement, after.statement
+    if old.opcode != new.opcode:
+        yield "opcode", old.opcode, new.opcode
+    if old.shape != new.shape:
+        if plain_shape(old.shape) != plain_shape(new.shape):
             yield "shape", str(before.shape), str(after.shape)
-        elif normal_shape(one.shape) != normal_shape(other.shape):
+        elif normal_shape(old.shape) != normal_shape(new.shape):
             yield "layout", str(before.shape), str(after.shape)
-    if one.opcode == other.opcode:
-        if one.opcode == "constant":
-            literals = one.inside.strip(), other.inside.strip()
+    if old.opcode == new.opcode:
+        if old.opcode == "constant":
+            literals = old.inside.strip(), new.inside.strip()
             if (
                 literals[0] != literals[1]
                 and not any(map(is_elided, literals))
-                and normal_constant(one) != normal_constant(other)
+                and normal_constant(old) != normal_constant(new)
             ):
                 yield "literal", *literals
         yield from _attributes(matching, before, after)
     else:
-        yield from _execution(one, other)
+        yield from _execution(old, new)
 
 
 def _operands(
@@ -348,9 +353,9 @@ def _operands(
     ):
         return
     # Elements of a tuple count as separate operands.
-    leaves = [tuple(flatten(tuple([values[each] for each in operands]))) for operands in read]
+    leaves = [tuple(flatten(tuple([values[operand] for operand in operands]))) for operands in read]
     if is_commutative(before.statement) and is_commutative(after.statement):
-        leaves = [tuple(sorted(each)) for each in leaves]
+        leaves = [tuple(sorted(leaf)) for leaf in leaves]
     if leaves[0] != leaves[1]:
         names = [", ".join(operand.name for operand in operands) for operands in read]
         if names[0] == names[1]:  # parameters of the same names are other values now
@@ -382,22 +387,22 @@ def _attributes(
     texts = before.statement.attributes, after.statement.attributes
     if texts[0] == texts[1] and not _NAMING.search(texts[0]):
         return
-    one, other = before.attributes, after.attributes
+    old, new = before.attributes, after.attributes
     normal = [normal_attributes(text) for text in texts]
     for key in dict.fromkeys((*normal[0], *normal[1])):
-        told = says(key)
-        if told is AttributeMeaning.CALLS:
+        meaning = says(key)
+        if meaning is AttributeMeaning.CALLS:
             yield from _calls(matching, key, before, after)
-        elif told is AttributeMeaning.CHANNEL:
-            if (key in one) != (key in other):
-                yield key, one.get(key, ""), other.get(key, "")
+        elif meaning is AttributeMeaning.CHANNEL:
+            if (key in old) != (key in new):
+                yield key, old.get(key, ""), new.get(key, "")
         elif (
-            told is not AttributeMeaning.ORDER
+            meaning is not AttributeMeaning.ORDER
             and normal[0].get(key) != normal[1].get(key)
             and not (key == "kind" and _is_told_as_emitter(before, after))
             and not (key == "index" and _is_same_element(matching, before, after))
         ):
-            texts = one.get(key, ""), other.get(key, "")
+            texts = old.get(key, ""), new.get(key, "")
             values = normal[0].get(key, ""), normal[1].get(key, "")
             if key == "backend_config":
                 yield from _json_fields(key, *values)
@@ -406,11 +411,11 @@ def _attributes(
     yield from _control_predecessors(matching, before, after)
 
 
-def _execution(one: Statement, other: Statement) -> Iterator[tuple[str, str, str]]:
+def _execution(old: Statement, new: Statement) -> Iterator[tuple[str, str, str]]:
     """Yield the attributes of different operations that say where or how they run, if they say
     so of any operation.
     """
-    normal = [normal_attributes(each.attributes) for each in (one, other)]
+    normal = [normal_attributes(statement.attributes) for statement in (old, new)]
     for key in _OF_EVERY_OPERATION:
         values = normal[0].get(key, ""), normal[1].get(key, "")
         if values[0] != values[1]:
@@ -424,9 +429,9 @@ def _control_predecessors(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
     key = "control-predecessors"
-    waits = [set(each.waits_for) for each in (before, after)]
-    if {matching.after.get(each, each) for each in waits[0]} != waits[1]:
-        names = [", ".join(sorted(each.name for each in side)) for side in waits]
+    waits = [set(instruction.waits_for) for instruction in (before, after)]
+    if {matching.after.get(instruction, instruction) for instruction in waits[0]} != waits[1]:
+        names = [", ".join(sorted(instruction.name for instruction in side)) for side in waits]
         yield key, names[0], names[1]
 
 
@@ -443,7 +448,7 @@ def _is_told_as_emitter(before: Instruction, after: Instruction) -> bool:
     """Return whether a changed fusion kind follows from a changed emitter, which is reported with
     the fusion.
     """
-    emitters = [fusion_emitter(each.statement.attributes) for each in (before, after)]
+    emitters = [fusion_emitter(instruction.statement.attributes) for instruction in (before, after)]
     is_outermost = before.computation not in before.computation.module.outermost_fusions
     return is_outermost and emitters[0] != emitters[1]
 
@@ -463,19 +468,19 @@ def _calls(
     """
     if before.opcode in TRANSPARENT:
         return
-    names = [read_names(each.attributes.get(key, "")) for each in (before, after)]
+    names = [read_names(instruction.attributes.get(key, "")) for instruction in (before, after)]
     sides = [
         [
-            each.computation.module.by_name[name]
-            for name in own
-            if name in each.computation.module.by_name
+            instruction.computation.module.by_name[name]
+            for name in names_of_side
+            if name in instruction.computation.module.by_name
         ]
-        for each, own in zip((before, after), names, strict=True)
+        for instruction, names_of_side in zip((before, after), names, strict=True)
     ]
     expression = Operations().expression
     if len(sides[0]) != len(sides[1]) or any(
-        matching.computations.get(one) is not other and expression(one) != expression(other)
-        for one, other in zip(*sides, strict=True)
+        matching.computations.get(old) is not new and expression(old) != expression(new)
+        for old, new in zip(*sides, strict=True)
     ):
         yield key, ", ".join(names[0]), ", ".join(names[1])
 
@@ -485,9 +490,9 @@ def is_incidental(edit: Edit) -> bool:
     or out of a fusion, or parameters, tuples and their elements around it. A shape or layout that
     changed is incidental if it is that of the value that the instruction passes on.
     """
-    ends = [each for each in (edit.before, edit.after) if each is not None]
-    opcodes = {each.opcode for each in ends}
-    in_fusion = [each.computation in each.computation.module.outermost_fusions for each in ends]
+    ends = [end for end in (edit.before, edit.after) if end is not None]
+    opcodes = {end.opcode for end in ends}
+    in_fusion = [end.computation in end.computation.module.outermost_fusions for end in ends]
     if edit.kind is EditKind.DIFFERENT:
         return False
     if edit.fields:
@@ -529,8 +534,8 @@ def _has_shape(carrier: Instruction) -> bool:
     return True
 
 
-def _are_laid_out_alike(one: Instruction, other: Instruction) -> bool:
-    shapes = one.statement.shape, other.statement.shape
+def _are_laid_out_alike(first: Instruction, second: Instruction) -> bool:
+    shapes = first.statement.shape, second.statement.shape
     return shapes[0] == shapes[1] or normal_shape(shapes[0]) == normal_shape(shapes[1])
 
 
@@ -703,8 +708,8 @@ class _Changes:
         for before, copies in everywhere.items():
             first = matching.after[before]
             homes = dict.fromkeys(
-                self._after.home(each) or each
-                for each in ([] if first in matching.idle else [first]) + copies
+                self._after.home(copy) or copy
+                for copy in ([] if first in matching.idle else [first]) + copies
             )
             if len(homes) > 1 and any(home.opcode == "fusion" for home in homes):
                 places[before] = tuple(homes)
@@ -767,7 +772,7 @@ class _Changes:
             origins = dict.fromkeys(o for m in moves.joined if (o := self._origin(m)) is not None)
             yield FusionChange(ChangeKind.GROWN, (earlier, *origins), (fusion,), moves.joined)
         if moves.left:
-            homes = dict.fromkeys(now for each in moves.left if (now := self._later_home(each)))
+            homes = dict.fromkeys(now for member in moves.left if (now := self._later_home(member)))
             yield FusionChange(ChangeKind.SHRUNK, (earlier,), (fusion, *homes), (), moves.left)
         if moves.new or moves.removed:
             yield FusionChange(
@@ -776,10 +781,10 @@ class _Changes:
         has_more_outputs = len(_outputs(fusion)) > len(_outputs(earlier))
         if has_more_outputs:
             yield FusionChange(ChangeKind.MULTI_OUTPUT, (earlier,), (fusion,))
-        emitters = [fusion_emitter(each.statement.attributes) for each in (earlier, fusion)]
+        emitters = [fusion_emitter(member.statement.attributes) for member in (earlier, fusion)]
         has_other_emitter = emitters[0] != emitters[1]
         if has_other_emitter:
-            kinds = [kind_and_emitter(each, self._backend)[0] for each in (earlier, fusion)]
+            kinds = [kind_and_emitter(member, self._backend)[0] for member in (earlier, fusion)]
             is_library = kinds[1] is KernelKind.LIBRARY is not kinds[0]
             kind = ChangeKind.LIBRARY if is_library else ChangeKind.EMITTER
             yield FusionChange(kind, (earlier,), (fusion,))
@@ -793,17 +798,17 @@ class _Changes:
         """Return the operations that moved between two matched fusions."""
         matching = self._matching
         fusions, alone = self._sort(members)
-        kept = {self._origin(member) for member in fusions.pop(earlier, ())}
+        remaining = {self._origin(member) for member in fusions.pop(earlier, ())}
         merged = [home for home in fusions if home not in matching.after]
         for home in merged:
             del fusions[home]  # reported as merged
-        joined = (*alone, *(member for found in fusions.values() for member in found))
+        joined = (*alone, *(member for members_of in fusions.values() for member in members_of))
         left: list[Instruction] = []
         removed: list[Instruction] = []
         has_parted = False
         for each in self._before.members[earlier]:
             home_now = self._later_home(each)
-            if each in kept or home_now is fusion:
+            if each in remaining or home_now is fusion:
                 continue
             has_parted = True
             if home_now is None:
@@ -840,10 +845,14 @@ class _Changes:
 
 def is_idle(matching: Matching, fusion: Instruction) -> bool:
     """Return whether nothing reads a fusion any more: a pass has fused it and left it behind."""
-    operations = [each for each in fusion.called[0].instructions if each.opcode not in CARRIERS]
+    operations = [
+        instruction
+        for instruction in fusion.called[0].instructions
+        if instruction.opcode not in CARRIERS
+    ]
     if not operations:
         return not (fusion.users or fusion.is_root)
-    return all(each in matching.idle for each in operations)
+    return all(operation in matching.idle for operation in operations)
 
 
 def _outputs(fusion: Instruction) -> tuple[Instruction, ...]:

@@ -93,12 +93,12 @@ def find_regions(module: Module) -> dict[Computation, Region]:
     for body in module.bodies:
         if not body.calls:
             continue
-        own: Counter[str] = Counter()
+        calls: Counter[str] = Counter()
         for statement in body.written:
             if statement[3] in TRANSPARENT:
-                own.update(statement.calls[:1])
-        counts.update({name: max(1, own[name]) for name in body.calls})
-        transparent.update(own)
+                calls.update(statement.calls[:1])
+        counts.update({name: max(1, calls[name]) for name in body.calls})
+        transparent.update(calls)
     inlined = {name for name, count in transparent.items() if counts[name] == count}
     shared = {name for name in inlined if counts[name] > 1}
     if shared and _inlined_size(module, inlined) > 2 * module.instruction_count:
@@ -161,11 +161,11 @@ def _flow(computation: Computation, inlined: set[str], shared: set[str]) -> Regi
             opcode = statement[3]
             operands: tuple[Any, ...] = tuple([values[edge] for edge in edges[index]])
             if opcode in TRANSPARENT:
-                called = instructions[index].called
-                if called and called[0].name in inlined:
-                    if called[0].name not in shared:
-                        region.callers[called[0]] = instructions[index]
-                    frames.append(_Frame(called[0], operands, instructions[index]))
+                callees = instructions[index].called
+                if callees and callees[0].name in inlined:
+                    if callees[0].name not in shared:
+                        region.callers[callees[0]] = instructions[index]
+                    frames.append(_Frame(callees[0], operands, instructions[index]))
                     break
             elif opcode == "tuple":
                 values.append(operands)

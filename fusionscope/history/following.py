@@ -51,23 +51,23 @@ def follow(route: Route) -> FollowedStages:
     return _Followed(route).go_on(_steps(route), Numbering())
 
 
-def follow_both(one: Route, other: Route) -> Iterator[FollowedStages]:
+def follow_both(first_route: Route, second_route: Route) -> Iterator[FollowedStages]:
     """Do as ``follow`` for two dumps, one after the other: what only the first needs is free before
     the second is followed, if the caller keeps none of it. The stages that both have in the
     beginning are numbered once.
 
     Raises ``UnusableInput`` like ``follow``.
     """
-    first, second = _Followed(one), _Followed(other)
-    ours, theirs = _steps(one), _steps(other)
+    first, second = _Followed(first_route), _Followed(second_route)
+    ours, theirs = _steps(first_route), _steps(second_route)
     numbering = Numbering()
     apart: list[list[_Step]] = [[], []]
     for pair in zip_longest(ours, theirs):
-        step, its = pair
-        if step is None or its is None or not step.is_like(its):
-            apart = [[each] if each is not None else [] for each in pair]
+        step, second_step = pair
+        if step is None or second_step is None or not step.is_like(second_step):
+            apart = [[single] if single is not None else [] for single in pair]
             break
-        second.add(its, first.number(step, numbering))
+        second.add(second_step, first.number(step, numbering))
     forked = numbering.fork()
     yield first.go_on(chain(apart[0], ours), numbering)
     del first, numbering
@@ -81,14 +81,14 @@ class _Step(NamedTuple):
     module: Module
     has_contents: bool
 
-    def is_like(self, other: _Step) -> bool:
-        return self.module is other.module and self.has_contents == other.has_contents
+    def is_like(self, counterpart: _Step) -> bool:
+        return self.module is counterpart.module and self.has_contents == counterpart.has_contents
 
 
 def _steps(route: Route) -> Iterator[_Step]:
     module, final = route.module, route.final
     yield _Step(route.before, module.read(route.before), has_contents=True)
-    needed = {*module.fusion_stages, final, route.base}
+    stages_needed = {*module.fusion_stages, final, route.base}
     following = module.stages[module.stages.index(route.before) + 1 :]
     for stage in counted(following, "following values through stage", route.progress):
         if stage.is_final and stage is not final:
@@ -101,7 +101,7 @@ def _steps(route: Route) -> Iterator[_Step]:
                 raise
             route.notes.append(str(error))
             continue
-        yield _Step(stage, current, stage in needed)
+        yield _Step(stage, current, stage in stages_needed)
         if stage is final:
             break
 
@@ -135,10 +135,14 @@ class _Followed:
             self.number(step, numbering)
         route = self._route
         passes = {*route.module.fusion_stages, route.final} - {route.before}
-        found = {step.stage: numbered for step, numbered in self._steps}
+        numbered_by_stage = {step.stage: numbered for step, numbered in self._steps}
         first = self._steps[0][1]
         return FollowedStages(
             first,
-            found.get(route.base, first),
-            tuple((stage.label, each) for stage, each in found.items() if stage in passes),
+            numbered_by_stage.get(route.base, first),
+            tuple(
+                (stage.label, numbered_stage)
+                for stage, numbered_stage in numbered_by_stage.items()
+                if stage in passes
+            ),
         )

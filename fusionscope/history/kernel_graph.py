@@ -90,8 +90,8 @@ class _Makers:
         for computation in module.reachable():
             for instruction in computation.instructions:
                 if instruction.opcode in _CALLERS:
-                    for called in dict.fromkeys(instruction.called):
-                        self._callers[called].append(instruction)
+                    for callee in dict.fromkeys(instruction.called):
+                        self._callers[callee].append(instruction)
 
     def find(self, value: Instruction, path: _Path) -> list[Instruction]:
         """Return the instructions that may have made the part of ``value`` at ``path``."""
@@ -106,7 +106,7 @@ class _Makers:
                 for caller in self._callers[instruction.computation]:
                     yield from _arguments(caller, instruction, path)
             case "call" | "conditional":
-                yield from ((called.root, path) for called in instruction.called)
+                yield from ((callee.root, path) for callee in instruction.called)
             case "while":
                 yield operands[0], path
                 yield _body(instruction).root, path
@@ -135,4 +135,4 @@ def _arguments(caller: Instruction, parameter: Instruction, path: _Path) -> Iter
 
 def _body(loop: Instruction) -> Computation:
     name = loop.attributes["body"].lstrip("%")
-    return next(each for each in loop.called if each.name == name)
+    return next(computation for computation in loop.called if computation.name == name)

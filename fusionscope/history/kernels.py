@@ -107,8 +107,8 @@ def is_library(target: str) -> bool:
 
 def call_target(attributes: str) -> str:
     """Return what a custom call with these attributes calls."""
-    found = _TARGET.search(attributes)
-    return found[1] if found else ""
+    match = _TARGET.search(attributes)
+    return match[1] if match else ""
 
 
 def total_kernels(module: Module, backend: str | None, loops: LoopFacts = NOTHING_MORE) -> Totals:
@@ -136,27 +136,27 @@ def find_kernels(
     """
     runs = count_runs(numbered, loops)
     functions = functions_of(numbered.module, loops)
-    found = []
+    kernels = []
     for execution in numbered.executions:
-        counts, known, is_inside = runs[execution.path]
+        counts, are_exact, is_inside = runs[execution.path]
         for block in execution.blocks:
             if block.inside is not None:
                 continue
             for instruction in block.computation.instructions:
                 if not is_inside and instruction in functions:
-                    found.append(_function(instruction, (counts, known), execution.path))
+                    kernels.append(_function(instruction, (counts, are_exact), execution.path))
                 elif is_launched(instruction):
                     computed = execution.computed.get(instruction, ())
                     results = flatten(execution.values.get(instruction, ()))
                     kernel = kernel_of(
                         instruction,
                         backend,
-                        runs=(counts, known),
+                        runs=(counts, are_exact),
                         path=execution.path,
                         values=frozenset(computed) | frozenset(results),
                     )
-                    found.append(replace(kernel, is_inside=True) if is_inside else kernel)
-    return tuple(found)
+                    kernels.append(replace(kernel, is_inside=True) if is_inside else kernel)
+    return tuple(kernels)
 
 
 def _function(loop: Instruction, runs: tuple[int, bool], path: Hashable) -> Kernel:
@@ -180,14 +180,14 @@ def without_equals(
 ) -> list[T]:
     """Return those of ``ours`` that have no equal among ``theirs``, one for one."""
     left = Counter(map(form, theirs))
-    found = []
-    for each in ours:
-        own = form(each)
-        if left[own]:
-            left[own] -= 1
+    remaining = []
+    for item in ours:
+        item_form = form(item)
+        if left[item_form]:
+            left[item_form] -= 1
         else:
-            found.append(each)
-    return found
+            remaining.append(item)
+    return remaining
 
 
 def form_of(kernel: Kernel) -> Hashable:
@@ -222,10 +222,10 @@ def count_runs(numbered: NumberedModule, loops: LoopFacts = NOTHING_MORE) -> dic
                     continue
                 instruction = block.computation.instructions[index]
                 control = control_of(block.values[index], numbered.controls)
-                for number, (inner, known) in enumerate(_inner_runs(instruction, loops)):
+                for number, (inner, is_exact) in enumerate(_inner_runs(instruction, loops)):
                     runs[execution.path, control, number] = Runs(
                         around.times * inner,
-                        around.is_known and known,
+                        around.is_known and is_exact,
                         is_inside or instruction in functions,
                     )
     return runs
@@ -239,8 +239,8 @@ def _inner_runs(instruction: Instruction, loops: LoopFacts) -> Iterator[tuple[in
         return
     loop = describe_loop(instruction, loops)
     condition = instruction.attributes.get("condition", "").lstrip("%")
-    for called in instruction.called:
-        yield loop.tests if called.name == condition else loop.steps, loop.is_exact
+    for callee in instruction.called:
+        yield loop.tests if callee.name == condition else loop.steps, loop.is_exact
 
 
 def kernel_of(
@@ -274,13 +274,13 @@ def operations_in(instruction: Instruction) -> tuple[str, ...]:
     """Return the opcodes of the operations that one launch computes."""
     if instruction.opcode not in _LAUNCHES_OF_OTHERS:
         return (instruction.opcode,)
-    called = instruction.called
-    known: dict[tuple[Computation, ...], tuple[str, ...]]
-    known = called[0].found_alike("operations") if called else {}
-    if called[1:] not in known:
+    callees = instruction.called
+    cache: dict[tuple[Computation, ...], tuple[str, ...]]
+    cache = callees[0].found_alike("operations") if callees else {}
+    if callees[1:] not in cache:
         opcodes = [inner.statement.opcode for inner in instructions_in(instruction)]
-        known[called[1:]] = tuple([each for each in opcodes if each not in NOT_LAUNCHED])
-    return known[called[1:]]
+        cache[callees[1:]] = tuple([opcode for opcode in opcodes if opcode not in NOT_LAUNCHED])
+    return cache[callees[1:]]
 
 
 def instructions_in(launch: Instruction) -> Iterator[Instruction]:
@@ -299,8 +299,8 @@ def instructions_in(launch: Instruction) -> Iterator[Instruction]:
 
 def fusion_emitter(attributes: str) -> str:
     """Return the emitter of a fusion: the backend's own kind of fusion, or else the plain kind."""
-    own = _BACKEND_KIND.search(attributes)
-    return own[1] if own else split_attributes(attributes).get("kind", "")
+    match = _BACKEND_KIND.search(attributes)
+    return match[1] if match else split_attributes(attributes).get("kind", "")
 
 
 def kind_and_emitter(instruction: Instruction, backend: str | None) -> tuple[KernelKind, str]:

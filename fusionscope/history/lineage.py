@@ -30,11 +30,13 @@ class _Known:
     operations: Operations = field(default_factory=Operations)
 
     def launches_in(self, body: Body) -> list[Statement]:
-        found = self.launches.get(id(body))
-        if found is None:
-            found = [each for each in body.written if each[3] in ("custom-call", "fusion")]
-            self.launches[id(body)] = found
-        return found
+        launches = self.launches.get(id(body))
+        if launches is None:
+            launches = [
+                statement for statement in body.written if statement[3] in ("custom-call", "fusion")
+            ]
+            self.launches[id(body)] = launches
+        return launches
 
     def launch(self, statement: Statement, by_name: Mapping[str, Body]) -> Hashable:
         """Return a key for a fusion or library call, apart from its name: its emitter and
@@ -46,11 +48,11 @@ class _Known:
         for name in statement.calls:
             body = by_name.get(name)
             if body is not None:
-                known = self.contents.get(id(body))
-                if known is None:
-                    known = self.numbers.setdefault(self._content(body), len(self.numbers))
-                    self.contents[id(body)] = known
-                inside.append(known)
+                number = self.contents.get(id(body))
+                if number is None:
+                    number = self.numbers.setdefault(self._content(body), len(self.numbers))
+                    self.contents[id(body)] = number
+                inside.append(number)
         return fusion_emitter(statement.attributes), tuple(inside)
 
     def _content(self, body: Body) -> Hashable:
@@ -59,8 +61,8 @@ class _Known:
         """
         graph, plain_shape = body.graph, self.operations.plain_shape
         operations = [
-            (each.opcode, plain_shape(each.shape), each.calls if body.calls else ())
-            for each in graph.statements
+            (statement.opcode, plain_shape(statement.shape), statement.calls if body.calls else ())
+            for statement in graph.statements
         ]
         return tuple(operations), graph.operands, graph.root
 
@@ -98,50 +100,52 @@ class Lineage:
 
     def matching(self, index: int) -> Matching:
         """Return the matching between stage ``index`` and the next."""
-        known = self._matchings.get(index)
-        if known is None:
-            for other in list(self._matchings):  # one at a time: they are large
-                del self._matchings[other]
-                if other != index + 1:
-                    self._table.forget(self.modules[other])
-                if other != index - 1:
-                    self._table.forget(self.modules[other + 1])
-            one, next_one = self.modules[index], self.modules[index + 1]
-            known = self._matchings[index] = match(one, next_one, self._table)
-        return known
+        matching = self._matchings.get(index)
+        if matching is None:
+            for cached_index in list(self._matchings):  # one at a time: they are large
+                del self._matchings[cached_index]
+                if cached_index != index + 1:
+                    self._table.forget(self.modules[cached_index])
+                if cached_index != index - 1:
+                    self._table.forget(self.modules[cached_index + 1])
+            module, next_one = self.modules[index], self.modules[index + 1]
+            matching = self._matchings[index] = match(module, next_one, self._table)
+        return matching
 
     def touches_fusions(self, index: int) -> bool:
         """Return whether fusions or library calls may change between stage ``index``
         and the next.
         """
-        known = self._touched.get(index)
-        if known is None:
-            known = self._touched[index] = self.modules[index].bodies != self.modules[
+        is_touched = self._touched.get(index)
+        if is_touched is None:
+            is_touched = self._touched[index] = self.modules[index].bodies != self.modules[
                 index + 1
             ].bodies and self._trace(index) != self._trace(index + 1)
-        return known
+        return is_touched
 
     def _may_change_fusions(self, index: int) -> bool:
         """Return whether more than calls of other targets than libraries changes."""
-        one, other = self._trace(index), self._trace(index + 1)
-        return one.fusions != other.fusions or one.library_calls != other.library_calls
+        trace, next_trace = self._trace(index), self._trace(index + 1)
+        return (
+            trace.fusions != next_trace.fusions or trace.library_calls != next_trace.library_calls
+        )
 
     def _trace(self, index: int) -> _Trace:
         """Return a key for the fusions and calls of a stage, independent of names."""
-        known = self._traces.get(index)
-        if known is None:
-            known = self._traces[index] = _trace(self.modules[index], self._known)
-        return known
+        trace = self._traces.get(index)
+        if trace is None:
+            trace = self._traces[index] = _trace(self.modules[index], self._known)
+        return trace
 
     def changes(self, index: int) -> tuple[FusionChange, ...]:
         """Return the changes of fusions between stage ``index`` and the next."""
-        known = self._changes.get(index)
-        if known is None:
-            known = ()
+        changes = self._changes.get(index)
+        if changes is None:
+            changes = ()
             if self.touches_fusions(index) and self._may_change_fusions(index):
-                known = find_fusion_changes(self.matching(index), self.dumped.backend)
-            self._changes[index] = known
-        return known
+                changes = find_fusion_changes(self.matching(index), self.dumped.backend)
+            self._changes[index] = changes
+        return changes
 
     def earlier(self, index: int, instruction: Instruction) -> Instruction | None:
         """Return the predecessor in stage ``index`` of an instruction of stage ``index + 1``."""
@@ -164,8 +168,12 @@ class Lineage:
         if launch is None or launch != self._launches(index + 1)[instruction.name][1]:
             return None
         if index not in self._gone:
-            kept = self._launches(index + 1)
-            gone = (each for name, (_, each) in self._launches(index).items() if name not in kept)
+            next_launches = self._launches(index + 1)
+            gone = (
+                launch
+                for name, (_, launch) in self._launches(index).items()
+                if name not in next_launches
+            )
             self._gone[index] = frozenset(gone)
         if launch in self._gone[index]:  # it may have been merged into this one
             return None
@@ -176,7 +184,7 @@ class Lineage:
         of stage ``index``: the texts show that all of those are still there, and that none has its
         contents. Stages are not matched for that.
         """
-        inside = (self._known.launches_in(called.body) for called in instruction.called)
+        inside = (self._known.launches_in(callee.body) for callee in instruction.called)
         if instruction.opcode != "fusion" or any(inside):
             return False
         before, after = self._launches(index), self._launches(index + 1)
@@ -185,30 +193,30 @@ class Lineage:
                 name in after and after[name][1] == launch for name, (_, launch) in before.items()
             )
             self._kept[index] = {launch for _, launch in before.values()} if is_kept else None
-        kept = self._kept[index]
-        return kept is not None and after[instruction.name][1] not in kept
+        unchanged = self._kept[index]
+        return unchanged is not None and after[instruction.name][1] not in unchanged
 
     def _launches(self, index: int) -> dict[str, tuple[int, Hashable]]:
         """Return keys of the fusions and library calls of a stage, with the position of the
         computation, by name.
         """
-        found = self._launched.get(index)
-        if found is None:
+        launches = self._launched.get(index)
+        if launches is None:
             module = self.modules[index]
             by_name = {body.name: body for body in module.bodies}
-            found = self._launched[index] = {
+            launches = self._launched[index] = {
                 statement.name: (number, self._known.launch(statement, by_name))
                 for number, body in enumerate(module.bodies)
                 for statement in self._known.launches_in(body)
             }
-        return found
+        return launches
 
     def successors(self, index: int) -> dict[Instruction, tuple[Instruction, ...]]:
         """Return the successors, in stage ``index + 1``, of instructions that it no longer has."""
-        known = self._successors.get(index)
-        if known is None:
-            known = self._successors[index] = find_successors(self.matching(index))
-        return known
+        successors = self._successors.get(index)
+        if successors is None:
+            successors = self._successors[index] = find_successors(self.matching(index))
+        return successors
 
     def _same(self, instruction: Instruction, index: int) -> Instruction | None:
         """Return the counterpart in stage ``index`` of an instruction of a neighbouring stage that
@@ -218,9 +226,9 @@ class Lineage:
             return _same_line(instruction, self.modules[index])
         if index not in self._fusions:
             self._fusions[index] = {
-                each.name: each
+                instruction.name: instruction
                 for computation in self.modules[index].computations
-                for each, statement in zip(
+                for instruction, statement in zip(
                     computation.instructions, computation.graph.statements, strict=True
                 )
                 if statement.opcode in ("custom-call", "fusion")
@@ -243,16 +251,16 @@ class Lineage:
             for copy, original in matching.copies.items():
                 copies[original].append(copy)
             self._copies[index] = copies
-        found = [matching.after.get(instruction) or matching.merged.get(instruction)]
-        found += self._copies[index].get(instruction, ())
-        later = [each for each in found if each is not None]
+        candidates = [matching.after.get(instruction) or matching.merged.get(instruction)]
+        candidates += self._copies[index].get(instruction, ())
+        later = [successor for successor in candidates if successor is not None]
         # Instructions that nothing reads or calls any more are dead.
-        used = [
-            each
-            for each in later
-            if each not in matching.idle and self.is_called(index + 1, each.computation)
+        live = [
+            successor
+            for successor in later
+            if successor not in matching.idle and self.is_called(index + 1, successor.computation)
         ]
-        return tuple(used) or self.successors(index).get(instruction) or tuple(later)
+        return tuple(live) or self.successors(index).get(instruction) or tuple(later)
 
     def sent_along(
         self, index: int, instruction: Instruction, later: Instruction
@@ -261,7 +269,9 @@ class Lineage:
         if not sends_alike(instruction, later):
             return ()
         sent = (self.matching(index).before.get(later), *self._predecessors(index, later))
-        return tuple(each for each in sent if each is not None and each is not instruction)
+        return tuple(
+            receiver for receiver in sent if receiver is not None and receiver is not instruction
+        )
 
     def _predecessors(self, index: int, successor: Instruction) -> list[Instruction]:
         """Return the instructions of stage ``index`` that ``successor`` replaces in the next."""
@@ -275,10 +285,10 @@ class Lineage:
 
     def is_called(self, index: int, computation: Computation) -> bool:
         """Return whether a computation is reachable from the entry of stage ``index``."""
-        known = self._called.get(index)
-        if known is None:
-            known = self._called[index] = frozenset(self.modules[index].reachable())
-        return computation in known
+        reachable = self._called.get(index)
+        if reachable is None:
+            reachable = self._called[index] = frozenset(self.modules[index].reachable())
+        return computation in reachable
 
 
 def stages_in_order(dumped: DumpedModule) -> tuple[Stage, ...]:
@@ -303,22 +313,22 @@ def skim_lineage(dumped: DumpedModule, *, progress: Progress = silent) -> Lineag
     contradicts itself, which ``read_lineage`` leaves out.
     """
     notes: list[str] = []
-    kept: list[tuple[Stage, Module]] = []
+    readable: list[tuple[Stage, Module]] = []
     for stage in counted(stages_in_order(dumped), "reading stage", progress):
         try:
-            kept.append((stage, dumped.read(stage)))
+            readable.append((stage, dumped.read(stage)))
         except UnusableInput as error:
             notes.append(str(error))
-    stages, modules = _readable(kept, notes)
+    stages, modules = _readable(readable, notes)
     return Lineage(dumped=dumped, stages=stages, modules=modules, notes=tuple(notes))
 
 
 def _readable(
-    kept: list[tuple[Stage, Module]], notes: list[str]
+    pairs: list[tuple[Stage, Module]], notes: list[str]
 ) -> tuple[tuple[Stage, ...], tuple[Module, ...]]:
-    if not kept:
+    if not pairs:
         raise UnusableInput(notes[0] if len(notes) == 1 else f"no stage can be read: {notes[0]}")
-    stages, modules = zip(*kept, strict=True)
+    stages, modules = zip(*pairs, strict=True)
     return stages, modules
 
 
@@ -331,42 +341,42 @@ def read_lineage(
     not needed for that, and so not checked.
     """
     notes: list[str] = []
-    wanted = stages_in_order(dumped)
-    known = _Known()
-    kept: list[tuple[Stage, Module, _Trace | None]] = []
+    stages_wanted = stages_in_order(dumped)
+    facts = _Known()
+    readable: list[tuple[Stage, Module, _Trace | None]] = []
 
     def drop_contradictions(trace: _Trace | None) -> None:
         """Drop the last stages that contradict themselves, if they are needed before a stage with
         this trace.
         """
-        while kept and kept[-1][2] != trace:
+        while readable and readable[-1][2] != trace:
             try:
-                kept[-1][1].check()
+                readable[-1][1].check()
                 return
             except UnusableInput as error:
                 notes.append(str(error))
-                kept.pop()
+                readable.pop()
 
-    for stage in counted(wanted, "reading stage", progress):
+    for stage in counted(stages_wanted, "reading stage", progress):
         try:
             module = dumped.read(stage)
-            trace = _located_trace(module, known) if for_changes else None
-            if trace is None or not kept or trace != kept[-1][2]:
+            trace = _located_trace(module, facts) if for_changes else None
+            if trace is None or not readable or trace != readable[-1][2]:
                 module.check()
         except UnusableInput as error:
             notes.append(str(error))
             continue
         drop_contradictions(trace)
-        kept.append((stage, module, trace))
+        readable.append((stage, module, trace))
     drop_contradictions(None)
-    stages, modules = _readable([(stage, module) for stage, module, _ in kept], notes)
+    stages, modules = _readable([(stage, module) for stage, module, _ in readable], notes)
     return Lineage(
         dumped=dumped,
         stages=stages,
         modules=modules,
         notes=tuple(notes),
-        _known=known,
-        _traces={n: trace for n, (_, _, trace) in enumerate(kept) if trace is not None},
+        _known=facts,
+        _traces={n: trace for n, (_, _, trace) in enumerate(readable) if trace is not None},
     )
 
 
@@ -382,24 +392,24 @@ class _Trace:
         return {target: n for target, n in self.calls.items() if is_library(str(target))}
 
 
-def _located_trace(module: Module, known: _Known) -> _Trace:
+def _located_trace(module: Module, facts: _Known) -> _Trace:
     """Return the trace. Raises ``UnusableInput`` with the place in the file, which a body does not
     know: stages share it.
     """
     try:
-        return _trace(module, known)
+        return _trace(module, facts)
     except UnusableInput:
         module.check()
         raise
 
 
-def _trace(module: Module, known: _Known) -> _Trace:
+def _trace(module: Module, facts: _Known) -> _Trace:
     fusions: set[Hashable] = set()
     calls: Counter[Hashable] = Counter()
     by_name = {body.name: body for body in module.bodies}
     for body in module.bodies:
-        for statement in known.launches_in(body):
-            launch = known.launch(statement, by_name)
+        for statement in facts.launches_in(body):
+            launch = facts.launch(statement, by_name)
             if statement[3] == "fusion":
                 fusions.add((statement.name, launch))
             else:
@@ -415,10 +425,13 @@ def _same_line(instruction: Instruction, module: Module) -> Instruction | None:
     if computation.body is instruction.computation.body:
         return computation.instructions[instruction.index]
     try:
-        other = computation.instruction(instruction.name)
+        counterpart = computation.instruction(instruction.name)
     except KeyError:
         return None
-    if other.statement != instruction.statement:
+    if counterpart.statement != instruction.statement:
         return None
-    bodies = [tuple(called.body for called in each.called) for each in (instruction, other)]
-    return other if bodies[0] == bodies[1] else None
+    bodies = [
+        tuple(callee.body for callee in instruction_of.called)
+        for instruction_of in (instruction, counterpart)
+    ]
+    return counterpart if bodies[0] == bodies[1] else None

@@ -111,7 +111,7 @@ def describe_loop(loop: Instruction, more: LoopFacts = NOTHING_MORE) -> Loop:
 def _name(loop: Instruction) -> str:
     """Return the name of a loop, before the compiler put it into a function."""
     callers = loop.computation.module.callers.get(loop.computation, ())
-    if any(_SMALL_CALL.search(each.statement.attributes) for each in callers):
+    if any(_SMALL_CALL.search(caller.statement.attributes) for caller in callers):
         return loop.computation.name.removesuffix(_HOISTED)
     return loop.name
 
@@ -134,7 +134,7 @@ def hoisted_loops(final: Module) -> frozenset[str]:
     xla/service/cpu/small_while_loop_hoisting_pass.cc.
     """
     return frozenset(
-        called.name.removesuffix(_HOISTED) for call in functions_of(final) for called in call.called
+        callee.name.removesuffix(_HOISTED) for call in functions_of(final) for callee in call.called
     )
 
 
@@ -145,10 +145,10 @@ def _is_final(loop: Instruction) -> bool:
 
 def _counted(loop: Instruction) -> tuple[int, Length]:
     """Return the number of steps by the condition and the counter."""
-    known: dict[int, tuple[int, Length]] = loop.computation.found("steps")
-    if loop.index not in known:
-        known[loop.index] = _count(loop)
-    return known[loop.index]
+    counts: dict[int, tuple[int, Length]] = loop.computation.found("steps")
+    if loop.index not in counts:
+        counts[loop.index] = _count(loop)
+    return counts[loop.index]
 
 
 class _Value(NamedTuple):
@@ -206,7 +206,10 @@ def _only_call(parameter: Instruction) -> tuple[Instruction, ...]:
 
 def _count(loop: Instruction) -> tuple[int, Length]:
     by_role = {
-        role: next((each for each in loop.called if each.name == name.lstrip("%")), None)
+        role: next(
+            (computation for computation in loop.called if computation.name == name.lstrip("%")),
+            None,
+        )
         for role, name in loop.attributes.items()
         if role in ("condition", "body")
     }

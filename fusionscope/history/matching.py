@@ -87,8 +87,8 @@ class Matching:
         """Yield the instructions of the second module that the first does not have."""
         return (i for i in self.modules[1].walk() if i not in self.before and i not in self.copies)
 
-    def add(self, one: Instruction, other: Instruction, step: MatchKind) -> None:
-        self.after[one], self.before[other], self.steps[one] = other, one, step
+    def add(self, old: Instruction, new: Instruction, step: MatchKind) -> None:
+        self.after[old], self.before[new], self.steps[old] = new, old, step
 
 
 class MatchTable:
@@ -105,29 +105,31 @@ class MatchTable:
         self._known: dict[Hashable, tuple[Statement, int]] = {}
 
     def regions(self, module: Module) -> dict[Computation, Region]:
-        known = self._regions.get(id(module))
-        if known is None:
-            known = self._regions[id(module)] = module, find_regions(module)
-        return known[1]
+        entry = self._regions.get(id(module))
+        if entry is None:
+            entry = self._regions[id(module)] = module, find_regions(module)
+        return entry[1]
 
     def side(self, region: Region) -> Side:
         """Return a region with numbers of its operations: what each computes, apart from its
         operands.
         """
-        known = self._kinds.get(id(region))
-        if known is None:
+        entry = self._kinds.get(id(region))
+        if entry is None:
             statements = self._known
             kinds = [
-                found[1] if (found := statements.get(id(statement))) else self._kind(operation)
+                numbered[1]
+                if (numbered := statements.get(id(statement)))
+                else self._kind(operation)
                 for operation, statement in zip(region.operations, region.statements, strict=True)
             ]
-            known = self._kinds[id(region)] = region, kinds, unprinted(region, self.operations)
-        return Side(*known, self.operations.laid_out)
+            entry = self._kinds[id(region)] = region, kinds, unprinted(region, self.operations)
+        return Side(*entry, self.operations.laid_out)
 
     def forget(self, module: Module) -> None:
         """Discard the facts about a module."""
-        known = self._regions.pop(id(module), None)
-        for region in known[1].values() if known else ():
+        entry = self._regions.pop(id(module), None)
+        for region in entry[1].values() if entry else ():
             self._kinds.pop(id(region), None)
 
     def number(self, kind: Hashable) -> int:
@@ -139,8 +141,8 @@ class MatchTable:
         brief: Hashable = id(statement)
         if self.operations.called(statement):
             brief = brief, tuple([id(computation.body) for computation in instruction.called])
-        known = self._known.get(brief)
-        if known is None:
+        numbered = self._known.get(brief)
+        if numbered is None:
             plain = opcode.removesuffix("-start")
             if self.operations.is_elided(statement):
                 number = self.number((opcode, plain_shape(statement.shape), ...))
@@ -148,10 +150,10 @@ class MatchTable:
                 number = self.number((plain, *self.operations.details(instruction)))
             else:
                 number = self.number(self.operations.key(instruction, ()))
-            known = statement, number
+            numbered = statement, number
             if opcode != "bitcast":  # which also depends on the shape of its operand
-                self._known[brief] = known
-        return known[1]
+                self._known[brief] = numbered
+        return numbered[1]
 
 
 def match(before: Module, after: Module, table: MatchTable | None = None) -> Matching:
@@ -192,22 +194,24 @@ class _Matcher:
         # Computations that have no caller any more, or another one.
         by_content: Callable[[Computation], Hashable] = self._table.operations.expression
         for describe in (by_content, lambda computation: computation.name):
-            taken = set(result.computations.values())
+            matched = set(result.computations.values())
             left = [
-                [c for c in regions if c not in done]
-                for regions, done in zip(result.regions, (result.computations, taken), strict=True)
+                [c for c in regions if c not in matched_of_side]
+                for regions, matched_of_side in zip(
+                    result.regions, (result.computations, matched), strict=True
+                )
             ]
             pending: _Pending = [
-                (one, other, {})
+                (old, new, {})
                 for group in groups(left[0], left[1], describe)
-                for one, other in zip(*group, strict=False)
+                for old, new in zip(*group, strict=False)
             ]
             self._match_regions(pending)
-        for regions, done in zip(
+        for regions, matched_of_side in zip(
             result.regions, (result.computations, set(result.computations.values())), strict=True
         ):
             for computation, region in regions.items():
-                if computation not in done:
+                if computation not in matched_of_side:
                     self._evaluate_alone(region)
         self._match_moved()
         return result
@@ -215,32 +219,32 @@ class _Matcher:
     def _match_regions(self, pending: _Pending) -> None:
         """Match regions, and those that matched operations call."""
         result = self._result
-        taken = set(result.computations.values())
+        matched = set(result.computations.values())
         doubles: list[tuple[Computation, Computation]] = []
         while pending:
-            one, other, elements = pending.pop()
-            if self._is_exchanged(one, other):
+            old, new, elements = pending.pop()
+            if self._is_exchanged(old, new):
                 continue
-            if one in result.computations or other in taken:
-                if result.computations.get(one) is not other:
-                    doubles.append((one, other))
+            if old in result.computations or new in matched:
+                if result.computations.get(old) is not new:
+                    doubles.append((old, new))
                 continue
-            result.computations[one] = other
-            taken.add(other)
-            called = None if elements else self._match_same(one, other)
-            if called is None:
-                called = self._match_region(one, other, elements)
-            pending.extend(reversed(called))
-        for one, other in doubles:
+            result.computations[old] = new
+            matched.add(new)
+            callees = None if elements else self._match_same(old, new)
+            if callees is None:
+                callees = self._match_region(old, new, elements)
+            pending.extend(reversed(callees))
+        for old, new in doubles:
             # Two instructions shared a computation and now have one each, or the other way round.
-            if (one in result.computations) != (other in taken):
-                self._note_double(one, other, is_copy=other not in taken)
+            if (old in result.computations) != (new in matched):
+                self._note_double(old, new, is_copy=new not in matched)
 
-    def _is_exchanged(self, one: Computation, other: Computation) -> bool:
+    def _is_exchanged(self, old: Computation, new: Computation) -> bool:
         """Return whether a caller now calls another one of the computations that both
         modules have.
         """
-        if one.is_entry or one.body is other.body or one.body.written == other.body.written:
+        if old.is_entry or old.body is new.body or old.body.written == new.body.written:
             return False
         if not self._contents:
             self._contents += [
@@ -248,17 +252,17 @@ class _Matcher:
                 for regions in self._result.regions
             ]
         expression = self._table.operations.expression
-        contents = expression(one), expression(other)
+        contents = expression(old), expression(new)
         return (
             contents[0] != contents[1]
             and contents[0] in self._contents[1]
             and contents[1] in self._contents[0]
         )
 
-    def _note_double(self, one: Computation, other: Computation, *, is_copy: bool) -> None:
+    def _note_double(self, old: Computation, new: Computation, *, is_copy: bool) -> None:
         """Record a computation that is called once more, or once less, as copied or merged."""
-        ours, theirs = one.instructions, other.instructions
-        values = [self._table.operations.values(computation) for computation in (one, other)]
+        ours, theirs = old.instructions, new.instructions
+        values = [self._table.operations.values(computation) for computation in (old, new)]
         if sorted(values[0]) == sorted(values[1]):  # the order of the text does not count
             ours, theirs = (
                 tuple([side[index] for index in sorted(range(len(side)), key=numbers.__getitem__)])
@@ -267,7 +271,7 @@ class _Matcher:
         elif [i.opcode for i in ours] != [i.opcode for i in theirs]:
             return
         result = self._result
-        result.shared.add(other if is_copy else one)
+        result.shared.add(new if is_copy else old)
         for a, b in zip(ours, theirs, strict=True):
             if is_copy and b not in result.before:
                 result.copies.setdefault(b, a)
@@ -280,11 +284,11 @@ class _Matcher:
         self._evaluate(side, {}, {}, is_second=False, apart=("alone", id(region)))
         self._keep_values(side)
 
-    def _match_same(self, one: Computation, other: Computation) -> _Pending | None:
+    def _match_same(self, old: Computation, new: Computation) -> _Pending | None:
         """Match two regions with the same text, like ``_match_region``. Nearly all regions of most
         stages have it. Return None for others.
         """
-        regions = self._result.regions[0][one], self._result.regions[1][other]
+        regions = self._result.regions[0][old], self._result.regions[1][new]
         sides = [self._table.side(region) for region in regions]
         if sides[0].kinds != sides[1].kinds or any(
             a.body is not b.body and a.body.written != b.body.written
@@ -292,7 +296,7 @@ class _Matcher:
         ):
             return None
         a, b = sides
-        self._evaluate(a, {}, {}, is_second=False, apart=("same", one.name))
+        self._evaluate(a, {}, {}, is_second=False, apart=("same", old.name))
         b.signatures, b.values = a.signatures, a.values
         self._keep_values(a)
         self._keep_values(b)
@@ -309,7 +313,7 @@ class _Matcher:
         return self._called(a, b, ((index, index) for index in range(len(a.operations))))
 
     def _match_region(
-        self, one: Computation, other: Computation, elements: dict[int, int]
+        self, old: Computation, new: Computation, elements: dict[int, int]
     ) -> _Pending:
         """Match two regions. Return the computations that matched operations call, with the indices
         of the first region's loop variables by those of the second's.
@@ -317,16 +321,16 @@ class _Matcher:
         result = self._result
         a, b = (
             self._table.side(regions[computation])
-            for regions, computation in zip(result.regions, (one, other), strict=True)
+            for regions, computation in zip(result.regions, (old, new), strict=True)
         )
-        given = self._parameters(one, other, elements)
-        self._evaluate(a, given[0], {}, is_second=False)
-        self._evaluate(b, given[1], {}, is_second=True)
+        parameters = self._parameters(old, new, elements)
+        self._evaluate(a, parameters[0], {}, is_second=False)
+        self._evaluate(b, parameters[1], {}, is_second=True)
         self._find_uses(a)
         self._find_uses(b)
         pairs = Pairs(a, b)
-        by_number = {number: index for index, number in given[0].items()}
-        for index, number in given[1].items():
+        by_number = {number: index for index, number in parameters[0].items()}
+        for index, number in parameters[1].items():
             if number in by_number:
                 pairs.add(by_number[number], index, MatchKind.VALUE)
         pairs.match_values()
@@ -339,15 +343,15 @@ class _Matcher:
         ):
             if not pairs.is_complete():
                 pairs.look()
-                found = step()
-                for ours, theirs in found:
+                matches = step()
+                for ours, theirs in matches:
                     anchored[theirs] = a.signatures[ours]
                     if a.opcodes[ours] == b.opcodes[theirs] == "while":
                         self._elements[a.signatures[ours]] = _loop_variables(a, b, ours, theirs)
                     if b.operations[theirs].shape.is_tuple > a.operations[ours].shape.is_tuple:
                         self._packed.add(a.signatures[ours])
-                if found:
-                    self._evaluate(b, given[1], anchored, is_second=True)
+                if matches:
+                    self._evaluate(b, parameters[1], anchored, is_second=True)
                     pairs.match_values()
         computations = pair_fusions(a, b)
         result.computations.update(computations)
@@ -357,18 +361,18 @@ class _Matcher:
         return self._called(a, b, mates)
 
     def _parameters(
-        self, one: Computation, other: Computation, elements: dict[int, int]
+        self, old: Computation, new: Computation, elements: dict[int, int]
     ) -> tuple[dict[int, int], dict[int, int]]:
         """Return the numbers of both regions' parameters, by their positions among the
         operations.
         """
-        regions = self._result.regions[0][one], self._result.regions[1][other]
-        sides = one.parameters, other.parameters
+        regions = self._result.regions[0][old], self._result.regions[1][new]
+        sides = old.parameters, new.parameters
         described = [
             [(plain_shape(p.statement.shape), p.op_name) for p in parameters]
             for parameters in sides
         ]
-        path = ("parameter", one.name, len(self._result.computations))
+        path = ("parameter", old.name, len(self._result.computations))
         if len(sides[0]) == len(sides[1]):
             counterparts = {index: index for index in range(len(sides[0]))}
         else:
@@ -396,7 +400,7 @@ class _Matcher:
     def _evaluate(
         self,
         side: Side,
-        given: dict[int, int],
+        parameters: dict[int, int],
         anchored: dict[int, int],
         *,
         is_second: bool,
@@ -408,11 +412,11 @@ class _Matcher:
         """
         values: list[int] = []
         signatures: list[int] = []
-        numbers, known, elements = self._numbers, self._known, self._elements
+        numbers, numbers_of_keys, elements = self._numbers, self._known, self._elements
         opcodes, commutative, passed_on = side.opcodes, side.commutative, side.passed_on
         unprinted = side.unprinted
         for index, (kind, sources) in enumerate(zip(side.kinds, side.sources, strict=True)):
-            number = given.get(index)
+            number = parameters.get(index)
             if number is None:
                 operands = tuple([values[source] for source in sources])
                 if commutative[index]:
@@ -430,9 +434,9 @@ class _Matcher:
                     key = (kind, apart, index)
                 if number is not None:
                     if key not in numbers:
-                        known[key] = number
+                        numbers_of_keys[key] = number
                 else:
-                    number = known.get(key) if is_second else None
+                    number = numbers_of_keys.get(key) if is_second else None
                     if number is None:
                         number = numbers.setdefault(key, len(numbers))
             signatures.append(number)
@@ -446,11 +450,11 @@ class _Matcher:
             return kind
         statement = side.operations[index].statement
         own = int(split_attributes(statement.attributes).get("index", "0"))
-        counted = counterparts.get(own, -1 - own)
-        if counted == own:
+        matched_index = counterparts.get(own, -1 - own)
+        if matched_index == own:
             return kind
         shape = plain_shape(statement.shape)
-        key = "get-tuple-element", shape, (), (("index", str(counted)),), ()
+        key = "get-tuple-element", shape, (), (("index", str(matched_index)),), ()
         return self._table.number(key)
 
     def _find_uses(self, side: Side) -> None:
@@ -496,7 +500,7 @@ class _Matcher:
                 result.merged[a.operations[index]] = b.operations[theirs]
         self._pair_shared(a, b)
         reverse = {b.region.computation: a.region.computation}
-        reverse |= {other: one for one, other in computations.items()}
+        reverse |= {new: old for old, new in computations.items()}
         reverse |= {
             result.computations[c]: c for c in a.region.computations if c in result.computations
         }
@@ -504,111 +508,119 @@ class _Matcher:
         callers_of = tuple(  # what a call of another computation became, its place says
             {
                 caller
-                for called, caller in side.region.callers.items()
-                if caller.opcode == "fusion" or called in own
+                for callee, caller in side.region.callers.items()
+                if caller.opcode == "fusion" or callee in paired_of_side
             }
-            for side, own in zip((a, b), paired, strict=True)
+            for side, paired_of_side in zip((a, b), paired, strict=True)
         )
         shared = set(a.region.computations[1:]) - a.region.callers.keys()
-        pending = [(one, other) for other, one in reverse.items()]
-        for one, other in pending:  # grows on the way
-            self._match_places(one, other, callers_of, shared)
-            pending += self._called_alike(one)
-        for one, other in computations.items():
-            callers = a.region.callers.get(one), b.region.callers.get(other)
+        pending = [(old, new) for new, old in reverse.items()]
+        for old, new in pending:  # grows on the way
+            self._match_places(old, new, callers_of, shared)
+            pending += self._called_alike(old)
+        for old, new in computations.items():
+            callers = a.region.callers.get(old), b.region.callers.get(new)
             if callers[0] is not None and callers[1] is not None:
                 result.add(callers[0], callers[1], MatchKind.PLACE)
 
     def _compare_reads(self, a: Side, b: Side, ours: int, theirs: int) -> None:
         """Record an operation that reads other values than before."""
-        one, other = a.sources[ours], b.sources[theirs]
+        our_sources, their_sources = a.sources[ours], b.sources[theirs]
         if not (
-            _read_the_same(a, b, one, other)
-            or (a.commutative[ours] and _read_the_same(a, b, one, other[::-1]))
+            _read_the_same(a, b, our_sources, their_sources)
+            or (a.commutative[ours] and _read_the_same(a, b, our_sources, their_sources[::-1]))
         ):
             self._result.rewired.setdefault(
                 a.operations[ours],
-                (tuple(a.operations[s] for s in one), tuple(b.operations[s] for s in other)),
+                (
+                    tuple(a.operations[s] for s in our_sources),
+                    tuple(b.operations[s] for s in their_sources),
+                ),
             )
         if (
             a.opcodes[ours] == b.opcodes[theirs] == "get-tuple-element"
             and a.kinds[ours] != b.kinds[theirs]
-            and a.kinds[ours] == self._element(b, theirs, b.kinds[theirs], b.values[other[0]])
+            and a.kinds[ours]
+            == self._element(b, theirs, b.kinds[theirs], b.values[their_sources[0]])
         ):
             self._result.recounted.add(b.operations[theirs])
 
     def _compare_results(self, a: Side, b: Side) -> None:
         """Record the results of a region that are other values than before."""
         root = a.region.computation.root
-        given = [[*flatten(s.region.carried[s.region.computation.root])] for s in (a, b)]
-        if len(given[0]) != len(given[1]):  # another shape, or a whole tuple instead of elements
+        results = [[*flatten(s.region.carried[s.region.computation.root])] for s in (a, b)]
+        if len(results[0]) != len(
+            results[1]
+        ):  # another shape, or a whole tuple instead of elements
             self._result.results.append((root, root, b.region.computation.root))
             return
-        for ours, theirs in zip(*given, strict=True):
+        for ours, theirs in zip(*results, strict=True):
             if not _read_the_same(a, b, (ours,), (theirs,)):
                 self._result.results.append((root, a.operations[ours], b.operations[theirs]))
 
-    def _add(self, one: Instruction, other: Instruction, step: MatchKind) -> None:
+    def _add(self, old: Instruction, new: Instruction, step: MatchKind) -> None:
         """Add a match. Instructions of a shared computation match several times: the first match
         counts, and the others are copies, or merged.
         """
         result = self._result
-        if one not in result.after and other not in result.before:
-            result.add(one, other, step)
-        elif other not in result.before:
-            result.copies.setdefault(other, one)
-        elif one not in result.after:
-            result.merged.setdefault(one, other)
+        if old not in result.after and new not in result.before:
+            result.add(old, new, step)
+        elif new not in result.before:
+            result.copies.setdefault(new, old)
+        elif old not in result.after:
+            result.merged.setdefault(old, new)
 
     def _pair_shared(self, a: Side, b: Side) -> None:
         """Pair shared computations by their operations, and record copies."""
         result = self._result
-        taken = set(result.computations.values())
+        matched = set(result.computations.values())
         for side, links, is_copy in (
             (a, result.after, False),
             (b, result.copies, True),
             (a, result.merged, False),
         ):
-            done = taken if is_copy else result.computations.keys()
+            matched_of_side = matched if is_copy else result.computations.keys()
             for computation in dict.fromkeys(side.region.computations):
-                if computation in done or computation in side.region.callers:
+                if computation in matched_of_side or computation in side.region.callers:
                     continue
                 counterparts = Counter(
-                    links[each].computation for each in computation.instructions if each in links
+                    links[instruction].computation
+                    for instruction in computation.instructions
+                    if instruction in links
                 )
                 for counterpart, _ in counterparts.most_common(1):
                     if links is result.after:
-                        if counterpart not in taken:
+                        if counterpart not in matched:
                             result.computations[computation] = counterpart
-                            taken.add(counterpart)
+                            matched.add(counterpart)
                     elif is_copy:
                         self._note_double(counterpart, computation, is_copy=True)
                     else:
                         self._note_double(computation, counterpart, is_copy=False)
 
-    def _called_alike(self, one: Computation) -> Iterator[tuple[Computation, Computation]]:
+    def _called_alike(self, computation: Computation) -> Iterator[tuple[Computation, Computation]]:
         """Pair the computations that only matched calls in ``one`` identify, as they have no
         operations of their own. Two calls may share one, and call one each in the other module.
         """
         result = self._result
-        taken = set(result.computations.values())
-        for caller in one.instructions:
+        matched = set(result.computations.values())
+        for caller in computation.instructions:
             counterpart = result.after.get(caller)
             if caller.opcode not in _CALLS or counterpart is None or not counterpart.called:
                 continue
             for inner, outer in zip(caller.called, counterpart.called, strict=False):
                 is_paired = inner in result.computations
-                if not is_paired and outer not in taken:
+                if not is_paired and outer not in matched:
                     result.computations[inner] = outer
-                    taken.add(outer)
+                    matched.add(outer)
                     yield inner, outer
-                elif is_paired is not (outer in taken):
+                elif is_paired is not (outer in matched):
                     self._note_double(inner, outer, is_copy=is_paired)
 
     def _keep_values(self, side: Side) -> None:
-        values, known = side.values, self._result.values
+        values, value_of = side.values, self._result.values
         for instruction, carried in side.region.carried.items():
-            known[instruction] = (
+            value_of[instruction] = (
                 values[carried] if isinstance(carried, int) else _values(carried, values)
             )
         for index, operation in enumerate(side.operations):
@@ -617,8 +629,8 @@ class _Matcher:
 
     def _match_places(
         self,
-        one: Computation,
-        other: Computation,
+        old: Computation,
+        new: Computation,
         callers_of: tuple[set[Instruction], ...],
         shared: set[Computation],
     ) -> None:
@@ -628,11 +640,11 @@ class _Matcher:
             [
                 i
                 for i in computation.instructions
-                if i not in done and i.opcode in PLACES and i not in callers
+                if i not in matched and i.opcode in PLACES and i not in callers
             ]
-            for computation, done, callers in (
-                (one, result.after, callers_of[0]),
-                (other, result.before, callers_of[1]),
+            for computation, matched, callers in (
+                (old, result.after, callers_of[0]),
+                (new, result.before, callers_of[1]),
             )
         ]
 
@@ -640,10 +652,10 @@ class _Matcher:
             for ours, theirs in groups(left[0], left[1], describe):
                 for a, b in zip(ours, theirs, strict=False):
                     result.add(a, b, MatchKind.PLACE)
-            for number, done in enumerate((result.after, result.before)):
-                left[number] = [i for i in left[number] if i not in done]
+            for number, matched in enumerate((result.after, result.before)):
+                left[number] = [i for i in left[number] if i not in matched]
 
-        if one in shared:  # its values are those of one of the calls, which may differ
+        if old in shared:  # its values are those of one of the calls, which may differ
             pair(lambda i: (i.opcode, i.statement.inside) if i.opcode == "parameter" else i)
             self._match_by_operands(left)
         pair(lambda i: (i.opcode, result.values[i], i.is_root, i.name))
@@ -655,33 +667,35 @@ class _Matcher:
         """Match instructions that read the same operands. Operands precede their users."""
         result = self._result
         theirs: dict[Hashable, list[Instruction]] = defaultdict(list)
-        for other in left[1]:
-            key = other.opcode, other.attribute("index"), other.called, other.operands
-            theirs[key].append(other)
-        for one in left[0]:
-            operands = tuple([result.after.get(operand) for operand in one.operands])
-            called = tuple([result.computations.get(computation) for computation in one.called])
-            found = theirs.get((one.opcode, one.attribute("index"), called, operands))
-            if found and one.opcode != "parameter":
-                result.add(one, found.pop(0), MatchKind.PLACE)
-        for number, done in enumerate((result.after, result.before)):
-            left[number] = [each for each in left[number] if each not in done]
+        for new in left[1]:
+            key = new.opcode, new.attribute("index"), new.called, new.operands
+            theirs[key].append(new)
+        for old in left[0]:
+            operands = tuple([result.after.get(operand) for operand in old.operands])
+            callees = tuple([result.computations.get(computation) for computation in old.called])
+            counterparts = theirs.get((old.opcode, old.attribute("index"), callees, operands))
+            if counterparts and old.opcode != "parameter":
+                result.add(old, counterparts.pop(0), MatchKind.PLACE)
+        for number, matched in enumerate((result.after, result.before)):
+            left[number] = [
+                instruction for instruction in left[number] if instruction not in matched
+            ]
 
     def _called(self, a: Side, b: Side, mates: Iterable[tuple[int, int]]) -> _Pending:
         """Return the computations that matched operations call."""
-        called: _Pending = []
+        pending: _Pending = []
         regions = self._result.regions
         for ours, theirs in mates:
-            one, other = a.operations[ours], b.operations[theirs]
-            names = self._table.operations.called(one.statement)
-            if names and self._table.operations.called(other.statement):
+            old, new = a.operations[ours], b.operations[theirs]
+            names = self._table.operations.called(old.statement)
+            if names and self._table.operations.called(new.statement):
                 elements: dict[int, int] = {}
-                if one.opcode == "while" and other.opcode == "while":
+                if old.opcode == "while" and new.opcode == "while":
                     elements = _loop_variables(a, b, ours, theirs)
-                for inner, outer in zip(*map(self._computations, (one, other)), strict=False):
+                for inner, outer in zip(*map(self._computations, (old, new)), strict=False):
                     if inner in regions[0] and outer in regions[1]:
-                        called.append((inner, outer, elements))
-        return called
+                        pending.append((inner, outer, elements))
+        return pending
 
     def _computations(self, caller: Instruction) -> list[Computation]:
         by_name = caller.computation.module.by_name
@@ -692,19 +706,21 @@ class _Matcher:
         """Match instructions that kept name and opcode, and moved into or out of a loop."""
         result = self._result
         by_name = {i.name: i for i in result.inserted if i.opcode not in PLACES}
-        for one in list(result.removed) if by_name else ():
-            other = by_name.get(one.name)
-            if other is not None and one.opcode == other.opcode and one.shape == other.shape:
-                result.add(one, other, MatchKind.NAME)
+        for old in list(result.removed) if by_name else ():
+            new = by_name.get(old.name)
+            if new is not None and old.opcode == new.opcode and old.shape == new.shape:
+                result.add(old, new, MatchKind.NAME)
 
 
-def _read_the_same(a: Side, b: Side, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _read_the_same(
+    a: Side, b: Side, first_sources: tuple[int, ...], second_sources: tuple[int, ...]
+) -> bool:
     """Return whether values are the same or come from matched operations, whose edits report any
     difference.
     """
-    return len(one) == len(other) and all(
+    return len(first_sources) == len(second_sources) and all(
         a.values[s] == b.values[t] or a.signatures[s] == b.signatures[t]
-        for s, t in zip(one, other, strict=True)
+        for s, t in zip(first_sources, second_sources, strict=True)
     )
 
 

@@ -149,8 +149,8 @@ def normal_attributes(attributes: str) -> dict[str, str]:
         branches = found.pop("true_computation"), found.pop("false_computation")
         found["branch_computations"] = "{" + ", ".join(branches) + "}"
     if "type" in found:
-        written = found.pop("type").strip()
-        found["order"] = _ORDERS.get(written, written)
+        order_text = found.pop("type").strip()
+        found["order"] = _ORDERS.get(order_text, order_text)
     normal: dict[str, str] = {}
     for key, value in found.items():
         if says(key) is not AttributeMeaning.NOTHING:
@@ -266,7 +266,7 @@ def without_spaces(text: str) -> str:
         text = strip_comments(text)
     if " " not in text and "\n" not in text:
         return text
-    return _SPACES.sub(lambda found: found[1] or found[2] or " ", text).strip()
+    return _SPACES.sub(lambda piece: piece[1] or piece[2] or " ", text).strip()
 
 
 def normal_shape(text: str) -> str:
@@ -310,5 +310,7 @@ def normal_header(module: Module) -> dict[str, str]:
 
 def entry_layout(module: Module) -> str:
     """Return the parameters and result of the entry, as its own instructions have them."""
-    shapes = ",".join(normal_shape(each.statement.shape) for each in module.entry.parameters)
+    shapes = ",".join(
+        normal_shape(parameter.statement.shape) for parameter in module.entry.parameters
+    )
     return f"{{({shapes})->{normal_shape(module.entry.root.statement.shape)}}}"

@@ -95,23 +95,23 @@ class Operations:
 
     def _moves_nothing(self, bitcast: Instruction) -> bool:
         shapes = bitcast.operands[0].statement.shape, bitcast.statement.shape
-        known = self._are_free.get(shapes)
-        if known is None:
-            known = self._are_free[shapes] = _moves_nothing(bitcast)
-        return known
+        is_free = self._are_free.get(shapes)
+        if is_free is None:
+            is_free = self._are_free[shapes] = _moves_nothing(bitcast)
+        return is_free
 
     def details(self, instruction: Instruction) -> tuple[Hashable, tuple[int, ...]]:
         """Return what an operation computes with, apart from its operands."""
         statement = instruction.statement
-        called: tuple[int, ...] = ()
+        callees: tuple[int, ...] = ()
         if statement.opcode not in CONTROL:
             names = self.called(statement)
             if names:
                 computations = instruction.computation.module.by_name
-                called = tuple(
+                callees = tuple(
                     self.expression(computations[name]) for name in names if name in computations
                 )
-        return self._material(statement.attributes), called
+        return self._material(statement.attributes), callees
 
     def called(self, statement: Statement) -> tuple[str, ...]:
         """Return the names of the called computations, in an order independent of the text."""
@@ -150,8 +150,8 @@ class Operations:
         parameters.
         """
         body = computation.body
-        known = self._expressions.get(body)
-        if known is None:
+        expressions = self._expressions.get(body)
+        if expressions is None:
             graph = computation.graph
             values: list[int] = []
             for statement, operands in zip(graph.statements, graph.operands, strict=True):
@@ -166,8 +166,8 @@ class Operations:
                     self._material(statement.attributes),
                 )
                 values.append(self._numbers.setdefault(key, len(self._numbers)))
-            known = self._expressions[body] = tuple(values)
-        return known
+            expressions = self._expressions[body] = tuple(values)
+        return expressions
 
     def _material(self, attributes: str) -> Hashable:
         """Return the attributes that determine the value."""
@@ -262,5 +262,7 @@ def keeps_layout(copy: Instruction) -> bool:
     operands = copy.operands
     if not operands:
         return False
-    one, two = copy.shape.layout, operands[0].shape.layout
-    return one is None or two is None or one.minor_to_major == two.minor_to_major
+    source_layout, two = copy.shape.layout, operands[0].shape.layout
+    return (
+        source_layout is None or two is None or source_layout.minor_to_major == two.minor_to_major
+    )

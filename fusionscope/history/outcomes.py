@@ -78,8 +78,8 @@ def names_by_value(numbered: NumberedModule) -> dict[Value, str]:
     for execution in numbered.executions:
         for instruction, value in execution.values.items():
             if not is_looked_through(instruction) and instruction.opcode != "fusion":
-                known = names.setdefault(value, instruction.name)
-                if known != instruction.name:
+                first_name = names.setdefault(value, instruction.name)
+                if first_name != instruction.name:
                     names[value] = None
     return {value: name for value, name in names.items() if name is not None}
 
@@ -102,57 +102,57 @@ class _Stage:
     @cached_property
     def kernels(self) -> dict[int, list[Instruction]]:
         """The kernels that compute each value."""
-        found: dict[int, list[Instruction]] = defaultdict(list)
+        kernels_by_value: dict[int, list[Instruction]] = defaultdict(list)
         for execution in self._numbered.executions:
             for kernel, numbers in execution.computed.items():
                 for number in numbers:
-                    found[number].append(kernel)
-        return found
+                    kernels_by_value[number].append(kernel)
+        return kernels_by_value
 
     @cached_property
     def joined(self) -> dict[tuple[int, int], set[Instruction]]:
         """The kernels that compute the second value from the first, which they compute too."""
-        return _by_edge(each.joined for each in self._numbered.executions)
+        return _by_edge(execution.joined for execution in self._numbered.executions)
 
     @cached_property
     def reading(self) -> dict[tuple[int, int], set[Instruction]]:
         """The kernels that compute the second value from the first."""
-        return _by_edge(each.edges for each in self._numbered.executions)
+        return _by_edge(execution.edges for execution in self._numbered.executions)
 
     @cached_property
     def by_name(self) -> dict[str, Instruction]:
         """The kernel of each instruction, by name."""
-        found: dict[str, Instruction] = {}
+        instructions: dict[str, Instruction] = {}
         for computation, _, inside in self._walk_blocks():
             for instruction in computation.instructions:
-                found.setdefault(instruction.name, inside or instruction)
-        return found
+                instructions.setdefault(instruction.name, inside or instruction)
+        return instructions
 
     @cached_property
     def results(self) -> dict[Instruction, set[int]]:
         """The values that each unfused instruction returns."""
-        found: dict[Instruction, set[int]] = defaultdict(set)
+        values_of: dict[Instruction, set[int]] = defaultdict(set)
         for computation, values, inside in self._walk_blocks():
             if inside is None:
                 for instruction, value in zip(computation.instructions, values, strict=True):
-                    found[instruction].update(flatten(value))
-        return found
+                    values_of[instruction].update(flatten(value))
+        return values_of
 
     @cached_property
     def _executions(self) -> dict[Instruction, Execution]:
-        found: dict[Instruction, Execution] = {}
+        executions: dict[Instruction, Execution] = {}
         for execution in self._numbered.executions:
             for kernel in execution.computed:
-                found.setdefault(kernel, execution)
-        return found
+                executions.setdefault(kernel, execution)
+        return executions
 
     @cached_property
     def _blocks(self) -> dict[Instruction, list[Block]]:
-        found: dict[Instruction, list[Block]] = defaultdict(list)
+        blocks: dict[Instruction, list[Block]] = defaultdict(list)
         for block in self._walk_blocks():
             if block.inside is not None:
-                found[block.inside].append(block)
-        return found
+                blocks[block.inside].append(block)
+        return blocks
 
     def _walk_blocks(self) -> Iterator[Block]:
         for execution in self._numbered.executions:
@@ -165,34 +165,34 @@ class _Stage:
         for number in numbers:
             if number in self.kernels:
                 return self.kernels[number]
-        named = self.by_name.get(instruction.name)
-        return [named] if named is not None else []
+        match = self.by_name.get(instruction.name)
+        return [match] if match is not None else []
 
     def following(self, kernel: Instruction, number: int) -> list[int]:
         """Return the values that ``kernel`` computes directly from a value that it
         computed itself.
         """
         if kernel not in self._following:
-            found: dict[int, list[int]] = defaultdict(list)
+            readers: dict[int, list[int]] = defaultdict(list)
             for read, reader in self._executions[kernel].joined.get(kernel, ()):
-                found[read].append(reader)
-            self._following[kernel] = found
+                readers[read].append(reader)
+            self._following[kernel] = readers
         return self._following[kernel].get(number, [])
 
     def reads(self, kernel: Instruction, number: int) -> list[int]:
         """Return the values that ``kernel`` computes directly from a value."""
         if kernel not in self._read:
-            found: dict[int, list[int]] = defaultdict(list)
+            readers: dict[int, list[int]] = defaultdict(list)
             if kernel in self._executions:  # not a tuple
                 for read, reader in self._executions[kernel].edges.get(kernel, ()):
-                    found[read].append(reader)
-            self._read[kernel] = found
+                    readers[read].append(reader)
+            self._read[kernel] = readers
         return self._read[kernel].get(number, [])
 
     def sources(self, number: int, kernel: Instruction) -> set[str]:
         """Return the framework's names of the operations by which ``kernel`` computes a value."""
         if kernel not in self._sources:
-            found: dict[int, set[str]] = defaultdict(set)
+            names: dict[int, set[str]] = defaultdict(set)
             inside = [
                 (instruction, value)
                 for block in self._blocks.get(kernel, ())
@@ -204,8 +204,8 @@ class _Stage:
             for instruction, value in inside or [(kernel, tuple(self.results[kernel]))]:
                 if (name := instruction.op_name) is not None:
                     for part in flatten(value):
-                        found[part].add(name)
-            self._sources[kernel] = found
+                        names[part].add(name)
+            self._sources[kernel] = names
         return self._sources[kernel].get(number, set())
 
     def by_source(self, number: int) -> dict[str, list[Instruction]]:
@@ -213,11 +213,11 @@ class _Stage:
         without.
         """
         if number not in self._by_source:
-            found: dict[str, list[Instruction]] = defaultdict(list)
+            kernels: dict[str, list[Instruction]] = defaultdict(list)
             for kernel in self.kernels.get(number, ()):
                 for name in self.sources(number, kernel) or ("",):
-                    found[name].append(kernel)
-            self._by_source[number] = found
+                    kernels[name].append(kernel)
+            self._by_source[number] = kernels
         return self._by_source[number]
 
     def named(self, number: int, name: str) -> Instruction | None:
@@ -251,12 +251,12 @@ class _Stage:
 def _by_edge(
     of_executions: Iterable[dict[Instruction, set[tuple[int, int]]]],
 ) -> dict[tuple[int, int], set[Instruction]]:
-    found: dict[tuple[int, int], set[Instruction]] = defaultdict(set)
+    kernels: dict[tuple[int, int], set[Instruction]] = defaultdict(set)
     for of_kernels in of_executions:
         for kernel, edges in of_kernels.items():
             for edge in edges:
-                found[edge].add(kernel)
-    return found
+                kernels[edge].add(kernel)
+    return kernels
 
 
 class _Copies:
@@ -271,47 +271,53 @@ class _Copies:
         self._before = before
         self._unknown: dict[tuple[_Stage, int], list[Instruction]] = {}
 
-    def find(self, number: int, own: Instruction, stage: _Stage) -> Iterator[Instruction]:
+    def find(self, number: int, producer: Instruction, stage: _Stage) -> Iterator[Instruction]:
         """Yield the kernels of ``stage`` that compute ``number`` in the place of ``own``."""
         if len(self._before.kernels.get(number, ())) < 2:
             yield from stage.kernels.get(number, ())
             return
         kernels = [
             kernel
-            for kernel in self._of_source(number, own, stage)
-            if self._before.named(number, kernel.name) in (own, None)
-            and self._is_used_alike(number, own, kernel, stage)
+            for kernel in self._of_source(number, producer, stage)
+            if self._before.named(number, kernel.name) in (producer, None)
+            and self._is_used_alike(number, producer, kernel, stage)
         ]
         if 1 < len(kernels) <= _MOST_COPIES:
-            alike = [k for k in kernels if self._is_read_alike(number, own, k, stage)]
+            alike = [k for k in kernels if self._is_read_alike(number, producer, k, stage)]
             kernels = alike or kernels
         yield from kernels
 
-    def _of_source(self, number: int, own: Instruction, stage: _Stage) -> Sequence[Instruction]:
+    def _of_source(
+        self, number: int, producer: Instruction, stage: _Stage
+    ) -> Sequence[Instruction]:
         """Return the kernels with the source of ``own``, or with a source that did not exist
         before. Return all if no kernel has the source of ``own``: instructions may have been
         merged.
         """
-        found = stage.by_source(number)
-        wanted = self._before.sources(number, own) & found.keys()
-        if not wanted:
+        kernels_by_source = stage.by_source(number)
+        shared_sources = self._before.sources(number, producer) & kernels_by_source.keys()
+        if not shared_sources:
             return stage.kernels.get(number, ())
         if (stage, number) not in self._unknown:
             before = self._before.by_source(number)
-            new = (found[name] for name in found if not name or name not in before)
+            new = (
+                kernels_by_source[name]
+                for name in kernels_by_source
+                if not name or name not in before
+            )
             self._unknown[stage, number] = [kernel for kernels in new for kernel in kernels]
-        known = [kernel for name in wanted for kernel in found[name]]
-        return list(dict.fromkeys([*known, *self._unknown[stage, number]]))
+        known_kernels = [kernel for name in shared_sources for kernel in kernels_by_source[name]]
+        return list(dict.fromkeys([*known_kernels, *self._unknown[stage, number]]))
 
     def _is_used_alike(
-        self, number: int, own: Instruction, kernel: Instruction, stage: _Stage
+        self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage
     ) -> bool:
         """Return whether a path from the value to a result of ``kernel`` is also a path from
         ``own``.
         """
         before = self._before
-        pending = [(number, own)]
-        seen = set(pending)
+        pending = [(number, producer)]
+        visited = set(pending)
         while pending:
             value, holder = pending.pop()
             if value in stage.results[kernel] and value in before.results[holder]:
@@ -320,22 +326,22 @@ class _Copies:
                 if reader not in before.kernels:
                     return True  # from a later pass
                 users = before.readers(holder) & before.reading.get((value, reader), set())
-                fresh = {(reader, user) for user in users} - seen
-                seen |= fresh
+                fresh = {(reader, user) for user in users} - visited
+                visited |= fresh
                 pending += fresh
         return False
 
     def _is_read_alike(
-        self, number: int, own: Instruction, kernel: Instruction, stage: _Stage
+        self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage
     ) -> bool:
         """Return whether a path from the value, through operations that passes inserted and other
         kernels, leads to a value that only one instruction computes, and from ``own`` too.
         """
         before = self._before
-        pending = [(number, number, own, kernel)]
-        seen = set(pending)
-        while pending and len(seen) < _MOST_READERS:
-            value, known, holder, place = pending.pop()
+        pending = [(number, number, producer, kernel)]
+        visited = set(pending)
+        while pending and len(visited) < _MOST_READERS:
+            value, value_before, holder, place = pending.pop()
             fresh: set[tuple[int, int, Instruction, Instruction]] = set()
             reached = [(reader, place) for reader in stage.following(place, value)]
             if value in stage.results[place]:
@@ -345,14 +351,14 @@ class _Copies:
                     return before.is_returned(holder)
             for reader, reading in reached:
                 if reader not in before.kernels:
-                    fresh.add((reader, known, holder, reading))
+                    fresh.add((reader, value_before, holder, reading))
                     continue
-                users = before.readers(holder) & before.reading.get((known, reader), set())
+                users = before.readers(holder) & before.reading.get((value_before, reader), set())
                 if users and len(before.kernels[reader]) == 1:
                     return True
                 fresh |= {(reader, reader, user, reading) for user in users}
-            fresh -= seen
-            seen |= fresh
+            fresh -= visited
+            visited |= fresh
             pending += fresh
         return bool(pending)
 
@@ -368,13 +374,13 @@ def find_pairs(
     follower = _Follower(before, stages)
     pairs: list[Pair] = []
     for execution in before.executions:
-        found = _list_pairs(execution)
-        readings = Counter(chain[0] for _, _, chain in found)
+        reads = _list_pairs(execution)
+        readings = Counter(chain[0] for _, _, chain in reads)
         moved: dict[Instruction, Traffic] = {}
-        for (producer, consumer, chain), read in found.items():
-            for each in (producer, consumer):
-                if each not in moved:
-                    moved[each] = traffic(each)
+        for (producer, consumer, chain), read in reads.items():
+            for end in (producer, consumer):
+                if end not in moved:
+                    moved[end] = traffic(end)
             between = moved[consumer].operands.get(read, read.shape.byte_size)
             if readings[chain[0]] == 1 and read not in moved[consumer].updated:
                 between += min(read.shape.byte_size, moved[producer].written)
@@ -426,12 +432,12 @@ def _list_pairs(
     """Return each producer, consumer and chain of values between them, with the instruction that
     the consumer reads.
     """
-    found: dict[tuple[Instruction, Instruction, tuple[int, ...]], Instruction] = {}
+    reads: dict[tuple[Instruction, Instruction, tuple[int, ...]], Instruction] = {}
     for consumer in execution.values:
         if not is_looked_through(consumer):
             for producer, chain, read in _producers(execution, consumer):
-                found.setdefault((producer, consumer, chain), read)
-    return found
+                reads.setdefault((producer, consumer, chain), read)
+    return reads
 
 
 def _producers(
@@ -443,7 +449,7 @@ def _producers(
     pending: list[tuple[Instruction, tuple[int, ...], Instruction]] = [
         (operand, (), operand) for operand in reversed(consumer.operands)
     ]
-    seen: set[tuple[Instruction, tuple[int, ...]]] = set()
+    visited: set[tuple[Instruction, tuple[int, ...]]] = set()
     while pending:
         operand, chain, read = pending.pop()
         source = operand
@@ -458,8 +464,8 @@ def _producers(
             index = indices.pop() if source.opcode == "tuple" else 0
             source = source.operands[index]
         if source.opcode == "tuple":
-            if (source, chain) not in seen:
-                seen.add((source, chain))
+            if (source, chain) not in visited:
+                visited.add((source, chain))
                 pending.extend((element, chain, element) for element in reversed(source.operands))
         elif is_view(source):
             numbers = tuple(flatten(execution.values.get(source, ())))
@@ -521,8 +527,8 @@ class _Follower:
         if not producers or not consumers:
             return _Followed(Outcome.GONE, None, None, readers)
         kernel = _joined(final, number, readers, consumer, copies)
-        known = number in final.kernels and any(reader in final.kernels for reader in readers)
-        if kernel is None and not known:
+        is_followed = number in final.kernels and any(reader in final.kernels for reader in readers)
+        if kernel is None and not is_followed:
             # Only names identify these. A kernel that holds both a value and its reader has fused
             # them.
             kernel = next(
@@ -537,10 +543,13 @@ class _Follower:
             )
             # If both are there, but one no longer reads the other, the pair is gone. So it is if
             # only an instruction equal to the consumer is there: nothing read the consumer itself.
-            outcome = Outcome.GONE if known and not is_read else Outcome.NOT_FUSED
+            outcome = Outcome.GONE if is_followed and not is_read else Outcome.NOT_FUSED
             return _Followed(outcome, None, None, readers)
-        own = copies.find(number, producer, final) if number in final.kernels else producers
-        elsewhere = any(each is not kernel or number in final.results[each] for each in own)
+        own_kernels = copies.find(number, producer, final) if number in final.kernels else producers
+        elsewhere = any(
+            copy_kernel is not kernel or number in final.results[copy_kernel]
+            for copy_kernel in own_kernels
+        )
         stage = next(
             (
                 label

@@ -91,11 +91,11 @@ def groups(
     ours: Iterable[Item], theirs: Iterable[Item], describe: Callable[[Item], Hashable]
 ) -> Iterator[tuple[list[Item], list[Item]]]:
     """Yield the items of both sides that have the same description."""
-    found: dict[Hashable, tuple[list[Item], list[Item]]] = {}
+    sides: dict[Hashable, tuple[list[Item], list[Item]]] = {}
     for number, side in enumerate((ours, theirs)):
         for item in side:
-            found.setdefault(describe(item), ([], []))[number].append(item)
-    return (group for group in found.values() if group[0] and group[1])
+            sides.setdefault(describe(item), ([], []))[number].append(item)
+    return (group for group in sides.values() if group[0] and group[1])
 
 
 class Pairs:
@@ -161,7 +161,8 @@ class Pairs:
         left = self._match_single_values()
         values = self.a.signatures, self.b.signatures
         counts = [
-            Counter([side[index] for index in own]) for side, own in zip(values, left, strict=True)
+            Counter([side[index] for index in indices])
+            for side, indices in zip(values, left, strict=True)
         ]
         alike = sum(min(count, counts[1][value]) for value, count in counts[0].items())
         self._is_complete = alike in map(len, self._free)
@@ -176,9 +177,9 @@ class Pairs:
         single: tuple[dict[int, int], dict[int, int]] = ({}, {})
         several: set[int] = set()
         for number, side in enumerate(values):
-            known = single[number]
+            first_index = single[number]
             for index in sorted(free[number]):
-                if known.setdefault(side[index], index) != index:
+                if first_index.setdefault(side[index], index) != index:
                     several.add(side[index])
         several &= single[0].keys() & single[1].keys()
         for value, ours in single[0].items():
@@ -200,7 +201,8 @@ class Pairs:
         for describe in descriptions:
             alike: dict[Hashable, tuple[list[int], list[int]]] = {}
             left = [
-                [index for index in own if index in free[number]] for number, own in enumerate(left)
+                [index for index in indices if index in free[number]]
+                for number, indices in enumerate(left)
             ]
             if not all(left):
                 return
@@ -209,20 +211,20 @@ class Pairs:
                     key = side.signatures[index], describe(side, index)
                     alike.setdefault(key, ([], []))[number].append(index)
             for ours, theirs in alike.values():
-                for one, other in zip(ours, theirs, strict=False):
-                    self.add(one, other, MatchKind.VALUE)
+                for ours_one, theirs_one in zip(ours, theirs, strict=False):
+                    self.add(ours_one, theirs_one, MatchKind.VALUE)
 
     def match_uses(self) -> list[tuple[int, int]]:
         """Pair equal operations that have the same uses."""
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         for ours, theirs in self._groups(
             lambda s, i: (s.kinds[i], s.uses[i]) if s.uses[i] != s.unused else None
         ):
             if len(ours) == len(theirs) == 1 and self._may_differ(ours[0], theirs[0]):
-                found.append((ours[0], theirs[0]))
-        for one, other in found:
-            self.add(one, other, MatchKind.USE)
-        return found
+                pairs.append((ours[0], theirs[0]))
+        for ours_one, theirs_one in pairs:
+            self.add(ours_one, theirs_one, MatchKind.USE)
+        return pairs
 
     def match_names(self) -> list[tuple[int, int]]:
         """Pair operations that kept name and opcode, unless their neighbours
@@ -230,7 +232,7 @@ class Pairs:
 
         Operations whose names differ only in the numbers of clones come last.
         """
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
 
         def by_name(side: Side, index: int) -> Hashable:
             return side.opcodes[index], side.operations[index].name
@@ -243,9 +245,9 @@ class Pairs:
         for describe in (by_name, by_stem):
             for ours, theirs in self._groups(describe):
                 if len(ours) == len(theirs) == 1 and self._is_compatible(ours[0], theirs[0]):
-                    found.append((ours[0], theirs[0]))
+                    pairs.append((ours[0], theirs[0]))
                     self.add(ours[0], theirs[0], MatchKind.NAME)
-        return found
+        return pairs
 
     def _is_compatible(self, ours: int, theirs: int) -> bool:
         a, b = self.a, self.b
@@ -253,13 +255,13 @@ class Pairs:
             a.operations[ours], b.operations[theirs]
         ):
             return False
-        one, other = a.sources[ours], b.sources[theirs]
+        our_sources, their_sources = a.sources[ours], b.sources[theirs]
         agreeing = sum(
             a.values[s] == b.values[t]
             or _without_clones(a.operations[s].name) == _without_clones(b.operations[t].name)
-            for s, t in zip(one, other, strict=False)
+            for s, t in zip(our_sources, their_sources, strict=False)
         )
-        if agreeing and 2 * agreeing >= max(len(one), len(other)):
+        if agreeing and 2 * agreeing >= max(len(our_sources), len(their_sources)):
             return True
         users = {(_without_clones(a.operations[user].name), slot) for user, slot in a.users[ours]}
         if any(
@@ -272,13 +274,13 @@ class Pairs:
 
     def match_metadata(self) -> list[tuple[int, int]]:
         """Pair operations that alone have an opcode, a shape, and a framework's name and line."""
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         for with_type in (True, False):  # a pass may have changed the precision
             for ours, theirs in self._groups(partial(self._metadata, with_type=with_type)):
                 if len(ours) == len(theirs) == 1:
-                    found.append((ours[0], theirs[0]))
+                    pairs.append((ours[0], theirs[0]))
                     self.add(ours[0], theirs[0], MatchKind.METADATA)
-        return found
+        return pairs
 
     def _metadata(self, side: Side, index: int, with_type: bool) -> Hashable:
         operation = side.operations[index]
@@ -298,7 +300,7 @@ class Pairs:
         """Pair operations with the same neighbours, the likeliest first, and continue
         from there.
         """
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         queue: list[tuple[float, int, int]] = []
         for theirs in sorted(self._free[1]):
             self._suggest(theirs, queue)
@@ -316,13 +318,13 @@ class Pairs:
                     heappush(queue, (current, theirs, ours))
                 continue
             self.add(ours, theirs, MatchKind.NEIGHBOURS)
-            found.append((ours, theirs))
+            pairs.append((ours, theirs))
             b = self.b
             around = [*b.sources[theirs], *(user for user, _ in b.users[theirs])]
             for index in dict.fromkeys(around):
                 if index in self._free[1]:
                     self._suggest(index, queue)
-        return found
+        return pairs
 
     def _push(self, ours: int, theirs: int, queue: list[tuple[float, int, int]]) -> None:
         if ours in self._free[0] and theirs in self._free[1]:
@@ -340,8 +342,8 @@ class Pairs:
                 opcode = b.opcodes[theirs]
                 users = [
                     user
-                    for user, own in a.users[mate]
-                    if user in free and (own == slot or a.opcodes[user] == opcode)
+                    for user, own_slot in a.users[mate]
+                    if user in free and (own_slot == slot or a.opcodes[user] == opcode)
                 ]
                 suggested.update(dict.fromkeys(users[:_MOST_CANDIDATES]))
         for user, slot in b.users[theirs][:_MOST_CANDIDATES]:
@@ -354,12 +356,12 @@ class Pairs:
     def _likeness(self, ours: int, theirs: int) -> float:
         """Return a score for two operations being the same; 0 if nothing supports it."""
         a, b = self.a, self.b
-        one, other = a.operations[ours], b.operations[theirs]
-        if _is_another(one, other):
+        old, new = a.operations[ours], b.operations[theirs]
+        if _is_another(old, new):
             return 0
         same_opcode = a.opcodes[ours] == b.opcodes[theirs]
-        same_shape = plain_shape(one.statement.shape) == plain_shape(other.statement.shape)
-        same_name = one.op_name is not None and one.op_name == other.op_name
+        same_shape = plain_shape(old.statement.shape) == plain_shape(new.statement.shape)
+        same_name = old.op_name is not None and old.op_name == new.op_name
         sources, users = self._sources_agree(ours, theirs), self._users_agree(ours, theirs)
         reads = bool(a.sources[ours] or b.sources[theirs])
         if not self._may_differ(ours, theirs):
@@ -371,34 +373,38 @@ class Pairs:
             # Another operation in the same place, with the same operands and users.
             if same_shape and users == 1 and (sources == 1 or not reads):
                 return 1
-            is_call = b.opcodes[theirs] == "custom-call" and other.shape.is_tuple
+            is_call = b.opcodes[theirs] == "custom-call" and new.shape.is_tuple
             return 0.5 * (is_call and same_name and reads and sources == 1)
         score = 3 * sources + 3 * users + 1 + same_shape + same_name
         score += a.kinds[ours] == b.kinds[theirs]
         score += a.uses[ours] == b.uses[theirs]
-        score += one.name == other.name
+        score += old.name == new.name
         return score if score >= _LIKELY else 0
 
     def _sources_agree(self, ours: int, theirs: int) -> float:
         """Return the share of operands with the same value; those in another order count less."""
         a, b = self.a, self.b
-        one = [a.values[source] for source in a.sources[ours]]
-        other = [b.values[source] for source in b.sources[theirs]]
-        most = max(len(one), len(other), 1)
-        in_order = sum(s == t for s, t in zip(one, other, strict=False))
-        in_any_order = (Counter(one) & Counter(other)).total()
+        our_values = [a.values[source] for source in a.sources[ours]]
+        their_values = [b.values[source] for source in b.sources[theirs]]
+        most = max(len(our_values), len(their_values), 1)
+        in_order = sum(s == t for s, t in zip(our_values, their_values, strict=False))
+        in_any_order = (Counter(our_values) & Counter(their_values)).total()
         return max(in_order, 0.8 * in_any_order) / most
 
     def _users_agree(self, ours: int, theirs: int) -> float:
         """Return the share of users that are matched and read it as the same operand."""
         a, b = self.a, self.b
-        one, other = a.users[ours], set(b.users[theirs])
+        our_users, their_users = a.users[ours], set(b.users[theirs])
         agreeing = sum(
-            (self.mates[user][0], slot) in other for user, slot in one if user in self.mates
+            (self.mates[user][0], slot) in their_users
+            for user, slot in our_users
+            if user in self.mates
         )
         outputs = a.outputs.get(ours, set()), b.outputs.get(theirs, set())
         agreeing += len(outputs[0] & outputs[1])
-        return agreeing / max(len(one) + len(outputs[0]), len(other) + len(outputs[1]), 1)
+        return agreeing / max(
+            len(our_users) + len(outputs[0]), len(their_users) + len(outputs[1]), 1
+        )
 
     def settle(self, computations: dict[Computation, Computation]) -> None:
         """Distinguish operations that compute the same by their fusions, and find copies among the
@@ -426,11 +432,11 @@ class Pairs:
             lambda s, i: (home(s, i), s.idle[i]),
         )
         # The original of a copy is in the same fusion, if possible.
-        wanted = {a.signatures[index] for index in self._free[0]}
-        wanted.update(b.signatures[index] for index in self._free[1])
+        signatures = {a.signatures[index] for index in self._free[0]}
+        signatures.update(b.signatures[index] for index in self._free[1])
         originals: dict[Hashable, int] = {}
-        for ours in self.mates if wanted else ():
-            if a.signatures[ours] in wanted:
+        for ours in self.mates if signatures else ():
+            if a.signatures[ours] in signatures:
                 originals[a.signatures[ours]] = ours
                 originals[a.signatures[ours], home(a, ours)] = ours
         for theirs in sorted(self._free[1]):
@@ -459,23 +465,23 @@ _DESCRIPTIONS: tuple[Callable[[Side, int], Hashable], ...] = (
 )
 
 
-def _alike(one: str, other: str) -> bool:
+def _alike(first: str, second: str) -> bool:
     """Return whether both compute something, or neither does: a tuple's element is not a copy."""
-    return (one == "get-tuple-element") == (other == "get-tuple-element")
+    return (first == "get-tuple-element") == (second == "get-tuple-element")
 
 
-def _is_another(one: Instruction, other: Instruction) -> bool:
+def _is_another(old: Instruction, new: Instruction) -> bool:
     """Return whether two instructions differ both in shape and in the framework's name.
 
     They are then different instructions despite equal names: most names are generated from an
     opcode and a number. The framework's name begins with that of the compiled function, which does
     not count.
     """
-    names = [_COMPILED.sub("", each.op_name or "") for each in (one, other)]
+    names = [_COMPILED.sub("", instruction.op_name or "") for instruction in (old, new)]
     return (
         "" not in names
         and names[0] != names[1]
-        and plain_shape(one.statement.shape) != plain_shape(other.statement.shape)
+        and plain_shape(old.statement.shape) != plain_shape(new.statement.shape)
     )
 
 

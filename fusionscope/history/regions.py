@@ -114,15 +114,15 @@ def union(regions: Sequence[Region], shape: Shape, names: Names) -> tuple[Region
     for region in regions:
         if region.elements and region.elements >= everything.elements:
             return (everything,)
-    found = list(dict.fromkeys(region for region in regions if region.elements))
-    hull, total = _hull(found), sum(region.elements for region in found)
-    if len(found) > _MOST_REGIONS:
-        loose = Region(min(total, everything.elements), None, names.of(*found))
+    nonempty = list(dict.fromkeys(region for region in regions if region.elements))
+    hull, total = _hull(nonempty), sum(region.elements for region in nonempty)
+    if len(nonempty) > _MOST_REGIONS:
+        loose = Region(min(total, everything.elements), None, names.of(*nonempty))
         return (loose if hull is None or hull.elements > total else hull,)
     return tuple(
         region
-        for region in found
-        if not any(_holds(other, region) for other in found if other != region)
+        for region in nonempty
+        if not any(_holds(second, region) for second in nonempty if second != region)
     )
 
 
@@ -164,20 +164,22 @@ def _read(region: Region, step: ReadStep) -> Region:
     result, everything = whole(step.instruction.shape), whole(step.operand)
     is_part = opcode in _PARTS or region.elements < result.elements
     if not is_part or (slot and opcode not in _PARTS_OF_ALL):
-        found = everything
+        elements_read = everything
     elif opcode in _SAME_PLACES or opcode in _SAME_IN_FIRST:
         is_same = sizes(step.operand) == sizes(step.instruction.shape)
-        found = region if is_same else everything
+        elements_read = region if is_same else everything
     elif opcode == "gather":
-        found = step.scattered(region.elements, region)
+        elements_read = step.scattered(region.elements, region)
     elif opcode == "dynamic-update-slice":
-        kept = everything.elements - step.instruction.operands[1].shape.element_count
-        found = region if region.elements < result.elements else step.scattered(kept, region)
+        untouched = everything.elements - step.instruction.operands[1].shape.element_count
+        elements_read = (
+            region if region.elements < result.elements else step.scattered(untouched, region)
+        )
     elif opcode in _STEPS:
-        found = (_scattered if region.box is None else _STEPS[opcode])(step, region)
+        elements_read = (_scattered if region.box is None else _STEPS[opcode])(step, region)
     else:
-        found = everything
-    return found if found.elements < everything.elements else everything
+        elements_read = everything
+    return elements_read if elements_read.elements < everything.elements else everything
 
 
 def _scattered(step: ReadStep, region: Region) -> Region:
@@ -206,19 +208,19 @@ def _broadcast(step: ReadStep, region: Region) -> Region:
 def _reduce(step: ReadStep, region: Region) -> Region:
     if step.slot >= len(step.instruction.operands) // 2:
         return whole(step.operand)
-    kept, reduced = iter(region.box or ()), _dimensions(step)
+    intervals, reduced = iter(region.box or ()), _dimensions(step)
     return _boxed(
-        Interval(0, size) if number in reduced else next(kept)
+        Interval(0, size) if number in reduced else next(intervals)
         for number, size in enumerate(sizes(step.operand))
     )
 
 
 def _reverse(step: ReadStep, region: Region) -> Region:
-    box, own, turned = region.box or (), sizes(step.operand), _dimensions(step)
+    box, extents, turned = region.box or (), sizes(step.operand), _dimensions(step)
     if any(box[number].offset is not None for number in turned):
         return _scattered(step, region)
     return _boxed(
-        part._replace(start=own[number] - part.end) if number in turned else part
+        part._replace(start=extents[number] - part.end) if number in turned else part
         for number, part in enumerate(box)
     )
 
@@ -236,12 +238,12 @@ def _slice(step: ReadStep, region: Region) -> Region:
 
 
 def _dynamic_slice(step: ReadStep, region: Region) -> Region:
-    own, cut = sizes(step.operand), sizes(step.instruction.shape)
-    if len(step.instruction.operands) != len(own) + 1:  # older texts: all places in one operand
+    extents, cut = sizes(step.operand), sizes(step.instruction.shape)
+    if len(step.instruction.operands) != len(extents) + 1:  # older texts: all places in one operand
         return _scattered(step, region)
     parts: list[Interval] = []
     for number, part in enumerate(region.box or ()):
-        place, last = step.place(number + 1), own[number] - cut[number]
+        place, last = step.place(number + 1), extents[number] - cut[number]
         if not last:
             parts.append(part)
         elif isinstance(place, int):
@@ -325,10 +327,10 @@ def _regrouped(
                 last += 1
             else:
                 end += 1
-        found = _moved(box[begin:end], new[begin:end], old[first:last], names)
-        if found is None:
+        moved = _moved(box[begin:end], new[begin:end], old[first:last], names)
+        if moved is None:
             return None
-        parts += found
+        parts += moved
         at = end
     return tuple(parts)
 
@@ -339,9 +341,9 @@ def _moved(
     """Do the work of ``_regrouped`` for dimensions that do not split into smaller groups."""
     if all(part.size == size for part, size in zip(box, new, strict=True)):
         return tuple(Interval(0, size) for size in old)
-    kept = [(part, size) for part, size in zip(box, new, strict=True) if size != 1]
-    if len(kept) == 1 and [size for size in old if size != 1] == [kept[0][1]]:
-        return tuple(Interval(0, 1) if size == 1 else kept[0][0] for size in old)
+    nontrivial = [(part, size) for part, size in zip(box, new, strict=True) if size != 1]
+    if len(nontrivial) == 1 and [size for size in old if size != 1] == [nontrivial[0][1]]:
+        return tuple(Interval(0, 1) if size == 1 else nontrivial[0][0] for size in old)
     run = _flattened(box, new, names)
     if run is None or len(old) == 1:
         return None if run is None else (run,)
@@ -415,8 +417,8 @@ def _hull(regions: Sequence[Region]) -> Region | None:
 
 
 def _dimensions(step: ReadStep) -> tuple[int, ...]:
-    found: tuple[int, ...] = step.instruction.attribute("dimensions")
-    return found
+    dimensions: tuple[int, ...] = step.instruction.attribute("dimensions")
+    return dimensions
 
 
 _STEPS: dict[str, Callable[[ReadStep, Region], Region]] = {

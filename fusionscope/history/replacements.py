@@ -29,7 +29,7 @@ def replacements(before: Iterable[Computation], after: Module) -> dict[str, Inst
         for computation in after.computations
         for statement in computation.body.written
     }
-    needed: dict[Computation, set[Instruction]] = {}
+    needed_by: dict[Computation, set[Instruction]] = {}
     replaced: dict[str, Instruction | None] = {}
     pending = list(_operands_that_changed(old, after))
     while pending:
@@ -38,9 +38,9 @@ def replacements(before: Iterable[Computation], after: Module) -> dict[str, Inst
             continue
         place = places.get(earlier.name)
         if place is not None:  # a pass leaves what it replaced for a later one to remove
-            if place not in needed:
-                needed[place] = set(reachable([place.root], lambda value: value.operands))
-            if place.instruction(earlier.name) in needed[place]:
+            if place not in needed_by:
+                needed_by[place] = set(reachable([place.root], lambda value: value.operands))
+            if place.instruction(earlier.name) in needed_by[place]:
                 continue
         if new.name in replaced:
             if replaced[new.name] is not earlier:

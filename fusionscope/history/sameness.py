@@ -48,15 +48,15 @@ def check_sameness(before: Module, after: Module) -> Sameness:
     """Compare two modules, headers excluded. Both must be consistent (``Module.check``)."""
     elided = elided_shapes(before, after)
     names = [_elided_names(module, elided) for module in (before, after)]
-    numbers = _Numbers(elided, named=names[0] == names[1])
-    one, other = numbers.module(before), numbers.module(after)
-    if one.whole == other.whole:
-        return Sameness(([], []), one.ordered != other.ordered)
-    begins = one.begin(other), other.begin(one)
+    numbers = _Numbers(elided, by_name=names[0] == names[1])
+    old, new = numbers.module(before), numbers.module(after)
+    if old.whole == new.whole:
+        return Sameness(([], []), old.ordered != new.ordered)
+    begins = old.begin(new), new.begin(old)
     if not any(begins):
         roots = before.entry.root, after.entry.root
-        if one.computed(roots[0]) == other.computed(roots[1]):
-            begins = one.more_often(other), other.more_often(one)
+        if old.computed(roots[0]) == new.computed(roots[1]):
+            begins = old.more_often(new), new.more_often(old)
         if not any(begins):
             begins = [roots[0]], [roots[1]]
     return Sameness(begins, is_swapped=False)
@@ -106,27 +106,28 @@ class _Side:
     def computed(self, instruction: Instruction) -> int:
         return self.bodies[instruction.computation].computed[instruction.index]
 
-    def begin(self, other: _Side) -> list[Instruction]:
+    def begin(self, second: _Side) -> list[Instruction]:
         """Return the instructions that the other module lacks, though it has all their operands and
         called computations.
         """
-        known = {number for body in other.bodies.values() for number in body.computed}
-        called = {*other.names.values()}
+        numbers = {number for body in second.bodies.values() for number in body.computed}
+        names_called = {*second.names.values()}
         return [
             computation.instructions[index]
             for computation, body in self.bodies.items()
             for index, number in enumerate(body.computed)
-            if number not in known
-            and all(body.computed[o] in known for o in computation.graph.operands[index])
+            if number not in numbers
+            and all(body.computed[o] in numbers for o in computation.graph.operands[index])
             and all(
-                self.names[each.name] in called for each in computation.instructions[index].called
+                self.names[callee.name] in names_called
+                for callee in computation.instructions[index].called
             )
         ]
 
-    def more_often(self, other: _Side) -> list[Instruction]:
+    def more_often(self, second: _Side) -> list[Instruction]:
         """Return the instructions that the other module has less often with the same uses."""
         counts = Counter(number for number, _ in self._numbers())
-        counts.subtract(number for number, _ in other._numbers())
+        counts.subtract(number for number, _ in second._numbers())
         return [instruction for number, instruction in self._numbers() if counts[number] > 0][
             :_MOST
         ]
@@ -147,9 +148,9 @@ class _Numbers:
     their names if both modules use the same, ``named``, and otherwise by their shapes alone.
     """
 
-    def __init__(self, elided: frozenset[str], *, named: bool) -> None:
+    def __init__(self, elided: frozenset[str], *, by_name: bool) -> None:
         self._elided = elided
-        self._named = named
+        self._named = by_name
         self._numbers: dict[Hashable, int] = {}
         self._bodies: dict[Hashable, _Body] = {}
         self._attributes: dict[str, tuple[int, dict[str, str]]] = {}
@@ -163,15 +164,15 @@ class _Numbers:
         channels: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for computation in module.computations:  # called computations precede their callers
             body = computation.body
-            called = tuple([side.names[name] for name in body.calls])
-            key = body.written, body.footer, called
-            known = self._bodies.get(key)
-            if known is None:
-                known = self._bodies[key] = self._body(computation, side.names)
-            side.bodies[computation] = known
-            side.names[computation.name] = known.number
-            for channel, index in known.channels:
-                channels[channel].append((known.computed[index], known.made[index]))
+            callees = tuple([side.names[name] for name in body.calls])
+            key = body.written, body.footer, callees
+            body_number = self._bodies.get(key)
+            if body_number is None:
+                body_number = self._bodies[key] = self._body(computation, side.names)
+            side.bodies[computation] = body_number
+            side.names[computation.name] = body_number.number
+            for channel, index in body_number.channels:
+                channels[channel].append((body_number.computed[index], body_number.made[index]))
         side.whole = (
             side.names[module.entry.name],
             frozenset(side.names.values()),  # equal computations may be one
@@ -189,7 +190,7 @@ class _Numbers:
         for index, (statement, operands) in enumerate(
             zip(graph.statements, graph.operands, strict=True)
         ):
-            said, named = self._said(statement[5])
+            attributes_number, naming = self._said(statement[5])
             read = [computed[operand] for operand in operands]
             slots: tuple[int, ...] | range = range(len(read))
             if is_commutative(statement) and len(read) == 2:
@@ -197,7 +198,7 @@ class _Numbers:
                 read.sort()
                 slots = (0, 0)
             more: list[Hashable] = []
-            for key, value in named.items():
+            for key, value in naming.items():
                 if says(key) is AttributeMeaning.CALLS:
                     more.append((key, tuple([names[name] for name in read_names(value)])))
                 elif says(key) is AttributeMeaning.CHANNEL:
@@ -205,22 +206,26 @@ class _Numbers:
                     channels.append((value, index))
                 else:
                     before = [places[name] for name in read_names(value)]
-                    more.append((key, tuple(sorted(computed[each] for each in before))))
+                    more.append((key, tuple(sorted(computed[operand] for operand in before))))
                     for each in before:
                         users[each].append((index, -1))
-            number = self._number((self._own(statement), said, tuple(read), tuple(more)))
+            number = self._number(
+                (self._own(statement), attributes_number, tuple(read), tuple(more))
+            )
             computed.append(number)
             places[statement[1]] = index
             for operand, slot in zip(operands, slots, strict=True):
                 users[operand].append((index, slot))
-        made = [0] * len(computed)
+        user_numbers = [0] * len(computed)
         for index in range(len(computed) - 1, -1, -1):
-            uses = sorted([(computed[user], slot, made[user]) for user, slot in users[index]])
-            made[index] = self._number((index == graph.root, tuple(uses)))
-        pairs = sorted(zip(computed, made, strict=True))
+            uses = sorted(
+                [(computed[user], slot, user_numbers[user]) for user, slot in users[index]]
+            )
+            user_numbers[index] = self._number((index == graph.root, tuple(uses)))
+        pairs = sorted(zip(computed, user_numbers, strict=True))
         footer, _ = self._said(computation.body.footer)
         number = self._number((computed[graph.root], tuple(pairs), footer))
-        return _Body(number, computed, made, ordered, channels)
+        return _Body(number, computed, user_numbers, ordered, channels)
 
     def _own(self, statement: Statement) -> Hashable:
         """Return a key of an instruction, without operands and attributes."""
@@ -238,15 +243,15 @@ class _Numbers:
 
     def _said(self, attributes: str) -> tuple[Hashable, dict[str, str]]:
         """Return attributes as a key, and separately those that name something."""
-        known = self._attributes.get(attributes)
-        if known is None:
+        entry = self._attributes.get(attributes)
+        if entry is None:
             normal = normal_attributes(attributes)
-            named = {key: normal.pop(key) for key in [*normal] if says(key) in _NAMING}
-            known = self._attributes[attributes] = (
+            naming = {key: normal.pop(key) for key in [*normal] if says(key) in _NAMING}
+            entry = self._attributes[attributes] = (
                 self._number(tuple(sorted(normal.items()))),
-                dict(sorted(named.items())),
+                dict(sorted(naming.items())),
             )
-        return known
+        return entry
 
 
 _NAMING = frozenset({AttributeMeaning.CALLS, AttributeMeaning.CHANNEL, AttributeMeaning.ORDER})

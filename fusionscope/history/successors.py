@@ -35,10 +35,10 @@ def find_successors(matching: Matching) -> dict[Instruction, tuple[Instruction, 
     return _Heirs(matching).find()
 
 
-def sends_alike(one: Instruction, other: Instruction) -> bool:
+def sends_alike(first: Instruction, second: Instruction) -> bool:
     """Return whether both are collectives of one kind, or the starts of such."""
-    opcode = _base_opcode(one)
-    return opcode in COLLECTIVES and opcode == _base_opcode(other)
+    opcode = _base_opcode(first)
+    return opcode in COLLECTIVES and opcode == _base_opcode(second)
 
 
 def _base_opcode(instruction: Instruction) -> str:
@@ -72,16 +72,16 @@ class _Flow:
 
     def results(self, computation: Computation) -> dict[int, Instruction]:
         """Return the instructions that give the results of a region, by index."""
-        known = self._results.get(computation)
-        if known is None:
-            known = self._results[computation] = {
+        results = self._results.get(computation)
+        if results is None:
+            results = self._results[computation] = {
                 slot: self._seen_through(region.operations[index])
                 for region in self.regions
                 if region.computation is computation
                 for index, slots in region.outputs.items()
                 for slot in slots
             }
-        return known
+        return results
 
     def _seen_through(self, operation: Instruction) -> Instruction:
         """Return the collective whose element ``operation`` is."""
@@ -117,14 +117,20 @@ class _Heirs:
             ]
             for flow, computations in zip(self._flows, alive, strict=True)
         )
-        self._removed = [each for each in self._removed if not self._later(each)]
+        self._removed = [
+            instruction for instruction in self._removed if not self._later(instruction)
+        ]
         self._inserted = {
-            each: None
-            for each in inserted
-            if each not in matching.before and each not in matching.copies
+            instruction: None
+            for instruction in inserted
+            if instruction not in matching.before and instruction not in matching.copies
         }
         # A collective that sends more than before may already be matched.
-        senders = {each: None for each in inserted if _base_opcode(each) in COLLECTIVES}
+        senders = {
+            instruction: None
+            for instruction in inserted
+            if _base_opcode(instruction) in COLLECTIVES
+        }
         self._readers: dict[Instruction, list[Instruction]] = defaultdict(list)
         flow = self._flows[1]
         for operation in self._inserted | senders:
@@ -147,18 +153,24 @@ class _Heirs:
         not count.
         """
         matching = self._matching
-        found = matching.after.get(instruction) or matching.merged.get(instruction)
-        if found is None or found in matching.idle or found.computation not in self._alive:
+        successor = matching.after.get(instruction) or matching.merged.get(instruction)
+        if (
+            successor is None
+            or successor in matching.idle
+            or successor.computation not in self._alive
+        ):
             return self._found.get(instruction, ())
-        return (found,)
+        return (successor,)
 
     def _left(self) -> list[Instruction]:
-        return [each for each in self._removed if each not in self._found]
+        return [instruction for instruction in self._removed if instruction not in self._found]
 
     def _parameters(self) -> None:
-        one, other = (module.entry.parameters for module in self._matching.modules)
-        if len(one) == len(other):
-            for before, after in zip(one, other, strict=True):
+        old_parameters, new_parameters = (
+            module.entry.parameters for module in self._matching.modules
+        )
+        if len(old_parameters) == len(new_parameters):
+            for before, after in zip(old_parameters, new_parameters, strict=True):
                 if before not in self._matching.after and after not in self._matching.before:
                     self._found[before] = (after,)
 
@@ -198,10 +210,10 @@ class _Heirs:
 
     def _read_later(self, before: Instruction) -> list[set[Instruction]]:
         """Return the operands of an instruction in the second module, with views skipped."""
-        one, other = self._flows
+        old_flow, new_flow = self._flows
         return [
-            set(map(other.viewed, self._later(one.viewed(source))))
-            for source in one.sources(before)
+            set(map(new_flow.viewed, self._later(old_flow.viewed(source))))
+            for source in old_flow.sources(before)
         ]
 
     def _structure(self, is_same: Callable[[Instruction, Instruction], bool]) -> bool:
@@ -210,18 +222,18 @@ class _Heirs:
         """
         count = len(self._found)
         while True:
-            known = len(self._found)
+            count_before = len(self._found)
             for before in self._left():
                 self._take(before, (a for a in self._by_operands(before) if is_same(before, a)))
             for before in reversed(self._left()):
                 self._take(before, (a for a in self._by_place(before) if is_same(before, a)))
-            if len(self._found) == known:
-                return known > count
+            if len(self._found) == count_before:
+                return count_before > count
 
     def _take(self, before: Instruction, candidates: Iterable[Instruction]) -> None:
-        found = tuple(dict.fromkeys(candidates))
-        if len(found) == 1:
-            self._found[before] = found
+        unique = tuple(dict.fromkeys(candidates))
+        if len(unique) == 1:
+            self._found[before] = unique
 
     def _by_operands(self, before: Instruction) -> Iterator[Instruction]:
         """Yield instructions that have the operands of ``before``."""
@@ -229,7 +241,7 @@ class _Heirs:
         flow = self._flows[1]
         if not read or not all(read):
             return
-        counts = [sum(len(self._readers[source]) for source in own) for own in read]
+        counts = [sum(len(self._readers[source]) for source in own_sources) for own_sources in read]
         if min(counts) > _MOST_USERS:
             return
         least_read = read[counts.index(min(counts))]
@@ -239,32 +251,32 @@ class _Heirs:
                 after in self._inserted
                 and len(sources) == len(read)
                 and all(
-                    flow.viewed(own) in expected
-                    for own, expected in zip(sources, read, strict=True)
+                    flow.viewed(own_sources) in expected
+                    for own_sources, expected in zip(sources, read, strict=True)
                 )
             ):
                 yield after
 
     def _by_place(self, before: Instruction) -> Iterator[Instruction]:
         """Yield instructions that are read in the place of ``before``."""
-        one, other = self._flows
-        pending, seen = [before], {before}
+        old_flow, new_flow = self._flows
+        pending, visited = [before], {before}
         while pending:
             here = pending.pop()
-            computation, slots = one.outputs(here)
+            computation, slots = old_flow.outputs(here)
             counterpart = self._matching.computations.get(computation)
             if slots and counterpart is not None:
-                results = other.results(counterpart)
+                results = new_flow.results(counterpart)
                 for slot in slots & results.keys():
                     yield from self._views(results[slot], before)
-            for user, slot in one.users(here):
+            for user, slot in old_flow.users(here):
                 laters = self._later(user)
                 for later in laters:
-                    sources = other.sources(later)
-                    if slot < len(sources) == len(one.sources(user)):
+                    sources = new_flow.sources(later)
+                    if slot < len(sources) == len(old_flow.sources(user)):
                         yield from self._views(sources[slot], before)
-                if not laters and user.opcode in _VIEWS and user not in seen:
-                    seen.add(user)
+                if not laters and user.opcode in _VIEWS and user not in visited:
+                    visited.add(user)
                     pending.append(user)
 
     def _views(self, after: Instruction, before: Instruction) -> Iterator[Instruction]:
@@ -282,17 +294,17 @@ class _Heirs:
         """Add successors by metadata alone. Return whether any was added."""
         taken = {after for successors in self._found.values() for after in successors}
         groups: dict[Hashable, tuple[list[Instruction], list[Instruction]]] = {}
-        inserted = [each for each in self._inserted if each not in taken]
+        inserted = [instruction for instruction in self._inserted if instruction not in taken]
         for number, side in enumerate((self._left(), inserted)):
-            for each in side:
-                if each.op_name:
-                    groups.setdefault(_metadata(each), ([], []))[number].append(each)
+            for instruction in side:
+                if instruction.op_name:
+                    groups.setdefault(_metadata(instruction), ([], []))[number].append(instruction)
         count = len(self._found)
         for before, after in groups.values():
             if len(before) == len(after):
                 self._found.update((a, (b,)) for a, b in zip(before, after, strict=True))
             elif 1 in (len(before), len(after)) and after:
-                self._found.update((each, tuple(after)) for each in before)
+                self._found.update((instruction, tuple(after)) for instruction in before)
         return len(self._found) > count
 
 
@@ -300,12 +312,12 @@ def _metadata(instruction: Instruction) -> Hashable:
     return _base_opcode(instruction), instruction.op_name, str(instruction.source)
 
 
-def _same_metadata(one: Instruction, other: Instruction) -> bool:
-    return one.op_name is not None and _metadata(one) == _metadata(other)
+def _same_metadata(first: Instruction, second: Instruction) -> bool:
+    return first.op_name is not None and _metadata(first) == _metadata(second)
 
 
-def _same_opcode(one: Instruction, other: Instruction) -> bool:
-    opcode = _base_opcode(one)
-    if opcode != _base_opcode(other):
+def _same_opcode(first: Instruction, second: Instruction) -> bool:
+    opcode = _base_opcode(first)
+    if opcode != _base_opcode(second):
         return False
-    return opcode != "convert" or one.shape.element_type == other.shape.element_type
+    return opcode != "convert" or first.shape.element_type == second.shape.element_type

@@ -65,9 +65,9 @@ class _Code:
 
     def form(self) -> Hashable:
         """Return everything that the bytes depend on, but for the contents of ``inlined``."""
-        given = [self._form(*node) for node in self.nodes]
-        own = None if self.inlined else self._form(self.launch, self._arguments)
-        return self.launch.opcode, own, self._arguments, tuple(given)
+        forms = [self._form(*node) for node in self.nodes]
+        launch_form = None if self.inlined else self._form(self.launch, self._arguments)
+        return self.launch.opcode, launch_form, self._arguments, tuple(forms)
 
     def _form(self, instruction: Instruction, operands: tuple[Value, ...]) -> Hashable:
         _, _, shape, opcode, inside, attributes = instruction.statement
@@ -75,11 +75,11 @@ class _Code:
         if not operands and instruction is not self.launch:
             return shape, literal
         contents = instruction.computation.module.contents
-        called = [contents[each.name] for each in instruction.called]
+        callees = [contents[operand.name] for operand in instruction.called]
         graph = instruction.computation.graph
-        read = [graph.statements[each].shape for each in graph.operands[instruction.index]]
+        read = [graph.statements[operand].shape for operand in graph.operands[instruction.index]]
         attributes = _NO_DIFFERENCE.sub("", attributes) if attributes else ""
-        return opcode, shape, literal, attributes, tuple(called), tuple(read), operands
+        return opcode, shape, literal, attributes, tuple(callees), tuple(read), operands
 
     def complete(self) -> None:
         """Add what the launch executes."""
@@ -158,11 +158,11 @@ class _Code:
 
     def users(self) -> list[list[int]]:
         """Return the users of each value inside the launch."""
-        found: list[list[int]] = [[] for _ in self.nodes]
+        users: list[list[int]] = [[] for _ in self.nodes]
         for place, node in enumerate(self.nodes[self.outside :], self.outside):
-            for operand in dict.fromkeys(each for o in node.operands for each in flatten(o)):
-                found[operand].append(place)
-        return found
+            for operand in dict.fromkeys(source for o in node.operands for source in flatten(o)):
+                users[operand].append(place)
+        return users
 
     def start(self, place: int, slot: int) -> Hashable:
         """Return the value of an operand that is a known number, or else a key of its value."""
@@ -187,10 +187,10 @@ def traffic(launch: Instruction) -> Traffic:
     """Return the bytes that one launch reads and writes. Each element of an operand counts once,
     however often the launch reads it.
     """
-    known: dict[Hashable, Traffic] = launch.computation.found("traffic")
-    if launch.index not in known:
-        known[launch.index] = _traffic(launch)
-    return known[launch.index]
+    cache: dict[Hashable, Traffic] = launch.computation.found("traffic")
+    if launch.index not in cache:
+        cache[launch.index] = _traffic(launch)
+    return cache[launch.index]
 
 
 def _traffic(launch: Instruction) -> Traffic:
@@ -202,33 +202,33 @@ def _traffic(launch: Instruction) -> Traffic:
     else:
         alike = launch.computation.found("bytes")
     form = code.form()
-    counted = alike.get(form)
-    if counted is None:
-        counted = alike[form] = _count(code)
+    amounts = alike.get(form)
+    if amounts is None:
+        amounts = alike[form] = _count(code)
     return Traffic(
-        counted.read,
-        counted.written,
-        {operand: counted.operands[place] for operand, place in code.given.items()},
-        frozenset([code.nodes[place].instruction for place in counted.updated]),
+        amounts.read,
+        amounts.written,
+        {operand: amounts.operands[place] for operand, place in code.given.items()},
+        frozenset([code.nodes[place].instruction for place in amounts.updated]),
     )
 
 
 def _count(code: _Code) -> _Counted:
     code.complete()
     launch, names = code.launch, Names()
-    wanted: list[list[Region]] = [[] for _ in code.nodes]
+    regions_read: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)
     if updates:
-        written = sum(_update(code, update, wanted, names) for update in updates)
+        bytes_written = sum(_update(code, update, regions_read, names) for update in updates)
     else:
-        written = sum(code.nodes[root].instruction.shape.byte_size for root in code.roots)
+        bytes_written = sum(code.nodes[root].instruction.shape.byte_size for root in code.roots)
         for root in code.roots:
-            wanted[root].append(whole(code.nodes[root].instruction.shape))
+            regions_read[root].append(whole(code.nodes[root].instruction.shape))
     read, operands_read = 0, [0] * code.outside
     for place in reversed(range(len(code.nodes))):
         instruction, operands = code.nodes[place]
         shape = instruction.shape
-        regions = union(wanted[place], shape, names)
+        regions = union(regions_read[place], shape, names)
         size = 0
         if place < code.outside:
             size = operands_read[place] = _size(shape, regions)
@@ -240,13 +240,13 @@ def _count(code: _Code) -> _Counted:
             parts = read_for(regions, instruction, partial(code.start, place), names)
             for operand, part in zip(operands, parts, strict=True):
                 if isinstance(operand, int):
-                    wanted[operand] += part
+                    regions_read[operand] += part
                     continue
-                for each in flatten(operand):
-                    wanted[each].append(whole(code.nodes[each].instruction.shape))
+                for source in flatten(operand):
+                    regions_read[source].append(whole(code.nodes[source].instruction.shape))
     return _Counted(
         read,
-        _sent(launch) if launch.opcode in _SENDING else written,
+        _sent(launch) if launch.opcode in _SENDING else bytes_written,
         operands_read,
         [code.buffer(update) for update in updates],
     )
@@ -312,7 +312,7 @@ def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bo
         if len(readers) > 1 or code.opcode(readers[0]) != "bitcast":
             return False
         last = readers[0]
-    own = code.update(update).shape
+    update_shape = code.update(update).shape
     places = [code.start(update, slot) for slot in range(2, len(code.nodes[update].operands))]
 
     def reads_in_place(reader: int) -> bool:
@@ -321,27 +321,29 @@ def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bo
         slots = range(1, len(code.nodes[reader].operands))
         same = places == [code.start(reader, slot) for slot in slots]
         shape = code.nodes[reader].instruction.shape
-        return sizes(shape) == sizes(own) and (same or own.element_count == 1)
+        return sizes(shape) == sizes(update_shape) and (same or update_shape.element_count == 1)
 
     reached = reachable([buffer], lambda value: [user for user in users[value] if user != update])
     return all(reader == buffer or reads_in_place(reader) for reader in reached)
 
 
-def _update(code: _Code, place: int, wanted: list[list[Region]], names: Names) -> int:
+def _update(code: _Code, place: int, regions_read: list[list[Region]], names: Names) -> int:
     """Record the reads of an in-place update. Return the bytes that it writes."""
     instruction, operands = code.nodes[place]
     updated = (len(operands) - 1) // 2 if instruction.opcode == "scatter" else 1
     for operand in operands[updated:]:
-        for each in flatten(operand):
-            wanted[each].append(whole(code.nodes[each].instruction.shape))
-    written = 0
+        for source in flatten(operand):
+            regions_read[source].append(whole(code.nodes[source].instruction.shape))
+    bytes_written = 0
     for slot in range(updated):
         buffer, update = instruction.operands[slot].shape, code.update(place, slot).shape
-        written += min(buffer.byte_size, update.byte_size)
+        bytes_written += min(buffer.byte_size, update.byte_size)
         if instruction.opcode == "scatter" and not _overwrites(instruction):
             elements = min(whole(buffer).elements, whole(update).elements)
-            wanted[code.operand(place, slot)].append(Region(elements, None, names.of(place, slot)))
-    return written
+            regions_read[code.operand(place, slot)].append(
+                Region(elements, None, names.of(place, slot))
+            )
+    return bytes_written
 
 
 def _overwrites(scatter: Instruction) -> bool:

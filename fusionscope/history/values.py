@@ -88,8 +88,10 @@ class Execution:
     @property
     def values(self) -> dict[Instruction, Value]:
         if not self._values:
-            own = self.blocks[-1]  # what it calls ends before it
-            self._values.update(zip(own.computation.instructions, own.values, strict=True))
+            last_block = self.blocks[-1]  # what it calls ends before it
+            self._values.update(
+                zip(last_block.computation.instructions, last_block.values, strict=True)
+            )
         return self._values
 
     @property
@@ -118,14 +120,14 @@ class NumberedModule:
         """Return instructions with their values by path, name of the surrounding
         fusion, and name.
         """
-        named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]] = {}
+        by_path: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]] = {}
         for execution in self.executions:
             path = execution.path
             for computation, values, inside in execution.blocks:
                 fusion = None if inside is None else inside.name
                 for instruction, value in zip(computation.instructions, values, strict=True):
-                    named[path, fusion, instruction.name] = instruction, value
-        return named
+                    by_path[path, fusion, instruction.name] = instruction, value
+        return by_path
 
 
 _Described = dict[Hashable, list[tuple[Instruction, Value]]]
@@ -149,12 +151,12 @@ class _Before:
     @cached_property
     def moved(self) -> _Described:
         """The instructions outside of fusions by what they keep when they move into one."""
-        found: _Described = defaultdict(list)
-        for (path, inside, _), known in self.named.items():
-            key = _moved(path, known[0]) if inside is None else None
+        described_moved: _Described = defaultdict(list)
+        for (path, inside, _), entry in self.named.items():
+            key = _moved(path, entry[0]) if inside is None else None
             if key is not None:
-                found[key].append(known)
-        return found
+                described_moved[key].append(entry)
+        return described_moved
 
     @cached_property
     def numbers(self) -> set[int]:
@@ -256,15 +258,15 @@ class Numbering:
         self._entered, self._repeated, self._taken = set(), 0, set()
         executions: list[Execution] = []
         pending: list[tuple[Hashable, Computation]] = [("entry", module.entry)]
-        seen: set[Hashable] = {"entry"}
+        visited: set[Hashable] = {"entry"}
         while pending:
             path, computation = pending.pop()
             execution = Execution(path=path, computation=computation)
             executions.append(execution)
-            for inner, called in self._run(execution):
-                if inner not in seen:
-                    seen.add(inner)
-                    pending.append((inner, called))
+            for inner, callee in self._run(execution):
+                if inner not in visited:
+                    visited.add(inner)
+                    pending.append((inner, callee))
         if self._first_count is None:
             self._first_count = self._count
         for execution in executions if contents else ():
@@ -284,19 +286,19 @@ class Numbering:
         assert self._module is not None
         if self._previous is None:
             return _Before({}, {}, {})
-        named = self._previous.by_name()
+        previous = self._previous.by_name()
         names = {statement.name for body in self._module.bodies for statement in body.written}
         described: _Described = defaultdict(list)
-        for (path, inside, name), known in named.items():
+        for (path, inside, name), entry in previous.items():
             if name in names:
                 continue
-            keys = [self._description(path, inside, known[0])]
-            if known[0].opcode == "while":
-                keys.append(self._loop(path, known[0]))
+            keys = [self._description(path, inside, entry[0])]
+            if entry[0].opcode == "while":
+                keys.append(self._loop(path, entry[0]))
             for key in filter(None, keys):
-                described[key].append(known)
+                described[key].append(entry)
         computations = {execution.computation for execution in self._previous.executions}
-        return _Before(named, described, replacements(computations, self._module))
+        return _Before(previous, described, replacements(computations, self._module))
 
     def _description(
         self, path: Hashable, inside: str | None, instruction: Instruction
@@ -339,8 +341,10 @@ class Numbering:
             frame = frames[-1]
             computation, values = frame.computation, frame.values
             graph = computation.graph
-            rest = islice(zip(graph.statements, graph.operands, strict=True), len(values), None)
-            for statement, edges in rest:
+            remaining = islice(
+                zip(graph.statements, graph.operands, strict=True), len(values), None
+            )
+            for statement, edges in remaining:
                 operands = tuple([values[operand] for operand in edges])
                 number = evaluated.get((statement, operands))
                 if number is not None:
@@ -355,20 +359,24 @@ class Numbering:
                     and len(frames) < _DEEPEST
                     and self._repeated < _MOST_REPEATED
                 ):
-                    called = instruction.called
-                    known = self._memory.get((called[0].body, operands)) if called else None
-                    if known is not None and frame.fusion is None and statement.opcode == "fusion":
-                        value = known[1]
-                        execution.blocks.append(Block(called[0], known[0], instruction))
-                    elif called:
+                    callees = instruction.called
+                    remembered = self._memory.get((callees[0].body, operands)) if callees else None
+                    if (
+                        remembered is not None
+                        and frame.fusion is None
+                        and statement.opcode == "fusion"
+                    ):
+                        value = remembered[1]
+                        execution.blocks.append(Block(callees[0], remembered[0], instruction))
+                    elif callees:
                         inside = frame.fusion
                         if inside is None and statement.opcode != "call":
                             inside = instruction
                         frame.nested = True
-                        if called[0] in self._entered:
-                            self._repeated += len(called[0].body.written)
-                        self._entered.add(called[0])
-                        frames.append(_Frame(called[0], execution, operands, instruction, inside))
+                        if callees[0] in self._entered:
+                            self._repeated += len(callees[0].body.written)
+                        self._entered.add(callees[0])
+                        frames.append(_Frame(callees[0], execution, operands, instruction, inside))
                         break
                     else:
                         value = self._evaluate(frame, statement, instruction, operands)
@@ -447,7 +455,7 @@ class Numbering:
         if opcode == "get-tuple-element":
             whole = instruction.operands[0]
             if whole.opcode in _LOOPS_AND_BRANCHES and len(whole.shape.elements) == 1:
-                self._controls.update((value, each) for each in flatten(operands[0]))
+                self._controls.update((value, part) for part in flatten(operands[0]))
         # What a reshape does depends on its operand's layout, a call on what it calls.
         if opcode not in RESHAPES and not statement.calls and key in self._numbers:
             self._evaluated[statement, operands] = self._numbers[key]
@@ -495,19 +503,19 @@ class Numbering:
         """Return the number of a key, possibly that of an instruction in the stage before."""
         if instruction.opcode in _LOOPS_AND_BRANCHES and frame.fusion is None:
             return self._find_control(key, frame.execution.path, instruction)
-        known = self._numbers.get(key)
-        if known is None:
+        number = self._numbers.get(key)
+        if number is None:
             inside = frame.fusion.name if frame.fusion else None
-            known = self._anchor(frame.execution.path, inside, instruction)
-            if known is None:
-                known = self._new()
+            number = self._anchor(frame.execution.path, inside, instruction)
+            if number is None:
+                number = self._new()
             elif instruction.opcode == "reduce":
                 half = instruction.operands[0]
                 half = half.operands[0] if half.opcode == "get-tuple-element" else half
                 if half.opcode == "reduce":
-                    self._parts[known].update(flatten(frame.values[half.index]))
-            self._numbers[key] = known
-        return self._renamed.get(known, known)
+                    self._parts[number].update(flatten(frame.values[half.index]))
+            self._numbers[key] = number
+        return self._renamed.get(number, number)
 
     def _find_control(self, key: Hashable, path: Hashable, instruction: Instruction) -> int:
         """Return the number of a loop or conditional, unique in this stage.
@@ -517,8 +525,8 @@ class Numbering:
         """
         free = [number for number in self._alike[key] if number not in self._taken]
         if len(free) > 1:
-            _, named = self._before().named.get((path, None, instruction.name), (None, None))
-            free.sort(key=lambda number: number != named)
+            _, named_number = self._before().named.get((path, None, instruction.name), (None, None))
+            free.sort(key=lambda number: number != named_number)
         known = free[0] if free else None
         if known is None:
             known = self._anchor(path, None, instruction)
@@ -529,10 +537,10 @@ class Numbering:
         return known
 
     def _number(self, key: Hashable) -> int:
-        known = self._numbers.get(key)
-        if known is None:
-            known = self._numbers[key] = self._new()
-        return known
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = self._new()
+        return number
 
     def _new(self) -> int:
         self._fresh = True
@@ -541,35 +549,38 @@ class Numbering:
 
     def _anchor(self, path: Hashable, inside: str | None, instruction: Instruction) -> int | None:
         """Return the number of the same instruction in the stage before, if its value is new."""
-        known = self._before()
-        before = known.named.get((path, inside, instruction.name))
+        previous = self._before()
+        before = previous.named.get((path, inside, instruction.name))
         if before is not None:
             old, value = before
             if isinstance(value, int) and old.opcode != "fusion" and self._fits(old, instruction):
                 return value
         if inside is None:
-            replaced = known.replaced_by(path, instruction.name)
+            replaced = previous.replaced_by(path, instruction.name)
             if replaced is not None and isinstance(replaced[1], int):
                 return replaced[1]
-            if not known.described:
+            if not previous.described:
                 return None
             keys = [self._description(path, inside, instruction)]
             if instruction.opcode == "while":
                 lengths = range(len(instruction.shape.elements), 0, -1)
                 keys += [self._loop(path, instruction, length) for length in lengths]
-            found = next((n for key in keys if (n := _only(known.described.get(key)))), None)
-            for key in keys if found is not None else ():
-                known.described.pop(key, None)  # one instruction has one successor
-            return found
-        return _only(known.described.get(self._description(path, inside, instruction))) or _only(
-            known.moved.get(_moved(path, instruction))
+            anchor = next((n for key in keys if (n := _only(previous.described.get(key)))), None)
+            for key in keys if anchor is not None else ():
+                previous.described.pop(key, None)  # one instruction has one successor
+            return anchor
+        return _only(previous.described.get(self._description(path, inside, instruction))) or _only(
+            previous.moved.get(_moved(path, instruction))
         )
 
     def _fits(self, old: Instruction, new: Instruction) -> bool:
         """Return whether an instruction that kept its name has a compatible result: of the same
         shape, of another precision with conversions around it, or with more loop variables.
         """
-        shapes = [self._operations.plain_shape(each.statement.shape) for each in (old, new)]
+        shapes = [
+            self._operations.plain_shape(instruction_of.statement.shape)
+            for instruction_of in (old, new)
+        ]
         if shapes[0] == shapes[1]:
             return True
         if old.opcode != new.opcode:
@@ -588,49 +599,53 @@ class Numbering:
         """
         if not self._fresh:
             return {}
-        known = self._before()
+        previous = self._before()
         earlier = self._find_earlier(path, fusion, frame.computation)
         renamed: dict[int, int] = {}
         if earlier.result is not None:
             result = frame.values[frame.computation.graph.root]
-            renamed = _renamed_results(result, earlier.result, known.numbers)
-        pending, seen = list(earlier.alike), set[Instruction]()
+            renamed = _renamed_results(result, earlier.result, previous.numbers)
+        pending, visited = list(earlier.alike), set[Instruction]()
         while pending:
-            one, other = map(past_views, pending.pop())
-            value = frame.values[one.index]
-            _, number = known.named.get((path, earlier.inside, other.name), (None, None))
+            new_value, old_value = map(past_views, pending.pop())
+            value = frame.values[new_value.index]
+            _, number = previous.named.get((path, earlier.inside, old_value.name), (None, None))
             if (
-                one not in seen
+                new_value not in visited
                 and isinstance(value, int)
                 and isinstance(number, int)
-                and (value not in known.numbers or value == number)
+                and (value not in previous.numbers or value == number)
                 and renamed.get(value, number) == number
-                and stands_for(one, other)
+                and stands_for(new_value, old_value)
             ):
-                seen.add(one)
+                visited.add(new_value)
                 if value != number:
                     renamed[value] = number
-                pending += paired_operands(one, other)
+                pending += paired_operands(new_value, old_value)
         return renamed
 
     def _find_earlier(self, path: Hashable, fusion: Instruction, inner: Computation) -> _Earlier:
-        known = self._before()
-        before = known.named.get((path, None, fusion.name))
+        previous = self._before()
+        before = previous.named.get((path, None, fusion.name))
         if before is not None and before[0].opcode == "fusion":
-            roots = [(inner.root, called.root) for called in before[0].called[:1]]
+            roots = [(inner.root, callee.root) for callee in before[0].called[:1]]
             return _Earlier(before[1], fusion.name, roots)
         # It may have formed around one instruction, and then has its metadata and name.
         result, alike = None, []
-        formed = known.replaced_by(path, fusion.name)
+        formed = previous.replaced_by(path, fusion.name)
         if formed is None:
-            described = known.described.get(self._description(path, None, fusion), [])
+            described = previous.described.get(self._description(path, None, fusion), [])
             formed = described[0] if len(described) == 1 else None
         if formed is not None:
             result = formed[1]
             alike.append((inner.root, formed[0]))
-        dot = known.named.get((path, None, fusion.name.removeprefix("gemm_fusion_")))
+        dot = previous.named.get((path, None, fusion.name.removeprefix("gemm_fusion_")))
         if dot is not None:
-            dots = [each for each in inner.instructions if each.opcode == dot[0].opcode]
+            dots = [
+                instruction
+                for instruction in inner.instructions
+                if instruction.opcode == dot[0].opcode
+            ]
             alike += [(new, dot[0]) for new in dots if len(dots) == 1]
         return _Earlier(result, None, alike)
 
@@ -710,26 +725,28 @@ def _collect_read(execution: Execution) -> None:
             readers += execution.elements.get(instruction, ())
             for position, operand in enumerate(operands):
                 is_own = not outside[operand]
-                given = block.values[operand]
+                operand_value = block.values[operand]
                 if (
                     isinstance(value, int)
-                    and isinstance(given, int)
-                    and given not in views
+                    and isinstance(operand_value, int)
+                    and operand_value not in views
                     and len(readers) == 1
                 ):
                     # Most operands: the rest does the same for any others.
-                    read.add((given, value))
-                    if is_own and given in computed:
-                        joined.add((given, value))
+                    read.add((operand_value, value))
+                    if is_own and operand_value in computed:
+                        joined.add((operand_value, value))
                     continue
-                own = readers[position : position + 1] if is_split else readers
-                if instruction.opcode == "get-tuple-element" and not isinstance(given, int):
-                    given = value  # it reads only this element of the tuple
-                for number in (given,) if isinstance(given, int) else flatten(given):
+                own_readers = readers[position : position + 1] if is_split else readers
+                if instruction.opcode == "get-tuple-element" and not isinstance(operand_value, int):
+                    operand_value = value  # it reads only this element of the tuple
+                for number in (
+                    (operand_value,) if isinstance(operand_value, int) else flatten(operand_value)
+                ):
                     is_joined = is_own
                     for viewed in _viewed(number, views):
                         is_joined = is_joined and viewed in computed
-                        for reader in own:
+                        for reader in own_readers:
                             read.add((viewed, reader))
                             if is_joined:
                                 joined.add((viewed, reader))
@@ -784,7 +801,7 @@ def _moved(path: Hashable, instruction: Instruction) -> Hashable:
     )
 
 
-def _only(found: list[tuple[Instruction, Value]] | None) -> int | None:
+def _only(candidates: list[tuple[Instruction, Value]] | None) -> int | None:
     """Return the number of the only instruction found, or None."""
-    value = found[0][1] if found and len(found) == 1 else None
+    value = candidates[0][1] if candidates and len(candidates) == 1 else None
     return value if isinstance(value, int) else None

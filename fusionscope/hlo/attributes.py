@@ -131,9 +131,9 @@ def outlines(texts: Sequence[str]) -> list[str]:
     if "\\" in text or "'" in text:
         text = "\n".join([empty_strings(a) if "\\" in a or "'" in a else a for a in texts])
     parts = text.split('"')
-    found = with_zeros('""'.join(parts[::2])).split("\n")
+    lines = with_zeros('""'.join(parts[::2])).split("\n")
     # Not if a line does not close its string.
-    return found if len(parts) % 2 and len(found) == len(texts) else list(texts)
+    return lines if len(parts) % 2 and len(lines) == len(texts) else list(texts)
 
 
 def _outline(text: str) -> str:
@@ -265,15 +265,19 @@ def _parts(text: str) -> tuple[_Read, str | None, _Read]:
     """Return the attributes before plain metadata, what is between its braces, and the attributes
     after it. Without metadata, few texts are distinct.
     """
-    found = _METADATA.search(text)
-    if found is not None and "/*" not in text:
+    match = _METADATA.search(text)
+    if match is not None and "/*" not in text:
         try:
-            before, after = _read(text[: found.start()]), _read(text[found.end() :])
+            before, after = _read(text[: match.start()]), _read(text[match.end() :])
         except UnusableInput:  # the metadata is inside of something
             return _read(text), None, _read("")
-        one, other = before.form.by_key.keys(), after.form.by_key.keys()
-        if one.isdisjoint(other) and "metadata" not in one and "metadata" not in other:
-            return before, found[1], after
+        old_keys, new_keys = before.form.by_key.keys(), after.form.by_key.keys()
+        if (
+            old_keys.isdisjoint(new_keys)
+            and "metadata" not in old_keys
+            and "metadata" not in new_keys
+        ):
+            return before, match[1], after
     return _read(text), None, _read("")
 
 
@@ -312,15 +316,15 @@ def _form(outline: str) -> _Attributes:
     if pieces is None:
         raise UnusableInput("expected attributes such as ', key=value'")
     skeletons = [piece.lstrip(", \t\n").rstrip() for piece in pieces]
-    names = Counter(each.partition("=")[0] for each in skeletons)
+    names = Counter(skeleton.partition("=")[0] for skeleton in skeletons)
     for name, count in names.items():
         if count > 1:
             raise UnusableInput(f"found {name}= twice, expected it once")
     by_key: dict[str, _Attribute] = {}
     calls = []
     first = 0
-    for each in skeletons:
-        key, kind, content, text, is_call, size = _attribute_form(joints, each)
+    for skeleton in skeletons:
+        key, kind, content, text, is_call, size = _attribute_form(joints, skeleton)
         shifted = [piece if isinstance(piece, str) else piece + first for piece in text]
         by_key[key] = _Attribute(kind, content, shifted, first, first + size)
         if is_call:
@@ -429,8 +433,8 @@ def unescape(string: str) -> str:
     if "\\" not in body:
         return body
 
-    def character(found: re.Match[str]) -> str:
-        octal, hexadecimal, letter = found.groups()
+    def character(escape: re.Match[str]) -> str:
+        octal, hexadecimal, letter = escape.groups()
         if letter is not None:
             return _LETTERS.get(letter, letter)
         return chr(int(octal, 8) & 0xFF if octal else int(hexadecimal, 16))

@@ -76,36 +76,36 @@ def desugar(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 class _Desugarer:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.starts = [0] + [found.end() for found in re.finditer("\n", text)]
+        self.starts = [0] + [newline.end() for newline in re.finditer("\n", text)]
         self.parts = [_Part("module")]
         self.names: set[str] = set()
         self.numbers: Counter[str] = Counter()
 
     def read(self) -> tuple[list[str], list[tuple[int, int]]]:
         part = self.parts[-1]
-        for found in _TOKEN.finditer(self.text):
-            kind, token = found.lastgroup, found[0]
+        for match in _TOKEN.finditer(self.text):
+            kind, token = match.lastgroup, match[0]
             if kind == "space":
                 if token[0] == "/" and not is_closed(token):
-                    raise self._error("found '/*', expected the end of the comment", found.start())
+                    raise self._error("found '/*', expected the end of the comment", match.start())
                 if part.words:
                     part.words.append(" ")
                 continue
             if kind == "other":
                 raise self._error(
-                    f"found {quoted(token)}, expected the end of a string", found.start()
+                    f"found {quoted(token)}, expected the end of a string", match.start()
                 )
             if not part.brackets:
-                if kind == "word" and self._begins_line(part, token, found.end()):
+                if kind == "word" and self._begins_line(part, token, match.end()):
                     self._flush(part)
                 elif token == "=":
                     part.key = part.previous
             if not part.words:
-                part.start = found.start()
+                part.start = match.start()
             if kind == "open":
-                part = self._open(part, token, found)
+                part = self._open(part, token, match)
             elif kind == "close":
-                part = self._close(part, token, found.start())
+                part = self._close(part, token, match.start())
             else:
                 part.add(kind, token)
         if len(self.parts) > 1 or part.brackets:
@@ -136,9 +136,9 @@ class _Desugarer:
             end = space.end()
         return self.text.startswith("=", end)
 
-    def _open(self, part: _Part, token: str, found: re.Match[str]) -> _Part:
+    def _open(self, part: _Part, token: str, match: re.Match[str]) -> _Part:
         """Handle an opening bracket. Return the part that continues after it."""
-        if token == "{" and self._opens_computation(part, found.end()):
+        if token == "{" and self._opens_computation(part, match.end()):
             opened = _Part("computation")
             if part.kind == "module":
                 part.words.append("{")
@@ -161,7 +161,7 @@ class _Desugarer:
                 self.parts.append(nested)
                 part = nested
         part.words.append(token)
-        part.brackets.append((CLOSING[token], found.start()))
+        part.brackets.append((CLOSING[token], match.start()))
         part.previous = token
         return part
 

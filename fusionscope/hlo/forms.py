@@ -51,32 +51,32 @@ class Joints:
             for kind, (_, holder, _) in enumerate(slots)
         }
         rests = [rf"(?:\s*,\s*(?:{item}))*" if is_list else "" for item, _, is_list in slots]
-        items = [(f"(?:{item})", rest) for (item, _, _), rest in zip(slots, rests, strict=True)]
-        self._slots = re.compile("|".join(f"({item}({rest}))" for item, rest in items), re.DOTALL)
+        items = [(f"(?:{item})", later) for (item, _, _), later in zip(slots, rests, strict=True)]
+        self._slots = re.compile("|".join(f"({item}({later}))" for item, later in items), re.DOTALL)
 
     def cut(self, text: str) -> tuple[str, list[str]]:
         """Return the skeleton and the slots of ``text``."""
         slots: list[str] = []
 
-        def hold(found: re.Match[str]) -> str:
-            slot, kind = found[0], found.lastindex or 1
+        def hold(match: re.Match[str]) -> str:
+            slot, kind = match[0], match.lastindex or 1
             slots.append(slot)
-            holder = self._holders[kind][bool(found[kind + 1])]
+            holder = self._holders[kind][bool(match[kind + 1])]
             return f"-{holder}" if slot[0] == "-" else holder
 
         return self._slots.sub(hold, text), slots
 
     def slots(self, text: str, most: int | None = None) -> list[str]:
         """Return the slots of ``text``, or the first ``most`` of them."""
-        return [found[0] for found in islice(self._slots.finditer(text), most)]
+        return [match[0] for match in islice(self._slots.finditer(text), most)]
 
     def pieces(self, skeleton: str) -> Pieces:
         """Return the literal parts and slots of a skeleton."""
         pieces: list[str | int] = []
         start = 0
-        for slot, found in enumerate(self._slots.finditer(skeleton)):
-            pieces += [skeleton[start : found.start()], slot]
-            start = found.end()
+        for slot, match in enumerate(self._slots.finditer(skeleton)):
+            pieces += [skeleton[start : match.start()], slot]
+            start = match.end()
         return [*pieces, skeleton[start:]]
 
     def form(self, skeleton: str, rule: str | None = None) -> Any:
@@ -94,7 +94,7 @@ class Joints:
         tree = derive(rule, skeleton)
         from fusionscope.hlo.transformer import FormTransformer
 
-        spans = [found.span() for found in self._slots.finditer(skeleton)]
+        spans = [match.span() for match in self._slots.finditer(skeleton)]
         return FormTransformer(skeleton, spans).form(tree)
 
 
@@ -105,16 +105,16 @@ def fill(pieces: Pieces, slots: Sequence[str]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _form(joints: Joints, rule: str, skeleton: str) -> Any:
-    kept = _kept()
+    cache = _kept()
     key = f"{joints.name} {rule} {skeleton}"
-    form = kept.forms.get(key)
+    form = cache.forms.get(key)
     if form is None:
         form = joints.read(rule, skeleton)
         if form is None:
             raise UnusableInput(f"cannot read {skeleton}")
-        kept.is_complete = False
-    if len(key) < _LONGEST_KEPT and len(kept.used) < _MOST_KEPT:
-        kept.used[key] = form
+        cache.is_complete = False
+    if len(key) < _LONGEST_KEPT and len(cache.used) < _MOST_KEPT:
+        cache.used[key] = form
     return form
 
 
@@ -142,6 +142,6 @@ def _kept() -> _Kept:
         forms = json.loads(read_kept("forms", source) or b"{}")
     except ValueError:
         forms = {}
-    kept = _Kept(forms, source)
-    atexit.register(kept.write)
-    return kept
+    cache = _Kept(forms, source)
+    atexit.register(cache.write)
+    return cache

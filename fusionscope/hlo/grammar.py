@@ -95,22 +95,22 @@ def grammar() -> Lark:
     tables = _read_tables(source)
     if tables is not None:
         return lark.Lark.load(tables)
-    made = lark.Lark(
+    parser = lark.Lark(
         text,
         parser="lalr",
         start=list(START_RULES),
         maybe_placeholders=False,
         propagate_positions=True,
     )
-    _keep_tables(made, source)
-    return made
+    _keep_tables(parser, source)
+    return parser
 
 
 def keys(terminal: str) -> frozenset[str]:
     """Return the keys of attributes that a terminal of the grammar lists."""
     pattern = rf"^{terminal}[.\d]*: /(?:\(\?:)?([^)/]+?)\)?=/$"
-    found = re.search(pattern, grammar_text(), re.MULTILINE)
-    return frozenset(found[1].split("|") if found else ())
+    match = re.search(pattern, grammar_text(), re.MULTILINE)
+    return frozenset(match[1].split("|") if match else ())
 
 
 def _read_tables(source: str) -> dict[str, Any] | None:
@@ -123,11 +123,11 @@ def _read_tables(source: str) -> dict[str, Any] | None:
     return tables
 
 
-def _keep_tables(made: Lark, source: str) -> None:
+def _keep_tables(parser: Lark, source: str) -> None:
     from lark.grammar import Rule
     from lark.lexer import TerminalDef
 
-    data, memo = made.memo_serialize([TerminalDef, Rule])
+    data, memo = parser.memo_serialize([TerminalDef, Rule])
     keep("grammar", source, json.dumps({"data": data, "memo": memo}).encode())
 
 
@@ -146,17 +146,17 @@ def derive(rule: str, text: str) -> Tree[Token]:
         return grammar().parse(text, start=rule)
     except UnexpectedInput as error:
         if isinstance(error, UnexpectedToken):
-            found = "the end" if error.token.type == "$END" else quoted(str(error.token))
+            token = "the end" if error.token.type == "$END" else quoted(str(error.token))
             expected = error.accepts or error.expected
         else:
             assert isinstance(error, UnexpectedCharacters)
-            found = quoted(error.char)
+            token = quoted(error.char)
             expected = error.allowed or set()
             if error.char in "\"'":
-                found, expected = "a quotation mark that nothing closes", {"STRING"}
+                token, expected = "a quotation mark that nothing closes", {"STRING"}
         at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         raise UnusableInput(
-            f"found {found}, expected {_readable(expected)}",
+            f"found {token}, expected {_readable(expected)}",
             line=text.count("\n") + 1 if at_end else error.line,
             column=len(text) - (text.rfind("\n") + 1) + 1 if at_end else error.column,
         ) from None

@@ -83,14 +83,14 @@ def _kept(shape: Shape, dimensions: Iterable[int]) -> Shape:
     )
 
 
-def _wider(one: Shape, other: Shape) -> str:
+def _wider(first: Shape, second: Shape) -> str:
     """Return the element type of a product of two arrays."""
-    if one.element_type == other.element_type:
-        return one.element_type
-    kinds = {shape.element_type.lstrip("b")[0] for shape in (one, other)}
-    if len(kinds) > 1 or one.bits == other.bits:
+    if first.element_type == second.element_type:
+        return first.element_type
+    kinds = {shape.element_type.lstrip("b")[0] for shape in (first, second)}
+    if len(kinds) > 1 or first.bits == second.bits:
         raise ValueError
-    return max(one, other, key=lambda shape: shape.bits).element_type
+    return max(first, second, key=lambda shape: shape.bits).element_type
 
 
 def _size(shape: Shape, dimension: int) -> int:
@@ -140,10 +140,13 @@ def _compare(operation: Operation) -> Shape | None:
 
 
 def _select(operation: Operation) -> Shape | None:
-    condition, one, other = operation.operands
-    if one.dimensions != other.dimensions or condition.dimensions not in ((), one.dimensions):
+    condition, on_true, on_false = operation.operands
+    if on_true.dimensions != on_false.dimensions or condition.dimensions not in (
+        (),
+        on_true.dimensions,
+    ):
         return None
-    return one
+    return on_true
 
 
 def _element(operation: Operation) -> Shape | None:
@@ -196,8 +199,10 @@ def _pad(operation: Operation) -> Shape:
 
 
 def _reduce(operation: Operation) -> Shape:
-    kept = [index for index in range(operation.first.rank) if index not in operation.dimensions]
-    array = _kept(operation.first, kept)
+    remaining = [
+        index for index in range(operation.first.rank) if index not in operation.dimensions
+    ]
+    array = _kept(operation.first, remaining)
     result = operation.called[0]
     if result.is_tuple:
         return _tuple(replace(array, element_type=part.element_type) for part in result.elements)
@@ -206,14 +211,14 @@ def _reduce(operation: Operation) -> Shape:
 
 def _slid(operation: Operation, sizes: Iterable[int]) -> list[int]:
     """Return the sizes of the result of a window that slides over dimensions of ``sizes``."""
-    found = []
+    counts = []
     window = read_window(operation.attributes.get("window", ""))
     for size, dimension in zip(sizes, window, strict=True):
         dilated = max((size - 1) * dimension.base_dilation + 1, 0) if size else 0
         covered = (dimension.size - 1) * dimension.window_dilation + 1
         room = dilated + dimension.low + dimension.high - covered
-        found.append(room // dimension.stride + 1 if room >= 0 else 0)
-    return found
+        counts.append(room // dimension.stride + 1 if room >= 0 else 0)
+    return counts
 
 
 def _reduce_window(operation: Operation) -> Shape:

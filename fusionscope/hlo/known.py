@@ -266,10 +266,10 @@ def _grouped(instruction: Instruction) -> str | None:
 
 
 def _constrained(instruction: Instruction) -> str | None:
-    written = instruction.attributes.get("operand_layout_constraints")
-    if written is None:
+    layouts = instruction.attributes.get("operand_layout_constraints")
+    if layouts is None:
         return None
-    shapes = instruction.computation.body.shapes[f"({written.strip()[1:-1]})"].elements
+    shapes = instruction.computation.body.shapes[f"({layouts.strip()[1:-1]})"].elements
     if len(shapes) != len(instruction.operands):
         return (
             f"{instruction.name} constrains the layouts of {len(shapes)} operands, expected "
@@ -302,9 +302,13 @@ def _asynchronous(instruction: Instruction) -> str | None:
         start = start.operands[0]
     for key in ("calls", "async_execution_thread"):
         if start.opcode == "async-start" and key in instruction.attributes:
-            own, begun = (each.attributes.get(key, '"main"') for each in (instruction, start))
-            if own.lstrip("%") != begun.lstrip("%"):
-                return f"{instruction.name} has {key}={own}, but {start.name} has {begun}"
+            value, value_of_start = (
+                end.attributes.get(key, '"main"') for end in (instruction, start)
+            )
+            if value.lstrip("%") != value_of_start.lstrip("%"):
+                return (
+                    f"{instruction.name} has {key}={value}, but {start.name} has {value_of_start}"
+                )
     return None
 
 

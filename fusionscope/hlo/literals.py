@@ -79,12 +79,12 @@ def _fills(literal: str, scalar: re.Pattern[str], sizes: list[int]) -> bool:
         return True  # the first element; the others are zero
     if any(size > len(literal) for size in sizes):
         return False
-    rest = _SEPARATORS.sub(" ", scalar.sub(" 0 ", literal))
+    reduced = _SEPARATORS.sub(" ", scalar.sub(" 0 ", literal))
     for size in reversed(sizes):
-        rest, count = re.subn(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
+        reduced, count = re.subn(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", reduced)
         if not count:
             return False
-    return rest.strip() == "0" and literal.startswith("{")
+    return reduced.strip() == "0" and literal.startswith("{")
 
 
 def _scalar(element_type: str) -> re.Pattern[str]:

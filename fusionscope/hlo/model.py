@@ -91,17 +91,17 @@ class Statement(NamedTuple):
         operands = []
         position = 0
         operand = re.compile(_OPERAND)  # compiled when a line first has this form
-        while found := operand.match(text, position):
-            operands.append((found[1] or "", found[2] + re.sub(r"\s+", "", found[3])))
-            position = found.end()
+        while match := operand.match(text, position):
+            operands.append((match[1] or "", match[2] + re.sub(r"\s+", "", match[3])))
+            position = match.end()
             if position == len(text):
                 return operands
-        rest = text[position:]
-        if re.match(rf"(?:{SHAPE})?\s*(?:,|$)", rest):
+        remaining = text[position:]
+        if re.match(rf"(?:{SHAPE})?\s*(?:,|$)", remaining):
             raise UnusableInput(
                 f"{self.name} has an operand without a name, so the text does not say what it reads"
             )
-        raise UnusableInput(f"found {quoted(rest)}, expected an operand of {self.name}")
+        raise UnusableInput(f"found {quoted(remaining)}, expected an operand of {self.name}")
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -194,15 +194,15 @@ def _graph(body: Body) -> Graph:
         if count != len(edge):
             _check_count(statement, len(edge), offset)
         if opcode in CHECKED:
-            operands = [shapes[each] for each in edge]
+            operands = [shapes[operand] for operand in edge]
             # Most elementwise operations have one shape throughout.
             if opcode not in _UNIFORM or operands.count(shape) < len(edge):
                 line = id(statement), *operands
-                known = sound.get(line)
-                if known is None:
+                checked_line = sound.get(line)
+                if checked_line is None:
                     checked = _checked(statement, operands, body.shapes, offset)
-                    known = sound[line] = statement, checked
-                statement = known[1]
+                    checked_line = sound[line] = statement, checked
+                statement = checked_line[1]
                 shape = statement[2]
         if root:
             roots.append(len(edges))
@@ -241,7 +241,7 @@ def _checked(
         return statement._replace(attributes=_without(implied, attributes))
     if opcode in TRANSFERS:
         declared = shapes[shape]
-        transferred = transfer_shape(opcode, [shapes[each] for each in operands], declared)
+        transferred = transfer_shape(opcode, [shapes[operand] for operand in operands], declared)
         if transferred is not None and not declared.compatible(transferred):
             text = str(transferred)
             shapes.known[text] = transferred
@@ -258,15 +258,17 @@ def _without(left_out: frozenset[tuple[str, str]], attributes: str) -> str:
     )
 
 
-def _check_count(statement: Statement, found: int, offset: int) -> None:
+def _check_count(statement: Statement, count: int, offset: int) -> None:
     """Raises ``UnusableInput`` if the operation has a wrong number of operands."""
     opcode, name = statement.opcode, statement.name
     least = LEAST_OPERANDS.get(opcode, 0)
     expected = OPERAND_COUNT.get(opcode)
-    if expected is None and found >= least:
+    if expected is None and count >= least:
         return
-    needed = f"at least {least}" if expected is None else expected
-    raise UnusableInput(f"{opcode} {name} has {found} operands, expected {needed}", line=offset)
+    expected_text = f"at least {least}" if expected is None else expected
+    raise UnusableInput(
+        f"{opcode} {name} has {count} operands, expected {expected_text}", line=offset
+    )
 
 
 def _check_result(body: Body, root: Statement) -> None:
@@ -284,8 +286,11 @@ def _lines(statements: list[Statement]) -> tuple[int, ...]:
     """Return the lines of statements. Inserted elements of tuples have that of the next
     statement.
     """
-    own = [0 if "#" in statement.name else 1 for statement in statements]
-    return tuple(before + 1 - is_own for before, is_own in zip(accumulate(own), own, strict=True))
+    takes_line = [0 if "#" in statement.name else 1 for statement in statements]
+    return tuple(
+        before + 1 - is_own
+        for before, is_own in zip(accumulate(takes_line), takes_line, strict=True)
+    )
 
 
 def _find_operands(
@@ -305,9 +310,9 @@ def _find_operands(
             index = _find_element(operand, position, statements, edges, shapes)
         if index is None:
             name = operand.partition("#")[0]
-            found = position.get("%" + name)
-            if found is not None:
-                shape = statements[found].shape
+            source = position.get("%" + name)
+            if source is not None:
+                shape = statements[source].shape
                 raise UnusableInput(f"{statement.name} reads {operand}, but {name} is {shape}")
             raise UnusableInput(
                 f"{statement.name} reads {quoted(operand)}, which is not defined above it"
@@ -337,11 +342,11 @@ def _find_element(
     Adds the statements that this compact form omits: one get-tuple-element per index.
     """
     name, *indices = operand.split("#")
-    found = position.get("%" + name)
+    source = position.get("%" + name)
     for index in indices:
-        if found is None:
+        if source is None:
             return None
-        elements = shapes[statements[found].shape].elements
+        elements = shapes[statements[source].shape].elements
         if int(index) >= len(elements):
             return None
         outer, name = name, f"{name}#{index}"
@@ -353,9 +358,9 @@ def _find_element(
             statements.append(
                 Statement("", name, shape, "get-tuple-element", outer, f", index={index}")
             )
-            edges.append((found,))
-        found = inner
-    return found
+            edges.append((source,))
+        source = inner
+    return source
 
 
 def _repeated(body: Body) -> UnusableInput:
@@ -374,14 +379,14 @@ def _repeated(body: Body) -> UnusableInput:
 
 def _check_parameters(body: Body) -> None:
     """Raises ``UnusableInput`` unless the parameters are numbered from 0, in any order."""
-    found = [
+    parameters = [
         (int(s.inside), s.name, n) for n, s in enumerate(body.written, 1) if s.opcode == "parameter"
     ]
-    expected = set(range(len(found)))
-    for number, name, offset in found:
+    expected = set(range(len(parameters)))
+    for number, name, offset in parameters:
         if number not in expected:
             raise UnusableInput(
-                f"{name} is parameter {number}, expected each from 0 to {len(found) - 1} once",
+                f"{name} is parameter {number}, expected each from 0 to {len(parameters) - 1} once",
                 line=offset,
             )
         expected.remove(number)
@@ -465,11 +470,11 @@ class Instruction:
         """The control predecessors, without elements of tuples in compact form, whose names no
         other line has.
         """
-        found = []
+        predecessors = []
         for name in read_names(self.attributes.get("control-predecessors", "")):
             with suppress(KeyError):
-                found.append(self.computation.instruction(name))
-        return tuple(found)
+                predecessors.append(self.computation.instruction(name))
+        return tuple(predecessors)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -537,16 +542,16 @@ class Computation:
     @property
     def instructions(self) -> tuple[Instruction, ...]:
         """In the order of the text: operands before their users."""
-        made: tuple[Instruction, ...] | None = self._lazy.get("instructions")
-        if made is None:
-            made = tuple(
+        instructions: tuple[Instruction, ...] | None = self._lazy.get("instructions")
+        if instructions is None:
+            instructions = tuple(
                 [
                     Instruction(statement, self, index)
                     for index, statement in enumerate(self.graph.statements)
                 ]
             )
-            self._lazy["instructions"] = made
-        return made
+            self._lazy["instructions"] = instructions
+        return instructions
 
     @property
     def users(self) -> tuple[tuple[int, ...], ...]:
@@ -565,12 +570,12 @@ class Computation:
     @property
     def calls(self) -> tuple[Computation, ...]:
         """The computations that its instructions call, each once, in the order of the text."""
-        made: tuple[Computation, ...] | None = self._lazy.get("calls")
-        if made is None:
+        calls: tuple[Computation, ...] | None = self._lazy.get("calls")
+        if calls is None:
             by_name = self.module.by_name
-            made = tuple(by_name[name] for name in self.body.calls if name in by_name)
-            self._lazy["calls"] = made
-        return made
+            calls = tuple(by_name[name] for name in self.body.calls if name in by_name)
+            self._lazy["calls"] = calls
+        return calls
 
     @property
     def root(self) -> Instruction:
@@ -579,12 +584,18 @@ class Computation:
     @property
     def parameters(self) -> tuple[Instruction, ...]:
         """In the order of their numbers."""
-        made: tuple[Instruction, ...] | None = self._lazy.get("parameters")
-        if made is None:
-            found = [each for each in self.instructions if each.statement.opcode == "parameter"]
-            made = tuple(sorted(found, key=lambda each: each.parameter_number or 0))
-            self._lazy["parameters"] = made
-        return made
+        parameters: tuple[Instruction, ...] | None = self._lazy.get("parameters")
+        if parameters is None:
+            unsorted = [
+                instruction
+                for instruction in self.instructions
+                if instruction.statement.opcode == "parameter"
+            ]
+            parameters = tuple(
+                sorted(unsorted, key=lambda parameter: parameter.parameter_number or 0)
+            )
+            self._lazy["parameters"] = parameters
+        return parameters
 
     @property
     def execution_thread(self) -> str:
@@ -595,16 +606,16 @@ class Computation:
         """Return what was found out about its instructions so far, such as by their positions.
         Several questions need some of it, and it is kept as long as the computation.
         """
-        found: dict[Any, Any] = self._lazy.setdefault(what, {})
-        return found
+        facts: dict[Any, Any] = self._lazy.setdefault(what, {})
+        return facts
 
     def found_alike(self, what: str) -> dict[Any, Any]:
         """Like ``found``, and the same for all computations of the module with equal ``contents``:
         only for what does not depend on names and metadata.
         """
         alike: dict[Any, Any] = self.module._lazy.setdefault(("alike", what), {})
-        found: dict[Any, Any] = alike.setdefault(self.module.contents[self.name], {})
-        return found
+        facts: dict[Any, Any] = alike.setdefault(self.module.contents[self.name], {})
+        return facts
 
     def instruction(self, name: str) -> Instruction:
         """Return an instruction by name, with or without ``%``. Raises ``KeyError``."""
@@ -643,21 +654,21 @@ class Module:
     @property
     def computations(self) -> tuple[Computation, ...]:
         """In the order of the text."""
-        made: tuple[Computation, ...] | None = self._lazy.get("computations")
-        if made is None:
-            made = tuple(
+        computations: tuple[Computation, ...] | None = self._lazy.get("computations")
+        if computations is None:
+            computations = tuple(
                 Computation(self, body, line, index == self.entry_index)
                 for index, (body, line) in enumerate(zip(self.bodies, self.lines, strict=True))
             )
-            self._lazy["computations"] = made
-        return made
+            self._lazy["computations"] = computations
+        return computations
 
     @property
     def by_name(self) -> dict[str, Computation]:
-        made: dict[str, Computation] | None = self._lazy.get("by_name")
-        if made is None:
-            made = self._lazy["by_name"] = {c.name: c for c in self.computations}
-        return made
+        by_name: dict[str, Computation] | None = self._lazy.get("by_name")
+        if by_name is None:
+            by_name = self._lazy["by_name"] = {c.name: c for c in self.computations}
+        return by_name
 
     @property
     def entry(self) -> Computation:
@@ -669,44 +680,51 @@ class Module:
         instructions in the same order, but for names and metadata, and so have those they call. No
         other is like the entry.
         """
-        made: dict[str, int] | None = self._lazy.get("contents")
-        if made is None:
-            others = [each for each in self.computations if not each.is_entry]
-            made = self._lazy["contents"] = {**_number_contents(others), self.entry.name: -1}
-        return made
+        contents: dict[str, int] | None = self._lazy.get("contents")
+        if contents is None:
+            called_computations = [
+                computation for computation in self.computations if not computation.is_entry
+            ]
+            contents = self._lazy["contents"] = {
+                **_number_contents(called_computations),
+                self.entry.name: -1,
+            }
+        return contents
 
     @property
     def outermost_fusions(self) -> dict[Computation, Instruction]:
         """The outermost fusion of each fused computation, in the order of the text."""
-        made: dict[Computation, Instruction] | None = self._lazy.get("fusions")
-        if made is None:
+        fusions: dict[Computation, Instruction] | None = self._lazy.get("fusions")
+        if fusions is None:
             callers: dict[Computation, Instruction] = {}
             for computation in self.computations:
                 for index, statement in enumerate(computation.graph.statements):
                     if statement.opcode == "fusion":
                         caller = computation.instructions[index]
-                        for called in caller.called[:1]:
-                            callers.setdefault(called, caller)
+                        for callee in caller.called[:1]:
+                            callers.setdefault(callee, caller)
             outer: dict[Computation, Instruction] = {}
             for computation in reversed(self.computations):  # callers come below
                 if computation in callers:
                     caller = callers[computation]
                     outer[computation] = outer.get(caller.computation, caller)
-            made = self._lazy["fusions"] = {each: outer[each] for each in callers}
-        return made
+            fusions = self._lazy["fusions"] = {caller: outer[caller] for caller in callers}
+        return fusions
 
     @property
     def callers(self) -> dict[Computation, tuple[Instruction, ...]]:
         """The instructions that call each reachable computation, in the order of the text."""
-        made: dict[Computation, tuple[Instruction, ...]] | None = self._lazy.get("callers")
-        if made is None:
-            found: dict[Computation, dict[Instruction, None]] = {}
+        all_callers: dict[Computation, tuple[Instruction, ...]] | None = self._lazy.get("callers")
+        if all_callers is None:
+            callers_of: dict[Computation, dict[Instruction, None]] = {}
             for computation in self.reachable():
                 for caller in computation.instructions if computation.calls else ():
-                    for called in caller.called:
-                        found.setdefault(called, {})[caller] = None
-            made = self._lazy["callers"] = {each: tuple(own) for each, own in found.items()}
-        return made
+                    for callee in caller.called:
+                        callers_of.setdefault(callee, {})[caller] = None
+            all_callers = self._lazy["callers"] = {
+                computation: tuple(callers) for computation, callers in callers_of.items()
+            }
+        return all_callers
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -743,12 +761,12 @@ class Module:
 
         A pass can leave computations that nothing calls; the compiler still prints them.
         """
-        called = {
+        callee = {
             computation.name
             for computation in reachable([self.entry], lambda computation: computation.calls)
         }
-        others = [c for c in self.computations if c.name in called and not c.is_entry]
-        return (*others, self.entry)
+        called_computations = [c for c in self.computations if c.name in callee and not c.is_entry]
+        return (*called_computations, self.entry)
 
     def to_networkx(self) -> networkx.MultiDiGraph[Instruction]:
         """Return the instructions of all computations and their operands as a graph.
@@ -764,13 +782,13 @@ class Module:
 
         self.check()
         graph: networkx.MultiDiGraph[Instruction] = networkx.MultiDiGraph(name=self.name)
-        for each in self.walk():
+        for instruction in self.walk():
             graph.add_node(
-                each,
-                name=each.name,
-                opcode=each.opcode,
-                shape=str(each.shape),
-                computation=each.computation.name,
+                instruction,
+                name=instruction.name,
+                opcode=instruction.opcode,
+                shape=str(instruction.shape),
+                computation=instruction.computation.name,
             )
         for user in self.walk():
             graph.add_edges_from(
@@ -865,7 +883,9 @@ def _check_waits(body: Body) -> None:
     for offset, statement in enumerate(body.written, 1):
         if "control-pre" in statement[5]:
             names = split_attributes(statement.attributes).get("control-predecessors", "")
-            lines = lines or {other.name: line for line, other in enumerate(body.written, 1)}
+            lines = lines or {
+                statement_of.name: line for line, statement_of in enumerate(body.written, 1)
+            }
             for name in read_names(names):
                 if lines.get(name, unknown) >= offset:
                     raise UnusableInput(
@@ -875,12 +895,12 @@ def _check_waits(body: Body) -> None:
                     )
 
 
-def _say_the_same(one: Computation, other: Computation) -> bool:
+def _say_the_same(first: Computation, second: Computation) -> bool:
     return (
-        one.name == other.name
-        and one.body.footer == other.body.footer
-        and one.graph.operands == other.graph.operands
-        and one.graph.root == other.graph.root
+        first.name == second.name
+        and first.body.footer == second.body.footer
+        and first.graph.operands == second.graph.operands
+        and first.graph.root == second.graph.root
         and all(
             (a.name, a.opcode, a.shape) == (b.name, b.opcode, b.shape)
             and (
@@ -888,14 +908,14 @@ def _say_the_same(one: Computation, other: Computation) -> bool:
                 or read_attributes(a.statement[5]) == read_attributes(b.statement[5])
             )
             and (a.opcode not in _NO_OPERANDS or a.plain_inside == b.plain_inside)
-            for a, b in zip(one.instructions, other.instructions, strict=True)
+            for a, b in zip(first.instructions, second.instructions, strict=True)
         )
     )
 
 
 def _number_contents(computations: list[Computation]) -> dict[str, int]:
     """See ``Module.contents``."""
-    found: dict[str, int] = {}
+    contents: dict[str, int] = {}
     numbers: dict[Hashable, int] = {}
     plain = {"": ""}  # attributes without what has no meaning
     for computation in computations:
@@ -903,15 +923,15 @@ def _number_contents(computations: list[Computation]) -> dict[str, int]:
         lines: list[Hashable] = []
         for statement, edge in zip(graph.statements, graph.operands, strict=True):
             _, _, shape, opcode, inside, attributes = statement
-            known = plain.get(attributes)
-            if known is None:
-                known = plain[attributes] = _WITHOUT_MEANING.sub("", attributes)
-            own = inside if opcode in _NO_OPERANDS else edge
-            called: tuple[Hashable, ...] = ()
+            meaning = plain.get(attributes)
+            if meaning is None:
+                meaning = plain[attributes] = _WITHOUT_MEANING.sub("", attributes)
+            inputs = inside if opcode in _NO_OPERANDS else edge
+            callees: tuple[Hashable, ...] = ()
             if opcode not in NEVER_CALL:
                 # Callees come above; what does not is like nothing else.
-                called = tuple([found.get(name, name) for name in called_names(attributes)])
-            lines.append((shape, opcode, own, known, called))
+                callees = tuple([contents.get(name, name) for name in called_names(attributes)])
+            lines.append((shape, opcode, inputs, meaning, callees))
         content = graph.root, computation.body.footer, tuple(lines)
-        found[computation.name] = numbers.setdefault(content, len(numbers))
-    return found
+        contents[computation.name] = numbers.setdefault(content, len(numbers))
+    return contents

@@ -236,9 +236,9 @@ def _placed(
     index = min(error.line or 1, len(positions)) - 1
     line, column = positions[index]
     if index < len(lines):
-        written = lines[index].strip()
+        line_text = lines[index].strip()
         behind = (error.column or 1) - 1 - (len(lines[index]) - len(lines[index].lstrip()))
-        if behind > 0 and text.split("\n", line)[line - 1][column - 1 :].startswith(written):
+        if behind > 0 and text.split("\n", line)[line - 1][column - 1 :].startswith(line_text):
             column += behind
     return UnusableInput(error.problem, line=line, column=column)
 
@@ -269,10 +269,10 @@ class _Reader:
         text = self.text
         position = self._skip_blank(0)
         name, header = None, ""
-        if found := _HEADER.match(text, position):
-            name, header = found[1], found[2].rstrip()
-            self._check_header(header, found.start(2) - found.start())
-            position = self._skip_blank(found.end())
+        if match := _HEADER.match(text, position):
+            name, header = match[1], match[2].rstrip()
+            self._check_header(header, match.start(2) - match.start())
+            position = self._skip_blank(match.end())
         position, frames = self._frames(position)
 
         bodies: list[Body] = []
@@ -393,27 +393,27 @@ class _Reader:
         following.update(pairwise(pieces))
         return pieces, text[position:]
 
-    def _learn(self, pieces: list[str], known: list[_Piece | None]) -> None:
+    def _learn(self, pieces: list[str], bodies: list[_Piece | None]) -> None:
         """Read the unknown pieces, with all their new lines at once."""
         table, start = self.table, self.line
         before = ["", *pieces]
         new: dict[str, list[str]] = {}
         for index, content in enumerate(pieces):
-            if known[index] is None:
-                known[index] = table.recall(content, before[index])
-                if known[index] is None:
+            if bodies[index] is None:
+                bodies[index] = table.recall(content, before[index])
+                if bodies[index] is None:
                     new[content] = content.split("\n")
         lines = chain.from_iterable(new.values())
         unread = dict.fromkeys(filterfalse(table.statements.__contains__, lines))
         self._read_many([line for line in unread if line[:1] in _INDENTATION])
         for index, content in enumerate(pieces):
-            piece = known[index]
+            piece = bodies[index]
             if piece is None:
                 piece = table.pieces.get(content)  # it may be here twice
                 if piece is None:
                     piece = self._piece(new[content])
                     table.add(content, piece, before[index])
-                known[index] = piece
+                bodies[index] = piece
             self.line += piece.height
         self.line = start
 
@@ -467,31 +467,31 @@ class _Reader:
         return footer
 
     def _with_footer(self, body: Body, footer: str) -> Body:
-        made = self.table.with_footers.get((body, footer))
-        if made is None:
-            made = self.table.with_footers[body, footer] = replace(body, footer=footer)
-        return made
+        with_footer = self.table.with_footers.get((body, footer))
+        if with_footer is None:
+            with_footer = self.table.with_footers[body, footer] = replace(body, footer=footer)
+        return with_footer
 
     def _tail(self, text: str) -> str:
         """Return the text after the last closing brace, where only a footer is allowed."""
-        footer, _, rest = text.partition("\n")
-        if line := rest.strip():
+        footer, _, remaining = text.partition("\n")
+        if line := remaining.strip():
             line = line.partition("\n")[0]
-            found = _cut_opening(strip_comments(line))
-            if found is not None:
-                raise self._truncated(found[1])
+            opening = _cut_opening(strip_comments(line))
+            if opening is not None:
+                raise self._truncated(opening[1])
             raise self._unexpected(line, text[: text.index(line)].count("\n"))
         return self._footer(footer) if footer else ""
 
     def _statements(self, lines: list[str], offset: int) -> tuple[Statement, ...]:
-        known = self.table.statements
+        statements = self.table.statements
         try:
-            return tuple(map(known.__getitem__, lines))
+            return tuple(map(statements.__getitem__, lines))
         except KeyError:
             for index, line in enumerate(lines, offset):
-                if line not in known:
-                    known[line] = self._read([line], index)[0]
-        return tuple(map(known.__getitem__, lines))
+                if line not in statements:
+                    statements[line] = self._read([line], index)[0]
+        return tuple(map(statements.__getitem__, lines))
 
     def _read(self, lines: list[str], offset: int) -> list[Statement]:
         """Return the statements of ``lines``. An error is placed at ``offset``, so only one line
@@ -563,11 +563,11 @@ class _Reader:
 def _cut_opening(line: str) -> tuple[str, str, str] | None:
     """Return ENTRY or nothing, the name and the signature from a line that opens a computation."""
     line = line.rstrip(" \t")
-    found = _OPENING.match(line)
-    if found is None or line[-1] != "{":
+    match = _OPENING.match(line)
+    if match is None or line[-1] != "{":
         return None
-    signature = line[found.end() : -1].rstrip(" \t")
-    return None if signature and signature[0] != "(" else (found[1], found[2], signature)
+    signature = line[match.end() : -1].rstrip(" \t")
+    return None if signature and signature[0] != "(" else (match[1], match[2], signature)
 
 
 @lru_cache(maxsize=4096)

@@ -164,19 +164,19 @@ class Shape:
             return self.element_type == other.element_type
         pending = [(self, other)]
         while pending:
-            one, two = pending.pop()
+            first, second = pending.pop()
             if (
-                one.element_type != two.element_type
-                or len(one.dimensions) != len(two.dimensions)
-                or len(one.elements) != len(two.elements)
+                first.element_type != second.element_type
+                or len(first.dimensions) != len(second.dimensions)
+                or len(first.elements) != len(second.elements)
                 or any(
                     a != b
-                    for a, b in zip(one.dimensions, two.dimensions, strict=True)
+                    for a, b in zip(first.dimensions, second.dimensions, strict=True)
                     if a is not None and b is not None
                 )
             ):
                 return False
-            pending.extend(zip(one.elements, two.elements, strict=True))
+            pending.extend(zip(first.elements, second.elements, strict=True))
         return True
 
     def __str__(self) -> str:
@@ -351,5 +351,7 @@ def _malformed(text: str) -> UnusableInput:
         column = error.column or 1
         if "{" in text[: column - 1].rpartition("}")[2]:  # in a layout
             return UnusableInput(error.problem, column=column)
-    found = quoted(text[column - 1 : column + 19]) if column <= len(text) else "the end"
-    return UnusableInput(f"found {found}, expected a shape such as f32[2,3]{{1,0}}", column=column)
+    found_text = quoted(text[column - 1 : column + 19]) if column <= len(text) else "the end"
+    return UnusableInput(
+        f"found {found_text}, expected a shape such as f32[2,3]{{1,0}}", column=column
+    )

@@ -278,8 +278,8 @@ class _Reader:
             if self.skip("=") and self.peek() != "{":
                 self.reduction = self.next()
             whole: list[AxisPart | None] = [(name, 1, size) for name, size in names.items()]
-            chosen = self.parts(names) if self.peek() == "{" else whole
-            subgroups[kind] = [axis for axis in chosen if axis is not None]
+            axis_parts = self.parts(names) if self.peek() == "{" else whole
+            subgroups[kind] = [axis for axis in axis_parts if axis is not None]
         text = _tiles_of_mesh(names, devices, dimensions, subgroups)
         return f"{text} open={{{','.join(map(str, unclosed))}}}" if unclosed else text
 
@@ -319,15 +319,15 @@ def _tiles_of_mesh(
         raise _Unknown
     sizes, places = cut
     order = [place for part in places for place in part]
-    rest = [place for place in range(len(sizes)) if place not in order]
+    remaining = [place for place in range(len(sizes)) if place not in order]
     tile_sizes = [prod(steps for _, _, steps in group) for group in groups]
-    copies = prod(sizes[place] for place in rest)
+    copies = prod(sizes[place] for place in remaining)
     if prod(tile_sizes) == 1:
         return "replicated"
     return str(
         _Tiles(
             [*tile_sizes, copies],
-            transposed(devices, sizes, [*order, *rest]),
+            transposed(devices, sizes, [*order, *remaining]),
             ["manual", "unreduced", "replicated"],
         )
     )

@@ -48,19 +48,19 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
     """
     instruction = re.compile(rf"\s*{INSTRUCTION}", re.DOTALL)  # few texts need it
     table = ShapeTable()
-    done: list[tuple[str | _Wrapped, Place]] = []
+    lines_with_places: list[tuple[str | _Wrapped, Place]] = []
     computation: list[tuple[str, Place]] = []
     name, rooted = "", False
     results: dict[str, str] = {}  # shapes of the roots of computations
     parameters: dict[str, dict[str, str]] = {}  # shapes by number, of each computation
     shapes: dict[str, str] = {}  # of the instructions above
     wrapped: dict[str, _Wrapped] = {}  # by the asynchronous operations above
-    taken = {found[1] for line in lines if (found := _OPENING.fullmatch(line))}
-    names = (name for name in _numbered("async_wrapped") if name not in taken)
+    names_taken = {match[1] for line in lines if (match := _OPENING.fullmatch(line))}
+    names = (name for name in _numbered("async_wrapped") if name not in names_taken)
     for line, place in zip(lines, places, strict=True):
-        found = instruction.fullmatch(line)
-        if found is not None:
-            statement = Statement(*found.groups(""))
+        match = instruction.fullmatch(line)
+        if match is not None:
+            statement = Statement(*match.groups(""))
             try:
                 if not statement.shape:
                     shape = _infer(statement, shapes, results, table)
@@ -73,7 +73,7 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
                         inner = wrapped[statement.name]
                         if inner.opcode in ("call", "fusion") and statement.calls:
                             inner.call(parameters, results)
-                        done.append((inner, place))
+                        lines_with_places.append((inner, place))
                 elif statement.opcode in ("async-update", "async-done"):
                     _pass_on(statement, wrapped)
             except UnusableInput as error:
@@ -85,17 +85,17 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
                 results[name] = statement.shape
             rooted = rooted or bool(statement.root)
         elif opening := _OPENING.fullmatch(line):
-            done += computation
+            lines_with_places += computation
             computation, name, shapes, rooted = [], opening[1], {}, False
             wrapped = {}
         computation.append((line, place))
-    done += computation
-    written = [
+    lines_with_places += computation
+    flat = [
         (line, place)
-        for part, place in done
+        for part, place in lines_with_places
         for line in ([part] if isinstance(part, str) else part.lines())
     ]
-    return [line for line, _ in written], [place for _, place in written]
+    return [line for line, _ in flat], [place for _, place in flat]
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ def _written_out(
     declared = tuple(str(element) for element in elements[0].elements)
     least = OPERAND_COUNT.get(opcode, LEAST_OPERANDS.get(opcode, 0))
     inside = {key: value for key, value in attributes.items() if key not in outside}
-    kept = {key: value for key, value in attributes.items() if key in outside | _BOTH}
+    outer_attributes = {key: value for key, value in attributes.items() if key in outside | _BOTH}
     wrapped[statement.name] = made = _Wrapped(
         next(names),
         opcode,
@@ -200,7 +200,7 @@ def _written_out(
         attributes.get("async_execution_thread"),
         table,
     )
-    return plain._replace(attributes=_attributes({"calls": f"%{made.name}"} | kept))
+    return plain._replace(attributes=_attributes({"calls": f"%{made.name}"} | outer_attributes))
 
 
 def _pass_on(statement: Statement, wrapped: dict[str, _Wrapped]) -> _Wrapped | None:
@@ -244,9 +244,9 @@ def _infer(
                 )
             shape = shape.elements[index]
         operands.append(shape)
-    called = [table[results[name]] for name in statement.calls if name in results]
+    computations = [table[results[name]] for name in statement.calls if name in results]
     attributes = split_attributes(statement.attributes)
-    inferred = infer_shape(Operation(statement.opcode, operands, called, attributes))
+    inferred = infer_shape(Operation(statement.opcode, operands, computations, attributes))
     if inferred is None:
         raise UnusableInput(
             f"{statement.name} has no shape, and that of this {statement.opcode} cannot be told "

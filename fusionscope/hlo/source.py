@@ -44,22 +44,22 @@ class StackFrames:
         """Return the end of the tables that begin at ``position`` (the first text that is not a
         row).
         """
-        found = _TABLES.match(text, position)
-        return found.end() if found else position
+        match = _TABLES.match(text, position)
+        return match.end() if match else position
 
     def end_here(self, text: str, position: int) -> int | None:
         """Return the same if ``text`` has exactly these tables at ``position``, otherwise None."""
         if not text.startswith(self.text, position):
             return None
-        found = _COMPUTATION.match(text, position + len(self.text))
-        return found.end() if found else None
+        match = _COMPUTATION.match(text, position + len(self.text))
+        return match.end() if match else None
 
     def stack(self, frame: int) -> tuple[SourceLocation, ...]:
         """Return the call stack of one frame id, innermost first; empty if the id is unknown."""
-        known = self._stacks.get(frame)
-        if known is None:
-            known = self._stacks[frame] = self._follow(frame)
-        return known
+        stack = self._stacks.get(frame)
+        if stack is None:
+            stack = self._stacks[frame] = self._follow(frame)
+        return stack
 
     def locations(self) -> frozenset[SourceLocation]:
         """Return the locations of all frames."""
@@ -71,9 +71,9 @@ class StackFrames:
         if self._frames is None:
             self._frames = self._read()
         stack: list[SourceLocation] = []
-        seen: set[int] = set()
-        while frame in self._frames and frame not in seen:
-            seen.add(frame)
+        visited: set[int] = set()
+        while frame in self._frames and frame not in visited:
+            visited.add(frame)
             location, frame = self._frames[frame]
             stack.append(location)
         return tuple(stack)

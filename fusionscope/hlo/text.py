@@ -51,7 +51,7 @@ INSTRUCTION = (
 
 def empty_strings(text: str) -> str:
     """Return ``text`` with empty strings. An unclosed string hides the rest."""
-    return _STRINGS.sub(lambda found: '""' if found[1] else '"', text)
+    return _STRINGS.sub(lambda string: '""' if string[1] else '"', text)
 
 
 def strip_comments(text: str) -> str:
@@ -60,7 +60,9 @@ def strip_comments(text: str) -> str:
     text = _INDEX.sub("", before) + quotation_mark + after
     if "/*" not in text and "//" not in text:
         return text
-    return _COMMENTS.sub(lambda found: found[1] or (" " if is_closed(found[0]) else found[0]), text)
+    return _COMMENTS.sub(
+        lambda comment: comment[1] or (" " if is_closed(comment[0]) else comment[0]), text
+    )
 
 
 def is_closed(comment: str) -> bool:
@@ -79,12 +81,12 @@ def cut_at_commas(text: str, depth: int = DEPTH) -> list[str] | None:
     parts: list[str] = []
     start = 0
     expected: list[str] = []
-    for found in _JOINTS.finditer(text):
-        joint = found[0]
+    for match in _JOINTS.finditer(text):
+        joint = match[0]
         if joint == ",":
             if not expected:
-                parts.append(text[start : found.start()])
-                start = found.end()
+                parts.append(text[start : match.start()])
+                start = match.end()
         elif joint in CLOSING:
             expected.append(CLOSING[joint])
             if len(expected) > depth:

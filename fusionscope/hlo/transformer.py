@@ -206,7 +206,9 @@ class FormTransformer(Transformer[Token, Any]):
         letter, *content = children
         if letter.type == "TILES":
             return ["T", content]
-        numbers = [each for each in content if isinstance(each, Token) and each.type == "INTEGER"]
+        numbers = [
+            token for token in content if isinstance(token, Token) and token.type == "INTEGER"
+        ]
         return [str(letter), self._slots(numbers)]
 
     def tile(self, meta: Meta, children: list[int | str | None]) -> list[int | str]:

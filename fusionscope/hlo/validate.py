@@ -50,7 +50,7 @@ class _Written(NamedTuple):
     def numbers(self, key: str) -> tuple[int, ...] | None:
         """Return the value of ``key`` if it is a list of distinct numbers; None otherwise."""
         value = self.attributes.get(key)
-        if not isinstance(value, tuple) or not all(isinstance(each, int) for each in value):
+        if not isinstance(value, tuple) or not all(isinstance(number, int) for number in value):
             return None
         return value if len({*value}) == len(value) else None
 
@@ -61,9 +61,9 @@ def find_problem(
     """Return what is wrong with an instruction of these operands, result (as text) and attributes,
     or None.
     """
-    needed = _CALLS.get(opcode, 0)
-    if needed and (called := len(called_names(attributes))) < needed:
-        return f"calls {called} computations, expected {needed}"
+    least = _CALLS.get(opcode, 0)
+    if least and (count := len(called_names(attributes))) < least:
+        return f"calls {count} computations, expected {least}"
     if opcode not in _CHECKS:
         return None
     # Without metadata, few instructions are distinct.
@@ -71,7 +71,7 @@ def find_problem(
     key = (opcode, stated, shape, *operands)
     if key in shapes.fitting:
         return None
-    read = [shapes[each] for each in operands]
+    read = [shapes[operand] for operand in operands]
     problem = _find_problem(opcode, read, shapes[shape], stated)
     if problem is None:
         shapes.fitting.add(key)
@@ -88,15 +88,15 @@ def _without_metadata(attributes: str) -> str:
 def _find_problem(
     opcode: str, operands: Sequence[Shape], shape: Shape, attributes: str
 ) -> str | None:
-    if opcode != "get-tuple-element" and not all(each.is_array for each in operands):
+    if opcode != "get-tuple-element" and not all(operand.is_array for operand in operands):
         return None
     if not operands:
         return "has no operands"
     return _CHECKS[opcode](_Written(opcode, operands, shape, _read(attributes)))
 
 
-def _element(written: _Written) -> str | None:
-    read, index = written.operands[0], written.attributes.get("index")
+def _element(statement: _Written) -> str | None:
+    read, index = statement.operands[0], statement.attributes.get("index")
     if not isinstance(index, int) or not 0 <= index < _TOO_LARGE:
         return "has no index= of an element"
     if read.is_tuple and index >= len(read.elements):
@@ -107,133 +107,137 @@ def _element(written: _Written) -> str | None:
 _read = lru_cache(maxsize=4096)(read_attributes)
 
 
-def _dimensions(written: _Written, rank: int, key: str = "dimensions") -> str | None:
+def _dimensions(statement: _Written, rank: int, key: str = "dimensions") -> str | None:
     """Return a message unless the dimensions are distinct and below ``rank``."""
-    found = written.numbers(key)
-    if found is None:
+    dimensions = statement.numbers(key)
+    if dimensions is None:
         return f"names no dimensions, or one twice, expected {key}="
-    if any(not 0 <= each < rank for each in found):
-        return f"has {key}={{{','.join(map(str, found))}}}, which an array of rank {rank} has not"
+    if any(not 0 <= dimension < rank for dimension in dimensions):
+        return (
+            f"has {key}={{{','.join(map(str, dimensions))}}}, which an array of rank {rank} has not"
+        )
     return None
 
 
-def _of_operand(written: _Written) -> str | None:
-    return _dimensions(written, written.rank)
+def _of_operand(statement: _Written) -> str | None:
+    return _dimensions(statement, statement.rank)
 
 
-def _transpose(written: _Written) -> str | None:
-    problem = _dimensions(written, written.rank)
-    found = written.numbers("dimensions") or ()
-    return problem or _counted("dimensions", len(found), written.rank) or _ranked(written)
+def _transpose(statement: _Written) -> str | None:
+    problem = _dimensions(statement, statement.rank)
+    dimensions = statement.numbers("dimensions") or ()
+    return problem or _counted("dimensions", len(dimensions), statement.rank) or _ranked(statement)
 
 
-def _broadcast(written: _Written) -> str | None:
-    if written.rank == 0 and not written.attributes.get("dimensions"):
+def _broadcast(statement: _Written) -> str | None:
+    if statement.rank == 0 and not statement.attributes.get("dimensions"):
         return None
-    problem = _dimensions(written, written.shape.rank)
-    return problem or _counted("dimensions", len(written.numbers("dimensions") or ()), written.rank)
+    problem = _dimensions(statement, statement.shape.rank)
+    return problem or _counted(
+        "dimensions", len(statement.numbers("dimensions") or ()), statement.rank
+    )
 
 
-def _reduce(written: _Written) -> str | None:
-    if problem := _dimensions(written, written.rank):
+def _reduce(statement: _Written) -> str | None:
+    if problem := _dimensions(statement, statement.rank):
         return problem
-    kept = written.rank - len(written.numbers("dimensions") or ())
-    results = written.shape.elements if written.shape.is_tuple else (written.shape,)
-    if len(results) != len(written.operands) // 2:
-        return f"has {len(results)} results, expected {len(written.operands) // 2}"
-    ranks = {each.rank for each in written.operands[: len(results)]}
-    if ranks != {written.rank}:
+    rank = statement.rank - len(statement.numbers("dimensions") or ())
+    results = statement.shape.elements if statement.shape.is_tuple else (statement.shape,)
+    if len(results) != len(statement.operands) // 2:
+        return f"has {len(results)} results, expected {len(statement.operands) // 2}"
+    ranks = {operand.rank for operand in statement.operands[: len(results)]}
+    if ranks != {statement.rank}:
         return "reduces arrays of different ranks"
-    return next((p for each in results if (p := _counted("sizes", each.rank, kept))), None)
+    return next((p for result in results if (p := _counted("sizes", result.rank, rank))), None)
 
 
-def _concatenate(written: _Written) -> str | None:
-    if problem := _dimensions(written, written.shape.rank):
+def _concatenate(statement: _Written) -> str | None:
+    if problem := _dimensions(statement, statement.shape.rank):
         return problem
-    if len(written.numbers("dimensions") or ()) != 1:
+    if len(statement.numbers("dimensions") or ()) != 1:
         return "concatenates along several dimensions, expected one"
-    ranks = (each.rank for each in written.operands)
-    return next((p for rank in ranks if (p := _counted("sizes", rank, written.shape.rank))), None)
+    ranks = (operand.rank for operand in statement.operands)
+    return next((p for rank in ranks if (p := _counted("sizes", rank, statement.shape.rank))), None)
 
 
-def _slice(written: _Written) -> str | None:
-    cuts = written.attributes.get("slice", ())
-    if _lacks(written, "slice") or not all(
+def _slice(statement: _Written) -> str | None:
+    cuts = statement.attributes.get("slice", ())
+    if _lacks(statement, "slice") or not all(
         cut[0] >= 0 and cut[1] >= 0 and cut[2:] != (0,) and _is_small(cut) for cut in cuts
     ):
         return "has no slice= of entries such as [0:8:2]"
-    return _counted("cuts", len(cuts), written.rank) or _ranked(written)
+    return _counted("cuts", len(cuts), statement.rank) or _ranked(statement)
 
 
-def _pad(written: _Written) -> str | None:
-    pads = written.attributes.get("padding", ())
-    if _lacks(written, "padding") or not all(
+def _pad(statement: _Written) -> str | None:
+    pads = statement.attributes.get("padding", ())
+    if _lacks(statement, "padding") or not all(
         _is_small(pad) and min(pad[2:], default=0) >= 0 for pad in pads
     ):
         return "has no padding= of entries such as 1_1 or 1_1_0"
-    return _counted("paddings", len(pads), written.rank) or _ranked(written)
+    return _counted("paddings", len(pads), statement.rank) or _ranked(statement)
 
 
 def _is_small(numbers: Iterable[int]) -> bool:
     return all(abs(number) < _TOO_LARGE for number in numbers)
 
 
-def _dynamic(written: _Written) -> str | None:
+def _dynamic(statement: _Written) -> str | None:
     """Check for one index per dimension or, as in older compilers, one array of them."""
-    others = written.operands[2 if written.opcode == "dynamic-update-slice" else 1 :]
-    one = len(others) == 1 and others[0].rank == 1
-    problem = None if one else _counted("indices", len(others), written.rank)
-    if problem is None and written.opcode == "dynamic-update-slice":
-        problem = _counted("sizes of its update", written.operands[1].rank, written.rank)
-    return problem or _ranked(written)
+    indices = statement.operands[2 if statement.opcode == "dynamic-update-slice" else 1 :]
+    is_one_array = len(indices) == 1 and indices[0].rank == 1
+    problem = None if is_one_array else _counted("indices", len(indices), statement.rank)
+    if problem is None and statement.opcode == "dynamic-update-slice":
+        problem = _counted("sizes of its update", statement.operands[1].rank, statement.rank)
+    return problem or _ranked(statement)
 
 
-def _gather(written: _Written) -> str | None:
-    sizes = written.attributes.get("slice_sizes")
-    found = len(sizes) if isinstance(sizes, tuple) else 0
-    return _counted("slice sizes", found, written.rank)
+def _gather(statement: _Written) -> str | None:
+    sizes = statement.attributes.get("slice_sizes")
+    count = len(sizes) if isinstance(sizes, tuple) else 0
+    return _counted("slice sizes", count, statement.rank)
 
 
-def _dot(written: _Written) -> str | None:
-    for side, operand in zip(("lhs", "rhs"), written.operands, strict=False):
+def _dot(statement: _Written) -> str | None:
+    for side, operand in zip(("lhs", "rhs"), statement.operands, strict=False):
         for key in (f"{side}_batch_dims", f"{side}_contracting_dims"):
-            if key in written.attributes and (p := _dimensions(written, operand.rank, key)):
+            if key in statement.attributes and (p := _dimensions(statement, operand.rank, key)):
                 return p
     return None
 
 
-def _window(written: _Written) -> str | None:
+def _window(statement: _Written) -> str | None:
     try:
-        window = window_dimensions(written.attributes.get("window", {}))
+        window = window_dimensions(statement.attributes.get("window", {}))
     except UnusableInput as error:
         return f"has {error.problem}"
-    if written.opcode == "reduce-window":
-        if _lacks(written, "window"):
+    if statement.opcode == "reduce-window":
+        if _lacks(statement, "window"):
             return "has no window="
-        return _counted("sizes of its window", len(window), written.rank) or _ranked(written)
+        return _counted("sizes of its window", len(window), statement.rank) or _ranked(statement)
     return None
 
 
-def _same(written: _Written) -> str | None:
+def _same(statement: _Written) -> str | None:
     """Check an elementwise operation: all arrays have the same rank, scalars excepted."""
-    ranks = {each.rank for each in written.operands} - {0}
-    ranks |= {written.shape.rank} if written.shape.is_array else set()
+    ranks = {operand.rank for operand in statement.operands} - {0}
+    ranks |= {statement.shape.rank} if statement.shape.is_array else set()
     return "has operands and a result of different ranks" if len(ranks) > 1 else None
 
 
-def _lacks(written: _Written, key: str) -> bool:
+def _lacks(statement: _Written, key: str) -> bool:
     """Return whether a required attribute is missing. Operations on scalars do not need it."""
-    return written.rank > 0 and key not in written.attributes
+    return statement.rank > 0 and key not in statement.attributes
 
 
-def _counted(what: str, found: int, expected: int) -> str | None:
-    return None if found == expected else f"has {found} {what}, expected {expected}"
+def _counted(what: str, count: int, expected: int) -> str | None:
+    return None if count == expected else f"has {count} {what}, expected {expected}"
 
 
-def _ranked(written: _Written) -> str | None:
-    if not written.shape.is_array:
+def _ranked(statement: _Written) -> str | None:
+    if not statement.shape.is_array:
         return None
-    return _counted("sizes", written.shape.rank, written.rank)
+    return _counted("sizes", statement.shape.rank, statement.rank)
 
 
 # A bitcast-convert to another width changes the rank.

@@ -111,14 +111,14 @@ class _Builder:
         self.halves: dict[int, tuple[int, ...]] = {}
 
     def contents(self, numbered: NumberedModule) -> _Contents:
-        found = _Contents()
+        contents = _Contents()
         for execution in numbered.executions:
-            self._add(execution, found)
+            self._add(execution, contents)
             for whole, halves in numbered.parts.items():
                 for node in self._nodes_of(execution.path, (whole,)):
                     nodes = (*self.halves.get(node, ()), *self._nodes_of(execution.path, halves))
                     self.halves[node] = tuple(dict.fromkeys(nodes))
-        return found
+        return contents
 
     def names_in(self, numbered: NumberedModule) -> dict[str, int]:
         """Return the nodes of unfused instructions by name."""
@@ -136,7 +136,7 @@ class _Builder:
                 yield self._number[path, number]
                 return
 
-    def _add(self, execution: Execution, found: _Contents) -> None:
+    def _add(self, execution: Execution, contents: _Contents) -> None:
         path = execution.path
         self._describe(execution)
         results: dict[Hashable, int] = defaultdict(int)  # how many kernels have this first result
@@ -147,14 +147,18 @@ class _Builder:
             key = (path, next(iter(written), kernel.name))
             number = self._kernels.setdefault((key, results[key]), len(self._kernels))
             results[key] += 1
-            found.names[number] = kernel.name
-            nodes = {node for each in computed for node in self._nodes_of(path, (each,))}
-            outputs = {node for each in written for node in self._nodes_of(path, (each,))}
-            found.places.update(Place(node, number, node in outputs) for node in nodes)
+            contents.names[number] = kernel.name
+            nodes = {
+                node for value_number in computed for node in self._nodes_of(path, (value_number,))
+            }
+            outputs = {
+                node for value_number in written for node in self._nodes_of(path, (value_number,))
+            }
+            contents.places.update(Place(node, number, node in outputs) for node in nodes)
             edges = set(self._edges(path, execution.edges.get(kernel, ())))
             inside = set(self._edges(path, execution.joined.get(kernel, ())))
-            found.edges |= edges
-            found.apart.update((*edge, number) for edge in edges - inside if edge[0] in nodes)
+            contents.edges |= edges
+            contents.apart.update((*edge, number) for edge in edges - inside if edge[0] in nodes)
 
     def _edges(self, path: Hashable, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         for edge in edges:
@@ -179,13 +183,13 @@ class _Builder:
             if instruction.opcode == "fusion" or is_looked_through(instruction):
                 continue
             numbers = [*flatten(value), *parts.get(instruction, ())]
-            known = next(self._nodes_of(path, numbers), None)
-            if known is None:
-                known = len(self.nodes)
+            node = next(self._nodes_of(path, numbers), None)
+            if node is None:
+                node = len(self.nodes)
                 self.nodes.append(operation_of(instruction))
                 self.computations.append(execution.computation.name)
-            for each in numbers:
-                self._number.setdefault((path, each), known)
+            for number in numbers:
+                self._number.setdefault((path, number), node)
 
 
 def fusion_graph(module: DumpedModule, *, progress: Progress = silent) -> FusionGraph:
@@ -203,7 +207,7 @@ def fusion_graphs(
     what two modules compute alike is one node, and a kernel with the same first result one kernel.
     """
     builder, numbering = _Builder(), Numbering()
-    found = [_follow(module, builder, numbering, progress) for module in modules]
+    graphs = [_follow(module, builder, numbering, progress) for module in modules]
     return tuple(
         replace(
             graph,
@@ -211,7 +215,7 @@ def fusion_graphs(
             computations=tuple(builder.computations),
             halves=builder.halves,
         )
-        for graph in found
+        for graph in graphs
     )
 
 

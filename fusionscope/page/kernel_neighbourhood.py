@@ -34,7 +34,7 @@ def find_neighbourhood(
     launched = {number for name, number in whole.kernels.items() if name in by_name}
     places = {place for place in whole.final_places() if place.kernel in launched}
     edges = whole.final_edges()
-    chosen = {number for name, number in whole.kernels.items() if name in names}
+    named = {number for name, number in whole.kernels.items() if name in names}
     makers: dict[int, set[int]] = defaultdict(set)
     holders: dict[int, set[int]] = defaultdict(set)
     for node, kernel, is_output in places:
@@ -50,28 +50,32 @@ def find_neighbourhood(
             for maker in makers[read] - {kernel}:
                 before[kernel].add(maker)
                 after[maker].add(kernel)
-    kept = chosen | _within(chosen, before, radius) | _within(chosen, after, radius)
-    graph, numbers = _part(whole, [each for each in places if each.kernel in kept], edges)
-    found = zip(module.pairs, ends_of(whole, module.pairs), strict=True)
+    shown_kernels = named | _within(named, before, radius) | _within(named, after, radius)
+    graph, numbers = _part(
+        whole, [place for place in places if place.kernel in shown_kernels], edges
+    )
+    pairs_with_ends = zip(module.pairs, ends_of(whole, module.pairs), strict=True)
     refused = {
         (numbers[ends[0]], numbers[ends[1]]): pair
-        for pair, ends in found
+        for pair, ends in pairs_with_ends
         if pair.reason is not None and ends is not None and numbers.keys() >= set(ends)
     }
     return Neighbourhood(
         graph=graph,
         kernels={number: by_name[name] for name, number in graph.kernels.items()},
-        chosen=frozenset(chosen),
+        chosen=frozenset(named),
         refused={edge: refused[edge] for edge in graph.stages[0].edges_added if edge in refused},
     )
 
 
 def _within(start: Iterable[int], linked: Mapping[int, Set[int]], radius: int) -> set[int]:
-    found = reached = set(start)
+    members = reached = set(start)
     for _ in range(radius):
-        reached = {each for kernel in reached for each in linked.get(kernel, ())} - found
-        found = found | reached
-    return found
+        reached = {
+            neighbour for kernel in reached for neighbour in linked.get(kernel, ())
+        } - members
+        members = members | reached
+    return members
 
 
 def _part(
@@ -79,16 +83,16 @@ def _part(
 ) -> tuple[FusionGraph, dict[int, int]]:
     """Return the graph of ``places``, and its numbers of nodes by those of the whole graph."""
     numbers: dict[int, int] = {}
-    kept = [
+    places_kept = [
         place._replace(node=numbers.setdefault(place.node, len(numbers)))
         for place in sorted(places)
     ]
-    kernels = {place.kernel for place in kept}
+    kernels = {place.kernel for place in places_kept}
     between = [(numbers[a], numbers[b]) for a, b in edges if a in numbers and b in numbers]
     stage = GraphStage(
         label=whole.stages[-1].label,
         pass_name=whole.stages[-1].pass_name,
-        added=tuple(kept),
+        added=tuple(places_kept),
         removed=(),
         edges_added=tuple(sorted(between)),
         edges_removed=(),
@@ -102,7 +106,7 @@ def _part(
         quiet=0,
         by_name={name: numbers[node] for name, node in whole.by_name.items() if node in numbers},
         halves={},
-        kernels={name: each for name, each in whole.kernels.items() if each in kernels},
+        kernels={name: number for name, number in whole.kernels.items() if number in kernels},
         apart=frozenset(
             (numbers[read], numbers[reader], kernel)
             for read, reader, kernel in whole.apart
@@ -122,21 +126,27 @@ class Edge(NamedTuple):
     refused: PairFacts | None
 
 
-def edges_of(found: Neighbourhood) -> Iterator[Edge]:
+def edges_of(neighbourhood: Neighbourhood) -> Iterator[Edge]:
     """Yield the edges between operations in kernels. A kernel that computes a value itself reads
     that of another only if the graph says so.
     """
-    (stage,) = found.graph.stages
+    (stage,) = neighbourhood.graph.stages
     places: dict[int, list[Place]] = defaultdict(list)
     for place in stage.added:
         places[place.node].append(place)
     for read, reader in stage.edges_added:
-        made = {place.kernel: place for place in places[read]}
-        written = [place for place in places[read] if place.is_output]
+        producers = {place.kernel: place for place in places[read]}
+        outputs = [place for place in places[read] if place.is_output]
         for place in places[reader]:
-            if place.kernel in made and (read, reader, place.kernel) not in found.graph.apart:
-                yield Edge(made[place.kernel], place, None)
+            if (
+                place.kernel in producers
+                and (read, reader, place.kernel) not in neighbourhood.graph.apart
+            ):
+                yield Edge(producers[place.kernel], place, None)
                 continue
-            outside = next((each for each in written if each.kernel != place.kernel), None)
+            outside = next(
+                (output_place for output_place in outputs if output_place.kernel != place.kernel),
+                None,
+            )
             if outside is not None:
-                yield Edge(outside, place, found.refused.get((read, reader)))
+                yield Edge(outside, place, neighbourhood.refused.get((read, reader)))

@@ -54,9 +54,9 @@ def lay_out(*graphs: FusionGraph) -> Layout:
     holders: dict[int, list[int]] = defaultdict(list)
     kernels: dict[int | None, int] = {}  # boxes by kernel
     for graph in graphs:
-        known = frozenset(holders)
+        holder_set = frozenset(holders)
         for node, kernel, is_output in sorted(graph.final_places()):
-            if node in known:
+            if node in holder_set:
                 continue
             box = kernels.setdefault(kernel, len(kernels))
             inside[box].append(node)
@@ -91,8 +91,8 @@ def _layers(items: Iterable[int], before: Mapping[int, set[int]]) -> dict[int, i
     after: dict[int, list[int]] = defaultdict(list)
     missing = {item: len(before.get(item, ())) for item in items}
     for item, earlier in before.items():
-        for each in earlier:
-            after[each].append(item)
+        for previous in earlier:
+            after[previous].append(item)
     layers = dict.fromkeys(missing, 0)
     ready = deque(item for item, count in missing.items() if count == 0)
     order: list[int] = []
@@ -126,8 +126,8 @@ def _orders(layers: Mapping[int, int], before: Mapping[int, set[int]]) -> dict[i
         rows[layer].append(item)
     after: dict[int, list[int]] = defaultdict(list)
     for item, earlier in before.items():
-        for each in earlier:
-            after[each].append(item)
+        for previous in earlier:
+            after[previous].append(item)
     where = {
         item: place / max(1, len(row)) for row in rows.values() for place, item in enumerate(row)
     }
@@ -135,16 +135,16 @@ def _orders(layers: Mapping[int, int], before: Mapping[int, set[int]]) -> dict[i
         linked: Mapping[int, Iterable[int]] = before if sweep % 2 == 0 else after
         for layer in sorted(rows, reverse=sweep % 2 == 1):
             row = rows[layer]
-            wanted = {item: _mean(where, linked.get(item, ()), where[item]) for item in row}
-            row.sort(key=wanted.__getitem__)
+            means = {item: _mean(where, linked.get(item, ()), where[item]) for item in row}
+            row.sort(key=means.__getitem__)
             for place, item in enumerate(row):
                 where[item] = place / max(1, len(row))
     return {item: place for row in rows.values() for place, item in enumerate(row)}
 
 
-def _mean(where: Mapping[int, float], items: Iterable[int], own: float) -> float:
-    found = [where[item] for item in items]
-    return sum(found) / len(found) if found else own
+def _mean(where: Mapping[int, float], items: Iterable[int], own_position: float) -> float:
+    positions = [where[item] for item in items]
+    return sum(positions) / len(positions) if positions else own_position
 
 
 def _spots(box: int, nodes: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Spot]:

@@ -74,8 +74,8 @@ def report_facts(
     graphs: list[FusionGraph | None] = []
     for facts in explanation.modules:
         module = dumped(dump, facts)
-        found = _graphs((module,), about(module.name, progress), problems)
-        graphs.append(found[0] if found else None)
+        graphs_of_module = _graphs((module,), about(module.name, progress), problems)
+        graphs.append(graphs_of_module[0] if graphs_of_module else None)
     return _side(explanation, graphs, sources, problems)
 
 
@@ -95,22 +95,32 @@ def difference_facts(
     Raises ``UnusableInput`` if the dumps cannot be compared, or one of them cannot be explained.
     """
     difference = compare(before, after, module=selection.module, progress=progress)
-    shown = difference.modules[:_MOST_MODULES]
-    wanted = [(each.before.number, each.after.number) for each in shown]
-    wanted = wanted or [difference.same[0].numbers]
+    modules_shown = difference.modules[:_MOST_MODULES]
+    numbers_wanted = [
+        (module_shown.before.number, module_shown.after.number) for module_shown in modules_shown
+    ]
+    numbers_wanted = numbers_wanted or [difference.same[0].numbers]
     problems = list(difference.problems)
     explained = [
-        _explain_numbers(dump, numbers, selection, each, progress)
-        for dump, numbers, each in zip(
-            (before, after), zip(*wanted, strict=True), (None, suggest), strict=True
+        _explain_numbers(dump, numbers, selection, module_shown, progress)
+        for dump, numbers, module_shown in zip(
+            (before, after), zip(*numbers_wanted, strict=True), (None, suggest), strict=True
         )
     ]
     graphs: list[tuple[FusionGraph, ...]] = []
-    for one, other in zip(explained[0].modules, explained[1].modules, strict=True):
-        modules = dumped(after, other), dumped(before, one)
-        graphs.append(_graphs(modules, about(other.name, progress), problems))
+    for before_module, after_module in zip(explained[0].modules, explained[1].modules, strict=True):
+        modules = dumped(after, after_module), dumped(before, before_module)
+        graphs.append(_graphs(modules, about(after_module.name, progress), problems))
     sides = [
-        _side(explanation, [own[place] if own else None for own in graphs], sources, problems)
+        _side(
+            explanation,
+            [
+                graphs_of_modules[place] if graphs_of_modules else None
+                for graphs_of_modules in graphs
+            ],
+            sources,
+            problems,
+        )
         for explanation, place in zip(explained, (1, 0), strict=True)
     ]
     return DifferenceFacts(difference=difference, before=sides[0], after=sides[1])
@@ -124,14 +134,16 @@ def _explain_numbers(
     progress: Progress,
 ) -> Explanation:
     """Explain the modules with these numbers, in this order."""
-    found = [
+    explanations = [
         explain(dump, replace(selection, module=str(number)), suggest=suggest, progress=progress)
         for number in numbers
     ]
-    problems = dict.fromkeys(problem for each in found for problem in each.problems)
+    problems = dict.fromkeys(
+        problem for explanation_of in explanations for problem in explanation_of.problems
+    )
     return replace(
-        found[0],
-        modules=tuple(each.modules[0] for each in found),
+        explanations[0],
+        modules=tuple(explanation_of.modules[0] for explanation_of in explanations),
         folded=(),
         problems=tuple(problems),
     )
@@ -166,7 +178,9 @@ def _side(
 def dumped(dump: Dump, facts: ModuleFacts) -> DumpedModule:
     """Return the module of ``dump`` that ``facts`` are about."""
     return next(
-        each for each in dump.modules if (each.number, each.name) == (facts.number, facts.name)
+        module
+        for module in dump.modules
+        if (module.number, module.name) == (facts.number, facts.name)
     )
 
 
@@ -189,13 +203,13 @@ def _read_sources(modules: Sequence[ModuleFacts], directory: Path) -> Iterator[S
         for pair in module.pairs
         for source in (pair.producer.source, pair.consumer.source)
     } | {kernel.source for module in modules for kernel in module.kernels}
-    wanted: dict[str, set[int]] = defaultdict(set)
+    lines_wanted: dict[str, set[int]] = defaultdict(set)
     for place in places:
         file, colon, line = (place or "").rpartition(":")
         if colon and line.isdecimal():
-            wanted[file].add(int(line))
+            lines_wanted[file].add(int(line))
     left = _MOST_LINES
-    for file, numbers in sorted(wanted.items()):
+    for file, numbers in sorted(lines_wanted.items()):
         text = _source_text(file, directory)
         for first, last in _spans(numbers):
             lines = tuple(text[first - 1 : last])

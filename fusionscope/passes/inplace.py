@@ -66,12 +66,12 @@ def _inside(instruction: MutableInstruction) -> Iterable[MutableInstruction]:
 
 def _shaping_in(instruction: MutableInstruction) -> list[MutableInstruction]:
     """Return the instructions that are not elementwise: itself, or those inside a fusion."""
-    return [each for each in _inside(instruction) if _is_shaping(each)]
+    return [inner for inner in _inside(instruction) if _is_shaping(inner)]
 
 
 def updates_in(instruction: MutableInstruction) -> list[MutableInstruction]:
     """Return the dynamic-update-slices: itself, or those inside a fusion."""
-    return [each for each in _inside(instruction) if each.opcode == "dynamic-update-slice"]
+    return [inner for inner in _inside(instruction) if inner.opcode == "dynamic-update-slice"]
 
 
 def _outside(fusion: MutableInstruction, operand: MutableInstruction) -> MutableInstruction:
@@ -86,8 +86,8 @@ _INTEGER = re.compile(r"[{\s]*(-?\d+)")
 
 def _first_integer(instruction: MutableInstruction) -> int | None:
     """Return the first element of a constant, or None if it is not a constant of integers."""
-    found = _INTEGER.match(instruction.literal) if instruction.opcode == "constant" else None
-    return int(found[1]) if found else None
+    number = _INTEGER.match(instruction.literal) if instruction.opcode == "constant" else None
+    return int(number[1]) if number else None
 
 
 class ExtraOperand(InPlaceRule):
@@ -100,7 +100,7 @@ class ExtraOperand(InPlaceRule):
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
         operands = pair.consumer.operands
-        again = sum(each is operands[update.slot] for each in operands) - 1
+        again = sum(operand is operands[update.slot] for operand in operands) - 1
         return self.refuse(operands=again + 1) if again else None
 
 
@@ -110,8 +110,8 @@ class MultipleShaping(InPlaceRule):
     message: ClassVar = "Producer fusion has multiple non-elementwise ops, bailing."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
-        found = len(_shaping_in(pair.producer))
-        return self.refuse(found=found) if found > 1 else None
+        count = len(_shaping_in(pair.producer))
+        return self.refuse(found=count) if count > 1 else None
 
 
 class ElementwiseProducer(InPlaceRule):
@@ -128,7 +128,7 @@ class ElementwiseProducer(InPlaceRule):
         last, _ = follow_tuples(consumer.fused.root, update.output)
         parameter = consumer.fused.parameters[consumer.operands.index(pair.producer)]
         reached = _reached_from(parameter)
-        if any(each in reached and each is not last for each in _shaping_in(consumer)):
+        if any(shaping in reached and shaping is not last for shaping in _shaping_in(consumer)):
             return self.refuse()
         return self.allow()
 
@@ -159,8 +159,8 @@ class MultipleUpdates(InPlaceRule):
     message: ClassVar = "multiple dus ops, bailing."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
-        found = len(updates_in(pair.consumer))
-        return self.refuse(found=found) if found > 1 else None
+        count = len(updates_in(pair.consumer))
+        return self.refuse(found=count) if count > 1 else None
 
 
 class SlicePair(InPlaceRule):
@@ -239,8 +239,10 @@ class _SliceSafe(SlicePair):
                 consumer.fused.parameters, consumer.operands, strict=True
             ):
                 if operand is pair.producer and any(
-                    each is not last and each.opcode != "parameter" and not is_elementwise(each)
-                    for each in _reached_from(parameter)
+                    instruction is not last
+                    and instruction.opcode != "parameter"
+                    and not is_elementwise(instruction)
+                    for instruction in _reached_from(parameter)
                 ):
                     return self.refuse()
         return self.allow()
@@ -276,11 +278,15 @@ class DynamicSliceIndex(SlicePair):
     ) -> Decision | None:
         indices = zip(slice_.operands[1:], last.operands[2:], strict=False)
         for dimension, (read, updated) in enumerate(indices):
-            one = _outside(pair.producer, read)
-            other = _outside(pair.consumer, updated)
-            at = _first_integer(one)
-            if at != _first_integer(other) or (at is None and one is not other):
-                return self.refuse(dimension=dimension, slice=one.name, update=other.name)
+            slice_index = _outside(pair.producer, read)
+            update_index = _outside(pair.consumer, updated)
+            at = _first_integer(slice_index)
+            if at != _first_integer(update_index) or (
+                at is None and slice_index is not update_index
+            ):
+                return self.refuse(
+                    dimension=dimension, slice=slice_index.name, update=update_index.name
+                )
         return None
 
 
@@ -299,8 +305,8 @@ class Other(InPlaceRule):
     message: ClassVar = "unrecognized inplace update non-elementwise output pair"
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
-        found = _shaping_in(pair.producer)
-        return self.refuse(producer=found[0].opcode) if found else None
+        shaping = _shaping_in(pair.producer)
+        return self.refuse(producer=shaping[0].opcode) if shaping else None
 
 
 IN_PLACE_RULES: tuple[InPlaceRule, ...] = (

@@ -48,13 +48,13 @@ class Judge:
         in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
         is_first = {rule: isinstance(rule, PairRule) and rule.is_asked_first for rule in book}
         for rule in sorted(book, key=lambda rule: not is_first[rule]):
-            asked = question(rule)
+            step = question(rule)
             if isinstance(rule, InPlaceRule) and rule is in_place[0]:
-                asked = _check_in_place, in_place
-            if asked is not None:
-                (self._first if is_first[rule] else self._steps).append(asked)
+                step = _check_in_place, in_place
+            if step is not None:
+                (self._first if is_first[rule] else self._steps).append(step)
                 if rule.is_legality or rule.only_allows:
-                    self._legal.append(asked)
+                    self._legal.append(step)
 
     def decide(self, pair: FusionPair) -> Decision:
         """Return the first decision of a rule."""
@@ -181,7 +181,7 @@ class _Queue:
 
     def __init__(self, order: Sequence[MutableInstruction]) -> None:
         self._waiting: list[MutableInstruction | None] = list(order)
-        self._index = {each: index for index, each in enumerate(order)}
+        self._index = {instruction: index for index, instruction in enumerate(order)}
         # The last fusion formed: the number of its operands, and the waiting ones, in order. It
         # comes up again with each producer, so its operands are not sorted again each time.
         self._fusion: MutableInstruction | None = None
@@ -200,7 +200,7 @@ class _Queue:
         assert instruction is not None
         del self._index[instruction]
         if instruction is self._fusion:
-            return instruction, (each for _, each in reversed(self._operands))
+            return instruction, (operand for _, operand in reversed(self._operands))
         waiting = [operand for operand in instruction.operands if operand in self._index]
         return instruction, iter(sorted(waiting, key=self._index.__getitem__, reverse=True))
 
@@ -220,9 +220,9 @@ class _Queue:
         self._waiting.append(fusion)
 
     def _order(self, operands: Sequence[MutableInstruction]) -> None:
-        for each in operands:
-            if each in self._index:
-                insort(self._operands, (self._index[each], each), key=_index_of)
+        for operand in operands:
+            if operand in self._index:
+                insort(self._operands, (self._index[operand], operand), key=_index_of)
 
     def remove(self, instruction: MutableInstruction) -> None:
         self._waiting[self._index.pop(instruction)] = None
@@ -252,7 +252,11 @@ class InstructionFusion:
     def computations(self) -> list[MutableComputation]:
         """Return the computations in which it fuses."""
         order = self.graph.post_order()
-        return [each for each in order if not each.is_fused and not is_embedded(each)]
+        return [
+            computation
+            for computation in order
+            if not computation.is_fused and not is_embedded(computation)
+        ]
 
     def question(self, rule: Rule) -> Question | None:
         """Return how ``rule`` is asked about a pair, None if it is not."""
@@ -274,12 +278,12 @@ class InstructionFusion:
             if consumer is not latest:
                 latest, refused = consumer, {}
             producer, slot = consumer, -1
-            for each in producers:
-                if each in refused:
-                    considered.append(refused[each])
+            for candidate in producers:
+                if candidate in refused:
+                    considered.append(refused[candidate])
                     continue
-                slot = consumer.operands.index(each, slot + 1 if each is producer else 0)
-                producer = each
+                slot = consumer.operands.index(candidate, slot + 1 if candidate is producer else 0)
+                producer = candidate
                 pair = FusionPair(producer, consumer, slot)
                 decision = judge.decide(pair)
                 if decision.allow and producer.opcode == "parameter":
@@ -289,7 +293,7 @@ class InstructionFusion:
                     consumer.opcode,
                 )
                 fusion = self.fuse(pair) if decision.allow else None
-                made = PairDecision(
+                decision_of_pair = PairDecision(
                     computation=computation.name,
                     producer=producer.name,
                     consumer=consumer.name,
@@ -297,11 +301,11 @@ class InstructionFusion:
                     fusion=fusion.name if fusion else None,
                     is_recorded=is_recorded,
                 )
-                considered.append(made)
+                considered.append(decision_of_pair)
                 if fusion is None:
                     # Of a random number generator the users count, which change.
                     if decision.rule in judge.lasting and producer.opcode != "rng":
-                        refused[producer] = made
+                        refused[producer] = decision_of_pair
                     continue
                 queue.add(fusion, producer)
                 if not producer.users:

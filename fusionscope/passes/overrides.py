@@ -32,8 +32,8 @@ class PairPattern(NamedTuple):
         """Return whether the consumer would read what the producer computes in one kernel, and the
         pattern matches the operations that compute and read it.
         """
-        return any(_is_named(each, self.producer) for each in _makers(pair.producer)) and any(
-            _is_named(each, self.consumer) for each in _readers(pair)
+        return any(_is_named(maker, self.producer) for maker in _makers(pair.producer)) and any(
+            _is_named(reader, self.consumer) for reader in _readers(pair)
         )
 
     def leads_through(self, pair: FusionPair) -> bool:
@@ -115,16 +115,16 @@ def set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:
 def join_again(graph: MutableModule) -> None:
     """Remove what ``set_apart`` inserted."""
     for computation in walk_control_flow(graph):
-        for each in computation.post_order():
-            if each.opcode == BARRIER and not each.origin:
-                computation.replace(each, each.operands[0])
+        for instruction in computation.post_order():
+            if instruction.opcode == BARRIER and not instruction.origin:
+                computation.replace(instruction, instruction.operands[0])
 
 
 def _are_meant(patterns: Sequence[PairPattern], pair: FusionPair) -> bool:
     """Return whether fusing the pair puts one that ``patterns`` match into a kernel, or is a step
     to it.
     """
-    return any(each.fits(pair) or each.leads_through(pair) for each in patterns)
+    return any(pattern.fits(pair) or pattern.leads_through(pair) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Forbidden(PairRule):
     excepted: tuple[PairPattern, ...] = ()
 
     def check(self, pair: FusionPair, state: object = None) -> Decision | None:
-        is_meant = any(each.fits(pair) for each in self.patterns)
+        is_meant = any(pattern.fits(pair) for pattern in self.patterns)
         if is_meant and not _are_meant(self.excepted, pair):
             return self.refuse()
         return None

@@ -59,8 +59,12 @@ class GloballyUnfusible(PairRule):
     message: ClassVar = "operand can not be duplicated"
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
-        kept = state.globally_unfusible.get(pair.producer)
-        return self.refuse(obstacle=kept.because) if kept and kept.rule == self.id else None
+        obstacle = state.globally_unfusible.get(pair.producer)
+        return (
+            self.refuse(obstacle=obstacle.because)
+            if obstacle and obstacle.rule == self.id
+            else None
+        )
 
     def keeps_candidate(self, producer: MutableInstruction) -> bool:
         """Return whether computing ``producer`` again would read more than one large operand, and

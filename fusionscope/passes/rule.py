@@ -98,9 +98,9 @@ class RuleBook(Generic[AnyRule]):
         if rule is None:
             return self
         if name not in rule.thresholds:
-            known = ", ".join(rule.thresholds) or "none at all"
+            names = ", ".join(rule.thresholds) or "none at all"
             raise UnusableInput(
-                f"{id} has no threshold {quoted(name)} in {self.name}, it has {known} there"
+                f"{id} has no threshold {quoted(name)} in {self.name}, it has {names} there"
             )
         changes: dict[str, Any] = {name: value}
         return self.with_rule(replace(rule, **changes))

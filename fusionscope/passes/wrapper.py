@@ -54,17 +54,17 @@ class FusionWrapper:
     def _consider(self, instruction: MutableInstruction) -> PairDecision:
         decision = decide(self.book, instruction)
         computation, name = instruction.computation, instruction.name
-        made: str | None = None
+        fusion_name: str | None = None
         if decision.allow:
             wrapped = f"wrapped_{instruction.opcode}"
             kind = self.kind_of(instruction)
             fusion = create_fusion(instruction, kind, wrapped, inside=f"{wrapped}_computation")
             computation.replace(instruction, fusion)
-            made = fusion.name
+            fusion_name = fusion.name
         return PairDecision(
             computation=computation.name,
             producer=name,
             consumer=name,
             decision=decision,
-            fusion=made,
+            fusion=fusion_name,
         )

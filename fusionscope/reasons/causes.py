@@ -121,17 +121,23 @@ def cause_of(
     """
     kind, emitter = kind_and_emitter(instruction, backend)
     inside = operations_in(instruction)
-    found = next((BY_OPCODE[each] for each in inside if each in BY_OPCODE), None)
-    if instruction.opcode == "custom-call" or kind is KernelKind.LIBRARY or found is LibraryCall:
+    cause_inside = next(
+        (BY_OPCODE[opcode_inside] for opcode_inside in inside if opcode_inside in BY_OPCODE), None
+    )
+    if (
+        instruction.opcode == "custom-call"
+        or kind is KernelKind.LIBRARY
+        or cause_inside is LibraryCall
+    ):
         return _called(instruction, end, kind, emitter, backend)
-    if found is not None:
-        names = [each for each in inside if each in found.opcodes]
-        return found, ((end, names[0]),)
-    met = BY_OPCODE.get(opcode or "")
+    if cause_inside is not None:
+        names = [opcode_inside for opcode_inside in inside if opcode_inside in cause_inside.opcodes]
+        return cause_inside, ((end, names[0]),)
+    cause_of_opcode = BY_OPCODE.get(opcode or "")
     if opcode in _WITHIN_TUPLES and instruction.shape.is_tuple and end == PRODUCER:
         return SeveralResults, ((end, ", ".join(dict.fromkeys(inside))),)
-    if met is not None:
-        return met, ((end, str(opcode)),)
+    if cause_of_opcode is not None:
+        return cause_of_opcode, ((end, str(opcode)),)
     return OwnKernel, ((end, ", ".join(dict.fromkeys(inside)) or instruction.opcode),)
 
 
@@ -159,8 +165,8 @@ def _called(
     numbers: list[tuple[str, Number]] = [(end, f"{computes} by {library.name}")]
     if end == PRODUCER and library.takes:
         numbers.append(("takes", " + ".join(sorted(library.takes))))
-        done = [taken.text for taken in taken_by(hero)] if hero is not None else []
-        numbers.append(("took", " + ".join(done) or "none of these"))
+        steps_taken = [step.text for step in taken_by(hero)] if hero is not None else []
+        numbers.append(("took", " + ".join(steps_taken) or "none of these"))
         readers = sum(1 for _ in _readers(call))
         if readers > 1:
             numbers.append(("read_by", f"{readers} operations"))

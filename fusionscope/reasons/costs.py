@@ -34,32 +34,32 @@ def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
 
 def _shares(cost: PairCost, consumer: str) -> Iterator[ConsumerCost]:
     """Return the costliest consumers, that of the pair, and the others together."""
-    costs, own = cost.all, cost.share
+    costs, own_share = cost.all, cost.share
     unfused = costs.estimate.unfused - costs.producer.total - KERNEL_LAUNCH
     loss = costs.estimate.fused - unfused
-    told = dict.fromkeys((*costs.costliest, own))
-    for each in told:
-        name = consumer if each == own else each.name
-        yield _consumer_cost(name, 1, each.estimate, loss)
-    rest = costs.count - len(told)
-    if rest > 0:
+    shares_told = dict.fromkeys((*costs.costliest, own_share))
+    for share in shares_told:
+        name = consumer if share == own_share else share.name
+        yield _consumer_cost(name, 1, share.estimate, loss)
+    count_left = costs.count - len(shares_told)
+    if count_left > 0:
         left = Estimate(
-            unfused - sum(each.estimate.unfused for each in told),
-            costs.estimate.fused - sum(each.estimate.fused for each in told),
+            unfused - sum(share.estimate.unfused for share in shares_told),
+            costs.estimate.fused - sum(share.estimate.fused for share in shares_told),
         )
-        yield _consumer_cost(None, rest, left, loss)
+        yield _consumer_cost(None, count_left, left, loss)
 
 
 def _consumer_cost(
     name: str | None, count: int, estimate: Estimate, loss: Duration
 ) -> ConsumerCost:
-    own = ConsumerShare("", estimate).loss
+    own_loss = ConsumerShare("", estimate).loss
     return ConsumerCost(
         name=name,
         consumers=count,
         unfused_us=_microseconds(estimate.unfused),
         fused_us=_microseconds(estimate.fused),
-        share=own / loss if loss > 0 else 0.0,
+        share=own_loss / loss if loss > 0 else 0.0,
     )
 
 

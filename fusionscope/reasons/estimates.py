@@ -47,11 +47,11 @@ class Estimates:
     def add(self, step: Priority) -> Estimate | None:
         """Return the estimate after one more step, or None if the step has no valid figures."""
         gain = step.unfused_us - step.fused_us
-        known = self._by_producer.pop(step.producer, None)
+        earlier = self._by_producer.pop(step.producer, None)
         if not isfinite(gain):
             return None
-        if known is not None and known.benefit_us >= 0:
-            estimate = Estimate(known.fused_us, known.unfused_us, known.benefit_us + gain)
+        if earlier is not None and earlier.benefit_us >= 0:
+            estimate = Estimate(earlier.fused_us, earlier.unfused_us, earlier.benefit_us + gain)
         else:
             estimate = Estimate(step.fused_us, step.unfused_us, gain)
         self._by_producer[step.producer] = estimate

@@ -68,21 +68,23 @@ class Evidence:
         The last decision on the pair counts, or else the last one on the producer with all its
         consumers: PriorityFusion fuses a producer into all of them or none.
         """
-        said = self._by_pair.get(producer)
-        if said:
+        by_consumer = self._by_pair.get(producer)
+        if by_consumer:
             parts = self._wholes(consumer) | {_ANY}
-            fewer, more = (parts, said) if len(parts) < len(said) else (said, parts)
-            found = [said[name] for name in fewer if name in more]
-            if found:
-                return max(found, key=lambda each: each[0])[1]
+            fewer, more = (
+                (parts, by_consumer) if len(parts) < len(by_consumer) else (by_consumer, parts)
+            )
+            reasons = [by_consumer[name] for name in fewer if name in more]
+            if reasons:
+                return max(reasons, key=lambda ranked_reason: ranked_reason[0])[1]
         return self._by_producer.get(producer)
 
     def direct_reason(self, producer: str, consumer: str) -> Reason | None:
         """Return why ``producer`` was not fused into ``consumer`` itself, regardless of what that
         became a part of later; None if unknown.
         """
-        said = self._by_pair.get(producer, {}).get(consumer)
-        return said[1] if said is not None else None
+        statement = self._by_pair.get(producer, {}).get(consumer)
+        return statement[1] if statement is not None else None
 
     def rules_of(self, producer: str) -> frozenset[str]:
         """Return the rules that kept the producer out of any of its consumers."""
@@ -107,9 +109,9 @@ class Evidence:
         else:
             self._count += 1
             key = not reason.message.startswith(_ONLY_SEVERAL_RESULTS), self._count
-            said = self._by_pair[origin]
-            if consumer not in said or key > said[consumer][0]:
-                said[consumer] = key, reason
+            by_consumer = self._by_pair[origin]
+            if consumer not in by_consumer or key > by_consumer[consumer][0]:
+                by_consumer[consumer] = key, reason
             self._rules[origin].add(reason.rule)
 
     def add_decisions(self, decisions: Iterable[RecordedDecision]) -> None:

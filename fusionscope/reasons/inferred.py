@@ -29,13 +29,13 @@ class InferredReasons:
         operation it is about.
         """
         rule = refusing(self._pairs.of(pair))
-        counted = accuracy_of(rule.id, self._device) if rule is not None else None
-        if rule is None or counted is None or not counted.is_enough:
+        accuracy = accuracy_of(rule.id, self._device) if rule is not None else None
+        if rule is None or accuracy is None or not accuracy.is_enough:
             return None
-        numbers: list[tuple[str, Number]] = [("refused", f"{counted} such pairs")]
+        numbers: list[tuple[str, Number]] = [("refused", f"{accuracy} such pairs")]
         if isinstance(rule, type):
             ends = {CONSUMER: pair.consumer.opcode, PRODUCER: pair.producer.opcode}
-            numbers += [each for each in ends.items() if each[1] in rule.opcodes][:1]
+            numbers += [item for item in ends.items() if item[1] in rule.opcodes][:1]
         return Reason(rule.id, "", tuple(numbers))
 
 

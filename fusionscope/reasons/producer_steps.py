@@ -104,14 +104,14 @@ class Carriers:
 
     def _through_conversions(self, uses: Uses, readers: _Readers) -> list[UseStep]:
         steps: list[UseStep] = []
-        for conversion, own in uses.reads.items():
+        for conversion, own_steps in uses.reads.items():
             if conversion.opcode == "convert":
                 behind = self._converted.get(conversion)
                 if behind is None:
                     behind = self._converted[conversion] = self._follow([(conversion, ())])
                 ending = _ending_in(behind, readers)
                 if ending:
-                    steps += own
+                    steps += own_steps
                     steps += (step._replace(place=uses.count + step.place) for step in ending)
         return steps
 
@@ -142,15 +142,15 @@ class Carriers:
             start: list[_State] = [(maker, maker, user, path) for user in self._users(maker, path)]
             pending: deque[tuple[_State, tuple[UseStep, ...]]]
             pending = deque((state, ()) for state in start)
-            seen = set(start)
+            visited = set(start)
             while pending:
                 (read, last, user, indices), packed = pending.popleft()
                 if not is_looked_through(user):
-                    own = uses.reads.setdefault(user, [])
-                    own += packed
-                    own.append(uses.step(read, user))
+                    own_steps = uses.reads.setdefault(user, [])
+                    own_steps += packed
+                    own_steps.append(uses.step(read, user))
                     if last is not read:
-                        own.append(uses.step(last, user))
+                        own_steps.append(uses.step(last, user))
                     continue
                 ways = [indices]
                 if user.opcode in ("bitcast", "reshape"):
@@ -165,8 +165,8 @@ class Carriers:
                 for way in ways:
                     for reader in self._users(user, way):
                         state = (read, user, reader, way)
-                        if state not in seen:
-                            seen.add(state)
+                        if state not in visited:
+                            visited.add(state)
                             pending.append((state, packed))
         return uses
 
@@ -181,8 +181,8 @@ class Carriers:
 
     def _users(self, instruction: Instruction, indices: _Indices) -> list[Instruction]:
         """Return the readers of the part of ``instruction`` at ``indices``, or of all of it."""
-        known = self._readers.get(instruction)
-        if known is None:
+        users_of = self._readers.get(instruction)
+        if users_of is None:
             of_element: dict[int, list[Instruction]] = defaultdict(list)
             of_all: list[Instruction] = []
             for user in instruction.users:
@@ -190,14 +190,14 @@ class Carriers:
                     of_element[int(user.attributes.get("index", "0"))].append(user)
                 else:
                     of_all.append(user)
-            known = self._readers[instruction] = of_element, of_all
-        of_element, of_all = known
+            users_of = self._readers[instruction] = of_element, of_all
+        of_element, of_all = users_of
         if not of_element:
             return of_all
         if not indices:
             return list(instruction.users)
-        own = of_element.get(indices[0], [])
-        return sorted((*own, *of_all), key=lambda user: user.index)
+        users_of_element = of_element.get(indices[0], [])
+        return sorted((*users_of_element, *of_all), key=lambda user: user.index)
 
 
 _NO_USES = Uses()
@@ -207,12 +207,12 @@ def _ending_in(uses: Uses, readers: _Readers) -> list[UseStep]:
     """Return the steps that end in one of ``readers``."""
     steps: list[UseStep] = []
     if sum(map(len, readers)) < len(uses.reads):
-        for reader in {reader: None for each in readers for reader in each}:
+        for reader in {reader: None for readers_of in readers for reader in readers_of}:
             steps += uses.reads.get(reader, ())
     else:
-        for reader, own in uses.reads.items():
-            if any(reader in each for each in readers):
-                steps += own
+        for reader, own_steps in uses.reads.items():
+            if any(reader in readers_of for readers_of in readers):
+                steps += own_steps
     return steps
 
 
@@ -228,6 +228,6 @@ def _places(value: Value) -> list[tuple[int, _Indices]]:
             places.append((part, indices))
         else:
             pending.extend(
-                (each, (*indices, index)) for index, each in reversed(list(enumerate(part)))
+                (element, (*indices, index)) for index, element in reversed(list(enumerate(part)))
             )
     return places

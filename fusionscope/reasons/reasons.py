@@ -105,11 +105,11 @@ class Reasons:
         at_fault = end_at_fault(reason)
         if at_fault is None:
             at_fault = next((end for end in ends if has_cause(ends[end])), CONSUMER)
-        other = PRODUCER if at_fault == CONSUMER else CONSUMER
+        opposite = PRODUCER if at_fault == CONSUMER else CONSUMER
         opcode = unfusible_opcode(reason)
         if not is_outside_anywhere(ends[at_fault]):
-            if is_outside_anywhere(ends[other]):
-                at_fault, opcode = other, None
+            if is_outside_anywhere(ends[opposite]):
+                at_fault, opcode = opposite, None
             else:
                 earlier = self._earlier(pair, at_fault)
                 trusted = earlier is not None and not (is_recorded and earlier.is_guess)
@@ -122,10 +122,10 @@ class Reasons:
             opcode = "opt-barrier"
         cause, numbers = self._cause_of(ends[at_fault], at_fault, opcode, self._backend)
         if cause is LibraryCall and self._replayed is not None:
-            own = pair.producer if at_fault == PRODUCER else pair.consumer
-            numbers += self._replayed.refusals_of(own.name)
-        found = replace(reason, rule=cause.id, numbers=numbers)
-        return replace(why, reason=self._with_rule(found, reason.rule))
+            faulty = pair.producer if at_fault == PRODUCER else pair.consumer
+            numbers += self._replayed.refusals_of(faulty.name)
+        with_cause = replace(reason, rule=cause.id, numbers=numbers)
+        return replace(why, reason=self._with_rule(with_cause, reason.rule))
 
     def _with_obstacle(self, reason: Reason) -> Reason:
         """Name the kind of consumer that refuses the producer, if its rule does not."""
@@ -146,7 +146,7 @@ class Reasons:
 
     @cached_property
     def _in_base(self) -> dict[str, Instruction]:
-        return {each.name: each for each in self._base.module.walk()}
+        return {instruction.name: instruction for instruction in self._base.module.walk()}
 
     def _ends(self, pair: Pair) -> dict[str, Instruction]:
         producer, consumer = self._carriers.ends(pair)
@@ -161,8 +161,8 @@ class Reasons:
         uses, steps = self._first_carriers.find(pair)
         direct = UseStep(0, pair.producer.name, pair.consumer.name)
         ends = {PRODUCER: pair.producer.name, CONSUMER: pair.consumer.name}
-        own = ends[at_fault] if at_fault is not None else None
-        return self._replayed.earlier_reason((direct, *steps, *uses.passed_on), own)
+        faulty = ends[at_fault] if at_fault is not None else None
+        return self._replayed.earlier_reason((direct, *steps, *uses.passed_on), faulty)
 
     @cached_property
     def _first_carriers(self) -> Carriers:
@@ -191,21 +191,21 @@ class Reasons:
         return answer
 
     def _hear(self, steps: Iterable[UseStep]) -> _Said:
-        said = _Said()
+        statements = _Said()
         for step in steps:
-            said.add(step, self._recorded, self._replayed)
-        return said
+            statements.add(step, self._recorded, self._replayed)
+        return statements
 
 
-def _first_of(shared: _Said, own: _Said) -> _Answer:
+def _first_of(shared: _Said, own_statements: _Said) -> _Answer:
     """Return the first decisions, among the steps that all readers share and a pair's own."""
-    both = (shared, own)
+    both = (shared, own_statements)
     recorded = min((s.recorded for s in both if s.recorded), key=_place, default=None)
     replayed = min((s.decided for s in both if s.decided), key=_place, default=None)
     end = replayed[0] if replayed else inf
     if replayed is None:
         replayed = max((s.undecided for s in both if s.undecided), key=_place, default=None)
-    also = shared.rules_until(end) | own.rules_until(end)
+    also = shared.rules_until(end) | own_statements.rules_until(end)
     return recorded[1] if recorded else None, replayed[1] if replayed else None, also
 
 
@@ -257,17 +257,17 @@ class _Said:
                 self.undecided = step.place, reason
             elif reason is not None:
                 self.decided = step.place, reason
-            known = self.rules[-1][1] if self.rules else frozenset()
+            rules_before = self.rules[-1][1] if self.rules else frozenset()
             rules = replayed.rules_of(step.producer)
-            if not rules <= known:
-                self.rules.append((step.place, known | rules))
+            if not rules <= rules_before:
+                self.rules.append((step.place, rules_before | rules))
 
     def rules_until(self, place: float) -> frozenset[str]:
         return next((rules for at, rules in reversed(self.rules) if at <= place), frozenset())
 
 
-def _place(found: tuple[int, Reason]) -> int:
-    return found[0]
+def _place(placed_reason: tuple[int, Reason]) -> int:
+    return placed_reason[0]
 
 
 def _is_of_bitcasts(reason: Reason) -> bool:

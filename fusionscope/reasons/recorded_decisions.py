@@ -66,8 +66,10 @@ def read_recorded_decisions(module: DumpedModule) -> RecordedDecisions | None:
         return RecordedDecisions(names_of_record(Record.PRIORITY_FUSION), ledger.verdicts)
     ledger = _Ledger(by_pair=True)
     for record in module.fusion_explorer:
-        own = (each for each in record.decisions if each.pass_name == "InstructionFusion")
-        for decision, made_of in with_fused(own):
+        own_decisions = (
+            decision for decision in record.decisions if decision.pass_name == "InstructionFusion"
+        )
+        for decision, made_of in with_fused(own_decisions):
             if decision.consumer is None:
                 continue
             if made_of is not None:
@@ -99,7 +101,7 @@ def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]
                 fused.append(FusionStep(step.producer, step.consumer, step.fusion, estimate))
             ledger.add(step)
         steps[PRIORITY_FUSION] = fused
-    return {name: tuple(found) for name, found in steps.items()}
+    return {name: tuple(steps_of) for name, steps_of in steps.items()}
 
 
 class _Ledger:
@@ -135,8 +137,8 @@ class _Ledger:
 
     def fused(self, producer: str, consumer: str, fusion: str) -> None:
         subject = self._subject(producer, consumer)
-        known = self.verdicts.get(subject)
-        earlier = known if known is not None and known.is_fused else None
+        verdict = self.verdicts.get(subject)
+        earlier = verdict if verdict is not None and verdict.is_fused else None
         consumers = (*(earlier.consumers if earlier else ()), self._name(consumer))
         turn = earlier.turn if earlier else self._made
         estimate = self.estimates.get(producer)
@@ -147,7 +149,7 @@ class _Ledger:
 
     def refused(self, producer: str, message: str, consumer: str | None = None) -> None:
         subject = self._subject(producer, consumer)
-        known = self.verdicts.get(subject)
-        if known is None or not known.is_fused:
+        verdict = self.verdicts.get(subject)
+        if verdict is None or not verdict.is_fused:
             estimate = self.estimates.get(producer)
             self.verdicts[subject] = ProducerDecision(False, (), message, estimate, None)

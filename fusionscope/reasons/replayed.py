@@ -61,11 +61,13 @@ class ReplayedReasons:
     ) -> None:
         self.main_pass = main_pass
         self.rules = rules
-        self._evidence = {name: each.evidence for name, each in decided.items()}
+        self._evidence = {name: decision.evidence for name, decision in decided.items()}
         # If several passes count as one, one guess makes all of them guesses.
         guessed = rules.guessed if rules is not None else ()
         self._guessed = {
-            name for name, each in decided.items() if not set(each.passes).isdisjoint(guessed)
+            name
+            for name, decision in decided.items()
+            if not set(decision.passes).isdisjoint(guessed)
         }
 
     @classmethod
@@ -95,11 +97,11 @@ class ReplayedReasons:
                 continue
             # If the pass considered the consumer itself and a fusion that contains it, the first
             # decision says more.
-            found = itertools.chain(
+            reasons = itertools.chain(
                 (evidence.direct_reason(step.producer, step.consumer) for step in steps),
                 (evidence.reason(step.producer, step.consumer) for step in steps),
             )
-            reason = self._marked(name, next(filter(None, found), None))
+            reason = self._marked(name, next(filter(None, reasons), None))
             if reason is None and end is not None and name == _AROUND_DOTS:
                 reason = self.reason(name, end, end)
             if reason is not None:
@@ -110,12 +112,14 @@ class ReplayedReasons:
         """Return the passes before the main one that formed no fusion around ``name``, with the
         rules.
         """
-        found = (
-            (each, self.reason(each, name, name))
-            for each in self._evidence
-            if each != self.main_pass
+        named_reasons = (
+            (pass_name, self.reason(pass_name, name, name))
+            for pass_name in self._evidence
+            if pass_name != self.main_pass
         )
-        return tuple((each, reason.rule) for each, reason in found if reason is not None)
+        return tuple(
+            (pass_name, reason.rule) for pass_name, reason in named_reasons if reason is not None
+        )
 
     def rules_of(self, producer: str) -> frozenset[str]:
         """Return the rules by which the main pass refused any of the producer's consumers."""
@@ -148,7 +152,7 @@ def find_rules(module: DumpedModule) -> RulesUsed | None:
 
 
 def _replay_by_record(
-    module: DumpedModule, run: PassRun, context: PassContext, chosen: ChosenCompiler
+    module: DumpedModule, run: PassRun, context: PassContext, choice: ChosenCompiler
 ) -> FusionPlan | None:
     """Return the replay of priority fusion with the scores and the order that the compiler
     recorded. Computing scores takes most of the time of a replay, and without ids, which only
@@ -160,7 +164,7 @@ def _replay_by_record(
     gpu = context.gpu
     if run.pass_name != PRIORITY_FUSION or record is None or gpu is None or run.after is None:
         return None
-    if gpu.gpu_model.has_heroless_triton or not chosen.are_checked:
+    if gpu.gpu_model.has_heroless_triton or not choice.are_checked:
         return None
     from fusionscope.passes.gpu.priority_fusion.record import recorded_order, recorded_scores
     from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordDiffers
@@ -173,7 +177,7 @@ def _replay_by_record(
     )
     context = replace(context, gpu=gpu)
     try:
-        plan = replay(run.pass_name, module.read(run.before), context, chosen.compiler)
+        plan = replay(run.pass_name, module.read(run.before), context, choice.compiler)
     except RecordDiffers:
         return None
     return plan if is_same(plan.graph, module.read(run.after)) else None
@@ -205,13 +209,13 @@ class SharedReplays:
         module: DumpedModule,
         runs: Sequence[PassRun],
         context: PassContext,
-        chosen: ChosenCompiler,
+        choice: ChosenCompiler,
         replay: Callable[[], tuple[Decided, list[bool]]],
     ) -> tuple[Decided, list[bool]]:
         """Return the decisions of ``runs``, and whether each run agrees with the dump: what
         ``replay`` returns, unless another dump has the same runs.
         """
-        given = _Input(
+        replay_input = _Input(
             tuple(run.pass_name for run in runs),
             tuple(
                 (id(module.read(run.before)), id(module.read(run.after)) if run.after else None)
@@ -219,14 +223,14 @@ class SharedReplays:
             ),
             id(module.priority_fusion) if context.gpu is not None else None,
             context,
-            chosen,
+            choice,
         )
-        for known, decided in self._known:
-            if known == given:
+        for earlier_input, decided in self._known:
+            if earlier_input == replay_input:
                 return decided, [True] * len(runs)
         decided, agrees = replay()
         if all(agrees):  # otherwise no text shows what else the decisions depend on
-            self._known.append((given, decided))
+            self._known.append((replay_input, decided))
         return decided, agrees
 
 
@@ -246,34 +250,34 @@ def replay_passes(
     """
     if module.backend not in ("cpu", "gpu"):
         return None
-    chosen = choose_compiler(module, compiler)
+    choice = choose_compiler(module, compiler)
     context = read_context(module, device)
-    own = choose_compiler(module).compiler
-    main = own.main_pass
+    compiler_of_dump = choose_compiler(module).compiler
+    main = compiler_of_dump.main_pass
     # In the order of a stack: the last pass that looked at a pair comes last.
-    chain = next((each for each in own.chains if main in each), (main,))
-    in_chain = [name for name in own.deciding if name in chain]
+    chain = next((chain for chain in compiler_of_dump.chains if main in chain), (main,))
+    in_chain = [name for name in compiler_of_dump.deciding if name in chain]
     if len(in_chain) == 1 and not module.lets_run(main):
         return SwitchedOff(main)
-    runs = [run for run in find_runs(module) if run.pass_name in own.deciding]
+    runs = [run for run in find_runs(module) if run.pass_name in compiler_of_dump.deciding]
     chained = in_chain if len(in_chain) > 1 else ()
     shared = shared or SharedReplays()
     decided: dict[str, Decided] = {}
     agreements: dict[int, tuple[str, bool]] = {}
     for numbers in _grouped(runs, chained):
         group = [runs[number] for number in numbers]
-        told = [about(f"pass {number + 1} of {len(runs)}", progress) for number in numbers]
-        contexts = [replace(context, progress=each) for each in told]
+        reporters = [about(f"pass {number + 1} of {len(runs)}", progress) for number in numbers]
+        contexts = [replace(context, progress=reporter) for reporter in reporters]
         is_chained = group[0].pass_name in chained
-        replay_all = partial(_replay_group, module, group, contexts, chosen, is_chained=is_chained)
-        found, agrees = shared.find(module, group, context, chosen, replay_all)
-        decided[main if is_chained else group[0].pass_name] = found
-        for number, run, each in zip(numbers, group, agrees, strict=True):
-            agreements[number] = run.pass_name, each
+        replay_all = partial(_replay_group, module, group, contexts, choice, is_chained=is_chained)
+        decided_by_group, agrees = shared.find(module, group, context, choice, replay_all)
+        decided[main if is_chained else group[0].pass_name] = decided_by_group
+        for number, run, reporter in zip(numbers, group, agrees, strict=True):
+            agreements[number] = run.pass_name, reporter
     if not decided:
         return None
     in_order = [agreements[number] for number in sorted(agreements)]
-    return ReplayedReasons(decided, main, sum_up(chosen, in_order))
+    return ReplayedReasons(decided, main, sum_up(choice, in_order))
 
 
 def _grouped(runs: Sequence[PassRun], chained: Collection[str]) -> list[list[int]]:
@@ -288,7 +292,7 @@ def _replay_group(
     module: DumpedModule,
     group: Sequence[PassRun],
     contexts: Sequence[PassContext],
-    chosen: ChosenCompiler,
+    choice: ChosenCompiler,
     *,
     is_chained: bool,
 ) -> tuple[Decided, list[bool]]:
@@ -297,10 +301,10 @@ def _replay_group(
     agreements: list[bool] = []
     graph = MutableModule(module.read(group[0].before)) if is_chained else None
     for run, context in zip(group, contexts, strict=True):
-        plan = _replay_by_record(module, run, context, chosen)
+        plan = _replay_by_record(module, run, context, choice)
         agrees = plan is not None
         if plan is None:
-            plan, agrees = replay_one(module, run, context, chosen.compiler, graph)
+            plan, agrees = replay_one(module, run, context, choice.compiler, graph)
         plans.append(plan)
         agreements.append(agrees)
     decided = Decided.by(plans)

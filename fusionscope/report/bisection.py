@@ -21,40 +21,46 @@ _AMPLIFIES = (
 )
 
 
-def print_bisection(found: Bisection, console: Console, top: int) -> None:
+def print_bisection(bisection: Bisection, console: Console, top: int) -> None:
     from rich.text import Text
 
-    words = f"{safe(found.module)}, {plural(found.kernels, 'kernel')}"
-    if found.reference:
-        words += f", against {safe(found.reference)}"
+    words = f"{safe(bisection.module)}, {plural(bisection.kernels, 'kernel')}"
+    if bisection.reference:
+        words += f", against {safe(bisection.reference)}"
     console.print(Text(words, "bold"))
-    _print_whole(found, console)
-    if found.problem:
-        console.print(Text(found.problem, style="yellow"))
+    _print_whole(bisection, console)
+    if bisection.problem:
+        console.print(Text(bisection.problem, style="yellow"))
         return
-    failed = f", {found.failed} of them could not be compiled or run" if found.failed else ""
-    console.print(Text(f"  {plural(found.tried, 'part')} of the plan tried{failed}", "dim"))
-    if found.amplifies:
+    failed = (
+        f", {bisection.failed} of them could not be compiled or run" if bisection.failed else ""
+    )
+    console.print(Text(f"  {plural(bisection.tried, 'part')} of the plan tried{failed}", "dim"))
+    if bisection.amplifies:
         console.print(Text(f"  {_AMPLIFIES}", "yellow"))
-    for culprit in found.found:
+    for culprit in bisection.found:
         _print_culprit(culprit, console, top)
-    pairs = [pair for culprit in found.found for pair in culprit.pairs if not pair.are_siblings]
+    pairs = [pair for culprit in bisection.found for pair in culprit.pairs if not pair.are_siblings]
     if len(pairs) == 1:
         words = f"{pairs[0].producer} -> {pairs[0].consumer}"
         console.print(Text(f"  to keep them apart: rerun --forbid '{safe(words)}'", "dim"))
-    _print_rest(found, console)
+    _print_rest(bisection, console)
 
 
-def _print_whole(found: Bisection, console: Console) -> None:
+def _print_whole(bisection: Bisection, console: Console) -> None:
     from rich.text import Text
 
-    if found.crash:
-        console.print(Text(f"  it crashes: {safe(found.crash)}", "red"))
-    elif found.results:
-        runs = "" if found.shows_in == found.runs else f" ({found.shows_in} of {found.runs} runs)"
-        is_wrong = bool(found.shows_in) and not found.problem
+    if bisection.crash:
+        console.print(Text(f"  it crashes: {safe(bisection.crash)}", "red"))
+    elif bisection.results:
+        runs = (
+            ""
+            if bisection.shows_in == bisection.runs
+            else f" ({bisection.shows_in} of {bisection.runs} runs)"
+        )
+        is_wrong = bool(bisection.shows_in) and not bisection.problem
         style = "red" if is_wrong else ""
-        console.print(Text(f"  {_numbers(found.results)}{runs if is_wrong else ''}", style))
+        console.print(Text(f"  {_numbers(bisection.results)}{runs if is_wrong else ''}", style))
 
 
 def _print_culprit(culprit: Culprit, console: Console, top: int) -> None:
@@ -69,34 +75,34 @@ def _print_culprit(culprit: Culprit, console: Console, top: int) -> None:
         console.print(Text(f"  {safe(pair.producer)} {link} {safe(pair.consumer)}", "green"))
     print_hidden(console, 0, len(culprit.pairs), top, "pair")
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    for each in culprit.operations[:top]:
+    for operation in culprit.operations[:top]:
         table.add_row(
-            Text(f"    {safe(each.name)}"),
-            Text(safe(each.opcode)),
-            Text(safe(each.shape)),
-            Text(file_and_line(each.source)),
+            Text(f"    {safe(operation.name)}"),
+            Text(safe(operation.opcode)),
+            Text(safe(operation.shape)),
+            Text(file_and_line(operation.source)),
         )
     console.print(table)
     print_hidden(console, 0, count, top, "operation")
 
 
-def _print_rest(found: Bisection, console: Console) -> None:
+def _print_rest(bisection: Bisection, console: Console) -> None:
     from rich.text import Text
 
-    if found.cost is not None:
-        console.print(Text(f"\n{_cost_words(found.cost, found.by)}"))
-    elif found.alone:
-        console.print(Text(f"\nwith nothing else fused: {_numbers(found.alone)}"))
-    for culprit in found.found:
-        made = culprit.reproducer
-        if made is None:
+    if bisection.cost is not None:
+        console.print(Text(f"\n{_cost_words(bisection.cost, bisection.by)}"))
+    elif bisection.alone:
+        console.print(Text(f"\nwith nothing else fused: {_numbers(bisection.alone)}"))
+    for culprit in bisection.found:
+        reproducer = culprit.reproducer
+        if reproducer is None:
             continue
-        console.print(Text(f"\nalone: python {safe(str(made.directory / 'reproduce.py'))}"))
-        for line in made.output:
+        console.print(Text(f"\nalone: python {safe(str(reproducer.directory / 'reproduce.py'))}"))
+        for line in reproducer.output:
             console.print(Text(f"  {safe(line)}", "dim"))
-        if made.problem:
-            console.print(Text(f"  {safe(made.problem)}", "yellow"))
-        elif not made.differs:
+        if reproducer.problem:
+            console.print(Text(f"  {safe(reproducer.problem)}", "yellow"))
+        elif not reproducer.differs:
             console.print(Text("  alone, the kernel computes the same as unfused", "yellow"))
 
 
@@ -110,7 +116,7 @@ def _numbers(results: Sequence[ResultDifference]) -> str:
 
 def _cost_words(cost: Cost, by: By) -> str:
     whole, without, unfused = (
-        duration(each * 1e6) for each in (cost.whole_s, cost.without_s, cost.unfused_s)
+        duration(seconds * 1e6) for seconds in (cost.whole_s, cost.without_s, cost.unfused_s)
     )
     what = "compile time" if by is By.COMPILE_TIME else "time"
     return f"{what} {whole}, without this {without}; without any fusion {unfused}"

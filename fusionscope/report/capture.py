@@ -40,22 +40,22 @@ class Compiled:
     estimate: TimeEstimate | None = None
 
 
-def print_comparison(found: Sequence[Compiled], console: Console) -> None:
+def print_comparison(compiled: Sequence[Compiled], console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     table.add_column("device", overflow="fold", min_width=20)
     titles = ["launches", "bytes", "fused", "duplicated", "not fused"]
-    if any(each.estimate for each in found):
+    if any(program.estimate for program in compiled):
         titles.append("time")
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
-    for each in found:
-        table.add_row(safe(each.name), *_figures(each)[: len(titles)])
+    for program in compiled:
+        table.add_row(safe(program.name), *_figures(program)[: len(titles)])
     console.print()
     console.print(table)
-    if any(each.estimate is not None for each in found):
+    if any(program.estimate is not None for program in compiled):
         words = (
             "  times are estimates by the compiler's cost model; for library calls, a lower bound"
         )
@@ -67,7 +67,9 @@ def _figures(compiled: Compiled) -> list[str]:
     if facts is None:
         return ["did not finish"]
     relation = f"{facts.relation} " if facts.relation else ""
-    pairs = [f"{facts.summary.outcomes[each]:,}" for each in ("fused", "duplicated", "not-fused")]
+    pairs = [
+        f"{facts.summary.outcomes[outcome]:,}" for outcome in ("fused", "duplicated", "not-fused")
+    ]
     time = ""
     if estimate is not None:
         time = f"{estimate.microseconds:,.2f} µs"

@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from fusionscope.report.places import Repository
 
 
-def summary_of(found: Checked) -> str:
-    missed = sum(not each.is_met for each in found.outcomes)
+def summary_of(checked: Checked) -> str:
+    missed = sum(not outcome.is_met for outcome in checked.outcomes)
     if not missed:
-        return f"{plural(len(found.outcomes), 'expectation')} met"
-    return f"{missed} of {plural(len(found.outcomes), 'expectation')} not met"
+        return f"{plural(len(checked.outcomes), 'expectation')} met"
+    return f"{missed} of {plural(len(checked.outcomes), 'expectation')} not met"
 
 
-def print_check(found: Checked, console: Console, top: int, repository: Repository) -> None:
+def print_check(checked: Checked, console: Console, top: int, repository: Repository) -> None:
     from rich.text import Text
 
-    for words in rules_lines(found):
+    for words in rules_lines(checked):
         console.print(Text(safe(words), style="dim"))
-    for outcome in found.outcomes:
-        if not is_in_table(outcome, found):
+    for outcome in checked.outcomes:
+        if not is_in_table(outcome, checked):
             _print_verdict(outcome, console, top, repository)
-    _print_matrix(found, console)
-    console.print(Text(summary_of(found), style="bold green" if found.is_met else "bold red"))
+    _print_matrix(checked, console)
+    console.print(Text(summary_of(checked), style="bold green" if checked.is_met else "bold red"))
 
 
-def is_in_table(outcome: Verdict, found: Checked) -> bool:
+def is_in_table(outcome: Verdict, checked: Checked) -> bool:
     """Return whether the table of a matrix says all there is to say."""
     is_plain = outcome.is_met and not (outcome.notes or outcome.allowed)
-    return is_plain and outcome.expectation.key == "baseline" and bool(found.matrix)
+    return is_plain and outcome.expectation.key == "baseline" and bool(checked.matrix)
 
 
 def _print_verdict(outcome: Verdict, console: Console, top: int, repository: Repository) -> None:
@@ -59,8 +59,8 @@ def _print_verdict(outcome: Verdict, console: Console, top: int, repository: Rep
             place = repository.shown(violation.source)
             console.print(Text(f"           at {safe(place)}", style="dim"))
     if len(outcome.violations) > top:
-        rest = len(outcome.violations) - top
-        console.print(Text(f"         … and {rest} more: --top N", style="dim"))
+        hidden = len(outcome.violations) - top
+        console.print(Text(f"         … and {hidden} more: --top N", style="dim"))
     for violation, allowance in outcome.allowed:
         words = f"allowed until {allowance.until}: {allowance.why}: {violation}"
         console.print(Text(f"         {safe(words)}", style="dim"))
@@ -68,37 +68,37 @@ def _print_verdict(outcome: Verdict, console: Console, top: int, repository: Rep
         console.print(Text(f"         changed: {safe(note)}", style="dim"))
 
 
-def print_update(found: Updated, console: Console, top: int) -> None:
+def print_update(updated: Updated, console: Console, top: int) -> None:
     """Print what a new baseline accepts."""
     from rich.text import Text
 
-    for outcome in found.accepted:
+    for outcome in updated.accepted:
         console.print(Text(f"accepted  {safe(outcome.expectation.identity)}"))
-        lines = [str(each) for each in outcome.violations]
-        lines += [f"changed: {each}" for each in outcome.notes]
+        lines = [str(violation) for violation in outcome.violations]
+        lines += [f"changed: {note}" for note in outcome.notes]
         for line in lines[:top]:
             console.print(Text(f"          {safe(line)}"))
         print_hidden(console, 10, len(lines), top, "change")
-    for mark, modules in (("new      ", found.new), ("removed  ", found.removed)):
+    for mark, modules in (("new      ", updated.new), ("removed  ", updated.removed)):
         for name in modules:
             why = "" if mark.startswith("new") else ": no dump has it"
             console.print(Text(f"{mark} {safe(name)}{why}"))
-    if found.kept:
-        console.print(Text(f"kept      {plural(len(found.kept), 'other module')}", style="dim"))
-    if found.unchanged:
-        console.print(Text(f"unchanged {plural(found.unchanged, 'module')}", style="dim"))
+    if updated.kept:
+        console.print(Text(f"kept      {plural(len(updated.kept), 'other module')}", style="dim"))
+    if updated.unchanged:
+        console.print(Text(f"unchanged {plural(updated.unchanged, 'module')}", style="dim"))
 
 
-def _print_matrix(found: Checked, console: Console) -> None:
+def _print_matrix(checked: Checked, console: Console) -> None:
     """Print a table of programs and targets."""
     from rich.table import Table
     from rich.text import Text
 
-    if not found.matrix:
+    if not checked.matrix:
         return
-    cells = {(each.program, each.target): each for each in found.compared}
-    programs, targets = (list(dict.fromkeys(names)) for names in zip(*found.matrix, strict=True))
-    missed = Counter(each.module for each in found.violations)
+    cells = {(comparison.program, comparison.target): comparison for comparison in checked.compared}
+    programs, targets = (list(dict.fromkeys(names)) for names in zip(*checked.matrix, strict=True))
+    missed = Counter(violation.module for violation in checked.violations)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("", *targets):
         table.add_column(safe(name))
@@ -107,7 +107,7 @@ def _print_matrix(found: Checked, console: Console) -> None:
         for target in targets:
             cell = cells.get((program, target))
             count = missed[f"{program} on {target}"]
-            if (program, target) not in found.matrix:
+            if (program, target) not in checked.matrix:
                 row.append(Text("-", style="dim"))
             elif cell is None or cell.now is None:
                 row.append(Text("does not compile", style="red"))
@@ -132,9 +132,9 @@ def _change(cell: Compared) -> str:
     return ""
 
 
-def rules_lines(found: Checked) -> list[str]:
+def rules_lines(checked: Checked) -> list[str]:
     """Return the rules that gave reasons, with the modules for which the text is the same."""
     modules: dict[str, list[str]] = defaultdict(list)
-    for _, module, rules in found.rules:
+    for _, module, rules in checked.rules:
         modules[f"{rules.version}; {rules_used.in_words(rules)}"].append(module)
     return [f"{', '.join(dict.fromkeys(names))}: {words}" for words, names in modules.items()]

@@ -23,20 +23,26 @@ _MOST_CHARACTERS = 60_000  # of a comment: GitHub takes 65,536
 _ALLOWED_DAYS = 30
 
 
-def to_markdown(found: Checked, repository: Repository, today: date | None = None) -> str:
+def to_markdown(checked: Checked, repository: Repository, today: date | None = None) -> str:
     """Return the result. ``today`` is for the date of a suggested exception."""
-    missed = [each for each in found.outcomes if not each.is_met]
-    met = [each for each in found.outcomes if each.is_met]
-    lines = [MARKER, f"## fusionscope check: {summary_of(found)}", ""]
-    lines += _comparison(found)
-    lines += _worst(found, repository)
-    lines += [line for each in missed for line in _verdict(each, "❌", repository)]
-    lines += ["", *(cell(problem) for problem in found.problems)]
-    lines += _how_to_accept(found, today or date.today())
-    if met:
-        of_met = [line for each in met for line in _verdict(each, "✅", repository)]
-        lines += _folded(f"{plural(len(met), 'expectation')} met", of_met)
-    lines += _folded("The compiler's rules", [f"- {cell(each)}" for each in rules_lines(found)])
+    missed = [outcome for outcome in checked.outcomes if not outcome.is_met]
+    outcomes_met = [outcome for outcome in checked.outcomes if outcome.is_met]
+    lines = [MARKER, f"## fusionscope check: {summary_of(checked)}", ""]
+    lines += _comparison(checked)
+    lines += _worst(checked, repository)
+    lines += [
+        line for outcome_shown in missed for line in _verdict(outcome_shown, "❌", repository)
+    ]
+    lines += ["", *(cell(problem) for problem in checked.problems)]
+    lines += _how_to_accept(checked, today or date.today())
+    if outcomes_met:
+        of_met = [
+            line
+            for outcome_shown in outcomes_met
+            for line in _verdict(outcome_shown, "✅", repository)
+        ]
+        lines += _folded(f"{plural(len(outcomes_met), 'expectation')} met", of_met)
+    lines += _folded("The compiler's rules", [f"- {cell(line)}" for line in rules_lines(checked)])
     return _cut("\n".join(lines) + "\n")
 
 
@@ -44,17 +50,17 @@ def _verdict(outcome: Verdict, mark: str, repository: Repository) -> list[str]:
     """Return an expectation, and below it what is not as expected."""
     about = outcome.expectation.identity
     violations = outcome.violations[:_MOST_VIOLATIONS]
-    below = [_violation(each, about, repository) for each in violations]
-    if rest := len(outcome.violations) - len(below):
-        below.append(f"… and {rest} more")
+    below = [_violation(violation, about, repository) for violation in violations]
+    if hidden := len(outcome.violations) - len(below):
+        below.append(f"… and {hidden} more")
     below += [
         cell(f"allowed until {allowance.until}: {allowance.why}: {violation}")
         for violation, allowance in outcome.allowed[:_MOST_VIOLATIONS]
     ]
     figures = tuple(figure.words for figure in FIGURES.values())  # which the table has
-    notes = [each for each in outcome.notes if outcome.is_met or not each.startswith(figures)]
+    notes = [note for note in outcome.notes if outcome.is_met or not note.startswith(figures)]
     below += [cell(f"changed: {note}") for note in notes[:_MOST_VIOLATIONS]]
-    return [f"- {mark} {cell(outcome.expectation.title)}", *(f"  - {each}" for each in below)]
+    return [f"- {mark} {cell(outcome.expectation.title)}", *(f"  - {line}" for line in below)]
 
 
 def _folded(summary: str, lines: list[str]) -> list[str]:
@@ -77,15 +83,15 @@ def _violation(violation: Violation, about: str, repository: Repository) -> str:
     return cell(f"{module}{violation}{place}")
 
 
-def _comparison(found: Checked) -> list[str]:
+def _comparison(checked: Checked) -> list[str]:
     """Return a table of the modules that changed."""
-    if not found.origin:
+    if not checked.origin:
         return []
     rows, unchanged = [], 0
-    missed = {each.module for each in found.violations}
-    for each in found.compared:
-        name = f"{each.program} on {each.target}" if each.program else each.name
-        figures = _figures(each)
+    missed = {violation.module for violation in checked.violations}
+    for compared in checked.compared:
+        name = f"{compared.program} on {compared.target}" if compared.program else compared.name
+        figures = _figures(compared)
         if name not in missed and not any(" → " in figure for figure in figures):
             unchanged += 1
             continue
@@ -93,9 +99,9 @@ def _comparison(found: Checked) -> list[str]:
         rows.append(f"| {mark} | {cell(name)} | {' | '.join(figures)} |")
     if not rows:
         same = plural(unchanged, "module")
-        return [f"Compared with {_origin(found)}: {same}, no figure changed.", ""]
+        return [f"Compared with {_origin(checked)}: {same}, no figure changed.", ""]
     lines = [
-        f"Compared with {_origin(found)}:",
+        f"Compared with {_origin(checked)}:",
         "",
         "| | | kernels | launches | bytes | time |",
         "|---|---|--:|--:|--:|--:|",
@@ -107,13 +113,13 @@ def _comparison(found: Checked) -> list[str]:
     return lines
 
 
-def _origin(found: Checked) -> str:
-    return found.origin if found.origin == "the baseline" else code(found.origin)
+def _origin(checked: Checked) -> str:
+    return checked.origin if checked.origin == "the baseline" else code(checked.origin)
 
 
 def _figures(compared: Compared) -> list[str]:
     def pair(name: str) -> str:
-        before, now = (_figure(each, name) for each in (compared.before, compared.now))
+        before, now = (_figure(record, name) for record in (compared.before, compared.now))
         if compared.before is None:
             return f"{now} (new)" if name == "kernels" else now
         if compared.now is None:
@@ -147,9 +153,9 @@ def _figure(record: ModuleRecord | None, name: str) -> str:
             return f"{'≥ ' if record.floor_launches else ''}{duration(record.time_us)}"
 
 
-def _worst(found: Checked, repository: Repository) -> list[str]:
+def _worst(checked: Checked, repository: Repository) -> list[str]:
     """Return the lost pair between whose operations most bytes pass."""
-    lost = _lost(found)
+    lost = _lost(checked)
     if lost is None or lost.pair is None:
         return []
     place = f" at {code(repository.shown(lost.source))}" if lost.source else ""
@@ -159,24 +165,28 @@ def _worst(found: Checked, repository: Repository) -> list[str]:
     return [f"Worst lost fusion, {cell(lost.module)}: {cell(str(lost))}{place}.{saved}", ""]
 
 
-def _lost(found: Checked) -> Violation | None:
+def _lost(checked: Checked) -> Violation | None:
     return max(
-        (each for each in found.violations if each.pair is not None and each.reason is not None),
-        key=lambda each: (
-            each.expectation.compares,
-            each.pair.bytes_saved if each.pair is not None else 0,
+        (
+            violation
+            for violation in checked.violations
+            if violation.pair is not None and violation.reason is not None
+        ),
+        key=lambda violation_found: (
+            violation_found.expectation.compares,
+            violation_found.pair.bytes_saved if violation_found.pair is not None else 0,
         ),
         default=None,
     )
 
 
-def _how_to_accept(found: Checked, today: date) -> list[str]:
+def _how_to_accept(checked: Checked, today: date) -> list[str]:
     """Return what to do if a violation is intended."""
-    exception = next(filter(None, map(_exception, [_lost(found), *found.violations])), None)
-    if not found.origin or exception is None:
+    exception = next(filter(None, map(_exception, [_lost(checked), *checked.violations])), None)
+    if not checked.origin or exception is None:
         return []
     how = "Add an exception to the file of expectations, such as"
-    if found.origin == "the baseline":
+    if checked.origin == "the baseline":
         how = f"Run the same command with `--update` and commit the baseline, or a{how[1:]}"
     toml = ["[[allow]]", *map(safe, exception), f"until = {today + timedelta(days=_ALLOWED_DAYS)}"]
     return _folded("If this is intended", [how, "", "```toml", *toml, 'why = "…"', "```"])

@@ -29,24 +29,24 @@ class _Scale:
         return self.first + share * (self.last - self.first)
 
 
-def to_svg(found: StepCurves) -> str:
+def to_svg(curves: StepCurves) -> str:
     """Return the curves of one step. Without a style sheet they are black."""
-    points = [point for curve in found.curves for point in curve.points]
+    points = [point for curve in curves.curves for point in curve.points]
     sizes = sorted({point.size for point in points})
     x = _scale([float(size) for size in sizes], _LEFT, _WIDE - _RIGHT)
     times = [time for point in points for time in (point.low_us, point.high_us)]
     y = _scale(times, _HIGH - _BOTTOM, _TOP, whole=True)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="curves" viewBox="0 0 {_WIDE} {_HIGH}" '
-        f'width="{_WIDE}" height="{_HIGH}" role="img" aria-label="{_text(_words(found))}">',
+        f'width="{_WIDE}" height="{_HIGH}" role="img" aria-label="{_text(_words(curves))}">',
         *_axes(sizes, x, y),
     ]
     lowest = 0.0
-    for curve in sorted(found.curves, key=lambda each: -each.points[-1].time_us):
-        number = found.curves.index(curve)
+    for curve in sorted(curves.curves, key=lambda curve_drawn: -curve_drawn.points[-1].time_us):
+        number = curves.curves.index(curve)
         lowest = max(y(curve.points[-1].time_us) + 4, lowest + 14)
         lines += _curve(curve, number, x, y, lowest)
-    for crossing in found.crossings:
+    for crossing in curves.crossings:
         place = f'cx="{x(crossing.size):.1f}" cy="{y(crossing.time_us):.1f}"'
         words = f"{crossing.faster} is ahead from about {crossing.size:,.0f}"
         lines.append(
@@ -111,9 +111,9 @@ def _mark(point: Point, curve: Curve, color: str, x: _Scale, y: _Scale) -> str:
     )
 
 
-def _words(found: StepCurves) -> str:
-    devices = ", ".join(curve.target for curve in found.curves)
-    return f"time of {found.step} against the size, on {devices}"
+def _words(curves: StepCurves) -> str:
+    devices = ", ".join(curve.target for curve in curves.curves)
+    return f"time of {curves.step} against the size, on {devices}"
 
 
 def _text(text: str) -> str:

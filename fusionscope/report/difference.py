@@ -109,25 +109,25 @@ def _pass_of(stage: str) -> str:
     """Return ``priority-fusion in fusion`` for a stage's label; the label itself if it names no
     pass.
     """
-    pipeline, after, rest = stage.partition(".after_")
-    if rest.startswith("pipeline-start"):
+    pipeline, after, pass_text = stage.partition(".after_")
+    if pass_text.startswith("pipeline-start"):
         return f"what runs before {pipeline}"
-    return f"{rest.partition('.before_')[0]} in {pipeline}" if after else stage
+    return f"{pass_text.partition('.before_')[0]} in {pipeline}" if after else stage
 
 
-def _divergence_text(found: FirstDivergence) -> str:
-    same = f"the same up to {_pass_of(found.last_same)}" if found.last_same else ""
-    one, other = found.stage_before, found.stage_after
-    if one and other and _pass_of(one) == _pass_of(other):
-        first = f"{_pass_of(one)} produced different results"
-    elif one and other:
-        first = f"then {_pass_of(one)} changed only the first, {_pass_of(other)} only the second"
-    elif one or other:
-        side = "first" if one else "second"
-        first = f"then {_pass_of(one or other or '')} changed only the {side}"
+def _divergence_text(divergence: FirstDivergence) -> str:
+    same = f"the same up to {_pass_of(divergence.last_same)}" if divergence.last_same else ""
+    ours, theirs = divergence.stage_before, divergence.stage_after
+    if ours and theirs and _pass_of(ours) == _pass_of(theirs):
+        first = f"{_pass_of(ours)} produced different results"
+    elif ours and theirs:
+        first = f"then {_pass_of(ours)} changed only the first, {_pass_of(theirs)} only the second"
+    elif ours or theirs:
+        side = "first" if ours else "second"
+        first = f"then {_pass_of(ours or theirs or '')} changed only the {side}"
     else:
         return "the same in every stage, except for annotations for later passes"
-    if not found.is_exact:
+    if not divergence.is_exact:
         first += " (not every pass was dumped: it may have been an earlier one)"
     return f"{same}; {first}" if same else f"never the same: {first}"
 
@@ -170,8 +170,8 @@ def _reasons(change: OutcomeChange) -> Iterator[str]:
             yield f"{name}: in {pair.kernel}{stage}"
 
 
-def _passes_text(each: FusionDifference) -> str:
-    before, after = (", ".join(passes) for passes in (each.passes_before, each.passes_after))
+def _passes_text(change: FusionDifference) -> str:
+    before, after = (", ".join(passes) for passes in (change.passes_before, change.passes_after))
     if before and after and before != after:
         return f"made by {before} before, by {after} after"
     return f"made by {before or after}" if before or after else ""
@@ -280,7 +280,7 @@ def sheet_of(module: ModuleDifference) -> Sheet:
 
 
 def _warnings(module: ModuleDifference) -> Iterator[str]:
-    return (each.text for each in module.unrelated)
+    return (doubt.text for doubt in module.unrelated)
 
 
 def _lines(module: ModuleDifference) -> Iterator[str]:
@@ -307,8 +307,13 @@ def _tables(module: ModuleDifference) -> Iterator[Table]:
         yield Table(title, ("at the peak", "value", "why"), tuple(buffers))
     if module.fusions:
         changes = (
-            (each.change.kind, each.change.text, f"{each.change.count:,}", _passes_text(each))
-            for each in module.fusions
+            (
+                fusion.change.kind,
+                fusion.change.text,
+                f"{fusion.change.count:,}",
+                _passes_text(fusion),
+            )
+            for fusion in module.fusions
         )
         title = f"Fusions ({_lost_and_gained(module)})"
         yield Table(title, ("fusions", "what changed", "alike", "passes"), tuple(changes))
@@ -334,16 +339,16 @@ def _pair_table(outcomes: Sequence[OutcomeChange]) -> Table:
 
 def _cost_table(costs: CostChanges) -> Table:
     """Return the lines, or scopes, whose cost differs, with both figures."""
-    is_timed = any(side.time_us for each in costs.places for side in (each.before, each.after))
+    is_timed = any(side.time_us for place in costs.places for side in (place.before, place.after))
     word = "nominal time" if costs.is_nominal else "time"
     rows = (
         (
-            each.place,
-            *([_both(each, lambda side: or_dash(side.time_us, duration))] if is_timed else []),
-            _both(each, lambda side: or_dash(side.launches, lambda count: f"{count:,}")),
-            _both(each, lambda side: or_dash(side.bytes_moved, size)),
+            place.place,
+            *([_both(place, lambda side: or_dash(side.time_us, duration))] if is_timed else []),
+            _both(place, lambda side: or_dash(side.launches, lambda count: f"{count:,}")),
+            _both(place, lambda side: or_dash(side.bytes_moved, size)),
         )
-        for each in costs.places
+        for place in costs.places
     )
     return Table(
         f"Where the {'time' if is_timed else 'bytes'} went, by {costs.by}",
@@ -534,12 +539,12 @@ def _print_fusions(module: ModuleDifference, console: Console, top: int | None) 
     fusions = module.fusions
     heading = Text(f"Fusions ({_lost_and_gained(module)})", style="bold")
     console.print(Padding(heading, (1, 0, 0, 2)))
-    for each in fusions[:top]:
-        alike = f"  x{each.change.count:,} alike" if each.change.count > 1 else ""
-        line = Text(f"{each.change.kind}: ", style="bold")
-        line.append(f"{safe(each.change.text)}{alike}", style="not bold")
+    for fusion in fusions[:top]:
+        alike = f"  x{fusion.change.count:,} alike" if fusion.change.count > 1 else ""
+        line = Text(f"{fusion.change.kind}: ", style="bold")
+        line.append(f"{safe(fusion.change.text)}{alike}", style="not bold")
         console.print(Padding(line, (0, 0, 0, 4)))
-        passes = _passes_text(each)
+        passes = _passes_text(fusion)
         if passes:
             console.print(Padding(Text(safe(passes), style="dim"), (0, 0, 0, 6)))
     print_hidden(console, 4, len(fusions), top, "kind", " of changes")

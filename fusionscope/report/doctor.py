@@ -15,37 +15,37 @@ if TYPE_CHECKING:
 _STYLES = {"works": "green", "limited": "yellow", "absent": "dim", "broken": "red"}
 
 
-def print_diagnosis(found: Diagnosis, console: Console) -> None:
+def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    asked = found.installation
-    head = f"fusionscope {found.fusionscope}, Python {found.python}"
+    installation = diagnosis.installation
+    head = f"fusionscope {diagnosis.fusionscope}, Python {diagnosis.python}"
     console.print(Text(head, style="bold"))
     for line in (
-        f"rules: {', '.join(found.rules)}",
-        f"compiles with {asked.path}, Python {asked.python}",
+        f"rules: {', '.join(diagnosis.rules)}",
+        f"compiles with {installation.path}, Python {installation.python}",
     ):
         console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
     table = Table.grid(padding=(0, 2, 0, 0))
     for _ in range(2):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for each in found.findings:
-        words = Text(safe(each.found))
-        if each.advice:
-            words.append("; ").append(safe(each.advice), style="bold")
-        table.add_row(f"  {each.name}", Text(each.state, style=_STYLES[each.state]), words)
+    for finding in diagnosis.findings:
+        words = Text(safe(finding.found))
+        if finding.advice:
+            words.append("; ").append(safe(finding.advice), style="bold")
+        table.add_row(f"  {finding.name}", Text(finding.state, style=_STYLES[finding.state]), words)
     console.print(table)
-    console.print(_verdict(found))
+    console.print(_verdict(diagnosis))
 
 
-def _verdict(found: Diagnosis) -> Text:
+def _verdict(diagnosis: Diagnosis) -> Text:
     from rich.text import Text
 
     broken, limited = (
-        ", ".join(each.name for each in found.findings if each.state == state)
+        ", ".join(finding.name for finding in diagnosis.findings if finding.state == state)
         for state in ("broken", "limited")
     )
     if broken:

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from fusionscope.verify.thresholds import FittingThreshold
 
 
-def print_drift(found: Drift, console: Console) -> None:
+def print_drift(drift: Drift, console: Console) -> None:
     from rich.text import Text
 
-    if not found.matched:
-        console.print(Text(f"{safe(found.module)}: the rules {found.rules} agree with every pair"))
+    if not drift.matched:
+        console.print(Text(f"{safe(drift.module)}: the rules {drift.rules} agree with every pair"))
         return
     words = (
-        f"{safe(found.module)}: the rules {found.rules} differ on {plural(found.matched, 'pair')}"
+        f"{safe(drift.module)}: the rules {drift.rules} differ on {plural(drift.matched, 'pair')}"
     )
-    console.print(Text(f"{words}, asked of {safe(found.compiler)}", "bold"))
-    taken = duration(found.seconds * 1e6)
-    console.print(Text(f"  {plural(found.compiled, 'program')} in {taken}", "dim"))
-    for pair in found.pairs:
+    console.print(Text(f"{words}, asked of {safe(drift.compiler)}", "bold"))
+    seconds = duration(drift.seconds * 1e6)
+    console.print(Text(f"  {plural(drift.compiled, 'program')} in {seconds}", "dim"))
+    for pair in drift.pairs:
         console.print()
         _print_pair(pair, console)
 
@@ -52,8 +52,12 @@ def _print_pair(pair: Moved, console: Console) -> None:
             "and no change of one threshold makes them agree on all: another condition has changed",
             "yellow",
         )
-        for each in pair.agreements:
-            show(safe(f"agree with {each.what}: {each.before} -> {each.after}"), "dim", 4)
+        for agreement in pair.agreements:
+            show(
+                safe(f"agree with {agreement.what}: {agreement.before} -> {agreement.after}"),
+                "dim",
+                4,
+            )
 
 
 def _in_words(threshold: FittingThreshold, pair: Moved) -> str:

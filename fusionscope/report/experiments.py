@@ -48,77 +48,86 @@ _WORDS = {
 _BOTH = ("{what} are {before}", "if they are {after}")
 
 
-def print_experiments(found: Experiments, console: Console) -> None:
+def print_experiments(experiments: Experiments, console: Console) -> None:
     from rich.text import Text
 
-    shown = len(found.pairs)
-    words = f"{safe(found.module)}: {plural(shown, 'refused pair')}"
-    if found.matched > shown:
-        words += f" of {found.matched}"
-    console.print(Text(f"{words}, asked of {safe(found.compiler)}", "bold"))
-    kept = (
-        f", {found.asked - found.compiled} known from before"
-        if found.compiled < found.asked
+    count = len(experiments.pairs)
+    words = f"{safe(experiments.module)}: {plural(count, 'refused pair')}"
+    if experiments.matched > count:
+        words += f" of {experiments.matched}"
+    console.print(Text(f"{words}, asked of {safe(experiments.compiler)}", "bold"))
+    more = (
+        f", {experiments.asked - experiments.compiled} known from before"
+        if experiments.compiled < experiments.asked
         else ""
     )
-    taken = duration(found.seconds * 1e6)
-    console.print(Text(f"  {plural(found.asked, 'program')} in {taken}{kept}", "dim"))
-    for pair in found.pairs:
+    seconds = duration(experiments.seconds * 1e6)
+    console.print(Text(f"  {plural(experiments.asked, 'program')} in {seconds}{more}", "dim"))
+    for pair in experiments.pairs:
         console.print()
-        _print_pair(pair, console, is_only=shown == 1)
+        _print_pair(pair, console, is_only=count == 1)
 
 
 def _print_pair(pair: Examined, console: Console, *, is_only: bool) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    one = pair.experiment
-    names = f"{safe(one.producer)} -> {safe(one.consumer)}"
+    experiment = pair.experiment
+    names = f"{safe(experiment.producer)} -> {safe(experiment.consumer)}"
     console.print(
         Text.assemble((f"{size(pair.bytes_saved)}  ", ""), (names, "bold"), f"  {pair.reason}")
     )
-    words = Text(answer_in_words(one), "" if one.flips else "yellow")
+    words = Text(answer_in_words(experiment), "" if experiment.flips else "yellow")
     console.print(Padding(words, (0, 0, 0, 2)))
-    if not one.reproduced:
+    if not experiment.reproduced:
         return
-    console.print(Text(f"  cut out: {around_in_words(one.around)}", "dim"))
+    console.print(Text(f"  cut out: {around_in_words(experiment.around)}", "dim"))
     if is_only:
-        for question in one.questions:
+        for question in experiment.questions:
             _print_question(question, console)
         console.print(Text("  the programs: --format json", "dim"))
 
 
-def answer_in_words(one: Experiment) -> str:
+def answer_in_words(experiment: Experiment) -> str:
     """Return in one sentence what the experiment found."""
-    if one.problem:
-        return f"no experiment: {safe(one.problem)}"
-    if not one.reproduced:
-        return f"cut out, the pair is not refused ({plural(one.cuts, 'neighbourhood')} tried)"
-    if not one.flips:
+    if experiment.problem:
+        return f"no experiment: {safe(experiment.problem)}"
+    if not experiment.reproduced:
+        return (
+            f"cut out, the pair is not refused ({plural(experiment.cuts, 'neighbourhood')} tried)"
+        )
+    if not experiment.flips:
         return "refused, whatever was changed"
-    cause = one.flips[0]
+    cause = experiment.flips[0]
     because, otherwise = (
-        each.format(what=cause.what, before=cause.before, after=cause.after, bound=_bound(one))
-        for each in _WORDS.get(cause.factor, _BOTH)
+        sentence.format(
+            what=cause.what, before=cause.before, after=cause.after, bound=_bound(experiment)
+        )
+        for sentence in _WORDS.get(cause.factor, _BOTH)
     )
-    if cause.factor == _CHEAP and _is_expensive(one):
+    if cause.factor == _CHEAP and _is_expensive(experiment):
         because += ", which is expensive"
     return f"not fused because {because}; {otherwise}, the compiler fuses it"
 
 
-def _bound(one: Experiment) -> str:
+def _bound(experiment: Experiment) -> str:
     """Return with which sizes the compiler fuses the pair, as far as it was asked."""
-    found = one.threshold
-    if found is None:
+    threshold = experiment.threshold
+    if threshold is None:
         return ""
-    words = f"up to {found.fused}" if found.fused < found.size else f"{found.fused} or more"
-    return f"{words}, but not {found.refused}" if found.refused != found.size else words
+    words = (
+        f"up to {threshold.fused}"
+        if threshold.fused < threshold.size
+        else f"{threshold.fused} or more"
+    )
+    return f"{words}, but not {threshold.refused}" if threshold.refused != threshold.size else words
 
 
-def _is_expensive(one: Experiment) -> bool:
+def _is_expensive(experiment: Experiment) -> bool:
     """Return whether an expensive elementwise producer is refused, too."""
     return any(
-        each.factor == _EXPENSIVE and each.answer is Answer.NOT_FUSED for each in one.questions
+        question.factor == _EXPENSIVE and question.answer is Answer.NOT_FUSED
+        for question in experiment.questions
     )
 
 
@@ -137,8 +146,8 @@ def _change(question: Asked) -> str:
     before, after = question.before.split(","), question.after.split(",")
     if question.factor != _FLAG or len(before) == len(after) == 1:
         return f"{question.before} -> {question.after}"
-    without = [f"without {each}" for each in before if each not in (EMPTY, *after)]
-    added = [f"with {each}" for each in after if each not in (EMPTY, *before)]
+    without = [f"without {name}" for name in before if name not in (EMPTY, *after)]
+    added = [f"with {name}" for name in after if name not in (EMPTY, *before)]
     return ", ".join([*without, *added])
 
 

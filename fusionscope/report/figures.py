@@ -45,13 +45,16 @@ text.reason { fill: #b91c1c; paint-order: stroke; stroke: #fff; stroke-width: 4p
 """
 
 
-def to_networkx(found: Neighbourhood) -> networkx.DiGraph[str]:
+def to_networkx(neighbourhood: Neighbourhood) -> networkx.DiGraph[str]:
     """Return a graph with a node for each operation in each kernel."""
     import networkx
 
     graph: networkx.DiGraph[str] = networkx.DiGraph()
-    for place in found.graph.stages[0].added:
-        operation, kernel = found.graph.nodes[place.node], found.kernels[place.kernel]
+    for place in neighbourhood.graph.stages[0].added:
+        operation, kernel = (
+            neighbourhood.graph.nodes[place.node],
+            neighbourhood.kernels[place.kernel],
+        )
         graph.add_node(
             _id(place),
             name=safe(operation.name),
@@ -59,10 +62,10 @@ def to_networkx(found: Neighbourhood) -> networkx.DiGraph[str]:
             shape=safe(operation.shape),
             kernel=safe(kernel.name),
             is_output=place.is_output,
-            is_chosen=place.kernel in found.chosen,
+            is_chosen=place.kernel in neighbourhood.chosen,
             source=safe(operation.source or ""),
         )
-    for edge in edges_of(found):
+    for edge in edges_of(neighbourhood):
         pair = edge.refused
         graph.add_edge(
             _id(edge.read),
@@ -74,38 +77,41 @@ def to_networkx(found: Neighbourhood) -> networkx.DiGraph[str]:
     return graph
 
 
-def to_graphml(found: Neighbourhood) -> str:
+def to_graphml(neighbourhood: Neighbourhood) -> str:
     import networkx
 
-    return "\n".join(networkx.generate_graphml(to_networkx(found))) + "\n"
+    return "\n".join(networkx.generate_graphml(to_networkx(neighbourhood))) + "\n"
 
 
-def to_json_graph(found: Neighbourhood) -> str:
+def to_json_graph(neighbourhood: Neighbourhood) -> str:
     """Return what ``networkx.node_link_graph(data, edges="edges")`` reads."""
     import networkx
 
-    return json.dumps(networkx.node_link_data(to_networkx(found), edges="edges"), indent=1) + "\n"
+    return (
+        json.dumps(networkx.node_link_data(to_networkx(neighbourhood), edges="edges"), indent=1)
+        + "\n"
+    )
 
 
-def to_dot(found: Neighbourhood) -> str:
+def to_dot(neighbourhood: Neighbourhood) -> str:
     """Return a graph for Graphviz, with a cluster for each kernel."""
     lines = ["digraph kernels {", '  node [shape=box, fontname="monospace", fontsize=11];']
     inside: dict[int, list[Place]] = defaultdict(list)
-    for place in found.graph.stages[0].added:
+    for place in neighbourhood.graph.stages[0].added:
         inside[place.kernel].append(place)
     for kernel, places in inside.items():
-        colour = "#1d4ed8" if kernel in found.chosen else "#71717a"
+        colour = "#1d4ed8" if kernel in neighbourhood.chosen else "#71717a"
         lines.append(f"  subgraph cluster_{kernel} {{")
-        title = _quoted(_title(found.kernels[kernel]))
+        title = _quoted(_title(neighbourhood.kernels[kernel]))
         lines.append(f"    label={title}; color={_quoted(colour)};")
         for place in places:
-            operation = found.graph.nodes[place.node]
+            operation = neighbourhood.graph.nodes[place.node]
             lines.append(
                 f"    {_id(place)} [label={_quoted(operation.name)}, "
                 f"tooltip={_quoted(operation.shape)}];"
             )
         lines.append("  }")
-    for edge in edges_of(found):
+    for edge in edges_of(neighbourhood):
         how = ""
         if edge.refused is not None:
             label = _quoted(edge.refused.reason or "")
@@ -136,9 +142,9 @@ class _Spot:
     bottom: float
 
 
-def to_svg(found: Neighbourhood) -> str:
+def to_svg(neighbourhood: Neighbourhood) -> str:
     """Return a picture: kernels as boxes around operations, producers above consumers."""
-    boxes = _boxes(found)
+    boxes = _boxes(neighbourhood)
     layers: dict[int, list[_Box]] = defaultdict(list)
     for box in boxes:
         layers[box.layer].append(box)
@@ -152,22 +158,22 @@ def to_svg(found: Neighbourhood) -> str:
     top = _GAP
     for layer, inside in sorted(layers.items()):
         left = (total - widths[layer]) / 2 + _GAP
-        for box in sorted(inside, key=lambda each: each.order):
-            kernels += _kernel(found, box, left, top)
+        for box in sorted(inside, key=lambda box_inside: box_inside.order):
+            kernels += _kernel(neighbourhood, box, left, top)
             for row, nodes in box.rows.items():
                 x = left + _MARGIN
                 for node in nodes:
-                    width = _width(_name(found, node))
+                    width = _width(_name(neighbourhood, node))
                     spot = _Spot(x, top + _TITLE + row * _ROW, width, top + box.height)
                     spots[node, box.kernel] = spot
-                    operations += _operation(found, node, spot)
+                    operations += _operation(neighbourhood, node, spot)
                     x += spot.width + _MARGIN
             left += box.width + _GAP
         top += max(box.height for box in inside) + _BETWEEN
     lines: list[str] = []
     reasons: list[str] = []  # on top of all lines
     below: Counter[Place] = Counter()
-    for edge in edges_of(found):
+    for edge in edges_of(neighbourhood):
         lines.append(_line(edge, spots))
         if edge.refused is not None:
             reasons.append(_reason(edge.refused, spots[edge.read[:2]], below[edge.read]))
@@ -177,7 +183,7 @@ def to_svg(found: Neighbourhood) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{total:.0f}" height="{height:.0f}" '
             f'viewBox="0 0 {total:.0f} {height:.0f}" role="img">',
-            f"<title>{_text(_names(found))}</title>",
+            f"<title>{_text(_names(neighbourhood))}</title>",
             f"<style>{_STYLE}</style>",
             '<rect width="100%" height="100%" fill="#fff"/>',
             *kernels,
@@ -189,7 +195,7 @@ def to_svg(found: Neighbourhood) -> str:
     )
 
 
-def to_png(found: Neighbourhood) -> bytes:
+def to_png(neighbourhood: Neighbourhood) -> bytes:
     """Return the same as a bitmap. Raises ``UnusableInput`` without resvg, or without a font."""
     try:
         from resvg_py import svg_to_bytes
@@ -208,11 +214,11 @@ def to_png(found: Neighbourhood) -> bytes:
             f"a bitmap needs a font, and none is found: install {' or '.join(_MONOSPACED[:3])}, or "
             "use --format svg"
         )
-    return bytes(svg_to_bytes(svg_string=to_svg(found), zoom=_ZOOM, monospace_family=font))
+    return bytes(svg_to_bytes(svg_string=to_svg(neighbourhood), zoom=_ZOOM, monospace_family=font))
 
 
-def _boxes(found: Neighbourhood) -> list[_Box]:
-    layout = lay_out(found.graph)
+def _boxes(neighbourhood: Neighbourhood) -> list[_Box]:
+    layout = lay_out(neighbourhood.graph)
     rows: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     for node, number, row, column in layout.spots:
         rows[number][row].append((column, node))
@@ -220,19 +226,21 @@ def _boxes(found: Neighbourhood) -> list[_Box]:
     for number, box in enumerate(layout.boxes):
         if box.kernel is None:
             continue
-        nodes = {row: [node for _, node in sorted(each)] for row, each in rows[number].items()}
-        names = [[_name(found, node) for node in row] for row in nodes.values()]
+        nodes = {
+            row: [node for _, node in sorted(row_nodes)] for row, row_nodes in rows[number].items()
+        }
+        names = [[_name(neighbourhood, node) for node in row] for row in nodes.values()]
         widest = max(sum(_width(name) + _MARGIN for name in row) for row in names)
-        width = max(widest, _width(_title(found.kernels[box.kernel]))) + _MARGIN
+        width = max(widest, _width(_title(neighbourhood.kernels[box.kernel]))) + _MARGIN
         height = _TITLE + max(nodes) * _ROW + _HIGH + _MARGIN
         boxes.append(_Box(box.kernel, box.layer, box.order, nodes, width, height))
     return boxes
 
 
-def _kernel(found: Neighbourhood, box: _Box, left: float, top: float) -> Iterator[str]:
-    facts = found.kernels[box.kernel]
-    chosen = " chosen" if box.kernel in found.chosen else ""
-    yield f'<g class="kernel{chosen}"><title>{_text(_facts(facts))}</title>'
+def _kernel(neighbourhood: Neighbourhood, box: _Box, left: float, top: float) -> Iterator[str]:
+    facts = neighbourhood.kernels[box.kernel]
+    css_class = " chosen" if box.kernel in neighbourhood.chosen else ""
+    yield f'<g class="kernel{css_class}"><title>{_text(_facts(facts))}</title>'
     yield (
         f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
         'rx="6"/>'
@@ -243,14 +251,14 @@ def _kernel(found: Neighbourhood, box: _Box, left: float, top: float) -> Iterato
     )
 
 
-def _operation(found: Neighbourhood, node: int, spot: _Spot) -> Iterator[str]:
-    operation = found.graph.nodes[node]
+def _operation(picture: Neighbourhood, node: int, spot: _Spot) -> Iterator[str]:
+    operation = picture.graph.nodes[node]
     place = f"  {operation.source}" if operation.source else ""
     yield (
         f"<g><title>{_text(f'{operation.name} = {operation.shape} {operation.opcode}{place}')}"
         f'</title><rect class="operation" x="{spot.x:.1f}" y="{spot.y:.1f}" '
         f'width="{spot.width:.1f}" height="{_HIGH:.1f}" rx="3"/>'
-        f'<text x="{spot.x + 5:.1f}" y="{spot.y + 14:.1f}">{_text(_name(found, node))}</text></g>'
+        f'<text x="{spot.x + 5:.1f}" y="{spot.y + 14:.1f}">{_text(_name(picture, node))}</text></g>'
     )
 
 
@@ -277,8 +285,8 @@ def _id(place: Place) -> str:
     return f"k{place.kernel}n{place.node}"
 
 
-def _name(found: Neighbourhood, node: int) -> str:
-    return squeeze(found.graph.nodes[node].name, _WIDEST)
+def _name(neighbourhood: Neighbourhood, node: int) -> str:
+    return squeeze(neighbourhood.graph.nodes[node].name, _WIDEST)
 
 
 def _title(kernel: KernelFacts) -> str:
@@ -290,8 +298,8 @@ def _facts(kernel: KernelFacts) -> str:
     return f"{kernel.name}: {size(kernel.bytes_moved)}{time}"
 
 
-def _names(found: Neighbourhood) -> str:
-    return ", ".join(sorted(found.kernels[number].name for number in found.chosen))
+def _names(neighbourhood: Neighbourhood) -> str:
+    return ", ".join(sorted(neighbourhood.kernels[number].name for number in neighbourhood.chosen))
 
 
 def _width(text: str) -> float:

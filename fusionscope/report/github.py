@@ -13,19 +13,22 @@ if TYPE_CHECKING:
     from fusionscope.check.expectation import Violation
 
 
-def to_github(found: Checked, file: str, repository: Repository) -> str:
+def to_github(checked: Checked, file: str, repository: Repository) -> str:
     """Return one workflow command for each violation; ``file`` is that of the expectations."""
-    lines = [_annotation(each, repository.place(each, file)) for each in found.violations]
-    level = "notice" if found.is_met else "error"
-    return "\n".join([*lines, f"::{level} title=fusionscope::{_data(summary_of(found))}"]) + "\n"
+    lines = [
+        _annotation(violation, repository.place(violation, file))
+        for violation in checked.violations
+    ]
+    level = "notice" if checked.is_met else "error"
+    return "\n".join([*lines, f"::{level} title=fusionscope::{_data(summary_of(checked))}"]) + "\n"
 
 
 def _annotation(violation: Violation, place: Place | None) -> str:
     module = f"{violation.module}: " if violation.module else ""
     properties = {} if place is None else {"file": place.file, "line": str(place.line)}
     properties["title"] = violation.expectation.title
-    written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::error {written}::{_data(f'{module}{violation}')}"
+    properties_text = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    return f"::error {properties_text}::{_data(f'{module}{violation}')}"
 
 
 def _data(text: str) -> str:

@@ -32,8 +32,8 @@ def place_of(stage: str) -> str:
     return f"{'before' if after.startswith('pipeline-start') else 'in'} {pipeline}"
 
 
-def _kinds(each: PassFacts) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in each.kinds.items())
+def _kinds(pass_facts: PassFacts) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in pass_facts.kinds.items())
 
 
 def _summary(story: ModuleHistory) -> str:
@@ -48,8 +48,8 @@ def _summary(story: ModuleHistory) -> str:
 def _ending_text(ending: Ending) -> str:
     if ending.kernel is None:
         return f"{ending.name} is not launched: it names, orders or forwards values"
-    own = "" if ending.kernel == ending.name else f"{ending.name} ends in "
-    return f"{own}{ending.kernel}: {ending.kind}, {ending.emitter}"
+    prefix = "" if ending.kernel == ending.name else f"{ending.name} ends in "
+    return f"{prefix}{ending.kernel}: {ending.kind}, {ending.emitter}"
 
 
 def to_markdown(history: History, *, top: int | None) -> str:
@@ -68,19 +68,22 @@ def _markdown(history: History, top: int | None) -> Iterator[str]:
         yield f"{_summary(story)}.\n"
         if story.passes:
             yield "| pass | fusions | changes |\n|---|--:|---|"
-        for each in story.passes:
-            shown = [
+        for fusion_pass in story.passes:
+            lines_shown = [
                 f"{cell(change.text)}{f' (x{change.count:,} alike)' if change.count > 1 else ''}"
-                for change in each.changes[:top]
+                for change in fusion_pass.changes[:top]
             ]
-            hidden = len(each.changes) - len(shown)
-            shown += [f"… and {hidden:,} more"] if hidden else []
-            shown += [f"recorded: {cell(_step_text(step))}" for step in each.steps[:top]]
-            hidden = len(each.steps) - len(each.steps[:top])
-            shown += [f"… and {hidden:,} more"] if hidden else []
+            hidden = len(fusion_pass.changes) - len(lines_shown)
+            lines_shown += [f"… and {hidden:,} more"] if hidden else []
+            lines_shown += [
+                f"recorded: {cell(_step_text(step))}" for step in fusion_pass.steps[:top]
+            ]
+            hidden = len(fusion_pass.steps) - len(fusion_pass.steps[:top])
+            lines_shown += [f"… and {hidden:,} more"] if hidden else []
             yield (
-                f"| {cell(each.pass_name)} | {each.fusions:,} | **{_kinds(each)}**<br>"
-                f"{'<br>'.join(shown)} |"
+                f"| {cell(fusion_pass.pass_name)} | {fusion_pass.fusions:,} "
+                f"| **{_kinds(fusion_pass)}**<br>"
+                f"{'<br>'.join(lines_shown)} |"
             )
         yield ""
     if history.folded:
@@ -124,33 +127,38 @@ def print_history(history: History, console: Console, *, top: int | None) -> Non
             _print_trace(story.trace, console, top)
         else:
             console.print(Padding(Text(_summary(story)), (0, 0, 0, 2)))
-            for each in story.passes:
-                _print_pass(each, console, top)
+            for fusion_pass in story.passes:
+                _print_pass(fusion_pass, console, top)
         console.print()
     if history.folded:
         names = shorten(", ".join(history.folded), max(20, console.width - 40))
         console.print(Text(f"not shown: {names} (--module NAME, --all)", style="dim"))
 
 
-def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
+def _print_pass(pass_facts: PassFacts, console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    line = Text(safe(each.pass_name), style="bold")
-    line.append(f" {safe(place_of(each.stage))}", style="not bold dim")
-    line.append(f"  {_kinds(each)}; {plural(each.fusions, 'fusion')} now", style="not bold")
+    line = Text(safe(pass_facts.pass_name), style="bold")
+    line.append(f" {safe(place_of(pass_facts.stage))}", style="not bold dim")
+    line.append(
+        f"  {_kinds(pass_facts)}; {plural(pass_facts.fusions, 'fusion')} now", style="not bold"
+    )
     console.print(Padding(line, (1, 0, 0, 2)))
-    for change in each.changes[:top]:
+    for change in pass_facts.changes[:top]:
         alike = f"  x{change.count:,} alike" if change.count > 1 else ""
         console.print(Padding(Text(f"{safe(change.text)}{alike}"), (0, 0, 0, 4)))
-    print_hidden(console, 4, len(each.changes), top, "kind", " of changes")
-    if each.steps:
+    print_hidden(console, 4, len(pass_facts.changes), top, "kind", " of changes")
+    if pass_facts.steps:
         console.print(
-            Text(f"    recorded, in this order ({plural(len(each.steps), 'step')}):", style="dim")
+            Text(
+                f"    recorded, in this order ({plural(len(pass_facts.steps), 'step')}):",
+                style="dim",
+            )
         )
-        for number, step in enumerate(each.steps[:top], 1):
+        for number, step in enumerate(pass_facts.steps[:top], 1):
             console.print(Padding(Text(safe(f"{number}. {_step_text(step)}")), (0, 0, 0, 6)))
-        print_hidden(console, 6, len(each.steps), top, "step")
+        print_hidden(console, 6, len(pass_facts.steps), top, "step")
 
 
 def _print_trace(trace: InstructionTrace, console: Console, top: int | None) -> None:

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from fusionscope.check.checking import Checked, Verdict
 
 
-def to_junit(found: Checked, file: str, repository: Repository) -> str:
+def to_junit(checked: Checked, file: str, repository: Repository) -> str:
     """``file`` has the expectations: a test case without a line of the user's own is there. The
     time of a suite is that to compile and explain its dumps.
     """
-    missed = str(sum(not each.is_met for each in found.outcomes))
-    counts = {"tests": str(len(found.outcomes)), "failures": missed, "errors": "0"}
-    counts["time"] = f"{found.seconds:.3f}"
+    missed = str(sum(not outcome.is_met for outcome in checked.outcomes))
+    counts = {"tests": str(len(checked.outcomes)), "failures": missed, "errors": "0"}
+    counts["time"] = f"{checked.seconds:.3f}"
     suites = ElementTree.Element("testsuites", {"name": "fusionscope check"} | counts)
-    name = safe(", ".join(dict.fromkeys(program for program, _ in found.matrix) or found.dumps))
+    name = safe(", ".join(dict.fromkeys(program for program, _ in checked.matrix) or checked.dumps))
     suite = ElementTree.SubElement(suites, "testsuite", {"name": name, "skipped": "0"} | counts)
-    for outcome in found.outcomes:
+    for outcome in checked.outcomes:
         expectation = outcome.expectation
         case = ElementTree.SubElement(
             suite,
@@ -43,9 +43,11 @@ def to_junit(found: Checked, file: str, repository: Repository) -> str:
             message=safe(str(outcome.violations[0])),
         )
         lines = [safe(str(expectation))]
-        for each in outcome.violations:
-            lines.append(safe(f"{each.module}: {each}"))
-            lines += [safe(f"  at {repository.shown(each.source)}")] if each.source else []
+        for violation in outcome.violations:
+            lines.append(safe(f"{violation.module}: {violation}"))
+            lines += (
+                [safe(f"  at {repository.shown(violation.source)}")] if violation.source else []
+            )
         failure.text = "\n".join(lines)
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode", xml_declaration=False)
@@ -56,5 +58,5 @@ def _place(outcome: Verdict, file: str, repository: Repository) -> Place | None:
     """Return the line of the first violation, or else that of the expectation."""
     if outcome.violations:
         return repository.place(outcome.violations[0], file)
-    found = repository.relative(file)
-    return None if found is None else Place(found, outcome.expectation.line or 1)
+    relative = repository.relative(file)
+    return None if relative is None else Place(relative, outcome.expectation.line or 1)

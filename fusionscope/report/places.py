@@ -40,8 +40,8 @@ class Repository:
     def shown(self, source: str) -> str:
         """Return a ``file:line`` relative to the repository, if it is inside."""
         name, colon, line = source.rpartition(":")
-        found = self.relative(name)
-        return f"{found}{colon}{line}" if found is not None and line.isdecimal() else source
+        relative = self.relative(name)
+        return f"{relative}{colon}{line}" if relative is not None and line.isdecimal() else source
 
     def place(self, violation: Violation, file: str) -> Place | None:
         """Return the user's own line if it is in the repository, or else that of the expectation in
@@ -49,15 +49,15 @@ class Repository:
         """
         if violation.source is not None:
             name, _, number = violation.source.rpartition(":")
-            found = self.relative(name)
-            if found is not None and number.isdecimal():
-                return Place(found, max(1, int(number[:18])))
-        found = self.relative(file)
-        return None if found is None else Place(found, violation.expectation.line or 1)
+            relative = self.relative(name)
+            if relative is not None and number.isdecimal():
+                return Place(relative, max(1, int(number[:18])))
+        relative = self.relative(file)
+        return None if relative is None else Place(relative, violation.expectation.line or 1)
 
 
 def find_repository() -> Repository:
     """Return the repository of the current directory, or that directory itself if there is none."""
     here = Path.cwd()
-    roots = (each for each in (here, *here.parents) if (each / ".git").exists())
+    roots = (parent for parent in (here, *here.parents) if (parent / ".git").exists())
     return Repository(next(roots, here), here)

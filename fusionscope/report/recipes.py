@@ -43,7 +43,7 @@ def _markdown_page(page: RecipePage) -> Iterator[str]:
         yield f"**{heading}** {text}\n"
     for heading, code in _programs(page):
         yield f"{heading}:\n\n```python\n{code}\n```\n"
-    yield f"Arguments: {', '.join(f'`{each}`' for each in recipe.example.arguments)}.\n"
+    yield f"Arguments: {', '.join(f'`{argument}`' for argument in recipe.example.arguments)}.\n"
     yield from proofs_to_markdown(page.proofs)
 
 

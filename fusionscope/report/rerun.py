@@ -25,62 +25,62 @@ def print_trial(trial: Trial, console: Console, top: int) -> None:
     from rich.text import Text
 
     rules_used.print_rules(trial.rules, console)
-    for tried in trial.variants:
-        _print_tried(trial, tried, console, top)
+    for attempt in trial.variants:
+        _print_tried(trial, attempt, console, top)
     if len(trial.variants) > 1:
         _print_table(trial, console)
     if trial.not_run:
         console.print(Text(f"  not run: {safe(trial.not_run)}", style="yellow"))
 
 
-def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None:
+def _print_tried(trial: Trial, attempt: Tried, console: Console, top: int) -> None:
     from rich.text import Text
 
     from fusionscope.facts.suggestions import Figures
 
-    found = tried.rerun
-    console.print(Text(f"{safe(trial.module)}: {safe(found.plan)}", style="bold"))
-    if found.variant is None:
+    rerun = attempt.rerun
+    console.print(Text(f"{safe(trial.module)}: {safe(rerun.plan)}", style="bold"))
+    if rerun.variant is None:
         console.print(Text("  the compiler did not finish", style="red"))
-        console.print(Text(f"  {safe(found.problem)}"))
+        console.print(Text(f"  {safe(rerun.problem)}"))
         return
-    before, after = found.baseline, found.variant
+    before, after = rerun.baseline, rerun.variant
     console.print(
         Text(
             f"  launches {before.launches:,} → {after.launches:,}    "
             f"bytes moved {size(before.bytes_moved)} → {size(after.bytes_moved)}"
         )
     )
-    if not found.is_as_predicted and found.predicted is not None:
-        time_us = found.estimates[1].microseconds if found.estimates is not None else None
-        made = Figures(after.launches, after.bytes_moved, time_us)
-        words = f"predicted {_figures(found.predicted)}; made {_figures(made)}"
+    if not rerun.is_as_predicted and rerun.predicted is not None:
+        time_us = rerun.estimates[1].microseconds if rerun.estimates is not None else None
+        figures = Figures(after.launches, after.bytes_moved, time_us)
+        words = f"predicted {_figures(rerun.predicted)}; made {_figures(figures)}"
         console.print(Text(f"  not as predicted: {words}", style="red"))
-    if found.estimates is not None and tried.measurement is None:
-        old, new = found.estimates
-        model = "by the compiler's cost model" if found.is_gpu else "for a nominal CPU"
+    if rerun.estimates is not None and attempt.measurement is None:
+        old, new = rerun.estimates
+        model = "by the compiler's cost model" if rerun.is_gpu else "for a nominal CPU"
         words = f"  estimated {model} {old.microseconds:,.2f} → {new.microseconds:,.2f} µs"
-        if found.is_gpu and (old.floor_launches or new.floor_launches):
+        if rerun.is_gpu and (old.floor_launches or new.floor_launches):
             words += (
                 f", a lower bound for {old.floor_launches} → "
                 f"{plural(new.floor_launches, 'launch')} that it does not cover"
             )
         console.print(Text(words))
-    if tried.measurement is not None:
-        _print_measurement(tried.measurement, console)
-    print_kernels(tried.kernels, tried.not_profiled, console, top)
-    _print_verdict(found, console)
-    if found.drops_donations:
+    if attempt.measurement is not None:
+        _print_measurement(attempt.measurement, console)
+    print_kernels(attempt.kernels, attempt.not_profiled, console, top)
+    _print_verdict(rerun, console)
+    if rerun.drops_donations:
         words = (
             "  the hook of this jaxlib drops input_output_alias: donated arguments are not reused, "
             "and take more memory; jaxlib 0.11 keeps it"
         )
         console.print(Text(words, style="yellow"))
-    if found.divergence is not None:
+    if rerun.divergence is not None:
         console.print(
-            Text(f"  the compiler took a different module: {safe(found.divergence.theirs)}")
+            Text(f"  the compiler took a different module: {safe(rerun.divergence.theirs)}")
         )
-    for title, pairs in (("changed", found.changed), ("not as planned", found.unplanned)):
+    for title, pairs in (("changed", rerun.changed), ("not as planned", rerun.unplanned)):
         if pairs:
             console.print(Text(f"\n  {title.capitalize()}", style="bold"))
         for pair in pairs[:top]:
@@ -91,25 +91,25 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
                 )
             )
         print_hidden(console, 2, len(pairs), top, "pair")
-    if found.captured is not None:
-        console.print(Text(f"  dumped in {safe(str(found.captured.directory))}", style="dim"))
+    if rerun.captured is not None:
+        console.print(Text(f"  dumped in {safe(str(rerun.captured.directory))}", style="dim"))
 
 
-def _print_verdict(found: Rerun, console: Console) -> None:
+def _print_verdict(rerun: Rerun, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    if found.is_same:
+    if rerun.is_same:
         console.print(Text("  the same kernels as in the dump", style="green"))
-    for each in found.requests:
-        style = "red" if each.problem else "green"
-        line = Text(f"{safe(each.words)}: {safe(_outcome(each))}", style=style)
+    for request in rerun.requests:
+        style = "red" if request.problem else "green"
+        line = Text(f"{safe(request.words)}: {safe(_outcome(request))}", style=style)
         console.print(Padding(line, (0, 0, 0, 2)))
-    if not found.has_plan:
+    if not rerun.has_plan:
         console.print(Text("  compiled with these flags, without a plan"))
-    elif found.holds:
+    elif rerun.holds:
         console.print(Text("  the final module matches the plan", style="green"))
-    elif found.is_as_planned:
+    elif rerun.is_as_planned:
         console.print(Text("  the final module is not what was asked for", style="red"))
     else:
         console.print(Text("  the final module does not match the plan", style="red"))
@@ -144,7 +144,7 @@ def _print_measurement(measurement: Measurement, console: Console) -> None:
 
 
 def print_kernels(
-    found: MeasuredKernels | None, not_profiled: str, console: Console, top: int
+    kernels_measured: MeasuredKernels | None, not_profiled: str, console: Console, top: int
 ) -> None:
     """Print the times of all kernels in two programs, and those that only one of them has, or why
     there are none.
@@ -154,18 +154,21 @@ def print_kernels(
     if not_profiled:
         words = f"  kernels were not measured: {safe(not_profiled)}"
         console.print(Text(words, style="yellow"))
-    if found is None or not (found.gone or found.made):
+    if kernels_measured is None or not (kernels_measured.gone or kernels_measured.made):
         return
-    times = f"{duration(found.before_us)} → {duration(found.after_us)}"
+    times = f"{duration(kernels_measured.before_us)} → {duration(kernels_measured.after_us)}"
     console.print(Text(f"  in kernels {times}, the medians of a profile"))
-    for title, kernels in (("no longer", found.gone), ("instead", found.made)):
+    for title, kernels in (
+        ("no longer", kernels_measured.gone),
+        ("instead", kernels_measured.made),
+    ):
         if kernels:
-            known = [each.time_us for each in kernels if each.time_us is not None]
+            known = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
             total = duration(fsum(known)) if known else "which the trace does not tell apart"
             console.print(Text(f"  {title} {plural(len(kernels), 'kernel')}, {total}"))
-        for each in kernels[:top]:
-            time = "?" if each.time_us is None else duration(each.time_us)
-            line = f"  {time:>9}  {safe(each.name)}  {size(each.bytes_moved)}"
+        for kernel in kernels[:top]:
+            time = "?" if kernel.time_us is None else duration(kernel.time_us)
+            line = f"  {time:>9}  {safe(kernel.name)}  {size(kernel.bytes_moved)}"
             console.print(Text(line), no_wrap=True)
         print_hidden(console, 2, len(kernels), top, "kernel")
 
@@ -195,10 +198,12 @@ def _verdict(timing: Timing) -> str:
 
 def farthest(measurement: Measurement) -> str:
     """Return the difference of the least accurate result."""
-    off = [each for each in measurement.results if not each.is_equal]
+    off = [result for result in measurement.results if not result.is_equal]
     if not off:
         return ""
-    worst = max(off, key=lambda each: math.inf if each.difference is None else each.difference)
+    worst = max(
+        off, key=lambda result: math.inf if result.difference is None else result.difference
+    )
     if worst.difference is None:
         return f", one of {worst.dtype} is not a number where the other is"
     if worst.epsilon is None:
@@ -227,14 +232,14 @@ def _print_table(trial: Trial, console: Console) -> None:
         table.add_column(
             name, justify="right" if name in ("launches", "bytes moved", "time") else "left"
         )
-    for tried in trial.variants:
-        found, measurement = tried.rerun, tried.measurement
+    for attempt in trial.variants:
+        rerun, measurement = attempt.rerun, attempt.measurement
         timing = measurement.timing if measurement is not None else None
         ran = measurement is not None and not measurement.problem
         table.add_row(
-            safe(tried.name),
-            f"{found.variant.launches:,}" if found.variant else "-",
-            size(found.variant.bytes_moved) if found.variant else "-",
+            safe(attempt.name),
+            f"{rerun.variant.launches:,}" if rerun.variant else "-",
+            size(rerun.variant.bytes_moved) if rerun.variant else "-",
             f"{timing.ratio.value:.3f}" if timing else "-",
             str(measurement.numbers) if measurement is not None and ran else "-",
             str(timing.verdict) if timing else "",

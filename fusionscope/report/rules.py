@@ -46,8 +46,8 @@ def page_to_markdown(rule: RuleFacts) -> str:
     """Return the page of a rule, with the facts about it before its examples."""
     introduction = rule.page.introduction
     facts = "\n".join(f"**{heading}** {text}\n" for heading, text in _facts(rule))
-    rest = rule.page.markdown.removeprefix(introduction)
-    return "\n".join([introduction.rstrip("\n"), "", facts, rest]).rstrip("\n") + "\n"
+    body = rule.page.markdown.removeprefix(introduction)
+    return "\n".join([introduction.rstrip("\n"), "", facts, body]).rstrip("\n") + "\n"
 
 
 def _facts(rule: RuleFacts) -> Iterator[tuple[str, str]]:
@@ -63,8 +63,8 @@ def _facts(rule: RuleFacts) -> Iterator[tuple[str, str]]:
         yield "What if", f"`fusionscope what-if DUMP --set {rule.id}.{name}={value + 1}`"
     elif rule.can_be_left_out:
         yield "What if", f"`fusionscope what-if DUMP --disable {rule.id}`"
-    seen = f"; seen in {_versions(rule)}" if rule.versions else ""
-    yield "Where", f"{rule.backend}, pass {rule.pass_name}{seen}"
+    visited = f"; seen in {_versions(rule)}" if rule.versions else ""
+    yield "Where", f"{rule.backend}, pass {rule.pass_name}{visited}"
     if rule.accuracy:
         yield "Accuracy", rule.accuracy
 

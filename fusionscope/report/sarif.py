@@ -21,11 +21,11 @@ _ROOT = "%SRCROOT%"  # of the repository
 _NUMBERED = re.compile(r"\.\d+|(?<![\w.])[\d,.]+(?![\w.])")  # parts that change with a program
 
 
-def to_sarif(found: Checked, file: str, repository: Repository) -> dict[str, Any]:
+def to_sarif(checked: Checked, file: str, repository: Repository) -> dict[str, Any]:
     """``file`` has the expectations: violations without a line of the user's own appear there."""
-    kinds = {each.expectation.key: type(each.expectation) for each in found.outcomes}
+    kinds = {outcome.expectation.key: type(outcome.expectation) for outcome in checked.outcomes}
     ids = list(kinds)
-    seen: Counter[str] = Counter()
+    visited: Counter[str] = Counter()
     return {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -51,14 +51,14 @@ def to_sarif(found: Checked, file: str, repository: Repository) -> dict[str, Any
                 "columnKind": "unicodeCodePoints",
                 "results": [
                     {
-                        "ruleId": each.expectation.key,
-                        "ruleIndex": ids.index(each.expectation.key),
+                        "ruleId": violation.expectation.key,
+                        "ruleIndex": ids.index(violation.expectation.key),
                         "level": "error",
-                        "message": {"text": _message(each)},
-                        "locations": _locations(repository.place(each, file)),
-                        "partialFingerprints": _fingerprints(each, seen),
+                        "message": {"text": _message(violation)},
+                        "locations": _locations(repository.place(violation, file)),
+                        "partialFingerprints": _fingerprints(violation, visited),
                     }
-                    for each in found.violations
+                    for violation in checked.violations
                 ],
             }
         ],
@@ -75,7 +75,7 @@ def _message(violation: Violation) -> str:
     return safe(f"{violation.expectation.title}: {module}{violation}")
 
 
-def _fingerprints(violation: Violation, seen: Counter[str]) -> dict[str, str]:
+def _fingerprints(violation: Violation, visited: Counter[str]) -> dict[str, str]:
     """Return what tells a violation from others, and stays when lines move and numbers change. It
     has the name under which GitHub looks for it.
     """
@@ -83,8 +83,8 @@ def _fingerprints(violation: Violation, seen: Counter[str]) -> dict[str, str]:
     about = _NUMBERED.sub("#", violation.about)
     words = (violation.expectation.identity, violation.module, what, about, violation.reason or "")
     identity = hashlib.sha256("\0".join(words).encode(errors="replace")).hexdigest()[:16]
-    seen[identity] += 1
-    return {"primaryLocationLineHash": f"{identity}:{seen[identity]}"}
+    visited[identity] += 1
+    return {"primaryLocationLineHash": f"{identity}:{visited[identity]}"}
 
 
 def _locations(place: Place | None) -> list[dict[str, Any]]:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 _WORDS = {True: ("holds", "green"), False: ("fails", "red"), None: ("not tried", "yellow")}
 
 
-def print_self_test(found: SelfTest, console: Console) -> None:
+def print_self_test(result: SelfTest, console: Console) -> None:
     from rich.text import Text
 
-    console.print(Text(f"reruns on {safe(found.device)}", style="bold"))
-    for check in found.checks:
+    console.print(Text(f"reruns on {safe(result.device)}", style="bold"))
+    for check in result.checks:
         words, style = _WORDS[check.holds]
         line = Text(f"  {check.name:<14}").append(f"{words:<10}", style=style)
         console.print(line.append(safe(check.details[0])), soft_wrap=False)
-        for each in check.details[1:]:
-            console.print(Text(f"    {safe(each)}"))
+        for detail in check.details[1:]:
+            console.print(Text(f"    {safe(detail)}"))

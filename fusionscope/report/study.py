@@ -59,7 +59,7 @@ def to_markdown(result: StudyResult) -> str:
     for grid in grids(result):
         lines += [f"## {cell(grid.heading)}", "", _line(grid.titles)]
         lines.append(_line(["---", *["--:"] * (len(grid.titles) - 2), "---"]))
-        lines += [_line([cell(each) for each in cells]) for cells in grid.rows]
+        lines += [_line([cell(cell_text) for cell_text in cells]) for cells in grid.rows]
         lines.append("")
     lines += [f"- {cell(words.strip())}" for words in notes_on(result)]
     return "\n".join(lines) + "\n"
@@ -108,8 +108,8 @@ def _time(row: Row, work: int) -> str:
 
 
 def _speed_up(table: SizeTable, row: Row) -> str:
-    found = table.speed_up(row)
-    return "" if found is None else f"{'≥ ' if found.is_least else ''}{found.times:.2f}x"
+    speed_up = table.speed_up(row)
+    return "" if speed_up is None else f"{'≥ ' if speed_up.is_least else ''}{speed_up.times:.2f}x"
 
 
 def notes_on(result: StudyResult) -> list[str]:
@@ -136,12 +136,12 @@ def notes_on(result: StudyResult) -> list[str]:
     return [*notes, *(f"paper: {words}" for words in result.study.paper)]
 
 
-def _profiled(found: Profiled, work: int) -> str:
-    if found.longest is None:
-        return f"kernels were not measured: {found.problem or 'the trace shows none'}"
-    longest = found.longest
+def _profiled(trace: Profiled, work: int) -> str:
+    if trace.longest is None:
+        return f"kernels were not measured: {trace.problem or 'the trace shows none'}"
+    longest = trace.longest
     return (
-        f"{duration(found.kernels_us / work)} of {duration(found.time_us / work)} in kernels, "
+        f"{duration(trace.kernels_us / work)} of {duration(trace.time_us / work)} in kernels, "
         f"the longest {longest.name}: {duration(longest.time_us / work)}"
     )
 

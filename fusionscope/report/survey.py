@@ -35,28 +35,29 @@ class Grid:
         return column < self.texts or (self.ends_in_text and column == len(self.titles) - 1)
 
 
-def print_surveyed(done: Surveyed, console: Console) -> None:
+def print_surveyed(result: Surveyed, console: Console) -> None:
     from rich.text import Text
 
-    new = done.dumps - done.earlier
+    new = result.dumps - result.earlier
     console.print(
         Text(
             safe(
-                f"{done.directory}: {plural(new, 'dump')} with {plural(done.modules, 'module')}; "
-                f"{plural(done.analysed, 'different module')} analysed, in {done.seconds:.1f} s"
+                f"{result.directory}: {plural(new, 'dump')} with "
+                f"{plural(result.modules, 'module')}; "
+                f"{plural(result.analysed, 'different module')} analysed, in {result.seconds:.1f} s"
             )
         ),
         soft_wrap=True,
     )
-    if done.earlier:
-        console.print(Text(f"  {plural(done.earlier, 'dump')} done before"))
-    if done.unreadable:
-        console.print(Text(f"  {len(done.unreadable):,} unreadable (table unreadable):"))
-    for each in done.unreadable[:_SHOWN]:
-        console.print(Text(f"    {safe(each)}", style="dim"), soft_wrap=True)
-    if len(done.unreadable) > _SHOWN:
-        console.print(Text(f"    … and {len(done.unreadable) - _SHOWN:,} more", style="dim"))
-    console.print(Text(safe(f"  Next: fusionscope survey report {done.directory}"), style="dim"))
+    if result.earlier:
+        console.print(Text(f"  {plural(result.earlier, 'dump')} done before"))
+    if result.unreadable:
+        console.print(Text(f"  {len(result.unreadable):,} unreadable (table unreadable):"))
+    for message in result.unreadable[:_SHOWN]:
+        console.print(Text(f"    {safe(message)}", style="dim"), soft_wrap=True)
+    if len(result.unreadable) > _SHOWN:
+        console.print(Text(f"    … and {len(result.unreadable) - _SHOWN:,} more", style="dim"))
+    console.print(Text(safe(f"  Next: fusionscope survey report {result.directory}"), style="dim"))
 
 
 def headline(fleet: Fleet) -> str:
@@ -79,15 +80,15 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
         ("rule", "bytes", "pairs", "dumps", "modules", "since", "because"),
         [
             (
-                each.reason,
-                size(each.refused_bytes),
-                f"{each.pairs:,}",
-                f"{each.dumps:,}",
-                f"{each.contents:,}",
-                each.since or "-",
-                each.title or "",
+                rule.reason,
+                size(rule.refused_bytes),
+                f"{rule.pairs:,}",
+                f"{rule.dumps:,}",
+                f"{rule.contents:,}",
+                rule.since or "-",
+                rule.title or "",
             )
-            for each in fleet.rules
+            for rule in fleet.rules
         ],
         ends_in_text=True,
     )
@@ -97,13 +98,13 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
             (heading.rpartition(" ")[2], "bytes", "pairs", "dumps", "mostly by"),
             [
                 (
-                    each.place,
-                    size(each.refused_bytes),
-                    f"{each.pairs:,}",
-                    f"{each.dumps:,}",
-                    each.reason,
+                    line.place,
+                    size(line.refused_bytes),
+                    f"{line.pairs:,}",
+                    f"{line.dumps:,}",
+                    line.reason,
                 )
-                for each in lines
+                for line in lines
             ],
             ends_in_text=True,
         )
@@ -121,16 +122,16 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
         ),
         [
             (
-                each.jaxlib,
-                each.device,
-                f"{each.dumps:,}",
-                f"{each.modules:,}",
-                _share(each.not_fused, each.pairs),
-                size(each.refused_bytes),
-                _share(each.refused_bytes, each.bytes_moved),
-                _share(each.plans_agreeing, each.plans),
+                version.jaxlib,
+                version.device,
+                f"{version.dumps:,}",
+                f"{version.modules:,}",
+                _share(version.not_fused, version.pairs),
+                size(version.refused_bytes),
+                _share(version.refused_bytes, version.bytes_moved),
+                _share(version.plans_agreeing, version.plans),
             )
-            for each in fleet.versions
+            for version in fleet.versions
         ],
         texts=2,
     )
@@ -139,34 +140,34 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
         ("change", "time", "bytes", "launches", "dumps", "modules", "evidence"),
         [
             (
-                each.change,
-                or_dash(each.time_saved_us, duration),
-                or_dash(each.bytes_saved, size),
-                or_dash(each.launches_saved, lambda count: f"{count:,}"),
-                f"{each.dumps:,}",
-                f"{each.contents:,}",
-                each.evidence,
+                suggestion.change,
+                or_dash(suggestion.time_saved_us, duration),
+                or_dash(suggestion.bytes_saved, size),
+                or_dash(suggestion.launches_saved, lambda count: f"{count:,}"),
+                f"{suggestion.dumps:,}",
+                f"{suggestion.contents:,}",
+                suggestion.evidence,
             )
-            for each in fleet.suggestions
+            for suggestion in fleet.suggestions
         ],
         ends_in_text=True,
         empty="nothing was tried, or nothing helps: fusionscope survey … --try",
     )
-    identical = sum(each.identical or 0 for each in fleet.agreement)
-    plans = sum(each.runs for each in fleet.agreement if each.identical is not None)
+    identical = sum(agreement.identical or 0 for agreement in fleet.agreement)
+    plans = sum(agreement.runs for agreement in fleet.agreement if agreement.identical is not None)
     yield Grid(
         f"Agreement of the replay: {_share(identical, plans)} of {plural(plans, 'plan')}",
         ("pass", "rules", "runs", "identical", "pairs", "decisions"),
         [
             (
-                each.pass_name,
-                each.rules,
-                f"{each.runs:,}",
-                _share(each.identical, each.runs),
-                _share(each.pairs_agreeing, each.pairs),
-                _share(each.decisions_agreeing, each.decisions),
+                agreement.pass_name,
+                agreement.rules,
+                f"{agreement.runs:,}",
+                _share(agreement.identical, agreement.runs),
+                _share(agreement.pairs_agreeing, agreement.pairs),
+                _share(agreement.decisions_agreeing, agreement.decisions),
             )
-            for each in fleet.agreement[: fleet.top]
+            for agreement in fleet.agreement[: fleet.top]
         ],
         texts=2,
     )
@@ -176,7 +177,7 @@ def grids(fleet: Fleet) -> Iterator[Grid]:
             f"Worse on {worse.after} than on {worse.before}: {worse.worse:,} of "
             f"{plural(worse.programs, 'program')}",
             ("program", "device", "jaxlib", "refused", "time", "launches", "mostly by"),
-            [_worse_cells(each) for each in worse.lines],
+            [_worse_cells(line) for line in worse.lines],
             texts=3,
             ends_in_text=True,
         )
@@ -197,11 +198,11 @@ def _worse_cells(line: WorseLine) -> tuple[str, ...]:
     )
 
 
-def _more(figure: Figure, written: Callable[[Figure], str]) -> str:
+def _more(figure: Figure, format_figure: Callable[[Figure], str]) -> str:
     """Return a difference with its sign; a dash if it is zero."""
     if not figure:
         return "-"
-    return f"{'+' if figure > 0 else '-'}{written(abs(figure))}"
+    return f"{'+' if figure > 0 else '-'}{format_figure(abs(figure))}"
 
 
 def _change(before: str, after: str) -> str:
@@ -240,7 +241,7 @@ def _print_grid(grid: Grid, console: Console) -> None:
             overflow="fold" if is_text else "ellipsis",
         )
     for cells in grid.rows:
-        table.add_row(*(Text(safe(each)) for each in cells))
+        table.add_row(*(Text(safe(cell_text)) for cell_text in cells))
     console.print(table)
 
 
@@ -256,7 +257,7 @@ def _markdown(grid: Grid) -> Iterator[str]:
     yield _line(grid.titles)
     yield _line(["---" if grid.is_text(n) else "--:" for n in range(len(grid.titles))])
     for cells in grid.rows:
-        yield _line([cell(each) for each in cells])
+        yield _line([cell(cell_text) for cell_text in cells])
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -276,7 +277,7 @@ def print_answer(answer: Answer, console: Console) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, kind in zip(answer.columns, answer.types, strict=True):
-        is_number = any(each in kind for each in _NUMBERS)
+        is_number = any(value in kind for value in _NUMBERS)
         table.add_column(
             Text(safe(name)),
             justify="right" if is_number else "left",
@@ -284,14 +285,14 @@ def print_answer(answer: Answer, console: Console) -> None:
             overflow="fold",
         )
     for row in answer.rows:
-        table.add_row(*(Text(safe(_word(each))) for each in row))
+        table.add_row(*(Text(safe(_word(value))) for value in row))
     console.print(table)
     console.print(Text(plural(len(answer.rows), "row"), style="dim"))
 
 
 def answer_to_markdown(answer: Answer) -> str:
     titles = tuple(map(cell, answer.columns))
-    is_number = [any(each in kind for each in _NUMBERS) for kind in answer.types]
-    lines = [_line(titles), _line(["--:" if each else "---" for each in is_number])]
-    lines += [_line([cell(_word(each)) for each in row]) for row in answer.rows]
+    is_number = [any(value in kind for value in _NUMBERS) for kind in answer.types]
+    lines = [_line(titles), _line(["--:" if value else "---" for value in is_number])]
+    lines += [_line([cell(_word(value)) for value in row]) for row in answer.rows]
     return "\n".join(lines) + "\n"

@@ -17,21 +17,23 @@ if TYPE_CHECKING:
     from fusionscope.tune.results import Best, Tuning
 
 
-def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> None:
+def print_tuning(tuning: Tuning, output: Path, console: Console, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    failed = [each for each in found.attempts if each.problem]
-    same = sum(each.is_same for each in found.attempts)
+    failed = [attempt for attempt in tuning.attempts if attempt.problem]
+    same = sum(attempt.is_same for attempt in tuning.attempts)
     console.print(
-        Text(f"{safe(found.module)}, {plural(len(found.attempts), 'change')} tried", "bold")
+        Text(f"{safe(tuning.module)}, {plural(len(tuning.attempts), 'change')} tried", "bold")
     )
-    rules_used.print_rules(found.rules, console)
+    rules_used.print_rules(tuning.rules, console)
     table = Table(box=None, pad_edge=False)
     estimated = sorted(
-        (each.estimated, each.changes) for each in found.attempts if each.estimated is not None
+        (attempt.estimated, attempt.changes)
+        for attempt in tuning.attempts
+        if attempt.estimated is not None
     )
-    measured = _rank(found)
+    measured = _rank(tuning)
     if estimated:
         table.add_column("estimate", justify="right")
         table.add_column("change")
@@ -42,51 +44,65 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
         table.add_column("compile", justify="right")
         for name in ("numbers", "verdict", "change"):
             table.add_column(name)
-        for each in measured[:top]:
-            _add_measured(table, each)
+        for attempt_shown in measured[:top]:
+            _add_measured(table, attempt_shown)
     if estimated or measured:
         console.print(table)
         print_hidden(console, 0, len(estimated or measured), top, "change")
-    for each in failed[:top]:
-        console.print(Text(f"{safe(each.changes)}: {safe(each.problem)}", style="dim"))
+    for attempt_shown in failed[:top]:
+        console.print(
+            Text(f"{safe(attempt_shown.changes)}: {safe(attempt_shown.problem)}", style="dim")
+        )
     more = f", {len(failed) - top} more cannot be compiled or run" if len(failed) > top else ""
     console.print(Text(f"{plural(same, 'change')} with identical kernels{more}", style="dim"))
-    if found.left:
+    if tuning.left:
         console.print(
-            Text(f"{plural(found.left, 'change')} not tried: --budget SECONDS", style="yellow")
+            Text(f"{plural(tuning.left, 'change')} not tried: --budget SECONDS", style="yellow")
         )
-    if found.best is None:
-        beyond = "beyond noise" if found.is_measured else "by the compiler's cost model"
+    if tuning.best is None:
+        beyond = "beyond noise" if tuning.is_measured else "by the compiler's cost model"
         console.print(Text(f"nothing was faster {beyond}", style="yellow"))
     else:
-        _print_best(found.best, output, console, top)
+        _print_best(tuning.best, output, console, top)
 
 
-def _add_measured(table: Table, each: Attempt) -> None:
-    if each.ratio is not None:
+def _add_measured(table: Table, attempt: Attempt) -> None:
+    if attempt.ratio is not None:
         table.add_row(
-            f"{each.ratio.value:.3f}",
-            f"{each.compile_s or 0:.2f} s",
-            str(each.numbers),
-            str(each.verdict) if each.is_confirmation else f"{each.verdict} (once)",
-            safe(each.changes),
+            f"{attempt.ratio.value:.3f}",
+            f"{attempt.compile_s or 0:.2f} s",
+            str(attempt.numbers),
+            str(attempt.verdict) if attempt.is_confirmation else f"{attempt.verdict} (once)",
+            safe(attempt.changes),
         )
 
 
-def _rank(found: Tuning) -> list[Attempt]:
+def _rank(tuning: Tuning) -> list[Attempt]:
     """Return what was timed: the best first, then what was measured again in another process, then
     what was compiled and timed only once.
     """
-    again = [each for each in found.attempts if each.is_confirmation]
-    names = {each.changes for each in again if each.ratio is not None}
-    last = {each.changes: each for each in found.attempts if not each.is_confirmation}
-    once = [each for each in last.values() if each.changes not in names]
-    best = found.best.words if found.best is not None else ""
-    timed = [(each.changes != best, each.ratio.value, each) for each in again if each.ratio]
-    rest = [(each.ratio.value, each) for each in once if each.ratio]
+    confirmed = [attempt for attempt in tuning.attempts if attempt.is_confirmation]
+    names = {
+        attempt_ranked.changes for attempt_ranked in confirmed if attempt_ranked.ratio is not None
+    }
+    last = {attempt.changes: attempt for attempt in tuning.attempts if not attempt.is_confirmation}
+    once = [
+        attempt_ranked for attempt_ranked in last.values() if attempt_ranked.changes not in names
+    ]
+    best = tuning.best.words if tuning.best is not None else ""
+    timed = [
+        (attempt_ranked.changes != best, attempt_ranked.ratio.value, attempt_ranked)
+        for attempt_ranked in confirmed
+        if attempt_ranked.ratio
+    ]
+    other_attempts = [
+        (attempt_ranked.ratio.value, attempt_ranked)
+        for attempt_ranked in once
+        if attempt_ranked.ratio
+    ]
     return [
-        *(each for *_, each in sorted(timed, key=lambda row: row[:2])),
-        *(each for _, each in sorted(rest, key=lambda row: row[0])),
+        *(attempt_ranked for *_, attempt_ranked in sorted(timed, key=lambda row: row[:2])),
+        *(attempt_ranked for _, attempt_ranked in sorted(other_attempts, key=lambda row: row[0])),
     ]
 
 
@@ -106,6 +122,8 @@ def _print_best(best: Best, output: Path, console: Console, top: int) -> None:
             f"  numbers: {best.measurement.numbers}; compile time {before:.2f} → {after:.2f} s"
         )
     print_kernels(best.kernels, best.not_profiled, console, top)
-    for each in best.ablations:
-        console.print(Text(f"  without “{safe(each.change)}”: {each.ratio:.3f} of the best time"))
+    for ablation in best.ablations:
+        console.print(
+            Text(f"  without “{safe(ablation.change)}”: {ablation.ratio:.3f} of the best time")
+        )
     console.print(Text(f"  written to {safe(str(output))}", style="dim"))

@@ -33,10 +33,10 @@ def _percent(share: float) -> str:
     return f"{math.floor(share * 100) / 100:g}%"
 
 
-def _plan(found: PassVerification) -> str:
-    if found.is_identical:
-        return "identical" if found.after else "no change"
-    return "same kernels" if found.has_same_kernels else "differs"
+def _plan(verification: PassVerification) -> str:
+    if verification.is_identical:
+        return "identical" if verification.after else "no change"
+    return "same kernels" if verification.has_same_kernels else "differs"
 
 
 def _share(agreeing: int, compared: int, noun: str = "") -> str:
@@ -55,24 +55,26 @@ def _steps(steps: PriorityComparison) -> str:
         ("fusions", steps.fusions),
     ]
     words = [
-        f"{_share(found.agreeing, found.steps)} {name}" for name, found in shares if found.steps
+        f"{_share(verification.agreeing, verification.steps)} {name}"
+        for name, verification in shares
+        if verification.steps
     ]
     if steps.reasons_of_another:
         words.append(f"{plural(steps.reasons_of_another, 'reason')} for another consumer")
     return "; ".join(words)
 
 
-def _differences(found: PassVerification) -> Iterator[str]:
+def _differences(verdict: PassVerification) -> Iterator[str]:
     """Yield the first difference of each kind, both sides."""
-    if found.divergence is not None:
-        where = f"{found.divergence.what} in {found.divergence.computation}"
-        if found.has_same_kernels:
+    if verdict.divergence is not None:
+        where = f"{verdict.divergence.what} in {verdict.divergence.computation}"
+        if verdict.has_same_kernels:
             where = f"kernel outputs in a different order, {where}"
-        yield f"{found.pass_name}, {where}: replay {found.divergence.ours or 'nothing'}"
-        yield f"{found.pass_name}, {where}: compiler {found.divergence.theirs or 'nothing'}"
-    if found.disagreement is not None:
-        yield f"{found.pass_name}, decision: replay {found.disagreement.ours or 'nothing'}"
-        yield f"{found.pass_name}, decision: compiler {found.disagreement.theirs or 'nothing'}"
+        yield f"{verdict.pass_name}, {where}: replay {verdict.divergence.ours or 'nothing'}"
+        yield f"{verdict.pass_name}, {where}: compiler {verdict.divergence.theirs or 'nothing'}"
+    if verdict.disagreement is not None:
+        yield f"{verdict.pass_name}, decision: replay {verdict.disagreement.ours or 'nothing'}"
+        yield f"{verdict.pass_name}, decision: compiler {verdict.disagreement.theirs or 'nothing'}"
 
 
 def _summary(verification: Verification) -> str:
@@ -84,7 +86,8 @@ def _summary(verification: Verification) -> str:
 
 def _inferred(modules: Sequence[InferredVerification]) -> str:
     pairs, agreeing, refused = (
-        sum(getattr(each, name) for each in modules) for name in ("pairs", "agreeing", "refused")
+        sum(getattr(module, name) for module in modules)
+        for name in ("pairs", "agreeing", "refused")
     )
     return (
         f"inferred rules: {_share(agreeing, pairs, 'pair')} that they refuse were refused, "
@@ -94,16 +97,17 @@ def _inferred(modules: Sequence[InferredVerification]) -> str:
 
 def _agreement(verification: Verification) -> str:
     passes = verification.passes
-    identical = sum(each.is_identical for each in passes)
-    reordered = sum(each.has_same_kernels for each in passes) - identical
-    pairs = sum(each.pairs for each in passes)
-    decisions = sum(each.decisions for each in passes)
+    identical = sum(fusion_pass.is_identical for fusion_pass in passes)
+    reordered = sum(fusion_pass.has_same_kernels for fusion_pass in passes) - identical
+    pairs = sum(fusion_pass.pairs for fusion_pass in passes)
+    decisions = sum(fusion_pass.decisions for fusion_pass in passes)
+    decisions_agreeing = sum(fusion_pass.decisions_agreeing for fusion_pass in passes)
     return (
         f"{_percent(verification.agreement or 0)} agreement: "
         f"{identical:,} of {plural(len(passes), 'plan')} identical, "
         f"{f'{reordered:,} with the same kernels, ' if reordered else ''}"
-        f"{_share(sum(each.pairs_agreeing for each in passes), pairs, 'pair')}, "
-        f"{_share(sum(each.decisions_agreeing for each in passes), decisions, 'recorded decision')}"
+        f"{_share(sum(fusion_pass.pairs_agreeing for fusion_pass in passes), pairs, 'pair')}, "
+        f"{_share(decisions_agreeing, decisions, 'recorded decision')}"
     )
 
 

@@ -80,19 +80,19 @@ class Application(ContextDecorator):
         return self._applied
 
     def __exit__(self, *error: Any) -> None:
-        stack, others = self._active.pop()
+        stack, others_before = self._active.pop()
         stack.__exit__(*error)
         assert self._prepared is not None
-        name, found = self._prepared.expected.name, self._applied
+        name, applied = self._prepared.expected.name, self._applied
         if error[0] is not None:
             return
-        if self._is_strict and found.others > others:
-            raise NotApplied(f"{found.others - others} other programs are called {name}")
-        if not found.programs:
+        if self._is_strict and applied.others > others_before:
+            raise NotApplied(f"{applied.others - others_before} other programs are called {name}")
+        if not applied.programs:
             problem = f"{name} of {self._prepared.dump} was not compiled"
             if self._is_strict:
                 raise NotApplied(problem)
-            if not found.others:
+            if not applied.others:
                 warnings.warn(f"fusionscope: {problem}", stacklevel=2)
 
 
@@ -110,11 +110,11 @@ class _Prepared:
 
 def _prepare(file: Path, dump: Path | None) -> _Prepared:
     """Raises ``UnusableInput`` if the plan cannot be used."""
-    written = read_plan(file, takes_program=True)
-    place = dump or written.dump
+    plan_file = read_plan(file, takes_program=True)
+    place = dump or plan_file.dump
     if place is None:
         raise UnusableInput("names no dump, so its program is unknown", file=str(file))
-    module = _pick(open_dump(place).modules, written.module, file)
+    module = _pick(open_dump(place).modules, plan_file.module, file)
     expected = find_received(module)
     if problem := why_not_run(module):
         raise UnusableInput(f"{module.name}: {problem}")
@@ -125,20 +125,20 @@ def _prepare(file: Path, dump: Path | None) -> _Prepared:
             f"fusionscope: the hook of jaxlib 0.10 drops the donated arguments of {module.name}, "
             "which then takes more memory; jaxlib 0.11 keeps them"
         )
-    injected = to_text(_find_module(module, written, file))
+    injected = to_text(_find_module(module, plan_file, file))
     return _Prepared(place, expected, serialized(injected), next(_NUMBERS))
 
 
-def _find_module(module: DumpedModule, written: PlanFile, file: Path) -> Module:
+def _find_module(module: DumpedModule, plan_file: PlanFile, file: Path) -> Module:
     """Return what to inject, from an earlier run if plan, dump and compiler are the same. Raises
     ``UnusableInput`` if the plan cannot be used.
     """
     cache = user_cache()
-    name = f"apply-{_digest(module, written, file)}"
-    kept = cache.read(name) if cache is not None else None
-    if kept is not None:
-        return parse(kept.decode())
-    injection = _inject(module, written)
+    name = f"apply-{_digest(module, plan_file, file)}"
+    saved_text = cache.read(name) if cache is not None else None
+    if saved_text is not None:
+        return parse(saved_text.decode())
+    injection = _inject(module, plan_file)
     if injection.module is None:
         raise UnusableInput(f"{module.name}: the plan was rejected: {injection.problem}")
     if cache is not None:
@@ -146,38 +146,39 @@ def _find_module(module: DumpedModule, written: PlanFile, file: Path) -> Module:
     return injection.module
 
 
-def _digest(module: DumpedModule, written: PlanFile, file: Path) -> str:
+def _digest(module: DumpedModule, plan_file: PlanFile, file: Path) -> str:
     """Return a name of everything that a prepared plan depends on."""
-    found = hashlib.sha256()
-    jaxlib = [each.version for each in distributions(name="jaxlib")]
-    for each in (code_digest(), jaxlib, sys.version, os.cpu_count(), module.number):
-        found.update(f"{each}\n".encode())
+    digest = hashlib.sha256()
+    jaxlib = [distribution.version for distribution in distributions(name="jaxlib")]
+    for part in (code_digest(), jaxlib, sys.version, os.cpu_count(), module.number):
+        digest.update(f"{part}\n".encode())
     files = [stage.text.path for stage in module.stages if stage.text is not None]
-    for path in (file, *([written.program] if written.program else ()), *files):
-        found.update(hashlib.sha256(read_file(path)).digest())
-    return found.hexdigest()
+    for path in (file, *([plan_file.program] if plan_file.program else ()), *files):
+        digest.update(hashlib.sha256(read_file(path)).digest())
+    return digest.hexdigest()
 
 
-def _inject(module: DumpedModule, written: PlanFile) -> Injection:
+def _inject(module: DumpedModule, plan_file: PlanFile) -> Injection:
     """Prepare the plan for the program of ``module``, or for the one that computes the same."""
     options: Any = {"python": sys.executable, "limit_s": 600.0}
-    if written.program is None:
-        return inject(module, make_plan(module, written.changes), **options)
+    if plan_file.program is None:
+        return inject(module, make_plan(module, plan_file.changes), **options)
     with TemporaryDirectory() as scratch:
-        made = compile_file(module, written.program, Path(scratch) / "dump", **options)
-        plan = make_plan(made, written.changes) if written.changes else own_plan(made)
-        return inject(made, plan, **options)
+        compiled = compile_file(module, plan_file.program, Path(scratch) / "dump", **options)
+        plan = make_plan(compiled, plan_file.changes) if plan_file.changes else own_plan(compiled)
+        return inject(compiled, plan, **options)
 
 
 def _pick(modules: tuple[DumpedModule, ...], name: str | None, file: Path) -> DumpedModule:
-    found = [each for each in modules if name in (None, each.name)]
-    if len(found) != 1:
+    matches = [module for module in modules if name in (None, module.name)]
+    if len(matches) != 1:
         raise UnusableInput(
-            f"is for the module {quoted(name)}, of which the dump has {len(found)}", file=str(file)
+            f"is for the module {quoted(name)}, of which the dump has {len(matches)}",
+            file=str(file),
         )
-    if found[0].backend != "cpu":
-        raise UnusableInput(f"{found[0].name}: only plans for CPUs can be applied in a program")
-    return found[0]
+    if matches[0].backend != "cpu":
+        raise UnusableInput(f"{matches[0].name}: only plans for CPUs can be applied in a program")
+    return matches[0]
 
 
 @contextmanager
@@ -187,11 +188,11 @@ def _hooked(prepared: _Prepared, applied: Applied) -> Iterator[None]:
     options.print_large_constants = True
 
     def transform(given: bytes) -> bytes:
-        found = read_module(given)
-        if found.name != expected.name:
+        program = read_module(given)
+        if program.name != expected.name:
             return given
         try:
-            is_same = find_divergence(expected, parse(found.to_string(options))) is None
+            is_same = find_divergence(expected, parse(program.to_string(options))) is None
         except UnusableInput:
             is_same = False
         if is_same:

@@ -151,15 +151,15 @@ def _receive(
         jaxlib = captured.versions.get("jaxlib", "")
         if not captured.has_stages:
             return Received(None, jaxlib, captured.problem)
-        (made,) = open_dump(captured.directory).modules
-        return Received(find_received(made), jaxlib, captured.problem)
+        (dump,) = open_dump(captured.directory).modules
+        return Received(find_received(dump), jaxlib, captured.problem)
 
 
-def find_received(made: DumpedModule) -> Module | None:
+def find_received(dump: DumpedModule) -> Module | None:
     """Return the module at the hook of the CPU compiler, or None if it did not get there."""
-    numbered = [stage for stage in made.stages if stage.name.counter is not None]
+    numbered = [stage for stage in dump.stages if stage.name.counter is not None]
     before = [stage for stage in numbered if stage.name.pipeline != SCHEDULED]
-    return made.read(before[-1]) if len(before) < len(numbered) else None
+    return dump.read(before[-1]) if len(before) < len(numbered) else None
 
 
 def _hide_new(plan: Plan) -> Module:
@@ -167,18 +167,20 @@ def _hide_new(plan: Plan) -> Module:
     fuse.
     """
     graph = MutableModule(plan.after)
-    put_placeholders(graph, lambda each: each.opcode == "fusion")
+    put_placeholders(graph, lambda instruction: instruction.opcode == "fusion")
     for computation in walk_control_flow(graph):
-        for each in computation.instructions:
-            if each.opcode == "bitcast":  # no program contains one before layouts are assigned
-                each.opcode = "reshape"
+        for instruction in computation.instructions:
+            if (
+                instruction.opcode == "bitcast"
+            ):  # no program contains one before layouts are assigned
+                instruction.opcode = "reshape"
     return to_module(graph)
 
 
 def _fill_new(received: Module, plan: Plan) -> Module:
     graph, planned = MutableModule(received), MutableModule(plan.after)
-    for each in planned.walk():  # the stack frames are those of another program
-        each.attributes_text = _STACK_FRAME.sub("", each.attributes_text)
+    for instruction in planned.walk():  # the stack frames are those of another program
+        instruction.attributes_text = _STACK_FRAME.sub("", instruction.attributes_text)
     remove_barriers(graph)
     replace_placeholders(graph, planned)
     return to_module(graph)

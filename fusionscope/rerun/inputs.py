@@ -65,51 +65,51 @@ class _Value:
 
 def find_domains(program: Module) -> list[Domain]:
     """Return what ``program`` expects of its arguments, in their order."""
-    return [_find_domain(each) for each in program.entry.parameters]
+    return [_find_domain(parameter) for parameter in program.entry.parameters]
 
 
 def _find_domain(parameter: Instruction) -> Domain:
-    found = Domain()
-    seen = {_Value(parameter)}
-    pending = list(seen)
+    domain = Domain()
+    visited = {_Value(parameter)}
+    pending = list(visited)
     while pending:
         value = pending.pop()
         for user in value.instruction.users:
             for slot, operand in enumerate(user.operands):
                 if operand is value.instruction:
-                    found = _narrow(found, value, user, slot)
-                    new = set(_passed_on(value, user, slot)) - seen
-                    seen |= new
+                    domain = _narrow(domain, value, user, slot)
+                    new = set(_passed_on(value, user, slot)) - visited
+                    visited |= new
                     pending.extend(new)
         if value.instruction.is_root:
-            new = set(_returned(value)) - seen
-            seen |= new
+            new = set(_returned(value)) - visited
+            visited |= new
             pending.extend(new)
-    return found
+    return domain
 
 
-def _narrow(found: Domain, value: _Value, user: Instruction, slot: int) -> Domain:
+def _narrow(domain: Domain, value: _Value, user: Instruction, slot: int) -> Domain:
     """Return what is expected after ``user`` was looked at, whose operand at ``slot`` the value
     is.
     """
     opcode = user.opcode
     if opcode in _POSITIVE or (opcode == "divide" and slot == 1) or _is_base(user, slot):
         if value.is_complement:
-            return replace(found, is_unit=True)
-        return found if value.is_square else replace(found, is_positive=True)
+            return replace(domain, is_unit=True)
+        return domain if value.is_square else replace(domain, is_positive=True)
     if value.is_factor:
-        return found
+        return domain
     if opcode in _UNIT:
-        return replace(found, is_unit=True)
+        return replace(domain, is_unit=True)
     if slot == 0 and opcode in ("cholesky", "triangular-solve"):
-        return replace(found, is_definite=True)
+        return replace(domain, is_definite=True)
     if opcode == "custom-call" and slot == 0:
         target = str(user.attribute("custom_call_target") or "")
-        return replace(found, is_definite=found.is_definite or bool(_DEFINITE.match(target)))
+        return replace(domain, is_definite=domain.is_definite or bool(_DEFINITE.match(target)))
     below = _bound(user, slot)
     if below is not None:
-        return replace(found, below=min(below, found.below or below))
-    return found
+        return replace(domain, below=min(below, domain.below or below))
+    return domain
 
 
 def _is_base(user: Instruction, slot: int) -> bool:
@@ -137,7 +137,7 @@ def _bound(user: Instruction, slot: int) -> int | None:
         case _:
             return None
     data = user.operands[0].shape.dimensions
-    return min((data[each] - sizes[each] + 1 for each in indexed), default=None)
+    return min((data[dimension] - sizes[dimension] + 1 for dimension in indexed), default=None)
 
 
 def _counted(instruction: Instruction) -> int | None:
@@ -173,35 +173,35 @@ def _passed_on(value: _Value, user: Instruction, slot: int) -> Iterator[_Value]:
             yield from _computed(replace(value, instruction=user), value.instruction, slot)
 
 
-def _computed(made: _Value, operand: Instruction, slot: int) -> Iterator[_Value]:
+def _computed(value: _Value, operand: Instruction, slot: int) -> Iterator[_Value]:
     """Yield ``made``, which an instruction computes of ``operand`` at ``slot``, if it tells
     something about that.
     """
-    user = made.instruction
-    other = user.operands[1 - slot] if len(user.operands) == 2 else None
-    number = _constant(other) if other is not None else None
+    user = value.instruction
+    second = user.operands[1 - slot] if len(user.operands) == 2 else None
+    number = _constant(second) if second is not None else None
     match user.opcode:
         case "negate":
-            yield replace(made, is_complement=True)
+            yield replace(value, is_complement=True)
         case "subtract" if slot == 1 and number is not None:
-            yield replace(made, is_complement=True)
-        case "multiply" if other is operand:
-            yield replace(made, is_square=True)
+            yield replace(value, is_complement=True)
+        case "multiply" if second is operand:
+            yield replace(value, is_square=True)
         case "add" | "divide" | "multiply" if number is not None and number > 0:
-            yield made
-        case "add" if other is not None and other.opcode == "transpose":
-            if other.operands[0] is operand:
-                yield made
-        case "add" | "divide" | "multiply" | "reduce" | "reduce-window" if not made.is_complement:
-            yield replace(made, is_factor=True)
+            yield value
+        case "add" if second is not None and second.opcode == "transpose":
+            if second.operands[0] is operand:
+                yield value
+        case "add" | "divide" | "multiply" | "reduce" | "reduce-window" if not value.is_complement:
+            yield replace(value, is_factor=True)
 
 
 def _returned(value: _Value) -> Iterator[_Value]:
     """Yield the results of the calls of the computation whose root the value is."""
     computation = value.instruction.computation
-    for each in computation.module.callers.get(computation, ()):
-        if each.opcode in ("call", "conditional"):
-            yield replace(value, instruction=each)
+    for caller in computation.module.callers.get(computation, ()):
+        if caller.opcode in ("call", "conditional"):
+            yield replace(value, instruction=caller)
 
 
 def _constant(instruction: Instruction) -> float | None:

@@ -32,13 +32,17 @@ def place_kernels(
     Raises ``UnusableInput`` if a name is unknown or not an operation, or if the operations cannot
     be one kernel.
     """
-    named = {each.name: each for c in walk_control_flow(graph) for each in c.instructions}
-    members = [[_find(name, named) for name in dict.fromkeys(kernel)] for kernel in kernels]
-    copies = Counter(each for kernel in members for each in kernel)
-    shared = {each for each, count in copies.items() if count > 1 or is_constant(each)}
+    by_name = {
+        instruction.name: instruction
+        for c in walk_control_flow(graph)
+        for instruction in c.instructions
+    }
+    members = [[_find(name, by_name) for name in dict.fromkeys(kernel)] for kernel in kernels]
+    copies = Counter(member for kernel in members for member in kernel)
+    shared = {member for member, count in copies.items() if count > 1 or is_constant(member)}
     names = [_place(kernel, shared, choose_kind).name for kernel in members]
-    for each in shared:
-        remove_unused(each)
+    for member in shared:
+        remove_unused(member)
     return names
 
 
@@ -49,16 +53,18 @@ def is_constant(value: MutableInstruction) -> bool:
     return value.opcode in ("constant", "iota")
 
 
-def _find(name: str, named: dict[str, MutableInstruction]) -> MutableInstruction:
-    found = named.get(name.lstrip("%"))
-    if found is None:
+def _find(name: str, by_name: dict[str, MutableInstruction]) -> MutableInstruction:
+    operation = by_name.get(name.lstrip("%"))
+    if operation is None:
         raise UnusableInput(
             f"no operation before fusion is called {quoted(name)}",
             hint="`fusionscope explain` shows their names, and a plan fits one dump",
         )
-    if found.opcode in _NO_OPERATION:
-        raise UnusableInput(f"{found.name} is a {found.opcode}, which cannot be part of a kernel")
-    return found
+    if operation.opcode in _NO_OPERATION:
+        raise UnusableInput(
+            f"{operation.name} is a {operation.opcode}, which cannot be part of a kernel"
+        )
+    return operation
 
 
 def _place(
@@ -67,16 +73,17 @@ def _place(
     choose_kind: Callable[[MutableInstruction], str],
 ) -> MutableInstruction:
     computation = members[0].computation
-    for each in members:
-        if each.computation is not computation:
-            where = f"{members[0].name} is in {computation.name}, {each.name} in"
-            raise UnusableInput(f"no kernel for both: {where} {each.computation.name}")
+    for member in members:
+        if member.computation is not computation:
+            where = f"{members[0].name} is in {computation.name}, {member.name} in"
+            raise UnusableInput(f"no kernel for both: {where} {member.computation.name}")
     inside = set(members)
-    order = [each for each in computation.post_order() if each in inside]
+    order = [instruction for instruction in computation.post_order() if instruction in inside]
     results = [
-        each
-        for each in order
-        if each not in shared and (each.is_root or any(user not in inside for user in each.users))
+        operation
+        for operation in order
+        if operation not in shared
+        and (operation.is_root or any(user not in inside for user in operation.users))
     ]
     if not results:
         raise UnusableInput(f"nothing but the kernels of {order[-1].name} reads what they compute")
@@ -84,19 +91,20 @@ def _place(
     root = results[-1]
     fusion = create_fusion(root, "kLoop", f"{root.opcode}_fusion")
     computation.replace(root, fusion)
-    for each in reversed(order):
-        if each is root:
+    for operation in reversed(order):
+        if operation is root:
             continue
-        if each in results:
-            add_output(fusion, each)
-        elif each in fusion.operands:
-            fuse_instruction(fusion, each)
+        if operation in results:
+            add_output(fusion, operation)
+        elif operation in fusion.operands:
+            fuse_instruction(fusion, operation)
         else:
             raise UnusableInput(
-                f"{each.name} cannot be part of a kernel with {root.name}: nothing in it reads that"
+                f"{operation.name} cannot be part of a kernel with {root.name}: nothing in it "
+                "reads that"
             )
-        if not each.users and not each.is_root and each not in shared:
-            computation.remove(each)
+        if not operation.users and not operation.is_root and operation not in shared:
+            computation.remove(operation)
     fusion.fusion_kind = choose_kind(fusion)
     return fusion
 
@@ -113,16 +121,20 @@ def _require_order(
     reads: networkx.DiGraph[MutableInstruction] = networkx.DiGraph()
     reads.add_nodes_from(order)
     reads.add_edges_from(
-        (earlier, each) for each in order for earlier in (*each.operands, *each.predecessors)
+        (earlier, operation)
+        for operation in order
+        for earlier in (*operation.operands, *operation.predecessors)
     )
     read_by = reads.reverse(copy=False)
     after = set(chain.from_iterable(networkx.bfs_layers(reads, results)))
     before = set(chain.from_iterable(networkx.bfs_layers(read_by, inside)))
     for between in order:
         if between not in inside and between in after and between in before:
-            start = next(each for each in results if networkx.has_path(reads, each, between))
+            start = next(result for result in results if networkx.has_path(reads, result, between))
             end = next(
-                each for each in order if each in inside and networkx.has_path(reads, between, each)
+                operation
+                for operation in order
+                if operation in inside and networkx.has_path(reads, between, operation)
             )
             raise UnusableInput(
                 f"{start.name} and {end.name} cannot be in one kernel: {between.name} "

@@ -25,7 +25,7 @@ _ONLY_LAST = frozenset({"scatter", "tuple"})
 
 def require_legal(
     after: Module,
-    own: Module,
+    original: Module,
     program: Module,
     backend: str | None,
     kernels: frozenset[str] | None = None,
@@ -35,11 +35,11 @@ def require_legal(
     those named ``kernels`` are checked; all if that is None.
     """
     _require_signature(after, program)
-    known = {_contents(each) for each in _fusions(MutableModule(own))}
+    original_contents = {_contents(fusion) for fusion in _fusions(MutableModule(original))}
     for fusion in _fusions(MutableModule(after)):
         if kernels is not None and fusion.name not in kernels:
             continue
-        if fusion.fusion_kind != "kCustom" and _contents(fusion) not in known:
+        if fusion.fusion_kind != "kCustom" and _contents(fusion) not in original_contents:
             for problem in find_problems(fusion, backend):
                 raise UnusableInput(f"{fusion.name} cannot be a kernel: {problem}")
 
@@ -49,7 +49,7 @@ def _require_signature(after: Module, program: Module) -> None:
         ("parameters", _parameters(after), _parameters(program)),
         ("result", [str(after.entry.root.shape)], [str(program.entry.root.shape)]),
     ):
-        if [_bare(each) for each in ours] != [_bare(each) for each in theirs]:
+        if [_bare(shape) for shape in ours] != [_bare(shape) for shape in theirs]:
             raise UnusableInput(
                 f"the plan is for another module: its {what} {', '.join(ours)[:80]}, expected "
                 f"{', '.join(theirs)[:80]}"
@@ -57,7 +57,7 @@ def _require_signature(after: Module, program: Module) -> None:
 
 
 def _parameters(module: Module) -> list[str]:
-    return [str(each.shape) for each in module.entry.parameters]
+    return [str(parameter.shape) for parameter in module.entry.parameters]
 
 
 def _bare(shape: str) -> str:
@@ -77,12 +77,17 @@ def _fusions(graph: MutableModule) -> Iterator[MutableInstruction]:
 def _contents(fusion: MutableInstruction) -> tuple[object, ...]:
     """Return a key of the contents of a fusion and its operands, without names."""
     order = fusion.fused.post_order()
-    places = {each: place for place, each in enumerate(order)}
+    places = {instruction: place for place, instruction in enumerate(order)}
     return (
         fusion.fusion_kind,
         *(
-            (each.opcode, str(each.shape), each.inside, *(places[o] for o in each.operands))
-            for each in order
+            (
+                instruction.opcode,
+                str(instruction.shape),
+                instruction.inside,
+                *(places[o] for o in instruction.operands),
+            )
+            for instruction in order
         ),
     )
 
@@ -110,8 +115,8 @@ def _differing_results(fusion: MutableInstruction, backend: str | None) -> Itera
     root = fusion.fused.root
     if root.opcode != "tuple":
         return
-    looped = [looped_shape(each, fusion) for each in root.operands]
-    for each, shape in zip(root.operands, looped, strict=True):
+    looped = [looped_shape(operand, fusion) for operand in root.operands]
+    for leaf, shape in zip(root.operands, looped, strict=True):
         is_same = not shape.is_tuple and (
             shape.dimensions == looped[0].dimensions
             or (backend == "gpu" and same_elements_in_memory(shape, looped[0]))
@@ -119,7 +124,7 @@ def _differing_results(fusion: MutableInstruction, backend: str | None) -> Itera
         if not is_same:
             first = root.operands[0]
             yield (
-                f"its results {first.name} {first.shape} and {each.name} {each.shape} are not of "
+                f"its results {first.name} {first.shape} and {leaf.name} {leaf.shape} are not of "
                 "one shape"
             )
 
@@ -141,7 +146,7 @@ def _hazards(fusion: MutableInstruction) -> Iterator[str]:
     """
     for slot, *_ in in_place_operands(fusion):
         pending = [(fusion.fused.parameters[slot], False)]
-        seen: set[MutableInstruction] = set()
+        visited: set[MutableInstruction] = set()
         while pending:
             value, is_part = pending.pop()
             for user in value.users:
@@ -155,8 +160,8 @@ def _hazards(fusion: MutableInstruction) -> Iterator[str]:
                         f"it overwrites {fusion.operands[slot].name}, and {user.name} in it reads "
                         "that in other places"
                     )
-                elif user not in seen:
-                    seen.add(user)
+                elif user not in visited:
+                    visited.add(user)
                     pending.append((user, is_part or reads_part))
 
 

@@ -20,19 +20,19 @@ def hoist_loops(graph: MutableModule, hoisted: frozenset[str] | None = None) -> 
     """Change ``graph`` as the pass does after the insertion of copies. ``hoisted`` are the loops
     that it put into calls in the dump, None if that is unknown: it leaves some as they are.
     """
-    kept: dict[MutableComputation, bool] = {}
+    stay: dict[MutableComputation, bool] = {}
     for computation in graph.post_order():
-        kept[computation] = any(
-            each.opcode in _LEFT_ALONE
-            or each.is_custom_fusion
-            or any(kept[called] for called in each.called)
-            for each in computation.instructions
+        stay[computation] = any(
+            instruction.opcode in _LEFT_ALONE
+            or instruction.is_custom_fusion
+            or any(stay[callee] for callee in instruction.called)
+            for instruction in computation.instructions
         )
     loops = [
         loop
         for computation in graph.post_order()
         for loop in computation.instructions
-        if loop.opcode == "while" and not any(kept[called] for called in loop.called)
+        if loop.opcode == "while" and not any(stay[callee] for callee in loop.called)
     ]
     for loop in loops:
         if hoisted is None or len(hoisted) == len(loops) or loop.name in hoisted:

@@ -106,7 +106,7 @@ def time_in_turns(
     """
     end = time.monotonic() + seconds
     repeats = _repeats(programs, end if is_strict else None)
-    taken: list[list[list[float]]] = [[[] for _ in copies] for copies in programs]
+    seconds_taken: list[list[list[float]]] = [[[] for _ in copies] for copies in programs]
     left = list(range(len(programs)))
     chance = random.Random(0)
     if not is_strict:
@@ -120,18 +120,21 @@ def time_in_turns(
         chance.shuffle(order)
         place_threads()
         for number, copy in order:
-            taken[number][copy].append(programs[number][copy].time(repeats) / repeats)
+            seconds_taken[number][copy].append(programs[number][copy].time(repeats) / repeats)
         rounds += 1
         if rounds < look:
             continue
         look = next(looks)
-        found = {number: compare(taken[number], taken[0], taken) for number in left[1:]}
+        compared = {
+            number: compare(seconds_taken[number], seconds_taken[0], seconds_taken)
+            for number in left[1:]
+        }
         if drops_slower:
-            best = min((each.ratio.high for each in found.values()), default=1.0)
-            left = [0, *(n for n, each in found.items() if each.ratio.low <= min(best, 1.0))]
-        if all(_is_clear(found[number]) for number in left[1:]):
+            best = min((times.ratio.high for times in compared.values()), default=1.0)
+            left = [0, *(n for n, times in compared.items() if times.ratio.low <= min(best, 1.0))]
+        if all(_is_clear(compared[number]) for number in left[1:]):
             break
-    return [compare(each, taken[0], taken) for each in taken]
+    return [compare(times, seconds_taken[0], seconds_taken) for times in seconds_taken]
 
 
 def _looks() -> Iterator[int]:
@@ -141,11 +144,13 @@ def _looks() -> Iterator[int]:
         look *= 2
 
 
-def _is_clear(found: Times) -> bool:
-    ratio = found.ratio
+def _is_clear(times_of_variant: Times) -> bool:
+    ratio = times_of_variant.ratio
     if ratio.low > 1 - _EQUAL and ratio.high < 1 + _EQUAL:
         return True
-    return judge(ratio, found.noise) is not Speed.SAME and ratio.high < ratio.low * (1 + _NARROW)
+    return judge(ratio, times_of_variant.noise) is not Speed.SAME and ratio.high < ratio.low * (
+        1 + _NARROW
+    )
 
 
 def _repeats(programs: Sequence[Sequence[Program]], end: float | None) -> int:
@@ -173,7 +178,7 @@ def compare(
     """
     import numpy
 
-    runs = [each for copy in times for each in copy]
+    runs = [run for copy in times for run in copy]
     low, _, high = statistics.quantiles(runs, n=4) if len(runs) > 1 else runs * 3
     beside = [copy[: len(times[0])] for copy in baseline]
     ratio, noise = _ratio_and_noise(times, beside, programs or (times, beside))
@@ -202,18 +207,18 @@ def _ratio_and_noise(
     rounds = len(times[0])
     drawn = numpy.random.default_rng(0).integers(0, rounds, (_RESAMPLED, rounds))
     drawn[0] = numpy.arange(rounds)  # what was measured comes first
-    variant, own = (
+    variant, reference = (
         numpy.log([numpy.quantile(numpy.asarray(copy)[drawn], _DECILE, axis=1) for copy in copies])
         for copies in (times, baseline)
     )
-    ratios = numpy.exp(variant.mean(axis=0) - own.mean(axis=0))
+    ratios = numpy.exp(variant.mean(axis=0) - reference.mean(axis=0))
     low, high = numpy.quantile(ratios, [(1 - _SHARE) / 2, (1 + _SHARE) / 2])
-    found = Ratio(float(ratios[0]), float(min(low, ratios[0])), float(max(high, ratios[0])))
+    ratio = Ratio(float(ratios[0]), float(min(low, ratios[0])), float(max(high, ratios[0])))
     freedom = sum(len(copies) - 1 for copies in programs)
     if not freedom:
-        return found, Ratio(1.0, 1.0, 1.0)
+        return ratio, Ratio(1.0, 1.0, 1.0)
     deciles = [numpy.log([numpy.quantile(copy, _DECILE) for copy in copies]) for copies in programs]
-    squares = sum(((each - each.mean()) ** 2).sum() for each in deciles)
-    spread = (squares / freedom * (1 / len(variant) + 1 / len(own))) ** 0.5
+    squares = sum(((decile - decile.mean()) ** 2).sum() for decile in deciles)
+    spread = (squares / freedom * (1 / len(variant) + 1 / len(reference))) ** 0.5
     reach = float(stdtrit(freedom, (1 + _SHARE) / 2)) * spread
-    return found, Ratio(1.0, float(numpy.exp(-reach)), float(numpy.exp(reach)))
+    return ratio, Ratio(1.0, float(numpy.exp(-reach)), float(numpy.exp(reach)))

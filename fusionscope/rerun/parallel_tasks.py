@@ -31,7 +31,12 @@ def assign_tasks(graph: MutableModule, threads: int) -> None:
     """Write the partitions of outer dimensions into kernels, for ``threads`` parallel threads.
     Replaces earlier ones.
     """
-    fused = {called for each in graph.walk() if each.opcode == "fusion" for called in each.called}
+    fused = {
+        callee
+        for instruction in graph.walk()
+        if instruction.opcode == "fusion"
+        for callee in instruction.called
+    }
     for computation in graph.post_order():
         if computation not in fused:
             for instruction in computation.instructions:
@@ -46,7 +51,7 @@ def _write(instruction: MutableInstruction, parts: list[int]) -> None:
         attributes |= {"kind": str(instruction.fusion_kind), "calls": f"%{instruction.fused.name}"}
     config = json.loads(attributes.get("backend_config", "{}"))
     if parts or "fusion_config" in config:
-        config["outer_dimension_partitions"] = [str(each) for each in parts]
+        config["outer_dimension_partitions"] = [str(part) for part in parts]
         attributes["backend_config"] = json.dumps(config, separators=(",", ":"))
     else:
         attributes.pop("backend_config", None)
@@ -115,25 +120,29 @@ def _bytes(instruction: MutableInstruction) -> int:
     if instruction.opcode != "fusion":
         if instruction.opcode in _SLICED | {"gather", "broadcast"}:
             first = instruction.shape.byte_size
-            others = instruction.operands[1:]
+            later_operands = instruction.operands[1:]
         else:
             first = 0
-            others = instruction.operands
-        return instruction.shape.byte_size + first + sum(each.shape.byte_size for each in others)
+            later_operands = instruction.operands
+        return (
+            instruction.shape.byte_size
+            + first
+            + sum(operand.shape.byte_size for operand in later_operands)
+        )
     fused = instruction.fused
     outputs = fused.root.operands if fused.root.opcode == "tuple" else [fused.root]
-    written = sum(
-        each.operands[1].shape.byte_size
-        if each.opcode == "dynamic-update-slice"
-        else each.shape.byte_size
-        for each in outputs
+    bytes_written = sum(
+        output.operands[1].shape.byte_size
+        if output.opcode == "dynamic-update-slice"
+        else output.shape.byte_size
+        for output in outputs
     )
     constants = sum(
-        each.shape.byte_size
-        for each in fused.instructions
-        if each.opcode == "constant" and each.shape.element_count > _IMMEDIATE
+        instruction.shape.byte_size
+        for instruction in fused.instructions
+        if instruction.opcode == "constant" and instruction.shape.element_count > _IMMEDIATE
     )
-    return written + constants + sum(_read(parameter) for parameter in fused.parameters)
+    return bytes_written + constants + sum(_read(parameter) for parameter in fused.parameters)
 
 
 def _read(parameter: MutableInstruction) -> int:
@@ -158,10 +167,10 @@ def _parts_of(shape: Shape, target: int) -> list[int]:
     if not outer:
         return []
     target = min(math.prod(outer), target)
-    each = int(target ** (1.0 / len(outer)))
-    parts = [min(size, each) for size in outer]
+    per_dimension = int(target ** (1.0 / len(outer)))
+    parts = [min(size, per_dimension) for size in outer]
     if math.prod(parts) < target:
         for index, size in enumerate(outer):
-            others = math.prod(parts) // parts[index]
-            parts[index] = max(parts[index], min(size, target // others))
+            other_parts = math.prod(parts) // parts[index]
+            parts[index] = max(parts[index], min(size, target // other_parts))
     return parts

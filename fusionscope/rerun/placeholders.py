@@ -68,22 +68,24 @@ def _keep_carried(graph: MutableModule) -> None:
     reads it, without what is constant or equal.
     """
     for computation in walk_control_flow(graph):
-        for each in list(computation.instructions):
-            if each.opcode == "while" and each.shape.is_tuple:
-                body = find_body(each)
+        for instruction in list(computation.instructions):
+            if instruction.opcode == "while" and instruction.shape.is_tuple:
+                body = find_body(instruction)
                 for place, element in enumerate(list(body.root.operands)):
-                    if _passes_on(each, place):
-                        kept = body.make(BARRIER, element.shape, [element])
-                        replace_operand(body.root, element, kept)
-            elif each.opcode == "conditional":
-                for given in dict.fromkeys(each.operands[1:]):
-                    if given.opcode == "tuple":
-                        made = [computation.make(BARRIER, e.shape, [e]) for e in given.operands]
-                        fresh = computation.make("tuple", given.shape, made)
+                    if _passes_on(instruction, place):
+                        barrier = body.make(BARRIER, element.shape, [element])
+                        replace_operand(body.root, element, barrier)
+            elif instruction.opcode == "conditional":
+                for operand in dict.fromkeys(instruction.operands[1:]):
+                    if operand.opcode == "tuple":
+                        barriers = [
+                            computation.make(BARRIER, e.shape, [e]) for e in operand.operands
+                        ]
+                        fresh = computation.make("tuple", operand.shape, barriers)
                     else:
-                        fresh = computation.make(BARRIER, given.shape, [given])
-                    replace_operand(each, given, fresh)
-                for branch in each.called:
+                        fresh = computation.make(BARRIER, operand.shape, [operand])
+                    replace_operand(instruction, operand, fresh)
+                for branch in instruction.called:
                     _read_at_once(branch)
 
 
@@ -91,17 +93,17 @@ def _read_at_once(branch: MutableComputation) -> None:
     """Have a barrier read all that a branch is given, before anything else reads it."""
     (parameter,) = branch.parameters
     readers = list(parameter.users)
-    kept = branch.make(BARRIER, parameter.shape, [parameter])
+    barrier = branch.make(BARRIER, parameter.shape, [parameter])
     for reader in readers:
-        replace_operand(reader, parameter, kept)
+        replace_operand(reader, parameter, barrier)
 
 
 def remove_barriers(graph: MutableModule) -> None:
     """Remove the barriers of a program of placeholders."""
     for computation in walk_control_flow(graph):
-        for each in computation.post_order():
-            if each.opcode == BARRIER:
-                computation.replace(each, each.operands[0])
+        for instruction in computation.post_order():
+            if instruction.opcode == BARRIER:
+                computation.replace(instruction, instruction.operands[0])
 
 
 def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstruction], bool]) -> None:
@@ -112,7 +114,7 @@ def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstructi
     steps = find_steps(graph)
     for computation in walk_control_flow(graph):
         order = computation.post_order()
-        for instruction in sorted(order, key=lambda each: each.opcode == "bitcast"):
+        for instruction in sorted(order, key=lambda instruction: instruction.opcode == "bitcast"):
             if instruction.opcode in CONTROL_FLOW | NAMING or not is_hidden(instruction):
                 continue
             if instruction.opcode == "bitcast" and not instruction.users:
@@ -157,7 +159,7 @@ def _placeholder(hidden: MutableInstruction, aliases: list[InPlace]) -> MutableI
         operands[slot] = _as_overwritten(operands[slot], hidden, output)
     attributes = {
         "custom_call_target": f'"{TARGET}{hidden.name}"',
-        "operand_layout_constraints": f"{{{', '.join(str(each.shape) for each in operands)}}}",
+        "operand_layout_constraints": f"{{{', '.join(str(o.shape) for o in operands)}}}",
     }
     overwritten = [
         f"{{{_index(output)}}}: ({slot}, {{{_index(part)}}})" for slot, output, part in aliases
@@ -167,22 +169,27 @@ def _placeholder(hidden: MutableInstruction, aliases: list[InPlace]) -> MutableI
     if has_side_effect(hidden):
         attributes["custom_call_has_side_effect"] = "true"
     name = hidden.computation.module.instruction_name(hidden.name)
-    made = MutableInstruction(name, "custom-call", hidden.shape, operands, _written(attributes))
-    return hidden.computation.add(made)
+    placeholder = MutableInstruction(
+        name, "custom-call", hidden.shape, operands, _written(attributes)
+    )
+    return hidden.computation.add(placeholder)
 
 
 def _as_overwritten(
     operand: MutableInstruction, hidden: MutableInstruction, output: tuple[int, ...]
 ) -> MutableInstruction:
     """Return ``operand`` in the shape of the result that overwrites it, as StableHLO requires."""
-    wanted = hidden.shape
+    overwritten = hidden.shape
     for index in output:
-        wanted = wanted.elements[index]
+        overwritten = overwritten.elements[index]
     shape = operand.shape
-    is_view = shape.dimensions != wanted.dimensions and shape.element_type == wanted.element_type
-    if not is_view or not shape.is_array or not reshape_is_bitcast(shape, wanted):
+    is_view = (
+        shape.dimensions != overwritten.dimensions
+        and shape.element_type == overwritten.element_type
+    )
+    if not is_view or not shape.is_array or not reshape_is_bitcast(shape, overwritten):
         return operand
-    return hidden.computation.make("reshape", wanted, [operand])
+    return hidden.computation.make("reshape", overwritten, [operand])
 
 
 def _index(path: tuple[int, ...]) -> str:
@@ -200,11 +207,19 @@ def fill(received: Module, plan: Module) -> Module:
     of the plan in their places. Raises ``UnusableInput`` if it contradicts itself.
     """
     graph, planned = MutableModule(received), MutableModule(plan)
-    originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
+    originals = {
+        instruction.name: instruction
+        for c in walk_control_flow(planned)
+        for instruction in c.instructions
+    }
     names: dict[MutableInstruction, str] = {}
-    for computation, own in _counterparts(graph, planned, originals):
-        inside = own.instructions if own is not None else ()
-        constants = {_content(each): each for each in inside if each.opcode == "constant"}
+    for computation, planned_computation in _counterparts(graph, planned, originals):
+        inside = planned_computation.instructions if planned_computation is not None else ()
+        constants = {
+            _content(instruction): instruction
+            for instruction in inside
+            if instruction.opcode == "constant"
+        }
         for instruction in computation.instructions:
             if _hidden_name(instruction):
                 continue
@@ -227,19 +242,23 @@ def fill(received: Module, plan: Module) -> Module:
 
 def replace_placeholders(graph: MutableModule, planned: MutableModule) -> None:
     """Replace the placeholders in ``graph`` by the instructions of ``planned``."""
-    originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
+    originals = {
+        instruction.name: instruction
+        for c in walk_control_flow(planned)
+        for instruction in c.instructions
+    }
     inner = _adopt(graph, planned)
     outer = list(walk_control_flow(graph))
     names = dict.fromkeys(
-        name for c in outer for each in c.instructions if (name := _hidden_name(each))
+        name for c in outer for instruction in c.instructions if (name := _hidden_name(instruction))
     )
     _free_names(graph, names)
     for computation in outer:
         views: _Views = {}
         for instruction in computation.post_order():
             if name := _hidden_name(instruction):
-                made = _original(instruction, originals[name], inner, views)
-                computation.replace(instruction, made)
+                restored = _original(instruction, originals[name], inner, views)
+                computation.replace(instruction, restored)
 
 
 def _free_names(graph: MutableModule, names: Collection[str]) -> None:
@@ -270,10 +289,10 @@ def _adopt(
         copy = graph.add_computation(computation.name)
         copy.footer = computation.footer
         clones: dict[MutableInstruction, MutableInstruction] = {}
-        for each in computation.post_order():
-            operands = [clones[operand] for operand in each.operands]
-            clones[each] = copy.add(_clone(each, operands, copies))
-        copy.parameters.sort(key=lambda each: each.parameter_number)
+        for instruction in computation.post_order():
+            operands = [clones[operand] for operand in instruction.operands]
+            clones[instruction] = copy.add(_clone(instruction, operands, copies))
+        copy.parameters.sort(key=lambda parameter: parameter.parameter_number)
         copy.root = clones[computation.root]
         copies[computation] = copy
     return copies
@@ -286,7 +305,7 @@ def _clone(
 ) -> MutableInstruction:
     """Clone an instruction into another module. ``copies`` replace its called computations."""
     text = CONTROL.sub("", original.attributes_text)
-    names = {each.name: copies[each].name for each in original.called}
+    names = {computation.name: copies[computation].name for computation in original.called}
     if any(old != new for old, new in names.items()):
         text = "".join(
             f", {key}={_renamed(value, names) if key in CALLS else value}"
@@ -296,13 +315,13 @@ def _clone(
     clone = MutableInstruction(
         original.name, original.opcode, original.shape, operands, text, original.inside
     )
-    clone.called = [copies[each] for each in original.called]
+    clone.called = [copies[computation] for computation in original.called]
     clone.fusion_kind, clone.backend_kind = original.fusion_kind, original.backend_kind
     return clone
 
 
 def _renamed(value: str, names: dict[str, str]) -> str:
-    return re.sub(NAME, lambda found: names.get(found[0], found[0]), value)
+    return re.sub(NAME, lambda name: names.get(name[0], name[0]), value)
 
 
 def _original(
@@ -314,14 +333,14 @@ def _original(
     """Return the instruction of a placeholder. ``views`` are the omitted bitcasts, recreated."""
     computation = placeholder.computation
     operands = []
-    for operand, wanted in zip(placeholder.operands, original.operands, strict=True):
-        if _is_view(operand) and operand.operands[0].shape == wanted.shape:
+    for operand, expected in zip(placeholder.operands, original.operands, strict=True):
+        if _is_view(operand) and operand.operands[0].shape == expected.shape:
             (operand,) = operand.operands
-        if operand.shape != wanted.shape:
-            if (operand, wanted) not in views:
-                view = computation.make("bitcast", wanted.shape, [operand], name=wanted.name)
-                views[operand, wanted] = view
-            operand = views[operand, wanted]
+        if operand.shape != expected.shape:
+            if (operand, expected) not in views:
+                view = computation.make("bitcast", expected.shape, [operand], name=expected.name)
+                views[operand, expected] = view
+            operand = views[operand, expected]
         operands.append(operand)
     if original.opcode == "bitcast" and not (
         _is_only_a_result(placeholder) or _is_only_read(placeholder)
@@ -390,14 +409,14 @@ def _counterparts(
     """Yield the computations that run instruction by instruction, with those of the plan as far as
     they are known.
     """
-    found = {graph.entry: planned.entry}
+    counterparts = {graph.entry: planned.entry}
     for computation in walk_control_flow(graph):
-        yield computation, found.get(computation)
+        yield computation, counterparts.get(computation)
         for instruction in computation.instructions:
             if instruction.opcode in CONTROL_FLOW:
-                own = originals.get(_origin(instruction))
-                if own is not None and own.opcode == instruction.opcode:
-                    found.update(zip(instruction.called, own.called, strict=True))
+                original = originals.get(_origin(instruction))
+                if original is not None and original.opcode == instruction.opcode:
+                    counterparts.update(zip(instruction.called, original.called, strict=True))
 
 
 def _content(constant: MutableInstruction) -> tuple[Shape, str]:
@@ -411,7 +430,7 @@ def _origin(instruction: MutableInstruction) -> str:
 
 def _give_origin(instruction: MutableInstruction, original: MutableInstruction | None) -> None:
     """Copy what the plan says of an instruction outside of kernels, such as trip counts."""
-    kept = {
+    pieces = {
         key: value
         for key, value in instruction.attributes.items()
         if key not in ("metadata", "frontend_attributes", "sharding")
@@ -419,5 +438,5 @@ def _give_origin(instruction: MutableInstruction, original: MutableInstruction |
     if original is not None:
         for key in _ORIGIN:
             if key in original.attributes:
-                kept[key] = original.attributes[key]
-    instruction.attributes_text = _written(kept)
+                pieces[key] = original.attributes[key]
+    instruction.attributes_text = _written(pieces)

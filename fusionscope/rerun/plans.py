@@ -93,7 +93,7 @@ def _own_figures(module: DumpedModule) -> Figures | None:
 def make_plan(
     module: DumpedModule,
     changes: Changes,
-    rest: Rest = Rest.RULES,
+    remainder: Rest = Rest.RULES,
     *,
     orders: Orders | None = None,
     predicts: bool = True,
@@ -108,11 +108,11 @@ def make_plan(
     """
     _, end = _ends(module)
     words = str(changes) or "the rules as they are"
-    if rest is not Rest.RULES:
+    if remainder is not Rest.RULES:
         words = f"{changes}, and nothing else" if changes else "no fusion"
-        if rest is Rest.XLA:
+        if remainder is Rest.XLA:
             words = f"{changes or 'nothing'}, and the rest as the compiler decides"
-    passes = ChangedPasses(module, changes, from_first=rest is not Rest.RULES or not changes)
+    passes = ChangedPasses(module, changes, from_first=remainder is not Rest.RULES or not changes)
     for pattern, hint in passes.unmatched_patterns():
         raise UnusableInput(
             f"{module.name}: no pair before fusion matches {shorten(str(pattern))}",
@@ -121,16 +121,20 @@ def make_plan(
     _require_early(module, passes, changes)
     before = module.read(passes.start)
     placed = MutableModule(before)
-    members = [[passes.later_name(name.lstrip("%")) for name in each] for each in changes.kernels]
+    members = [
+        [passes.later_name(name.lstrip("%")) for name in kernel] for kernel in changes.kernels
+    ]
     kernels = frozenset(place_kernels(placed, members, kind_of(module)))
     graph = MutableModule(to_module(placed)) if kernels else placed
-    put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks inside one
+    put_placeholders(
+        graph, lambda instruction: instruction.name in kernels
+    )  # no rule looks inside one
     ready = to_module(graph)
     passes.find_orders({} if orders is None else orders)
-    steps = _replay(module, passes, ready, changes, rest, deadline)
+    steps = _replay(module, passes, ready, changes, remainder, deadline)
     graph = MutableModule(steps[-1].module if steps else ready)
     replace_placeholders(graph, placed)
-    if rest is Rest.XLA:
+    if remainder is Rest.XLA:
         _leave_single(graph)
         passes.names.set_origins(graph)
         set_apart(graph, changes.forbidden)
@@ -140,25 +144,27 @@ def make_plan(
         clean_up(graph, module.backend)
     after = to_module(graph)
     predicted = None
-    if predicts and rest is Rest.RULES:
-        found = predict_final(module, passes, after)
-        predicted = found[1].figures if found is not None and found[1].is_certain else None
-        if predicted is not None and found is not None and not found[1].is_time_certain:
+    if predicts and remainder is Rest.RULES:
+        prediction = predict_final(module, passes, after)
+        predicted = (
+            prediction[1].figures if prediction is not None and prediction[1].is_certain else None
+        )
+        if predicted is not None and prediction is not None and not prediction[1].is_time_certain:
             predicted = replace(predicted, time_us=None)
-    if rest is not Rest.XLA and module.backend == "cpu":
+    if remainder is not Rest.XLA and module.backend == "cpu":
         assign_tasks(graph, threads_here())
         after = to_module(graph)
     plan = Plan(
         words=words,
         before=before,
         after=after,
-        rest=rest,
+        rest=remainder,
         changes=changes,
         steps=steps,
         passes=passes,
         predicted=predicted,
     )
-    if rest is not Rest.XLA:
+    if remainder is not Rest.XLA:
         require_possible(module, plan)
     checked = None if _breaks_rules(passes.compiler, changes) else kernels
     require_legal(after, module.read(end), before, module.backend, checked)
@@ -201,8 +207,8 @@ def _asked(changes: Changes) -> str:
         ", ".join(
             [f"set {id}.{name}={value}" for id, name, value in changes.thresholds]
             + [f"disable {id}" for id in changes.disabled]
-            + [f"allow {each}" for each in changes.allowed]
-            + [f"forbid {each}" for each in changes.forbidden]
+            + [f"allow {pattern}" for pattern in changes.allowed]
+            + [f"forbid {pattern}" for pattern in changes.forbidden]
         )
         or "replay fusion"
     )
@@ -213,7 +219,7 @@ def _replay(
     passes: ChangedPasses,
     before: Module,
     changes: Changes,
-    rest: Rest,
+    remainder: Rest,
     deadline: Deadline | None,
 ) -> tuple[FusionPlan, ...]:
     """Replay the fusion passes on ``before``, which was made from their first stage. Raises
@@ -221,26 +227,30 @@ def _replay(
     """
     compiler = changes.apply(passes.compiler)
     names = [run.pass_name for run in passes.runs]
-    kept = set(names)
-    if rest is not Rest.RULES:
+    pass_names = set(names)
+    if remainder is not Rest.RULES:
         compiler = compiler.with_overrides(
             Forbidden((PairPattern("*", "*"),), changes.allowed), Allowed()
         )
-        kept = {WRAPPER} if rest is Rest.OFF else set()
+        pass_names = {WRAPPER} if remainder is Rest.OFF else set()
         if changes.allowed:
-            kept.update(each.name for each in compiler.passes if each.known.takes_overrides)
-    if rest is Rest.RULES:  # the changes change nothing in the other passes
+            pass_names.update(
+                fusion_pass.name
+                for fusion_pass in compiler.passes
+                if fusion_pass.known.takes_overrides
+            )
+    if remainder is Rest.RULES:  # the changes change nothing in the other passes
         names = [run.pass_name for run in find_runs(module)]
-        kept.update(names)
-    _require_part(module, changes, names, [name for name in names if name in kept])
-    kept.difference_update(changes.disabled)
+        pass_names.update(names)
+    _require_part(module, changes, names, [name for name in names if name in pass_names])
+    pass_names.difference_update(changes.disabled)
     return passes.replay(
         compiler,
         changes.disabled,
         changes.forbidden,
         context=replace(passes.context, deadline=deadline),
         start=before,
-        passes=frozenset(kept),
+        passes=frozenset(pass_names),
     ).steps
 
 
@@ -250,10 +260,14 @@ def _require_part(
     """Raises ``UnusableInput`` if a changed rule belongs to no replayed pass, or a disabled pass is
     not one of ``passes``, which a plan replaces.
     """
-    asked = [each for each in choose_compiler(module).compiler.passes if each.name in replayed]
-    known = {*passes, *(rule.id for each in asked for rule in each.book)}
+    replayed_passes = [
+        fusion_pass
+        for fusion_pass in choose_compiler(module).compiler.passes
+        if fusion_pass.name in replayed
+    ]
+    ids = {*passes, *(rule.id for fusion_pass in replayed_passes for rule in fusion_pass.book)}
     for id in (*(id for id, _, _ in changes.thresholds), *changes.disabled):
-        if id not in known:
+        if id not in ids:
             raise UnusableInput(
                 f"{module.name}: {id} does not affect this plan, which is made by "
                 f"{', '.join(dict.fromkeys(replayed)) or 'no replayed pass'}"
@@ -272,7 +286,7 @@ def _leave_single(graph: MutableModule) -> None:
     for computation in walk_control_flow(graph):
         for fusion in computation.post_order():
             if fusion.opcode == "fusion" and fusion.fusion_kind != "kCustom":
-                inside = [each.opcode for each in fusion.fused.instructions]
+                inside = [instruction.opcode for instruction in fusion.fused.instructions]
                 if len(inside) - inside.count("constant") - inside.count("parameter") == 1:
                     computation.replace(fusion, unpack(fusion)[-1])
 

@@ -76,12 +76,12 @@ def profile_plan(
     profiled.
     """
     with TemporaryDirectory() as scratch:
-        own, dump = Path(scratch) / PROFILE, Path(scratch) / "dump"
+        own_profile, dump = Path(scratch) / PROFILE, Path(scratch) / "dump"
         captured = compile_again(module, injection, dump, python=python, limit_s=limit_s)
         if captured.problem:
             raise UnusableInput(f"{module.name}: cannot be compiled again: {captured.problem}")
-        profiles = (own, captured.directory / PROFILE)
-        (found,) = measure(
+        profiles = (own_profile, captured.directory / PROFILE)
+        (measurement,) = measure(
             module,
             baseline,
             [injection],
@@ -92,8 +92,8 @@ def profile_plan(
             limit_s=limit_s,
             profiles=profiles,
         )
-        if found.problem or found.not_profiled:
-            raise UnusableInput(f"{module.name}: {found.problem or found.not_profiled}")
+        if measurement.problem or measurement.not_profiled:
+            raise UnusableInput(f"{module.name}: {measurement.problem or measurement.not_profiled}")
         (made,) = open_dump(captured.directory).modules
         return compare_profiles(module, made, profiles)
 
@@ -106,14 +106,14 @@ class _Side:
         self.kernels: Sequence[Kernel] = launches_of(final, module.backend)
         self.times = runs.times_of({kernel.name for kernel in self.kernels})
 
-    def without(self, other: _Side) -> tuple[MeasuredKernel, ...]:
-        found = [
+    def without(self, second: _Side) -> tuple[MeasuredKernel, ...]:
+        remaining = [
             MeasuredKernel(
                 name=kernel.name,
                 launches=kernel.launches,
                 bytes_moved=kernel.bytes_moved,
                 time_us=self.times.get(kernel.name),
             )
-            for kernel in without_equals(self.kernels, other.kernels, form_of)
+            for kernel in without_equals(self.kernels, second.kernels, form_of)
         ]
-        return tuple(sorted(found, key=lambda each: -(each.time_us or 0.0)))
+        return tuple(sorted(remaining, key=lambda each: -(each.time_us or 0.0)))

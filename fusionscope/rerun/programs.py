@@ -84,11 +84,11 @@ def find_target(module: DumpedModule) -> Target:
 
 def own_flags(module: DumpedModule) -> Iterator[str]:
     """Yield the flags of the dump that affect the result."""
-    flags, wanted = module.flags, _OWN_FLAGS.get(module.backend or "")
-    if flags is not None and wanted is not None and not flags.complete:
+    flags, pattern = module.flags, _OWN_FLAGS.get(module.backend or "")
+    if flags is not None and pattern is not None and not flags.complete:
         for name, values in flags.values.items():
             is_unset = any(not value or value.endswith("_UNSET") for value in values)
-            if not is_unset and wanted.fullmatch(name) and all(map(_PLAIN.fullmatch, values)):
+            if not is_unset and pattern.fullmatch(name) and all(map(_PLAIN.fullmatch, values)):
                 yield f"--{name}={','.join(values)}"
 
 
@@ -113,7 +113,7 @@ def disabling(module: DumpedModule, *names: str) -> Iterator[str]:
 def lacks_constants(*modules: Module) -> bool:
     """Return whether the compiler omitted the contents of large constants from the text."""
     return any(
-        each.opcode == "constant" and _LEFT_OUT in (each.literal or "")
+        instruction.opcode == "constant" and _LEFT_OUT in (instruction.literal or "")
         for module in modules
-        for each in module.walk()
+        for instruction in module.walk()
     )

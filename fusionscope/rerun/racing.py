@@ -68,18 +68,18 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
         "is_strict": False,
         "programs": [
             {
-                "text": to_text(find_program(each.module)),
-                "put": to_text(each.injection.module) if each.injection.module else "",
-                "flags": quoted_flags(each.injection.flags),
-                "inputs": _inputs_of(each.module, module),
-                **profile_places(each.profile),
+                "text": to_text(find_program(racer.module)),
+                "put": to_text(racer.injection.module) if racer.injection.module else "",
+                "flags": quoted_flags(racer.injection.flags),
+                "inputs": _inputs_of(racer.module, module),
+                **profile_places(racer.profile),
             }
-            for each in racers
+            for racer in racers
         ],
     }
-    told, code, errors = run_process(python, RUNNER, request, environment_for(module), limit_s)
-    if code != 0 or told.get("problem"):
-        raise UnusableInput(f"cannot be run: {tell_problem(told, errors, code)}")
+    reply, code, errors = run_process(python, RUNNER, request, environment_for(module), limit_s)
+    if code != 0 or reply.get("problem"):
+        raise UnusableInput(f"cannot be run: {tell_problem(reply, errors, code)}")
     return [
         Race(
             timing.variant_ns,
@@ -88,11 +88,11 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
             compile_s,
             timing.runs,
             timing.verdict,
-            tuple(ResultDifference(**each) for each in results),
-            told["not_profiled"],
+            tuple(ResultDifference(**result) for result in results),
+            reply["not_profiled"],
         )
         for timing, compile_s, results in zip(
-            read_timings(told), told["compile_s"], told["numbers"], strict=True
+            read_timings(reply), reply["compile_s"], reply["numbers"], strict=True
         )
     ]
 
@@ -100,8 +100,8 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
 def _inputs_of(module: DumpedModule, first: DumpedModule) -> dict[str, object]:
     """Return what to run a program on: the inputs of the first one, if it can take them."""
     shapes, expected = (
-        [parameter.shape for parameter in find_program(each).entry.parameters]
-        for each in (module, first)
+        [parameter.shape for parameter in find_program(program_of).entry.parameters]
+        for program_of in (module, first)
     )
     source = first if shapes == expected else module
     return choose_inputs(find_program(source), recorded_inputs(source))

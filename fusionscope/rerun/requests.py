@@ -40,9 +40,9 @@ class Request:
     missed: int
 
 
-def find_hook(made: DumpedModule) -> Stage | None:
+def find_hook(dump: DumpedModule) -> Stage | None:
     """Return the stage right after the compiler's hook, or None if the hook changed nothing."""
-    return next((stage for stage in made.stages if stage.name.after.startswith(_HOOK)), None)
+    return next((stage for stage in dump.stages if stage.name.after.startswith(_HOOK)), None)
 
 
 def require_possible(module: DumpedModule, plan: Plan) -> None:
@@ -56,24 +56,24 @@ def require_possible(module: DumpedModule, plan: Plan) -> None:
             raise UnusableInput(f"{module.name}: cannot {request.words}: {request.problem}")
 
 
-def find_made(plan: Plan, made: DumpedModule, final: Module) -> tuple[Pair, ...]:
+def find_made(plan: Plan, dump: DumpedModule, final: Module) -> tuple[Pair, ...]:
     """Return the pairs before fusion with their outcome in ``final``, the last stage of ``made``,
     which was compiled with ``plan``.
     """
-    hook = find_hook(made)
-    behind = made.stages[made.stages.index(hook) + 1 :] if hook is not None else made.stages
-    later = [(_pass_of(stage), made.read(stage)) for stage in behind if not stage.is_final]
+    hook = find_hook(dump)
+    behind = dump.stages[dump.stages.index(hook) + 1 :] if hook is not None else dump.stages
+    later = [(_pass_of(stage), dump.read(stage)) for stage in behind if not stage.is_final]
     return plan.passes.pairs_in(*_steps(plan), *later, ("the last passes", final))
 
 
-def look_up(plan: Plan, pairs: Sequence[Pair], made: DumpedModule) -> tuple[Request, ...]:
+def look_up(plan: Plan, pairs: Sequence[Pair], dump: DumpedModule) -> tuple[Request, ...]:
     """Return the outcome of everything that ``plan`` was asked for. ``pairs`` are those of
     ``find_made``.
     """
     changes = plan.changes
     if not (changes.allowed or changes.forbidden or changes.thresholds or changes.disabled):
         return ()
-    return (*_look_up_pairs(plan, pairs, made), *_look_up_rules(plan, pairs))
+    return (*_look_up_pairs(plan, pairs, dump), *_look_up_rules(plan, pairs))
 
 
 def _steps(plan: Plan) -> list[tuple[str, Module]]:
@@ -89,15 +89,15 @@ def _pass_of(stage: Stage) -> str:
 
 def _look_up_pairs(plan: Plan, pairs: Sequence[Pair], module: DumpedModule) -> Iterator[Request]:
     for pattern in plan.changes.allowed:
-        named = _named(pattern, pairs)
-        apart = [pair for pair in named if pair.outcome is Outcome.NOT_FUSED]
+        matches = _named(pattern, pairs)
+        apart = [pair for pair in matches if pair.outcome is Outcome.NOT_FUSED]
         problem = _refused(plan, apart, module)
-        yield Request(f"allow {pattern}", problem, len(named), len(apart))
+        yield Request(f"allow {pattern}", problem, len(matches), len(apart))
     for pattern in plan.changes.forbidden:
-        named = _named(pattern, pairs)
-        joined = [pair for pair in named if pair.outcome in TOGETHER]
+        matches = _named(pattern, pairs)
+        joined = [pair for pair in matches if pair.outcome in TOGETHER]
         problem = _list(f"{_words(pair)} is fused by {pair.stage}" for pair in joined)
-        yield Request(f"forbid {pattern}", problem, len(named), len(joined))
+        yield Request(f"forbid {pattern}", problem, len(matches), len(joined))
 
 
 def _named(pattern: PairPattern, pairs: Iterable[Pair]) -> list[Pair]:
@@ -112,10 +112,10 @@ def _look_up_rules(plan: Plan, pairs: Sequence[Pair]) -> Iterator[Request]:
     if not words:
         return
     was = plan.passes.pairs_in(("before", plan.passes.after))
-    wanted = plan.passes.pairs_in(*_steps(plan))
+    planned_pairs = plan.passes.pairs_in(*_steps(plan))
     differing = [
         (now, planned)
-        for old, planned, now in zip(was, wanted, pairs, strict=True)
+        for old, planned, now in zip(was, planned_pairs, pairs, strict=True)
         if Outcome.GONE not in (old.outcome, planned.outcome, now.outcome)
         and (old.outcome in TOGETHER) != (planned.outcome in TOGETHER)
     ]
@@ -130,8 +130,8 @@ def _look_up_rules(plan: Plan, pairs: Sequence[Pair]) -> Iterator[Request]:
         else f"{_words(pair)} is not fused"
         for pair in missed
     )
-    for each in words:
-        yield Request(each, problem, len(differing), len(missed))
+    for word in words:
+        yield Request(word, problem, len(differing), len(missed))
 
 
 def _refused(plan: Plan, pairs: Sequence[Pair], module: DumpedModule) -> str:
@@ -149,7 +149,7 @@ def _refused(plan: Plan, pairs: Sequence[Pair], module: DumpedModule) -> str:
 
 def _rule(plan: Plan, steps: Sequence[ReplayedReasons], pair: Pair) -> str | None:
     """Return the rule by which the last pass that decided on the pair refused it."""
-    ends = (plan.passes.later_name(each.name) for each in (pair.producer, pair.consumer))
+    ends = (plan.passes.later_name(end.name) for end in (pair.producer, pair.consumer))
     producer, consumer = ends
     for step in reversed(steps):
         reason = step.reason(step.main_pass, producer, consumer)
@@ -171,7 +171,7 @@ def _words(pair: Pair) -> str:
     return f"{pair.producer.name} -> {pair.consumer.name}"
 
 
-def _list(found: Iterable[str]) -> str:
-    problems = list(found)
+def _list(lines: Iterable[str]) -> str:
+    problems = list(lines)
     more = len(problems) - _MOST
     return "; ".join([*problems[:_MOST], *([f"and {more} more"] if more > 0 else [])])

@@ -84,7 +84,7 @@ class Rerun:
     @property
     def holds(self) -> bool:
         """Whether the final module matches the plan, every request, and the prediction."""
-        is_done = not any(each.problem for each in self.requests)
+        is_done = not any(request.problem for request in self.requests)
         return self.is_as_planned and self.is_as_predicted and is_done
 
     @property
@@ -128,12 +128,12 @@ def rerun(
     injection = replace(injection, flags=(*injection.flags, *flags))
     words = plan.words if plan is not None else " ".join(flags)
     captured: Captured | None = None
-    made: DumpedModule | None = None
+    dump: DumpedModule | None = None
     if not injection.problem:
         captured = compile_again(module, injection, directory, python=python, limit_s=limit_s)
-        made = _made(captured)
+        dump = _made(captured)
     problem = captured.problem if captured is not None else injection.problem
-    if made is None or made.final is None:
+    if dump is None or dump.final is None:
         return Rerun(
             module=module.name,
             plan=words,
@@ -144,13 +144,13 @@ def rerun(
             injection=injection,
         )
     divergence = None
-    taken = find_hook(made)
-    if taken is not None and injection.module is not None:
-        divergence = find_divergence(injection.module, made.read(taken))
-    ends = made.read(made.final)
+    hook = find_hook(dump)
+    if hook is not None and injection.module is not None:
+        divergence = find_divergence(injection.module, dump.read(hook))
+    ends = dump.read(dump.final)
     passes = plan.passes if plan is not None else ChangedPasses(module, NO_CHANGES)
     was = passes.pairs_in(*_stages_after(passes.start, module), ("the final module", final))
-    now = find_made(plan, made, ends) if plan else passes.pairs_in(("the final module", ends))
+    now = find_made(plan, dump, ends) if plan else passes.pairs_in(("the final module", ends))
     is_same = has_equal_kernels(final, ends)
     return Rerun(
         module=module.name,
@@ -162,7 +162,7 @@ def rerun(
         variant=total_kernels(ends, module.backend),
         changed=tuple(_differing(was, now)),
         unplanned=tuple(_unplanned(plan, now)) if plan is not None else (),
-        requests=_requests(plan, now, made, is_same) if plan is not None else (),
+        requests=_requests(plan, now, dump, is_same) if plan is not None else (),
         divergence=divergence,
         is_same=is_same,
         drops_donations=_shares_buffers(final) and not _shares_buffers(ends),
@@ -186,7 +186,7 @@ def _stages_after(start: Stage, module: DumpedModule) -> Iterator[tuple[str, Mod
 
 
 def _requests(
-    plan: Plan, pairs: Sequence[Pair], made: DumpedModule, is_same: bool
+    plan: Plan, pairs: Sequence[Pair], dump: DumpedModule, is_same: bool
 ) -> tuple[Request, ...]:
     if plan.is_own:
         return (
@@ -194,14 +194,14 @@ def _requests(
             if is_same
             else (Request(plan.words, "its kernels differ from those in the dump", 0, 0),)
         )
-    return look_up(plan, pairs, made)
+    return look_up(plan, pairs, dump)
 
 
 def _estimates(
     module: DumpedModule, final: Module, ends: Module
 ) -> tuple[TimeEstimate, TimeEstimate] | None:
     gpu = read_context(module).gpu
-    before, after = (estimate(each, module.backend, gpu) for each in (final, ends))
+    before, after = (estimate(module_text, module.backend, gpu) for module_text in (final, ends))
     return None if before is None or after is None else (before, after)
 
 
@@ -224,7 +224,7 @@ def compile_again(
             flags=[*own_flags(module), *showing_constants(module), *injection.flags],
             python=python,
             limit_s=limit_s,
-            put=to_text(injection.module) if injection.module is not None else None,
+            replacement=to_text(injection.module) if injection.module is not None else None,
         )
 
 
@@ -235,8 +235,8 @@ def _made(captured: Captured) -> DumpedModule | None:
     return module
 
 
-def _unplanned(plan: Plan, found: Sequence[Pair]) -> Iterator[RerunPair]:
-    differing = _differing(plan.passes.pairs_in(("the plan", plan.after)), found)
+def _unplanned(plan: Plan, pairs: Sequence[Pair]) -> Iterator[RerunPair]:
+    differing = _differing(plan.passes.pairs_in(("the plan", plan.after)), pairs)
     if plan.rest is not Rest.XLA:
         return differing
     apart = {
@@ -252,9 +252,9 @@ def _unplanned(plan: Plan, found: Sequence[Pair]) -> Iterator[RerunPair]:
     )
 
 
-def _differing(one: Sequence[Pair], other: Sequence[Pair]) -> Iterator[RerunPair]:
+def _differing(planned: Sequence[Pair], compiled: Sequence[Pair]) -> Iterator[RerunPair]:
     """Yield the pairs before fusion that are together in only one of two modules."""
-    for first, second in zip(one, other, strict=True):
+    for first, second in zip(planned, compiled, strict=True):
         outcomes = first.outcome, second.outcome
-        if Outcome.GONE not in outcomes and len({each in TOGETHER for each in outcomes}) > 1:
+        if Outcome.GONE not in outcomes and len({outcome in TOGETHER for outcome in outcomes}) > 1:
             yield RerunPair(first.producer.name, first.consumer.name, first.outcome, second.outcome)

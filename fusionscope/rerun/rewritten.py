@@ -31,8 +31,8 @@ def compile_program(
     )
     if captured.problem:
         raise UnusableInput(f"{module.name}: cannot be compiled: {captured.problem}")
-    (made,) = open_dump(captured.directory).modules
-    return made
+    (dump,) = open_dump(captured.directory).modules
+    return dump
 
 
 def compile_file(

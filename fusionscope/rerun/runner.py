@@ -44,21 +44,21 @@ def main() -> None:
     child.end_with_parent()
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     result = Path(sys.argv[2])
-    told: dict[str, Any] = {"step": "", "problem": "", "times": []}
+    reply: dict[str, Any] = {"step": "", "problem": "", "times": []}
     try:
         if "programs" in request:
-            _race(request, told)
+            _race(request, reply)
         else:
-            _compare_plans(request, told, result)
+            _compare_plans(request, reply, result)
     except child.Unusable as problem:
-        told |= {"problem": str(problem), "is_unusable": True}
+        reply |= {"problem": str(problem), "is_unusable": True}
     except Exception as error:
-        told["problem"] = f"{type(error).__name__}: {error}"
-    _tell(told, result)
+        reply["problem"] = f"{type(error).__name__}: {error}"
+    _tell(reply, result)
 
 
-def _tell(told: dict[str, Any], result: Path) -> None:
-    result.write_text(json.dumps(told), encoding="utf-8")
+def _tell(reply: dict[str, Any], result: Path) -> None:
+    result.write_text(json.dumps(reply), encoding="utf-8")
 
 
 def _prepare(device: dict[str, Any], programs: Sequence[dict[str, Any]]) -> Any:
@@ -70,7 +70,7 @@ def _prepare(device: dict[str, Any], programs: Sequence[dict[str, Any]]) -> Any:
     jax.config.update("jax_enable_x64", True)  # inputs keep their types
     (place,) = child.find_devices(device, 1)
     _prepare_library()
-    injected = next((each for each in programs if each["put"]), None)
+    injected = next((program for program in programs if program["put"]), None)
     if injected is not None:
         with _context():
             child.require_hook(device, place, injected["flags"])
@@ -83,46 +83,46 @@ def _context() -> Any:
     return mlir.make_ir_context()
 
 
-def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
+def _race(request: dict[str, Any], reply: dict[str, Any]) -> None:
     device = request["device"]
     place = _prepare(device, request["programs"])
-    told["compile_s"] = []
+    reply["compile_s"] = []
     programs = []
     for program in request["programs"]:
         text = program["text"]
         inputs = _find_inputs(text, program["inputs"], 0)
         begin = time.perf_counter()
         first = _make(text, place, inputs, program, device["platform"])
-        told["compile_s"].append(time.perf_counter() - begin)
+        reply["compile_s"].append(time.perf_counter() - begin)
         count = len(request["programs"])
         programs.append(_copies(first, text, place, inputs, program, device["platform"], count))
     for copies in programs:
-        for each in copies:
-            each.run()
+        for copy in copies:
+            copy.run()
     expected = programs[0][0].run()
-    told["numbers"] = [_compare_alike(expected, copies[0].run()) for copies in programs]
-    _take_times(programs, request, told)
-    asked = request["programs"]
-    told["not_profiled"] = _record_profiles([copies[0] for copies in programs], asked)
+    reply["numbers"] = [_compare_alike(expected, copies[0].run()) for copies in programs]
+    _take_times(programs, request, reply)
+    requested = request["programs"]
+    reply["not_profiled"] = _record_profiles([copies[0] for copies in programs], requested)
 
 
 def _compare_alike(
-    expected: list[Any], found: list[Any], reference: list[Any] | None = None
+    expected: list[Any], results: list[Any], reference: list[Any] | None = None
 ) -> list[Any]:
     """Return the same as ``_compare``, or nothing if the programs have different results."""
-    if [(each.shape, each.dtype) for each in expected] != [(e.shape, e.dtype) for e in found]:
+    if [(array.shape, array.dtype) for array in expected] != [(e.shape, e.dtype) for e in results]:
         return []
-    return _compare(expected, found, reference)
+    return _compare(expected, results, reference)
 
 
-def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
+def _compare_plans(request: dict[str, Any], reply: dict[str, Any], result: Path) -> None:
     text, device = request["program"], request["device"]
     place = _prepare(device, request["executables"])
-    told |= {"problems": [], "numbers": []}
+    reply |= {"problems": [], "numbers": []}
 
     def step(words: str) -> None:
-        told["step"] = words
-        _tell(told, result)
+        reply["step"] = words
+        _tell(reply, result)
 
     step("running the baseline")
     first, *variants = request["executables"]
@@ -143,25 +143,27 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
-            made = _make(text, place, inputs, variant, device["platform"])
-            found = made.run()
+            executable = _make(text, place, inputs, variant, device["platform"])
+            results = executable.run()
             reference = None
-            if not all(map(_is_same, expected, found)):
+            if not all(map(_is_same, expected, results)):
                 step("running the program in 64 bits")
                 reference = find_reference()
                 step(f"running variant {number}")
-            told["numbers"].append(_compare(expected, found, reference))
-            told["problems"].append("")
-            copies = _copies(made, text, place, inputs, variant, device["platform"], count, most)
+            reply["numbers"].append(_compare(expected, results, reference))
+            reply["problems"].append("")
+            copies = _copies(
+                executable, text, place, inputs, variant, device["platform"], count, most
+            )
             programs.append(copies)
         except Exception as error:
-            told["numbers"].append([])
-            told["problems"].append(f"{type(error).__name__}: {error}")
+            reply["numbers"].append([])
+            reply["problems"].append(f"{type(error).__name__}: {error}")
     step("timing")
-    _take_times(programs, request, told)
+    _take_times(programs, request, reply)
     step("recording profiles")
-    asked = [first, *(v for v, why in zip(variants, told["problems"], strict=True) if not why)]
-    told["not_profiled"] = _record_profiles([copies[0] for copies in programs], asked)
+    requested = [first, *(v for v, why in zip(variants, reply["problems"], strict=True) if not why)]
+    reply["not_profiled"] = _record_profiles([copies[0] for copies in programs], requested)
 
 
 def _run_in_64_bits(
@@ -171,7 +173,7 @@ def _run_in_64_bits(
     if not text:
         return None
     try:
-        return Executable(text, place, [_widened(each) for each in inputs], flags).run()
+        return Executable(text, place, [_widened(source) for source in inputs], flags).run()
     except Exception:
         return None
 
@@ -181,7 +183,7 @@ def _copies(
     text: str,
     place: Any,
     inputs: Sequence[Any],
-    asked: dict[str, Any],
+    variant_request: dict[str, Any],
     platform: str,
     programs: int,
     most: int = measuring.COPIES,
@@ -191,48 +193,48 @@ def _copies(
     """
     is_cheap = first.compile_s < _LONG_S or programs < _SEVERAL
     count = most if is_cheap else min(most, 2)
-    more = (_make(text, place, inputs, asked, platform) for _ in range(count - 1))
+    more = (_make(text, place, inputs, variant_request, platform) for _ in range(count - 1))
     return [first, *more]
 
 
 def _take_times(
-    programs: Sequence[Sequence[Executable]], request: dict[str, Any], told: dict[str, Any]
+    programs: Sequence[Sequence[Executable]], request: dict[str, Any], reply: dict[str, Any]
 ) -> None:
     """Compare the times of ``programs`` with those of the first."""
     seconds, is_strict = request["seconds"], request["is_strict"]
     with child.threads.threads_apart() as place_threads:
         times = measuring.time_in_turns(programs, seconds, place_threads, is_strict=is_strict)
-    told["times"] = [asdict(each) for each in times]
-    told["executed"] = [copies[0].executed for copies in programs]
+    reply["times"] = [asdict(times_of_program) for times_of_program in times]
+    reply["executed"] = [copies[0].executed for copies in programs]
 
 
-def _record_profiles(programs: Sequence[Executable], asked: Sequence[dict[str, Any]]) -> str:
+def _record_profiles(programs: Sequence[Executable], requested: Sequence[dict[str, Any]]) -> str:
     """Record runs of each program where ``asked`` names a directory. Return why that failed, or
     nothing.
     """
     try:
-        for program, each in zip(programs, asked, strict=True):
-            if not each["profile"]:
+        for program, program_request in zip(programs, requested, strict=True):
+            if not program_request["profile"]:
                 continue
-            with child.profiling(Path(each["profile"])) as place_threads:
+            with child.profiling(Path(program_request["profile"])) as place_threads:
                 for _ in range(child.PROFILED_RUNS):
                     place_threads()
                     program.time(1)
-            Path(each["executed"]).write_text(program.executed, encoding="utf-8")
+            Path(program_request["executed"]).write_text(program.executed, encoding="utf-8")
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
 def _make(
-    text: str, place: Any, inputs: Sequence[Any], asked: dict[str, Any], platform: str
+    text: str, place: Any, inputs: Sequence[Any], variant_request: dict[str, Any], platform: str
 ) -> Executable:
     """Return the program with the requested flags and, if there is one, an injected plan."""
-    if not asked["put"]:
-        return Executable(text, place, inputs, asked["flags"])
-    transform = child.hook.replace_module(_module_name(text), asked["put"])
+    if not variant_request["put"]:
+        return Executable(text, place, inputs, variant_request["flags"])
+    transform = child.hook.replace_module(_module_name(text), variant_request["put"])
     with child.hook.hooked(transform, platform):
-        return Executable(text, place, inputs, asked["flags"])
+        return Executable(text, place, inputs, variant_request["flags"])
 
 
 def _module_name(text: str) -> str:
@@ -277,7 +279,7 @@ class Executable:
     def executed(self) -> str:
         """The text of the executed module, empty if the device does not show it."""
         try:
-            return "".join(each.to_string() for each in self._loaded.hlo_modules())
+            return "".join(module.to_string() for module in self._loaded.hlo_modules())
         except Exception:
             return ""
 
@@ -286,18 +288,18 @@ class Executable:
         import jax
 
         if not self._arrays or not self._keeps_inputs:
-            self._arrays = [jax.device_put(each, self._place) for each in self._inputs]
+            self._arrays = [jax.device_put(source, self._place) for source in self._inputs]
             if not self._keeps_inputs:  # a program copies what shares memory with an array of numpy
-                self._arrays = [each.copy() for each in self._arrays]
+                self._arrays = [array.copy() for array in self._arrays]
             self._arrays = [
-                _with_layout(each, layout, self._place)
-                for each, layout in zip(self._arrays, self._layouts, strict=True)
+                _with_layout(array, layout, self._place)
+                for array, layout in zip(self._arrays, self._layouts, strict=True)
             ]
             jax.block_until_ready(self._arrays)
 
     def start(self) -> Any:
-        found = self._loaded.execute_sharded(self._arrays)
-        return found.disassemble_into_single_device_arrays()
+        results = self._loaded.execute_sharded(self._arrays)
+        return results.disassemble_into_single_device_arrays()
 
     def run(self) -> list[Any]:
         """Return the results, as numpy arrays."""
@@ -316,8 +318,8 @@ class Executable:
         self.prepare()
         begin = time.perf_counter_ns()
         for _ in range(repeats):
-            found = self.start()
-        jax.block_until_ready(found)
+            results = self.start()
+        jax.block_until_ready(results)
         return time.perf_counter_ns() - begin
 
     @property
@@ -337,7 +339,7 @@ def _with_layout(array: Any, layout: str, place: Any) -> Any:
     return jax.device_put(array, Format(Layout(order), SingleDeviceSharding(place)))
 
 
-def _find_inputs(text: str, asked: dict[str, Any], seed: int) -> list[Any]:
+def _find_inputs(text: str, request: dict[str, Any], seed: int) -> list[Any]:
     """Return the inputs in a file, an .npz, in its order, or else random ones."""
     import numpy
 
@@ -345,21 +347,21 @@ def _find_inputs(text: str, asked: dict[str, Any], seed: int) -> list[Any]:
     module = bindings.hlo_module_from_text(text)
     computation = bindings.XlaComputation(module.as_serialized_hlo_module_proto())
     shapes = computation.program_shape().parameter_shapes()
-    file = asked["file"]
+    file = request["file"]
     if file is None:
         generator = numpy.random.default_rng(seed)
         return [
-            _random(generator, each.numpy_dtype(), each.dimensions(), domain)
-            for each, domain in zip(shapes, asked["domains"], strict=True)
+            _random(generator, array.numpy_dtype(), array.dimensions(), domain)
+            for array, domain in zip(shapes, request["domains"], strict=True)
         ]
-    given = load_arrays(file, [each.numpy_dtype() for each in shapes])
-    expected = [f"{each.numpy_dtype()}{list(each.dimensions())}" for each in shapes]
-    found = [f"{each.dtype}{list(each.shape)}" for each in given]
-    if expected != found:
+    arrays = load_arrays(file, [shape.numpy_dtype() for shape in shapes])
+    expected = [f"{shape.numpy_dtype()}{list(shape.dimensions())}" for shape in shapes]
+    descriptions = [f"{array.dtype}{list(array.shape)}" for array in arrays]
+    if expected != descriptions:
         raise child.Unusable(
-            f"{file} holds {', '.join(found) or 'nothing'}, expected {', '.join(expected)}"
+            f"{file} holds {', '.join(descriptions) or 'nothing'}, expected {', '.join(expected)}"
         )
-    return given
+    return arrays
 
 
 def load_arrays(file: str, dtypes: Sequence[Any]) -> list[Any]:
@@ -370,15 +372,18 @@ def load_arrays(file: str, dtypes: Sequence[Any]) -> list[Any]:
 
     try:
         with numpy.load(file) as stored:
-            found = [stored[name] for name in stored.files]
+            arrays = [stored[name] for name in stored.files]
     except OSError as error:
         raise child.Unusable(f"{file}: cannot be read: {error.strerror or error}") from None
     except (AttributeError, EOFError, TypeError, ValueError, zipfile.BadZipFile):
         raise child.Unusable(f"{file}: cannot be read, expected an .npz of plain arrays") from None
-    known = [*map(numpy.dtype, dtypes), *[each.dtype for each in found[len(dtypes) :]]]
+    dtypes_of_arrays = [
+        *map(numpy.dtype, dtypes),
+        *[array.dtype for array in arrays[len(dtypes) :]],
+    ]
     return [
-        each.view(own) if each.dtype.kind == own.kind == "V" else each
-        for each, own in zip(found, known, strict=False)
+        array.view(dtype) if array.dtype.kind == dtype.kind == "V" else array
+        for array, dtype in zip(arrays, dtypes_of_arrays, strict=False)
     ]
 
 
@@ -392,18 +397,20 @@ def _random(generator: Any, dtype: Any, dimensions: Sequence[int], domain: dict[
     if kind in "iu":
         low, below = int(domain["is_positive"]), domain["below"] or _LARGEST_INTEGER
         return generator.integers(min(low, below - 1), below, dimensions).astype(dtype)
-    found = generator.standard_normal(dimensions)
+    numbers = generator.standard_normal(dimensions)
     if kind == "c":
-        found = found + 1j * generator.standard_normal(dimensions)
+        numbers = numbers + 1j * generator.standard_normal(dimensions)
     elif domain["is_definite"] and dimensions[-2:-1] == dimensions[-1:]:
-        found = found @ numpy.swapaxes(found, -1, -2) + dimensions[-1] * numpy.eye(dimensions[-1])
+        numbers = numbers @ numpy.swapaxes(numbers, -1, -2) + dimensions[-1] * numpy.eye(
+            dimensions[-1]
+        )
     elif domain["below"] is not None:
-        found = generator.integers(0, domain["below"], dimensions)
+        numbers = generator.integers(0, domain["below"], dimensions)
     elif domain["is_unit"]:
-        found = generator.uniform(0.05, 0.95, dimensions)
+        numbers = generator.uniform(0.05, 0.95, dimensions)
     elif domain["is_positive"]:
-        found = numpy.exp(found / 2)
-    return numpy.asarray(found).astype(dtype)
+        numbers = numpy.exp(numbers / 2)
+    return numpy.asarray(numbers).astype(dtype)
 
 
 def _is_float(dtype: Any) -> bool:
@@ -418,7 +425,7 @@ def _widened(array: Any) -> Any:
     return array.astype("complex128" if array.dtype.kind == "c" else "float64")
 
 
-def _compare(expected: list[Any], found: list[Any], reference: list[Any] | None) -> list[Any]:
+def _compare(expected: list[Any], results: list[Any], reference: list[Any] | None) -> list[Any]:
     """Return for each result whether it is bitwise equal. For floating point numbers, also return
     the distance from the expected result and, if they differ, of both from the reference, as shares
     of the largest magnitude.
@@ -426,45 +433,45 @@ def _compare(expected: list[Any], found: list[Any], reference: list[Any] | None)
     import numpy
     from jax import numpy as jnp
 
-    told = []
-    for index, (one, other) in enumerate(zip(expected, found, strict=True)):
-        is_equal = _is_same(one, other)
-        facts: dict[str, Any] = {"is_equal": is_equal, "dtype": str(one.dtype)}
-        facts["elements"] = int(one.size)
-        if one.size and _is_float(one.dtype):
-            facts["epsilon"] = float(jnp.finfo(one.dtype).eps)
-            facts["difference"] = _distance(one, other)
+    facts_of_results = []
+    for index, (expected_array, array) in enumerate(zip(expected, results, strict=True)):
+        is_equal = _is_same(expected_array, array)
+        facts: dict[str, Any] = {"is_equal": is_equal, "dtype": str(expected_array.dtype)}
+        facts["elements"] = int(expected_array.size)
+        if expected_array.size and _is_float(expected_array.dtype):
+            facts["epsilon"] = float(jnp.finfo(expected_array.dtype).eps)
+            facts["difference"] = _distance(expected_array, array)
             wide = None if reference is None or is_equal else reference[index]
-            if wide is not None and wide.shape == one.shape:
-                facts["baseline_error"] = _distance(wide, one)
-                facts["variant_error"] = _distance(wide, other)
-        elif one.size:
-            facts["difference"] = float(numpy.mean(one != other))
-        told.append(facts)
-    return told
+            if wide is not None and wide.shape == expected_array.shape:
+                facts["baseline_error"] = _distance(wide, expected_array)
+                facts["variant_error"] = _distance(wide, array)
+        elif expected_array.size:
+            facts["difference"] = float(numpy.mean(expected_array != array))
+        facts_of_results.append(facts)
+    return facts_of_results
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(first: Any, second: Any) -> bool:
     """Return whether two arrays are bitwise equal."""
-    return bool(one.tobytes() == other.tobytes())
+    return bool(first.tobytes() == second.tobytes())
 
 
-def _distance(true: Any, found: Any) -> float | None:
+def _distance(true: Any, array: Any) -> float | None:
     """Return None if only one of them is a number, or they have different infinities."""
     import numpy
 
-    one, other = _widened(true), _widened(found)
-    is_finite = numpy.isfinite(one)
-    if not numpy.array_equal(is_finite, numpy.isfinite(other)):
+    true_values, values = _widened(true), _widened(array)
+    is_finite = numpy.isfinite(true_values)
+    if not numpy.array_equal(is_finite, numpy.isfinite(values)):
         return None
-    rest = ~is_finite
-    if not numpy.array_equal(one[rest], other[rest], equal_nan=True):
+    is_special = ~is_finite
+    if not numpy.array_equal(true_values[is_special], values[is_special], equal_nan=True):
         return None
-    one, other = one[is_finite], other[is_finite]
-    if not one.size:
+    true_values, values = true_values[is_finite], values[is_finite]
+    if not true_values.size:
         return 0.0
-    scale = float(numpy.max(numpy.abs(one)))
-    distance = float(numpy.max(numpy.abs(one - other)))
+    scale = float(numpy.max(numpy.abs(true_values)))
+    distance = float(numpy.max(numpy.abs(true_values - values)))
     return distance / scale if scale else distance
 
 

@@ -139,8 +139,8 @@ class Measurement:
         if self.problem:
             return None
         order = list(Numbers)
-        found = [order.index(each.verdict) for each in self.results]
-        return order[max(found, default=0)]
+        ranks = [order.index(result.verdict) for result in self.results]
+        return order[max(ranks, default=0)]
 
 
 def is_here(module: DumpedModule) -> bool:
@@ -153,11 +153,11 @@ def why_not_run(module: DumpedModule) -> str:
     if not is_here(module):
         return "the GPU is not present"
     program = find_program(module)
-    for each in program.walk():
-        if each.opcode in _HOST_TRANSFERS:
-            return f"{each.name} exchanges data with its host"
-        if _CALLBACK.search(each.attributes.get("custom_call_target", "")):
-            return f"{each.name} calls a Python function in the process of the program"
+    for instruction in program.walk():
+        if instruction.opcode in _HOST_TRANSFERS:
+            return f"{instruction.name} exchanges data with its host"
+        if _CALLBACK.search(instruction.attributes.get("custom_call_target", "")):
+            return f"{instruction.name} calls a Python function in the process of the program"
     if lacks_constants(program):
         return (
             "the dump leaves large constants out: it needs XLA's flag "
@@ -190,33 +190,33 @@ def measure(
 
     If a variant ends the process, its result says so, and the others run without it.
     """
-    found: dict[int, Measurement] = {}
-    left = {n: each for n, each in enumerate(injections) if not each.problem}
+    measurements: dict[int, Measurement] = {}
+    left = {n: injection for n, injection in enumerate(injections) if not injection.problem}
     for number, injection in enumerate(injections):
         if injection.problem:
-            found[number] = Measurement(injection.problem)
+            measurements[number] = Measurement(injection.problem)
     while left:
         numbers = list(left)
         places = [profiles[number] for number in (0, *(n + 1 for n in numbers))] if profiles else []
         request = _request(module, [baseline, *left.values()], inputs, seed, places)
         request |= {"seconds": seconds, "is_strict": is_strict}
-        told, code, errors = run_process(
+        reply, code, errors = run_process(
             python, RUNNER, request, environment_for(module), limit_s, progress=progress
         )
-        step = told.get("step", "")
-        if "variant" in step and (code != 0 or told.get("problem")):
+        step = reply.get("step", "")
+        if "variant" in step and (code != 0 or reply.get("problem")):
             died = numbers[int(step.rpartition(" ")[2])]
-            found[died] = Measurement(tell_problem(told, errors, code))
+            measurements[died] = Measurement(tell_problem(reply, errors, code))
             del left[died]
             continue
-        if code != 0 or told.get("problem"):
-            problem = tell_problem(told, errors, code)
-            if told.get("is_unusable"):
+        if code != 0 or reply.get("problem"):
+            problem = tell_problem(reply, errors, code)
+            if reply.get("is_unusable"):
                 raise UnusableInput(f"{module.name}: cannot be run: {problem}")
             raise CannotRun(module, problem)
-        found |= dict(zip(numbers, _read(told), strict=True))
+        measurements |= dict(zip(numbers, _read(reply), strict=True))
         break
-    return [found[number] for number in sorted(found)]
+    return [measurements[number] for number in sorted(measurements)]
 
 
 def _request(
@@ -237,11 +237,11 @@ def _request(
         "reference_flags": wide_flags(module),
         "executables": [
             {
-                "put": to_text(each.module) if each.module is not None else "",
-                "flags": quoted_flags(each.flags),
+                "put": to_text(injection.module) if injection.module is not None else "",
+                "flags": quoted_flags(injection.flags),
                 **profile_places(place),
             }
-            for each, place in zip(injections, profiles or repeat(None), strict=False)
+            for injection, place in zip(injections, profiles or repeat(None), strict=False)
         ],
     }
 
@@ -252,7 +252,7 @@ def choose_inputs(program: Module, file: Path | None) -> dict[str, object]:
     """
     return {
         "file": None if file is None else str(file.resolve()),
-        "domains": [asdict(each) for each in find_domains(program)] if file is None else [],
+        "domains": [asdict(domain) for domain in find_domains(program)] if file is None else [],
     }
 
 
@@ -289,10 +289,12 @@ def environment_for(module: DumpedModule) -> dict[str, str]:
 
 def widen(program: Module) -> str | None:
     """Return the program with 64-bit floating point numbers, or None if there are none to widen."""
-    if any(each.opcode in _NOT_WIDENED for each in program.walk()):
+    if any(instruction.opcode in _NOT_WIDENED for instruction in program.walk()):
         return None
     wide = {"c64": "c128"}
-    return _WIDENED.sub(lambda found: wide.get(found[1], "f64") + "[", to_text(program))
+    return _WIDENED.sub(
+        lambda element_type: wide.get(element_type[1], "f64") + "[", to_text(program)
+    )
 
 
 def wide_flags(module: DumpedModule) -> list[str]:
@@ -302,40 +304,40 @@ def wide_flags(module: DumpedModule) -> list[str]:
     return quoted_flags(disabling(module, *(_FUSING if module.backend == "cpu" else ())))
 
 
-def _read(told: dict[str, Any]) -> list[Measurement]:
+def _read(reply: dict[str, Any]) -> list[Measurement]:
     """Return one measurement for each variant. Failed ones have no times."""
-    timings = read_timings(told)[1:]
-    found = []
-    for problem, results in zip(told["problems"], told["numbers"], strict=True):
-        differences = tuple(ResultDifference(**each) for each in results)
-        found.append(
+    timings = read_timings(reply)[1:]
+    measurements = []
+    for problem, results in zip(reply["problems"], reply["numbers"], strict=True):
+        differences = tuple(ResultDifference(**result) for result in results)
+        measurements.append(
             Measurement(problem)
             if problem
-            else Measurement("", differences, timings.pop(0), told["not_profiled"])
+            else Measurement("", differences, timings.pop(0), reply["not_profiled"])
         )
-    return found
+    return measurements
 
 
-def read_timings(told: dict[str, Any]) -> list[Timing]:
+def read_timings(reply: dict[str, Any]) -> list[Timing]:
     """Return the times that ``runner.py`` reports, the baseline's first."""
-    first, own = told["times"][0], told["executed"][0]
+    first, executed = reply["times"][0], reply["executed"][0]
     return [
         Timing(
             baseline_ns=first["run_ns"],
-            variant_ns=each["run_ns"],
+            variant_ns=times["run_ns"],
             baseline_quartiles=tuple(first["quartiles"]),
-            variant_quartiles=tuple(each["quartiles"]),
-            ratio=Ratio(**each["ratio"]),
-            noise=Ratio(**each["noise"]),
-            runs=each["runs"],
-            is_same_program=_have_equal_kernels(own, text),
+            variant_quartiles=tuple(times["quartiles"]),
+            ratio=Ratio(**times["ratio"]),
+            noise=Ratio(**times["noise"]),
+            runs=times["runs"],
+            is_same_program=_have_equal_kernels(executed, text),
         )
-        for each, text in zip(told["times"], told["executed"], strict=True)
+        for times, text in zip(reply["times"], reply["executed"], strict=True)
     ]
 
 
-def _have_equal_kernels(one: str, other: str) -> bool:
+def _have_equal_kernels(first: str, second: str) -> bool:
     """Compare the texts of two executed modules, which are empty if they are unknown."""
-    if not (one and other):
+    if not (first and second):
         return False
-    return one == other or has_equal_kernels(parse(one), parse(other))
+    return first == second or has_equal_kernels(parse(first), parse(second))

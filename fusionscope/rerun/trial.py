@@ -45,7 +45,7 @@ def make_variant(
     module: DumpedModule,
     name: str,
     changes: Changes,
-    rest: Rest,
+    remainder: Rest,
     flags: tuple[str, ...],
     rewritten: DumpedModule | None = None,
 ) -> Variant:
@@ -53,7 +53,7 @@ def make_variant(
     them cannot be replayed. Raises ``UnusableInput`` like ``make_plan``.
     """
     if rewritten is not None:
-        plan = make_plan(rewritten, changes, rest) if changes else own_plan(rewritten)
+        plan = make_plan(rewritten, changes, remainder) if changes else own_plan(rewritten)
         return Variant(name, plan, flags, rewritten)
     passes = {run.pass_name for run in find_runs(module)}
     left_out = changes.disabled
@@ -61,7 +61,7 @@ def make_variant(
         replayed = ChangedPasses(module, changes)
         if replayed.is_late or replayed.obstacle:
             return Variant(name, None, (*disabling(module, *left_out), *flags))
-    return Variant(name, make_plan(module, changes, rest), flags)
+    return Variant(name, make_plan(module, changes, remainder), flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,31 +118,33 @@ def try_variants(
     compiler's own choice, which may differ from the kernels of the dump. Raises ``UnusableInput``
     if the dump lacks the program or its device, there is no compiler, or the inputs do not fit.
     """
-    made = [
+    reruns = [
         _rerun(
             module,
-            each,
-            directory if len(variants) == 1 else directory / each.name,
+            variant,
+            directory if len(variants) == 1 else directory / variant.name,
             python=python,
             limit_s=limit_s,
         )
-        for each, _ in each_of(variants, lambda each: f"compiling {each.name}", progress)
+        for variant, _ in each_of(variants, lambda variant: f"compiling {variant.name}", progress)
     ]
     not_run = why_not_run(module) if runs else ""
     rules = find_rules(module) if baseline is not None else None
-    tried = [Tried(each.name, again, None) for each, again in zip(variants, made, strict=True)]
+    attempts = [
+        Tried(variant.name, again, None) for variant, again in zip(variants, reruns, strict=True)
+    ]
     if runs and not not_run:
         progress("running")
         injection = Injection()
         if baseline is not None:
             injection = inject(module, baseline, python=python, limit_s=limit_s)
         with TemporaryDirectory() as scratch:
-            own = Path(scratch)
+            own_profile = Path(scratch)
             try:
                 measured = measure(
                     module,
                     injection,
-                    [each.injection for each in made],
+                    [variant.injection for variant in reruns],
                     inputs=inputs,
                     seed=seed,
                     seconds=seconds,
@@ -150,15 +152,15 @@ def try_variants(
                     limit_s=limit_s,
                     is_strict=is_strict,
                     progress=progress,
-                    profiles=[own, *map(_profile_of, made)],
+                    profiles=[own_profile, *map(_profile_of, reruns)],
                 )
-                tried = [
-                    _with_profile(module, replace(each, measurement=found), own)
-                    for each, found in zip(tried, measured, strict=True)
+                attempts = [
+                    _with_profile(module, replace(variant, measurement=measurement), own_profile)
+                    for variant, measurement in zip(attempts, measured, strict=True)
                 ]
             except CannotRun as problem:
                 not_run = problem.reason
-    return Trial(module.name, tuple(tried), not_run, rules)
+    return Trial(module.name, tuple(attempts), not_run, rules)
 
 
 def _rerun(
@@ -166,17 +168,17 @@ def _rerun(
 ) -> Rerun:
     """Return the result of a variant, beside the final module of ``module``."""
     of = variant.rewritten or module
-    made = rerun(of, variant.plan, directory, flags=variant.flags, python=python, limit_s=limit_s)
+    again = rerun(of, variant.plan, directory, flags=variant.flags, python=python, limit_s=limit_s)
     if variant.rewritten is None:
-        return made
+        return again
     final = require_final(module)
     before = estimate(final, module.backend, read_context(module).gpu)
     both = None
-    if before is not None and made.estimates is not None:
-        both = before, made.estimates[1]
+    if before is not None and again.estimates is not None:
+        both = before, again.estimates[1]
     return replace(
-        made,
-        plan=f"the rewritten program, {made.plan}",
+        again,
+        plan=f"the rewritten program, {again.plan}",
         baseline=total_kernels(final, module.backend),
         estimates=both,
         changed=(),  # by names of another program
@@ -184,20 +186,20 @@ def _rerun(
     )
 
 
-def _profile_of(made: Rerun) -> Path | None:
+def _profile_of(again: Rerun) -> Path | None:
     """Return where the profile of a variant goes: beside its dump, as with ``capture --run``."""
-    return made.captured.directory / PROFILE if made.captured is not None else None
+    return again.captured.directory / PROFILE if again.captured is not None else None
 
 
-def _with_profile(module: DumpedModule, tried: Tried, own: Path) -> Tried:
+def _with_profile(module: DumpedModule, attempt: Tried, own_profile: Path) -> Tried:
     """Return ``tried`` with its measured kernels. ``own`` has the profile of the baseline."""
-    place, measurement = _profile_of(tried.rerun), tried.measurement
+    place, measurement = _profile_of(attempt.rerun), attempt.measurement
     if place is None or measurement is None or measurement.problem:
-        return tried
+        return attempt
     if measurement.not_profiled:
-        return replace(tried, not_profiled=measurement.not_profiled)
+        return replace(attempt, not_profiled=measurement.not_profiled)
     try:
-        (made,) = open_dump(place.parent).modules
-        return replace(tried, kernels=compare_profiles(module, made, (own, place)))
+        (dump,) = open_dump(place.parent).modules
+        return replace(attempt, kernels=compare_profiles(module, dump, (own_profile, place)))
     except UnusableInput as problem:
-        return replace(tried, not_profiled=str(problem))
+        return replace(attempt, not_profiled=str(problem))

@@ -102,20 +102,20 @@ class Workbench:
             "text": to_text(carrier),
             "flags": quoted_flags(flags),
         }
-        told = self._ask(request)
-        if told.get("problem"):
-            return Received(None, self._jaxlib, told["problem"])
-        return Received(parse(told["module"]), self._jaxlib)
+        reply = self._ask(request)
+        if reply.get("problem"):
+            return Received(None, self._jaxlib, reply["problem"])
+        return Received(parse(reply["module"]), self._jaxlib)
 
     def make(self, variant: Variant, limit_s: float) -> Made:
         """Compile ``variant``, and run it once, in at most ``limit_s`` seconds."""
         self._number += 1
         number = self._number
-        asked = _asked(variant)
-        told = self._ask({"do": "make", "number": number, "asked": asked}, limit_s)
-        if not told.get("problem"):
-            self._made[number] = asked
-        return _read(number, told)
+        request = _asked(variant)
+        reply = self._ask({"do": "make", "number": number, "asked": request}, limit_s)
+        if not reply.get("problem"):
+            self._made[number] = request
+        return _read(number, reply)
 
     def repeat(self, number: int, limit_s: float) -> Made:
         """Run a variant, or the baseline, once more."""
@@ -126,26 +126,26 @@ class Workbench:
         they have other shapes or types.
         """
         self._opening["expected"] = str(file.resolve())
-        told = self._ask({"do": "expect", "file": self._opening["expected"]})
-        if told.get("problem"):
-            raise UnusableInput(f"{self._module.name}: {_line(told['problem'])}")
+        reply = self._ask({"do": "expect", "file": self._opening["expected"]})
+        if reply.get("problem"):
+            raise UnusableInput(f"{self._module.name}: {_line(reply['problem'])}")
 
     def run(self, variant: Variant, file: Path) -> None:
         """Compile ``variant``, whose results may be others than those of the baseline, and write
         them to ``file``, an .npz. Raises ``UnusableInput``.
         """
-        asked = _asked(variant)
-        told = self._ask({"do": "run", "asked": asked, "file": str(file.resolve())})
-        if told.get("problem"):
-            raise UnusableInput(f"{self._module.name}: cannot be run: {_line(told['problem'])}")
+        request = _asked(variant)
+        reply = self._ask({"do": "run", "asked": request, "file": str(file.resolve())})
+        if reply.get("problem"):
+            raise UnusableInput(f"{self._module.name}: cannot be run: {_line(reply['problem'])}")
 
     def save_64_bits(self, file: Path) -> None:
         """Write the results of the program in 64 bits, rounded to their own types, to ``file``, an
         .npz. Raises ``UnusableInput`` if it cannot be computed so.
         """
-        told = self._ask({"do": "save_64_bits", "file": str(file.resolve())})
-        if told.get("problem"):
-            raise UnusableInput(f"{self._module.name}: {_line(told['problem'])}")
+        reply = self._ask({"do": "save_64_bits", "file": str(file.resolve())})
+        if reply.get("problem"):
+            raise UnusableInput(f"{self._module.name}: {_line(reply['problem'])}")
 
     def save_inputs(self, file: Path) -> None:
         """Write the inputs of all programs to ``file``, an .npz."""
@@ -155,7 +155,7 @@ class Workbench:
         self, numbers: Sequence[int], seconds: float, *, drops_slower: bool = False
     ) -> list[Times]:
         """Time programs in turns for at most ``seconds``. The first number is the baseline."""
-        told = self._ask(
+        reply = self._ask(
             {
                 "do": "race",
                 "numbers": list(numbers),
@@ -163,9 +163,9 @@ class Workbench:
                 "drops_slower": drops_slower,
             }
         )
-        if told.get("problem"):
-            raise UnusableInput(f"{self._module.name}: cannot be timed: {_line(told['problem'])}")
-        return [_times(each) for each in told["times"]]
+        if reply.get("problem"):
+            raise UnusableInput(f"{self._module.name}: cannot be timed: {_line(reply['problem'])}")
+        return [_times(times) for times in reply["times"]]
 
     def drop(self, numbers: Sequence[int]) -> None:
         """Free the memory of variants."""
@@ -176,19 +176,19 @@ class Workbench:
     def _start(self) -> None:
         self._close()
         self._child = AnsweringChild([self._python, str(_CHILD)], environment_for(self._module))
-        told = self._exchange(self._opening)
-        if told.get("problem"):
-            raise UnusableInput(f"{self._module.name}: cannot be run: {_line(told['problem'])}")
-        self._jaxlib = told["jaxlib"]
-        for number, asked in list(self._made.items()):
-            self._exchange({"do": "make", "number": number, "asked": asked})
+        reply = self._exchange(self._opening)
+        if reply.get("problem"):
+            raise UnusableInput(f"{self._module.name}: cannot be run: {_line(reply['problem'])}")
+        self._jaxlib = reply["jaxlib"]
+        for number, request in list(self._made.items()):
+            self._exchange({"do": "make", "number": number, "asked": request})
 
     def _ask(self, request: dict[str, Any], limit_s: float | None = None) -> dict[str, Any]:
         """Return the answer. If there is none, start again, and return the problem."""
-        told = self._exchange(request, limit_s)
-        if told.get("died"):
+        reply = self._exchange(request, limit_s)
+        if reply.get("died"):
             self._start()
-        return told
+        return reply
 
     def _exchange(self, request: dict[str, Any], limit_s: float | None = None) -> dict[str, Any]:
         assert self._child is not None
@@ -209,22 +209,22 @@ def _asked(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _read(number: int, told: dict[str, Any]) -> Made:
-    if told.get("problem"):
-        return Made(number, problem=_line(told["problem"]))
-    results = tuple(ResultDifference(**each) for each in told["results"])
+def _read(number: int, reply: dict[str, Any]) -> Made:
+    if reply.get("problem"):
+        return Made(number, problem=_line(reply["problem"]))
+    results = tuple(ResultDifference(**difference) for difference in reply["results"])
     if not results:
         return Made(number, problem="its results have other shapes or types")
-    return Made(number, results, told["compile_s"], is_wrong=told["is_wrong"])
+    return Made(number, results, reply["compile_s"], is_wrong=reply["is_wrong"])
 
 
-def _times(told: dict[str, Any]) -> Times:
+def _times(reply: dict[str, Any]) -> Times:
     return Times(
-        run_ns=told["run_ns"],
-        quartiles=tuple(told["quartiles"]),
-        ratio=Ratio(**told["ratio"]),
-        noise=Ratio(**told["noise"]),
-        runs=told["runs"],
+        run_ns=reply["run_ns"],
+        quartiles=tuple(reply["quartiles"]),
+        ratio=Ratio(**reply["ratio"]),
+        noise=Ratio(**reply["noise"]),
+        runs=reply["runs"],
     )
 
 

@@ -76,27 +76,27 @@ class Bench:
             self.expect(request["expected"])
         self._judge(self._expected)
 
-    def _compile(self, asked: dict[str, Any]) -> Any:
-        text = asked.get("text") or self._text
-        return runner._make(text, self._place, self._inputs, asked, self._platform)
+    def _compile(self, request: dict[str, Any]) -> Any:
+        text = request.get("text") or self._text
+        return runner._make(text, self._place, self._inputs, request, self._platform)
 
     def receive(self, text: str, flags: list[str]) -> dict[str, Any]:
         """Compile up to the hook, and answer with the module that it receives."""
         printed = child.hook.bindings().HloPrintOptions()
         printed.print_large_constants = True
-        found: list[str] = []
+        modules: list[str] = []
 
-        def transform(given: bytes) -> bytes:
-            found.append(child.hook.read_module(given).to_string(printed))
+        def transform(serialized: bytes) -> bytes:
+            modules.append(child.hook.read_module(serialized).to_string(printed))
             raise _Enough
 
         try:
             with child.hook.hooked(transform, self._platform):
                 runner.Executable(text, self._place, self._inputs, flags)
         except Exception:
-            if not found:
+            if not modules:
                 raise
-        return {"module": found[0]}
+        return {"module": modules[0]}
 
     def make(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
         """Compile a program under ``number``, and compare its results with the baseline's."""
@@ -126,7 +126,7 @@ class Bench:
         own = self._programs[0].run()
         expected = runner.load_arrays(file, [each.dtype for each in own])
         both = [
-            ", ".join(f"{each.dtype}{list(each.shape)}" for each in arrays)
+            ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
             for arrays in (own, expected)
         ]
         if both[0] != both[1]:

@@ -38,18 +38,18 @@ class Changes:
         return ", ".join(
             [f"{id}.{name}={value}" for id, name, value in self.thresholds]
             + [f"without {id}" for id in self.disabled]
-            + [f"allow {each}" for each in self.allowed]
-            + [f"forbid {each}" for each in self.forbidden]
-            + [f"one kernel of {_enumerated(each)}" for each in self.kernels]
+            + [f"allow {pattern}" for pattern in self.allowed]
+            + [f"forbid {pattern}" for pattern in self.forbidden]
+            + [f"one kernel of {_enumerated(kernel)}" for kernel in self.kernels]
         )
 
-    def __or__(self, other: Changes) -> Changes:
+    def __or__(self, second: Changes) -> Changes:
         return Changes(
-            self.thresholds + other.thresholds,
-            self.disabled + other.disabled,
-            self.allowed + other.allowed,
-            self.forbidden + other.forbidden,
-            self.kernels + other.kernels,
+            self.thresholds + second.thresholds,
+            self.disabled + second.disabled,
+            self.allowed + second.allowed,
+            self.forbidden + second.forbidden,
+            self.kernels + second.kernels,
         )
 
     def apply(self, compiler: Compiler) -> Compiler:
@@ -61,24 +61,24 @@ class Changes:
 
     def within(self, compiler: Compiler) -> Changes:
         """Return the changes without those of rules and passes that ``compiler`` lacks."""
-        passes = {each.name for each in compiler.passes}
+        passes = {fusion_pass.name for fusion_pass in compiler.passes}
 
         def has(id: str) -> bool:
             return id in passes or compiler.find_rule(id) is not None
 
         return replace(
             self,
-            thresholds=tuple(each for each in self.thresholds if has(each[0])),
+            thresholds=tuple(threshold for threshold in self.thresholds if has(threshold[0])),
             disabled=tuple(filter(has, self.disabled)),
         )
 
-    def _changed(self, each: FusionPass) -> FusionPass:
-        book = each.book
+    def _changed(self, fusion_pass: FusionPass) -> FusionPass:
+        book = fusion_pass.book
         for id, name, value in self.thresholds:
             book = book.with_threshold(id, name, value)
         for id in self.disabled:
             book = book.without(id)
-        return each.with_book(book)
+        return fusion_pass.with_book(book)
 
 
 NO_CHANGES = Changes()
@@ -106,7 +106,9 @@ def _enumerated(names: Sequence[str]) -> str:
 
 
 def _known(id: str) -> str:
-    passes = {each.name for compiler in known.all_compilers() for each in compiler.passes}
+    passes = {
+        fusion_pass.name for compiler in known.all_compilers() for fusion_pass in compiler.passes
+    }
     if id == _NEEDED:
         raise UnusableInput(f"--disable {id}: without this pass results are wrong")
     return id if id in passes else check_id(id)
@@ -119,7 +121,7 @@ def _threshold(place: str, value: str) -> tuple[str, str, int]:
             f"--set {shorten(place)}={shorten(value)}: expected RULE.NAME=N, N a whole number of "
             "at most 18 digits"
         )
-    versions = [rule for each in known.all_compilers() if (rule := each.find_rule(id))]
+    versions = [rule for compiler in known.all_compilers() if (rule := compiler.find_rule(id))]
     names = dict.fromkeys(name for rule in versions for name in rule.thresholds)
     if name not in names:
         there = ", ".join(names) or "none at all"

@@ -293,8 +293,8 @@ def rule_of(message: str, pass_name: str | None = None) -> str:
 
 def _rule_with(message: str) -> str:
     """Return the rule with this message. This loads no more compilers than necessary."""
-    found = (_messages_of(compiler).get(message) for compiler in known.COMPILERS)
-    return next((id for id in found if id is not None), UNKNOWN)
+    ids = (_messages_of(compiler).get(message) for compiler in known.COMPILERS)
+    return next((id for id in ids if id is not None), UNKNOWN)
 
 
 @cache
@@ -316,8 +316,8 @@ def _fits(reason: str, literals: list[str]) -> bool:
         return False
     position, end = len(first), len(reason) - len(last)
     for literal in inner:
-        found = reason.find(literal, position, end)
-        if found < 0:
+        start = reason.find(literal, position, end)
+        if start < 0:
             return False
-        position = found + len(literal)
+        position = start + len(literal)
     return position <= end

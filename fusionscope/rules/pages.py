@@ -88,9 +88,9 @@ class RulePage:
         """Return all but those for the rules of other versions or backends."""
         return self._examples_under("Examples", "More examples")
 
-    def examples_for(self, other: str) -> tuple[Example, ...]:
+    def examples_for(self, condition: str) -> tuple[Example, ...]:
         """Return those under *Examples OTHER*, such as *Examples on GPUs*."""
-        return self._examples_under(f"Examples {other}")
+        return self._examples_under(f"Examples {condition}")
 
     def _examples_under(self, *headings: str) -> tuple[Example, ...]:
         parts = _HEADING.split(self.markdown)[1:]
@@ -137,10 +137,10 @@ def _plain(markdown: str) -> str:
     return " ".join(markdown.replace("`", "").split())
 
 
-def read_examples(id: str, other: str = "") -> tuple[Example, ...]:
+def read_examples(id: str, condition: str = "") -> tuple[Example, ...]:
     """Return the examples of a rule, or those for the rules of other versions or backends."""
     page = read_page(id)
-    return page.examples_for(other) if other else page.examples
+    return page.examples_for(condition) if condition else page.examples
 
 
 def find_title(id: str) -> str | None:

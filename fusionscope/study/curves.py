@@ -56,22 +56,25 @@ class StepCurves:
 
 def curves_of(result: StudyResult) -> tuple[StepCurves, ...]:
     """Return the curves of each step that has times."""
-    found = []
+    step_curves = []
     for number, step in enumerate(result.study.steps):
         rows: dict[str, list[Row]] = {}
         for table in result.tables:
             rows.setdefault(table.target, []).append(table.rows[number])
-        curves = [_curve(target, own, result.study.work) for target, own in rows.items()]
-        known = tuple(curve for curve in curves if curve.points)
+        curves = [
+            _curve(target, rows_of_target, result.study.work)
+            for target, rows_of_target in rows.items()
+        ]
+        curves_known = tuple(curve for curve in curves if curve.points)
         crossings = [
             crossing
-            for one, other in combinations(known, 2)
-            if not (one.is_least or other.is_least)
-            for crossing in _crossings(one, other)
+            for first, second in combinations(curves_known, 2)
+            if not (first.is_least or second.is_least)
+            for crossing in _crossings(first, second)
         ]
-        if known:
-            found.append(StepCurves(step.name, known, tuple(crossings)))
-    return tuple(found)
+        if curves_known:
+            step_curves.append(StepCurves(step.name, curves_known, tuple(crossings)))
+    return tuple(step_curves)
 
 
 def _curve(target: str, rows: list[Row], work: int) -> Curve:
@@ -97,17 +100,17 @@ def _point(row: Row, work: int) -> Point | None:
     return None
 
 
-def _crossings(one: Curve, other: Curve) -> list[Crossing]:
-    theirs = {point.size: point.time_us for point in other.points}
-    both = [(p.size, p.time_us, theirs[p.size]) for p in one.points if p.size in theirs]
-    found = []
+def _crossings(first: Curve, second: Curve) -> list[Crossing]:
+    theirs = {point.size: point.time_us for point in second.points}
+    both = [(p.size, p.time_us, theirs[p.size]) for p in first.points if p.size in theirs]
+    crossings = []
     for (size, ours, their), (larger, ours_then, their_then) in pairwise(both):
         before, after = log(ours / their), log(ours_then / their_then)
         if before * after >= 0:
             continue
         share = before / (before - after)
-        faster, slower = (one, other) if after < 0 else (other, one)
-        found.append(
+        faster, slower = (first, second) if after < 0 else (second, first)
+        crossings.append(
             Crossing(
                 faster.target,
                 slower.target,
@@ -115,4 +118,4 @@ def _crossings(one: Curve, other: Curve) -> list[Crossing]:
                 ours * exp(share * log(ours_then / ours)),
             )
         )
-    return found
+    return crossings

@@ -99,7 +99,7 @@ class SelfTest:
     @property
     def holds(self) -> bool:
         """Whether nothing failed."""
-        return all(each.holds is not False for each in self.checks)
+        return all(check.holds is not False for check in self.checks)
 
 
 def self_test(
@@ -139,18 +139,18 @@ def self_test(
             )
         except UnusableInput as problem:
             return SelfTest(target.name, (Check("hook", False, (str(problem),)),))
-    tried = [(name, each) for name, trial in trials.items() for each in trial.variants]
-    own = [(name, each) for name, each in tried if each.name == "replay"]
-    changed = [(name, each) for name, each in tried if each.name != "replay"]
+    attempts = [(name, variant) for name, trial in trials.items() for variant in trial.variants]
+    replays = [(name, attempt) for name, attempt in attempts if attempt.name == "replay"]
+    changed = [(name, attempt) for name, attempt in attempts if attempt.name != "replay"]
     not_run = next((trial.not_run for trial in trials.values() if trial.not_run), "")
-    took = all(each.rerun.divergence is None for _, each in tried)
+    took = all(attempt.rerun.divergence is None for _, attempt in attempts)
     checks = (
         Check("hook", took, ("takes modules" if took else "the compiler took other modules",)),
-        _check("replay", own, lambda each: each.rerun.holds and each.rerun.is_same),
-        _check("changed plans", changed, lambda each: each.rerun.holds, refused),
-        _numbers(tried, not_run),
-        _times(own, changed, not_run),
-        _profiles(tried, not_run),
+        _check("replay", replays, lambda attempt: attempt.rerun.holds and attempt.rerun.is_same),
+        _check("changed plans", changed, lambda attempt: attempt.rerun.holds, refused),
+        _numbers(attempts, not_run),
+        _times(replays, changed, not_run),
+        _profiles(attempts, not_run),
         _bisect(output / _NAMES[0], not_run, python, limit_s, progress),
         _study(target, output, python, limit_s, seconds, progress),
     )
@@ -162,13 +162,13 @@ def _variants(module: DumpedModule, refused: list[str]) -> Iterator[Variant]:
     yield Variant("replay", own_plan(module))
     yield make_variant(module, "no-fusion", NO_CHANGES, Rest.OFF, ())
     pairs = explain_module(module).pairs
-    fused = [each for each in pairs if each.outcome in TOGETHER]
-    apart = [each for each in pairs if each.outcome is Outcome.NOT_FUSED]
+    fused = [pair for pair in pairs if pair.outcome in TOGETHER]
+    apart = [pair for pair in pairs if pair.outcome is Outcome.NOT_FUSED]
     for name, found in (("forbid", fused), ("allow", apart)):
         for number, pair in enumerate(found[:: max(1, len(found) // 3)][:3]):
             words = f"{pair.producer.name} -> {pair.consumer.name}"
-            asked = {"allow": (), "forbid": (), name: (words,)}
-            changes = read_changes((), (), asked["allow"], asked["forbid"])
+            patterns = {"allow": (), "forbid": (), name: (words,)}
+            changes = read_changes((), (), patterns["allow"], patterns["forbid"])
             try:
                 yield make_variant(module, f"{name}-{number}", changes, Rest.RULES, ())
             except UnusableInput as problem:
@@ -177,66 +177,71 @@ def _variants(module: DumpedModule, refused: list[str]) -> Iterator[Variant]:
 
 def _check(
     name: str,
-    tried: Sequence[tuple[str, Tried]],
+    attempts: Sequence[tuple[str, Tried]],
     holds: Callable[[Tried], bool],
     refused: Sequence[str] = (),
 ) -> Check:
-    failed = [f"{program}, {each.rerun.plan}" for program, each in tried if not holds(each)]
-    words = f"{len(tried) - len(failed)} of {len(tried)} as planned and predicted"
+    failed = [
+        f"{program}, {attempt.rerun.plan}" for program, attempt in attempts if not holds(attempt)
+    ]
+    words = f"{len(attempts) - len(failed)} of {len(attempts)} as planned and predicted"
     if refused:
         words += f", {len(refused)} refused before compiling"
     return Check(name, not failed, (words, *failed))
 
 
-def _numbers(tried: Sequence[tuple[str, Tried]], not_run: str) -> Check:
+def _numbers(attempts: Sequence[tuple[str, Tried]], not_run: str) -> Check:
     if not_run:
         return Check("numbers", None, (not_run,))
-    found = [
-        (each.measurement.numbers if each.measurement is not None else None, program, each)
-        for program, each in tried
+    numbered = [
+        (attempt.measurement.numbers if attempt.measurement is not None else None, program, attempt)
+        for program, attempt in attempts
     ]
     equal, rounded = (
-        sum(numbers is kind for numbers, _, _ in found) for kind in (Numbers.EQUAL, Numbers.ROUNDED)
+        sum(numbers is kind for numbers, _, _ in numbered)
+        for kind in (Numbers.EQUAL, Numbers.ROUNDED)
     )
     wrong = [
-        f"{program}, {each.rerun.plan}: {numbers or 'did not run'}"
-        for numbers, program, each in found
+        f"{program}, {attempt.rerun.plan}: {numbers or 'did not run'}"
+        for numbers, program, attempt in numbered
         if numbers not in (Numbers.EQUAL, Numbers.ROUNDED)
     ]
     return Check("numbers", not wrong, (f"{equal} equal, {rounded} rounded differently", *wrong))
 
 
 def _times(
-    own: Sequence[tuple[str, Tried]], changed: Sequence[tuple[str, Tried]], not_run: str
+    replays: Sequence[tuple[str, Tried]], changed: Sequence[tuple[str, Tried]], not_run: str
 ) -> Check:
     """Equal programs must take equal times."""
     if not_run:
         return Check("times", None, (not_run,))
     wrong = []
-    for program, each in own:
-        timing = each.measurement.timing if each.measurement is not None else None
+    for program, attempt in replays:
+        timing = attempt.measurement.timing if attempt.measurement is not None else None
         if timing is None or timing.verdict is not Speed.SAME:
             wrong.append(f"{program}: the replay is {timing.verdict if timing else 'not timed'}")
     verdicts = [
-        each.measurement.timing.verdict
-        for _, each in changed
-        if each.measurement is not None and each.measurement.timing is not None
+        attempt.measurement.timing.verdict
+        for _, attempt in changed
+        if attempt.measurement is not None and attempt.measurement.timing is not None
     ]
     kinds = [kind for kind in Speed if kind is not Speed.UNCLEAR or kind in verdicts]
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds)
-    return Check("times", not wrong, (f"{len(own)} replays equal; changed plans: {counts}", *wrong))
+    return Check(
+        "times", not wrong, (f"{len(replays)} replays equal; changed plans: {counts}", *wrong)
+    )
 
 
-def _profiles(tried: Sequence[tuple[str, Tried]], not_run: str) -> Check:
+def _profiles(attempts: Sequence[tuple[str, Tried]], not_run: str) -> Check:
     """The profile of each program must show its kernels."""
     if not_run:
         return Check("profiles", None, (not_run,))
     wrong = [
-        f"{program}, {each.rerun.plan}: {each.not_profiled or 'no kernel was measured'}"
-        for program, each in tried
-        if each.kernels is None or not each.kernels.after_us
+        f"{program}, {attempt.rerun.plan}: {attempt.not_profiled or 'no kernel was measured'}"
+        for program, attempt in attempts
+        if attempt.kernels is None or not attempt.kernels.after_us
     ]
-    words = f"{len(tried) - len(wrong)} of {len(tried)} show the kernels of their program"
+    words = f"{len(attempts) - len(wrong)} of {len(attempts)} show the kernels of their program"
     return Check("profiles", not wrong, (words, *wrong))
 
 
@@ -246,7 +251,7 @@ def _bisect(dump: Path, not_run: str, python: str, limit_s: float, progress: Pro
         return Check("bisect", None, (not_run,))
     (module,) = open_dump(dump).modules
     try:
-        found = bisect(
+        bisection = bisect(
             module,
             Reference(),
             python=python,
@@ -256,10 +261,10 @@ def _bisect(dump: Path, not_run: str, python: str, limit_s: float, progress: Pro
         )
     except UnusableInput as problem:
         return Check("bisect", False, (str(problem),))
-    kernels = [", ".join(op.opcode for op in each.operations) for each in found.found]
+    kernels = [", ".join(op.opcode for op in kernel.operations) for kernel in bisection.found]
     if kernels == [", ".join(reversed(_FAULT))]:
-        return Check("bisect", True, (f"found a planted fault in {found.tried} trials",))
-    words = found.problem or f"found {'; '.join(kernels)}"
+        return Check("bisect", True, (f"found a planted fault in {bisection.tried} trials",))
+    words = bisection.problem or f"found {'; '.join(kernels)}"
     return Check("bisect", False, (f"planted a fault in {' of '.join(_FAULT)}: {words}",))
 
 
@@ -269,9 +274,11 @@ def _plant_fault(module: Module) -> Module:
     outer, inner = _FAULT
     for inside in graph.post_order():
         if inside.is_fused:
-            for each in list(inside.instructions):
-                if each.opcode == outer and each.operands[0].opcode == inner:
-                    inside.replace_uses(each.operands[0], each.operands[0].operands[0])
+            for instruction in list(inside.instructions):
+                if instruction.opcode == outer and instruction.operands[0].opcode == inner:
+                    inside.replace_uses(
+                        instruction.operands[0], instruction.operands[0].operands[0]
+                    )
     return to_module(graph)
 
 

@@ -155,12 +155,16 @@ def run_study(
     work = [(target, size, step) for target in targets for size in sizes for step in study.steps]
     rows: dict[tuple[str, int], list[_Made]] = {}
     for (target, size, step), _ in each_of(work, _words, progress):
-        made = rows.setdefault((target.name, size), [])
+        rows_of_target = rows.setdefault((target.name, size), [])
         folder = output / target.name / f"{size}" / step.name
         try:
-            made.append(_make(study, step, size, target, folder, made, python, limit_s))
+            rows_of_target.append(
+                _make(study, step, size, target, folder, rows_of_target, python, limit_s)
+            )
         except UnusableInput as error:
-            made.append(_Made(Row(step=step.name, size=size, dump=folder, problem=str(error))))
+            rows_of_target.append(
+                _Made(Row(step=step.name, size=size, dump=folder, problem=str(error)))
+            )
     tables = []
     for target in targets:
         for size in sizes:
@@ -197,7 +201,9 @@ def _make(
 ) -> _Made:
     injection: Injection | None = None
     if step.of is not None:
-        source = next(each for each in before if each.row.step == step.of).module
+        source = next(
+            earlier_row for earlier_row in before if earlier_row.row.step == step.of
+        ).module
         if source is None:
             raise UnusableInput(f"{step.name} is based on {step.of}, which was not compiled")
         plan = make_plan(source, changes_for(step, source), Rest.RULES)
@@ -224,7 +230,10 @@ def _make(
         compile_s=captured.compile_s,
         estimate=estimate_final(module),
         refusal=_costliest(facts) if step.of is None else None,  # changed rules refuse no pair
-        boundaries=tuple(f"{each.library} {each.computes}" for each in facts.find_all(Boundary)),
+        boundaries=tuple(
+            f"{earlier_row.library} {earlier_row.computes}"
+            for earlier_row in facts.find_all(Boundary)
+        ),
         problem=problem,
     )
     return _Made(row, module, injection)
@@ -246,10 +255,10 @@ def changes_for(step: StudyStep, source: DumpedModule) -> Changes:
 
 def _largest(folder: Path) -> DumpedModule:
     """Return the program's own module, if the compiler made small ones beside it."""
-    modules = [each for each in open_dump(folder).modules if each.final is not None]
+    modules = [module for module in open_dump(folder).modules if module.final is not None]
     if not modules:
         raise UnusableInput("the compiler did not finish", file=str(folder))
-    return max(modules, key=lambda each: len(each.read(each.stages[0]).bodies))
+    return max(modules, key=lambda module: len(module.read(module.stages[0]).bodies))
 
 
 def _costliest(facts: ModuleFacts) -> Refusal | None:
@@ -272,28 +281,35 @@ def _costliest(facts: ModuleFacts) -> Refusal | None:
 
 
 def _table(
-    target: Target, size: int, made: Sequence[_Made], seconds: float, python: str, limit_s: float
+    target: Target,
+    size: int,
+    made_rows: Sequence[_Made],
+    seconds: float,
+    python: str,
+    limit_s: float,
 ) -> Table:
-    rows = [each.row for each in made]
+    rows = [made_row.row for made_row in made_rows]
     if not target.is_here:
         return Table(target.name, size, tuple(rows), "the device is not present")
     racers = {
-        number: Racer(each.module, each.injection or Injection(), each.row.dump / PROFILE)
-        for number, each in enumerate(made)
-        if each.module is not None and not each.row.problem
+        number: Racer(
+            made_row.module, made_row.injection or Injection(), made_row.row.dump / PROFILE
+        )
+        for number, made_row in enumerate(made_rows)
+        if made_row.module is not None and not made_row.row.problem
     }
     try:
         races = race(list(racers.values()), seconds=seconds, python=python, limit_s=limit_s)
     except UnusableInput as error:
         return Table(target.name, size, tuple(rows), str(error))
-    for (number, racer), found in zip(racers.items(), races, strict=True):
-        rows[number] = replace(rows[number], race=found, profiled=_profiled(racer, found))
+    for (number, racer), race_found in zip(racers.items(), races, strict=True):
+        rows[number] = replace(rows[number], race=race_found, profiled=_profiled(racer, race_found))
     return Table(target.name, size, tuple(rows), "")
 
 
-def _profiled(racer: Racer, found: Race) -> Profiled:
-    if racer.profile is None or found.not_profiled:
-        return Profiled(problem=found.not_profiled)
+def _profiled(racer: Racer, measured_race: Race) -> Profiled:
+    if racer.profile is None or measured_race.not_profiled:
+        return Profiled(problem=measured_race.not_profiled)
     module = racer.module
     try:
         runs = find_runs(module, read_profile(racer.profile))
@@ -301,7 +317,7 @@ def _profiled(racer: Racer, found: Race) -> Profiled:
         return Profiled(problem=str(problem))
     final = module.read(module.last)
     times = runs.times_of({kernel.name for kernel in launches_of(final, module.backend)})
-    longest = max(times.items(), key=lambda found: found[1], default=None)
+    longest = max(times.items(), key=lambda measured_race: measured_race[1], default=None)
     return Profiled(
         runs.time_us, fsum(times.values()), LongestKernel(*longest) if longest else None
     )

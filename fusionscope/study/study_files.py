@@ -80,9 +80,9 @@ def read_study(folder: Path) -> Study:
     file = read_toml(folder / FILE, _StudyTable, hint=_HINT)
     table = file.value
     steps: dict[str, StudyStep] = {}
-    for index, each in enumerate(table.steps):
+    for index, step in enumerate(table.steps):
         with file.at("steps", index):
-            steps[each.name] = _step(each, set(steps))
+            steps[step.name] = _step(step, set(steps))
     return Study(
         folder=folder,
         title=folder.name if table.title is None else table.title,

@@ -69,7 +69,7 @@ class Cluster:
                     yield UnusableInput(f"the workers that worked on it were killed: {error}")
                 futures[place] = None  # the cluster forgets the result
         finally:
-            self.client.cancel([each for each in futures if each is not None])
+            self.client.cancel([future for future in futures if future is not None])
 
 
 @contextmanager

@@ -273,7 +273,7 @@ def _worse(
     if before is None and after is None and len(days) < 2:
         return None
     new = _day(after, days) if after is not None else days[-1]
-    earlier = [each for each in days if each < new]
+    earlier = [day for day in days if day < new]
     if before is None and not earlier:
         raise UnusableInput(f"no day before {new}, expected one of {_words(days)}")
     old = _day(before, days) if before is not None else earlier[-1]
@@ -288,10 +288,10 @@ def _worse(
 
 
 def _day(text: str, days: list[date]) -> date:
-    found = next((each for each in days if str(each) == text), None)
-    if found is None:
+    match = next((day for day in days if str(day) == text), None)
+    if match is None:
         raise UnusableInput(f"no dump is of {quoted(text)}, expected one of {_words(days)}")
-    return found
+    return match
 
 
 def _words(days: list[date]) -> str:

@@ -56,17 +56,17 @@ class Tables:
                 raise UnusableInput(
                     "expected one SELECT", hint="the tables are described in docs/survey.md"
                 )
-            found = self.connection.execute(statements[0], list(values))
-            described = found.description or []
-            rows = tuple(found.fetchall())
+            cursor = self.connection.execute(statements[0], list(values))
+            described = cursor.description or []
+            rows = tuple(cursor.fetchall())
         except duckdb.Error as error:
             first, *_ = str(error).splitlines() or [type(error).__name__]
             raise UnusableInput(f"the question fails: {shorten(first, 300)}") from None
         except (ValueError, OverflowError) as error:  # a date before the year 1
             raise UnusableInput(f"the answer cannot be shown: {error}") from None
         return Answer(
-            tuple(str(each[0]) for each in described),
-            tuple(str(each[1]) for each in described),
+            tuple(str(column[0]) for column in described),
+            tuple(str(column[1]) for column in described),
             rows,
         )
 
@@ -80,14 +80,14 @@ def connected(store: Store) -> Iterator[Tables]:
         config={"autoinstall_known_extensions": False, "autoload_known_extensions": False},
     )
     try:
-        files = {name: [str(each) for each in store.files(name)] for name in TABLES}
+        files = {name: [str(file) for file in store.files(name)] for name in TABLES}
         connection.execute("SET python_enable_replacements = false")
-        everything = [each for own in files.values() for each in own]
+        everything = [file for files_of_table in files.values() for file in files_of_table]
         connection.execute("SET allowed_paths = ?", [everything])
         connection.execute("SET enable_external_access = false")
         connection.execute("CREATE SCHEMA once")
-        for name, own in files.items():
-            connection.execute(f"CREATE VIEW once.{name} AS {_select(name, own)}")
+        for name, files_of_table in files.items():
+            connection.execute(f"CREATE VIEW once.{name} AS {_select(name, files_of_table)}")
         connection.execute("CREATE VIEW dumps AS FROM once.dumps")
         connection.execute("CREATE VIEW unreadable AS FROM once.unreadable")
         for name in ANALYSED:
@@ -107,7 +107,7 @@ def _select(name: str, files: Sequence[str]) -> str:
     # Other tables are in the folders of the dump that had a content first, which says nothing.
     folders = _OF_FOLDERS if name == "dumps" else {}
     if files:
-        listed = ", ".join(f"'{each.replace(chr(39), chr(39) * 2)}'" for each in files)
+        listed = ", ".join(f"'{file.replace(chr(39), chr(39) * 2)}'" for file in files)
         types = ", ".join(f"'{column}': {kind}" for column, kind in folders.items())
         hive = f"true, hive_types = {{{types}}}" if folders else "false"
         return f"SELECT * FROM read_parquet([{listed}], hive_partitioning = {hive})"
@@ -118,9 +118,9 @@ def _select(name: str, files: Sequence[str]) -> str:
 
 def _in_each_dump(name: str) -> str:
     """Return the view that has each row once for each dump in which its content is."""
-    own = [field.name for field in schema_of(TABLES[name])]
-    columns = [f"d.{each}" for each in _OF_DUMPS] + [f"o.{each}" for each in own]
-    if "module" not in own:
+    own_fields = [field.name for field in schema_of(TABLES[name])]
+    columns = [f"d.{column}" for column in _OF_DUMPS] + [f"o.{column}" for column in own_fields]
+    if "module" not in own_fields:
         columns.append("d.module")
     return (
         f"CREATE VIEW {name} AS SELECT {', '.join(columns)} "

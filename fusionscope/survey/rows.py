@@ -34,8 +34,8 @@ def rows_of(
     """Return the rows about one module, by table."""
     return {
         "modules": [_module(content, facts)],
-        "kernels": [_kernel(content, each) for each in facts.kernels],
-        "pairs": [_pair(content, each) for each in facts.pairs],
+        "kernels": [_kernel(content, kernel) for kernel in facts.kernels],
+        "pairs": [_pair(content, pair) for pair in facts.pairs],
         "refusals": [_refusal(content, each) for each in facts.alike.refusals],
         "suggestions": list(_suggestions(content, suggestions)),
         "memory": list(_memory(content, facts)),
@@ -151,27 +151,29 @@ def _refusal(content: str, refusals: Refusals) -> RefusalRow:
     )
 
 
-def _suggestions(content: str, found: Suggestions | None) -> Iterator[SuggestionRow]:
-    if found is not None:
-        for group, helps in ((found.helpful, True), (found.unmeasured, False)):
-            for each in group:
-                yield _suggestion(content, each, helps=helps)
+def _suggestions(content: str, suggestions: Suggestions | None) -> Iterator[SuggestionRow]:
+    if suggestions is not None:
+        for group, helps in ((suggestions.helpful, True), (suggestions.unmeasured, False)):
+            for suggestion in group:
+                yield _suggestion(content, suggestion, helps=helps)
 
 
-def _suggestion(content: str, found: Suggestion, *, helps: bool) -> SuggestionRow:
-    is_own = found.evidence is not HowTried.EXAMPLE  # whose figures are those of another program
-    is_timed = found.before.time_us is not None and found.after.time_us is not None
+def _suggestion(content: str, suggestion: Suggestion, *, helps: bool) -> SuggestionRow:
+    is_own = (
+        suggestion.evidence is not HowTried.EXAMPLE
+    )  # whose figures are those of another program
+    is_timed = suggestion.before.time_us is not None and suggestion.after.time_us is not None
     return SuggestionRow(
         content=content,
-        kind=found.kind,
-        change=found.change,
-        title=found.title,
-        evidence=found.evidence,
+        kind=suggestion.kind,
+        change=suggestion.change,
+        title=suggestion.title,
+        evidence=suggestion.evidence,
         helps=helps,
-        pairs=len(found.pairs),
-        launches_saved=found.saved_launches if is_own else None,
-        bytes_saved=found.saved_bytes if is_own else None,
-        time_saved_us=found.saved_us if is_own and is_timed else None,
+        pairs=len(suggestion.pairs),
+        launches_saved=suggestion.saved_launches if is_own else None,
+        bytes_saved=suggestion.saved_bytes if is_own else None,
+        time_saved_us=suggestion.saved_us if is_own and is_timed else None,
     )
 
 
@@ -196,27 +198,27 @@ def _memory(content: str, facts: ModuleFacts) -> Iterator[MemoryRow]:
 def _verified(content: str, verification: Verification | None) -> Iterator[VerifyRow]:
     if verification is None:
         return
-    for each in verification.passes:
+    for fusion_pass in verification.passes:
         yield VerifyRow(
             content=content,
-            pass_name=each.pass_name,
-            rules=each.book,
-            identical=each.is_identical,
-            same_kernels=each.has_same_kernels,
-            pairs=each.pairs,
-            pairs_agreeing=each.pairs_agreeing,
-            decisions=each.decisions,
-            decisions_agreeing=each.decisions_agreeing,
+            pass_name=fusion_pass.pass_name,
+            rules=fusion_pass.book,
+            identical=fusion_pass.is_identical,
+            same_kernels=fusion_pass.has_same_kernels,
+            pairs=fusion_pass.pairs,
+            pairs_agreeing=fusion_pass.pairs_agreeing,
+            decisions=fusion_pass.decisions,
+            decisions_agreeing=fusion_pass.decisions_agreeing,
         )
-    for found in verification.inferred:
+    for inferred in verification.inferred:
         yield VerifyRow(
             content=content,
             pass_name=INFERRED,
             rules=INFERRED,
             identical=None,
             same_kernels=None,
-            pairs=found.pairs,
-            pairs_agreeing=found.agreeing,
+            pairs=inferred.pairs,
+            pairs_agreeing=inferred.agreeing,
             decisions=0,
             decisions_agreeing=0,
         )

@@ -71,24 +71,24 @@ def find_sources(addresses: Iterable[str]) -> tuple[list[Source], dict[str, str]
     """Return all dumps behind ``addresses``, each once, in the order of their own addresses; and by
     address what could not be listed, and why. Raises ``UnusableInput`` if fsspec is not installed.
     """
-    found: dict[str, Source] = {}
+    sources_by_address: dict[str, Source] = {}
     problems: dict[str, str] = {}
     core = needed("fsspec").core
     for address in addresses:
         try:
-            sources = {each.address: each for each in _find(core, address, problems)}
+            sources = {source.address: source for source in _find(core, address, problems)}
         except Exception as error:  # each file system has errors of its own
             problems[address] = f"cannot be listed: {_words(error)}"
             continue
         if not sources:
             problems[address] = "no dump there"
-        found |= sources
-    return sorted(found.values(), key=lambda each: each.address), problems
+        sources_by_address |= sources
+    return sorted(sources_by_address.values(), key=lambda source: source.address), problems
 
 
 def _find(core: Any, address: str, problems: dict[str, str]) -> Iterator[Source]:
     system, path = core.url_to_fs(address)
-    is_glob = any(each in address for each in "*?[") and not system.exists(path)
+    is_glob = any(name in address for name in "*?[") and not system.exists(path)
     listed: dict[str, Info] = {}
     for each in map(str, system.glob(path)) if is_glob else [path]:
         listed |= _list(system, each, problems)
@@ -141,14 +141,14 @@ def _is_dump_file(path: str) -> bool:
 def _source(system: FileSystem, path: str, files: list[Info], *, is_folder: bool) -> Source:
     address = path if _is_local(system) else str(system.unstrip_protocol(path))
     digest = hashlib.sha256()
-    for each in sorted(files, key=lambda info: str(info["name"])):
-        tags = [str(each.get(tag)) for tag in _TAGS]
-        digest.update(repr((str(each["name"]), each.get("size"), tags)).encode("utf-8", "replace"))
+    for file in sorted(files, key=lambda info: str(info["name"])):
+        tags = [str(file.get(tag)) for tag in _TAGS]
+        digest.update(repr((str(file["name"]), file.get("size"), tags)).encode("utf-8", "replace"))
     return Source(
         address=address,
-        files=tuple(sorted(str(each["name"]) for each in files)),
+        files=tuple(sorted(str(file["name"]) for file in files)),
         is_folder=is_folder,
-        bytes=sum(int(each.get("size") or 0) for each in files),
+        bytes=sum(int(file.get("size") or 0) for file in files),
         stamp=digest.hexdigest()[:16],
         day=_day_in(address) or max(map(_day_of, files)),
     )

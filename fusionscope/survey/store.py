@@ -58,18 +58,18 @@ class Store:
     def files(self, table: str) -> list[Path]:
         """Return the files of a table that belong to batches written whole."""
         whole = set(self.batches())
-        return [each for each in _files_below(self.directory / table) if each.stem in whole]
+        return [file for file in _files_below(self.directory / table) if file.stem in whole]
 
     def remove_rest(self) -> None:
         """Remove what a killed run left behind. Raises ``UnusableInput``."""
         whole = set(self.batches())
-        rest = [
+        leftovers = [
             path
             for table in TABLES
             for path in _files_below(self.directory / table)
             if path.stem not in whole
         ]
-        for path in (*rest, *self.directory.rglob(f".*{_SUFFIX}.*.part")):
+        for path in (*leftovers, *self.directory.rglob(f".*{_SUFFIX}.*.part")):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
@@ -125,18 +125,18 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
     data = read_file(path)
     try:
-        found: pyarrow.Table = parquet.ParquetFile(arrow.BufferReader(data)).read()
+        table: pyarrow.Table = parquet.ParquetFile(arrow.BufferReader(data)).read()
     except (OSError, ValueError) as error:  # those of Arrow are one or the other
         raise UnusableInput(f"not a whole Parquet file: {error}", file=str(path)) from None
-    _check_version(path, found.schema)
-    yield from found.to_pylist()
+    _check_version(path, table.schema)
+    yield from table.to_pylist()
 
 
 def _check_version(path: Path, schema: pyarrow.Schema) -> None:
-    found = (schema.metadata or {}).get(VERSION_KEY, b"none")
-    if found != str(VERSION).encode():
+    version = (schema.metadata or {}).get(VERSION_KEY, b"none")
+    if version != str(VERSION).encode():
         raise UnusableInput(
-            f"version {found.decode(errors='replace')} of the tables, expected {VERSION}",
+            f"version {version.decode(errors='replace')} of the tables, expected {VERSION}",
             file=str(path),
             hint="survey the dumps again into another directory",
         )
@@ -152,23 +152,23 @@ class Batch:
     )
     _done: list[DoneRow] = field(default_factory=list)
 
-    def add_held(self, source: str, held: Held) -> None:
+    def add_held(self, source: str, contents: Held) -> None:
         """Add what a source holds; ``source`` is its key."""
         parts: dict[Partition, list[Row]] = defaultdict(list)
-        for row, partition in held.modules:
+        for row, partition in contents.modules:
             parts[partition].append(row)
         for partition, rows in parts.items():
             self._add("dumps", partition, table_of(DumpRow, rows))
-        self._add_unreadable(held.unreadable)
+        self._add_unreadable(contents.unreadable)
         self._done.append(DoneRow(source=source, content=None))
-        self.rows += 1 + len(held.modules)
+        self.rows += 1 + len(contents.modules)
 
-    def add_analysed(self, found: Analysed, partition: Partition) -> None:
-        for name, table in found.tables.items():
+    def add_analysed(self, analysed: Analysed, partition: Partition) -> None:
+        for name, table in analysed.tables.items():
             self._add(name, partition, table)
-        self._add_unreadable(found.unreadable)
-        self._done.append(DoneRow(source=None, content=found.content))
-        self.rows += 1 + sum(table.num_rows for table in found.tables.values())
+        self._add_unreadable(analysed.unreadable)
+        self._done.append(DoneRow(source=None, content=analysed.content))
+        self.rows += 1 + sum(table.num_rows for table in analysed.tables.values())
 
     def _add_unreadable(self, rows: Iterable[UnreadableRow]) -> None:
         if rows := list(rows):
@@ -217,13 +217,13 @@ def first_places(store: Store) -> list[tuple[Place, str, Partition]]:
     first: dict[str, tuple[Place, str, Partition]] = {}
     for path in store.files("dumps"):
         folders = path.relative_to(store.directory / "dumps").parent.parts
-        partition = Partition(*(unquote(each.partition("=")[2]) for each in folders))
+        partition = Partition(*(unquote(folder.partition("=")[2]) for folder in folders))
         for row in _rows(path):
             place = Place(row["content"], row["dump"], row["number"], row["module"])
-            known = first.get(place.content)
-            if known is None or _order(place) < _order(known[0]):
+            earlier = first.get(place.content)
+            if earlier is None or _order(place) < _order(earlier[0]):
                 first[place.content] = place, row["stamp"], partition
-    return sorted(first.values(), key=lambda each: _order(each[0]))
+    return sorted(first.values(), key=lambda place_and_row: _order(place_and_row[0]))
 
 
 def _order(place: Place) -> tuple[str, int]:

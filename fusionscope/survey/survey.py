@@ -112,14 +112,14 @@ def survey(
 def _selected(sources: Sequence[Source], options: Options) -> Iterator[Source]:
     """Yield the dumps to take. A larger sample contains a smaller one."""
     count = 0
-    for each in sources:
+    for source in sources:
         if options.limit is not None and count >= options.limit:
             return
-        address = as_unicode(each.address).encode()
+        address = as_unicode(source.address).encode()
         place = int.from_bytes(hashlib.sha256(address).digest()[:8]) / (1 << 64)
         if options.sample is None or place < options.sample:
             count += 1
-            yield each
+            yield source
 
 
 @dataclass(slots=True)
@@ -142,25 +142,27 @@ class _Run:
     _known: dict[str, Partition] = field(default_factory=dict)  # contents that are, or will be
 
     def go(self, sources: Sequence[Source], problems: dict[str, str]) -> None:
-        done = list(self.store.done())
-        analysed = {each.content for each in done if each.content is not None}
-        looked = {each.source for each in done if each.source is not None}
-        rest = [each for each in sources if each.key not in looked]
-        self.earlier = len(sources) - len(rest)
+        rows_done = list(self.store.done())
+        analysed = {row_done.content for row_done in rows_done if row_done.content is not None}
+        sources_done = {row_done.source for row_done in rows_done if row_done.source is not None}
+        remaining = [source for source in sources if source.key not in sources_done]
+        self.earlier = len(sources) - len(remaining)
         for address, problem in problems.items():
             row = _unreadable(address, problem)
             self._tell([row])
-            if row.dump not in looked:  # of which there is a row
+            if row.dump not in sources_done:  # of which there is a row
                 self._batch.add_held(row.dump, Held((), (row,)))
-        self._total = len(rest)
+        self._total = len(remaining)
         left: dict[str, list[Place]] = defaultdict(list)
         for place, stamp, partition in first_places(self.store):
             self._known[place.content] = partition
             if place.content not in analysed:
                 left[stamp].append(place)
-        self._analyse([(each, tuple(left[each.stamp])) for each in sources if each.stamp in left])
-        for start in range(0, len(rest), _STEP):
-            self._analyse(list(self._look_into(rest[start : start + _STEP])))
+        self._analyse(
+            [(source, tuple(left[source.stamp])) for source in sources if source.stamp in left]
+        )
+        for start in range(0, len(remaining), _STEP):
+            self._analyse(list(self._look_into(remaining[start : start + _STEP])))
         self._batch.write(self.store)
 
     def _is_new(self, content: str, partition: Partition) -> bool:
@@ -172,18 +174,18 @@ class _Run:
     def _look_into(self, sources: Sequence[Source]) -> Iterator[tuple[Source, tuple[Place, ...]]]:
         """Yield dumps with the modules in them that are new."""
         work = partial(_look_into, self.options.memory)
-        for source, held in zip(sources, self.engine.map(work, sources), strict=True):
-            if isinstance(held, UnusableInput):
-                held = Held((), (_unreadable(source.address, held.problem, source.stamp),))
+        for source, contents in zip(sources, self.engine.map(work, sources), strict=True):
+            if isinstance(contents, UnusableInput):
+                contents = Held((), (_unreadable(source.address, contents.problem, source.stamp),))
             new = [
                 Place(row.content, row.dump, row.number, row.module)
-                for row, partition in held.modules
+                for row, partition in contents.modules
                 if self._is_new(row.content, partition)
             ]
             self._finished += not new
-            self.modules += len(held.modules)
-            self._tell(held.unreadable)
-            self._batch.add_held(source.key, held)
+            self.modules += len(contents.modules)
+            self._tell(contents.unreadable)
+            self._batch.add_held(source.key, contents)
             self._write_if_due()
             if new:
                 yield source, tuple(new)
@@ -192,14 +194,14 @@ class _Run:
         # What it was found in is written first: it says where the rows of a content belong.
         self._batch.write(self.store)
         work = partial(_analyse, self.options.memory, self.options.tries)
-        for (source, places), found in zip(tasks, self.engine.map(work, tasks), strict=True):
+        for (source, places), analysed in zip(tasks, self.engine.map(work, tasks), strict=True):
             self._finished += 1
-            if isinstance(found, UnusableInput):
-                found = tuple(without_rows(source, place, found.problem) for place in places)
-            for each in found:
+            if isinstance(analysed, UnusableInput):
+                analysed = tuple(without_rows(source, place, analysed.problem) for place in places)
+            for analysed_place in analysed:
                 self.analysed += 1
-                self._tell(each.unreadable)
-                self._batch.add_analysed(each, self._known[each.content])
+                self._tell(analysed_place.unreadable)
+                self._batch.add_analysed(analysed_place, self._known[analysed_place.content])
             self._write_if_due()
 
     def _write_if_due(self) -> None:

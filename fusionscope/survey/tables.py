@@ -228,12 +228,12 @@ def schema_of(kind: type[Row]) -> pyarrow.Schema:
         tuple[str, ...]: arrow.list_(arrow.string()),
     }
     hints = get_type_hints(kind)
-    found = []
-    for each in fields(kind):
-        choices = get_args(hints[each.name]) if NoneType in get_args(hints[each.name]) else ()
-        (plain,) = [choice for choice in choices if choice is not NoneType] or [hints[each.name]]
-        found.append(arrow.field(each.name, types[plain], nullable=bool(choices)))
-    return arrow.schema(found, {VERSION_KEY: str(VERSION).encode()})
+    columns = []
+    for field in fields(kind):
+        choices = get_args(hints[field.name]) if NoneType in get_args(hints[field.name]) else ()
+        (plain,) = [choice for choice in choices if choice is not NoneType] or [hints[field.name]]
+        columns.append(arrow.field(field.name, types[plain], nullable=bool(choices)))
+    return arrow.schema(columns, {VERSION_KEY: str(VERSION).encode()})
 
 
 def table_of(kind: type[Row], rows: Iterable[Row]) -> pyarrow.Table:
@@ -249,7 +249,7 @@ def table_of(kind: type[Row], rows: Iterable[Row]) -> pyarrow.Table:
         try:
             columns.append(arrow.array(values, column.type))
         except UnicodeEncodeError:
-            columns.append(arrow.array([as_unicode(each) for each in values], column.type))
+            columns.append(arrow.array([as_unicode(value) for value in values], column.type))
     return arrow.Table.from_arrays(columns, schema=schema)
 
 
@@ -257,4 +257,4 @@ def as_unicode(value: Any) -> Any:
     """Return a text, or several, with replacement characters for what is not Unicode."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
-    return [as_unicode(each) for each in value] if isinstance(value, tuple) else value
+    return [as_unicode(element) for element in value] if isinstance(value, tuple) else value

@@ -79,26 +79,26 @@ def look_into(source: Source, memory: int | None) -> Held:
         unreadable.append(_unreadable(source, dump, reason, module))
 
     try:
-        with limited_memory(memory), at_hand(source) as found:
-            for problem in found.problems:
+        with limited_memory(memory), at_hand(source) as local:
+            for problem in local.problems:
                 tell(source.address, problem)
-            for path, address in found.dumps.items():
+            for path, address in local.dumps.items():
                 try:
-                    dump, own = _open(path)
+                    dump, own_modules = _open(path)
                 except UnusableInput as error:
-                    tell(address, _without(str(error), found))
+                    tell(address, _without(str(error), local))
                     continue
-                for module in own:
+                for module in own_modules:
                     content, size, problems = _digest(module)
                     for problem in problems:
-                        tell(address, _without(problem, found), module.name)
+                        tell(address, _without(problem, local), module.name)
                     modules.append(_row(source, address, module, content, size))
-                for problem in dump.unread([each.reason for each in unreadable]):
-                    tell(address, _without(problem, found))
+                for problem in dump.unread([module_found.reason for module_found in unreadable]):
+                    tell(address, _without(problem, local))
     except Exception as error:
         modules.clear()
         tell(source.address, _why(error, memory))
-    modules.sort(key=lambda each: (each[0].dump, each[0].number))
+    modules.sort(key=lambda module_found: (module_found[0].dump, module_found[0].number))
     return Held(tuple(modules), tuple(dict.fromkeys(unreadable)))
 
 
@@ -108,15 +108,17 @@ def analyse(
     """Return the tables about modules of a source. ``tries`` is whether to try what could help.
     Never raises for what the source holds.
     """
-    done: list[Analysed] = []
+    analysed: list[Analysed] = []
     try:
-        with limited_memory(memory), at_hand(source) as found:
-            paths = {as_unicode(address): path for path, address in found.dumps.items()}
+        with limited_memory(memory), at_hand(source) as local:
+            paths = {as_unicode(address): path for path, address in local.dumps.items()}
             for place in places:
-                done.append(_analyse(source, place, paths[place.dump], found, memory, tries))
+                analysed.append(_analyse(source, place, paths[place.dump], local, memory, tries))
     except Exception as error:
-        done += (without_rows(source, each, _why(error, memory)) for each in places[len(done) :])
-    return tuple(done)
+        analysed += (
+            without_rows(source, place, _why(error, memory)) for place in places[len(analysed) :]
+        )
+    return tuple(analysed)
 
 
 def without_rows(source: Source, place: Place, reason: str) -> Analysed:
@@ -126,7 +128,7 @@ def without_rows(source: Source, place: Place, reason: str) -> Analysed:
 
 
 def _analyse(
-    source: Source, place: Place, path: Path, found: AtHand, memory: int | None, tries: bool
+    source: Source, place: Place, path: Path, local: AtHand, memory: int | None, tries: bool
 ) -> Analysed:
     tables: dict[str, pyarrow.Table] = {}
     problems: list[str] = []
@@ -135,8 +137,8 @@ def _analyse(
     except Exception as error:
         problems.append(_why(error, memory))
     rows = (
-        _unreadable(source, place.dump, _without(each, found), place.module, place.content)
-        for each in problems
+        _unreadable(source, place.dump, _without(problem, local), place.module, place.content)
+        for problem in problems
     )
     return Analysed(place.content, tables, tuple(dict.fromkeys(rows)))
 
@@ -145,8 +147,8 @@ def _analyse(
 def _tables_of(
     path: Path, place: Place, problems: list[str], *, tries: bool
 ) -> dict[str, pyarrow.Table]:
-    dump, own = _open(path)
-    module = next(each for each in own if _is_at(each, place))
+    dump, own_modules = _open(path)
+    module = next(module_of for module_of in own_modules if _is_at(module_of, place))
     facts = explain_module(module)
     suggestions: Suggestions | None = None
     if tries:
@@ -160,7 +162,11 @@ def _tables_of(
         verification = None
     problems += dump.unread()
     rows = rows_of(place.content, facts, suggestions, verification)
-    return {name: table_of(ANALYSED[name], own) for name, own in rows.items() if own}
+    return {
+        name: table_of(ANALYSED[name], own_modules)
+        for name, own_modules in rows.items()
+        if own_modules
+    }
 
 
 def _is_at(module: DumpedModule, place: Place) -> bool:
@@ -171,7 +177,7 @@ def _open(path: Path) -> tuple[Dump, list[DumpedModule]]:
     """Return a dump, and its modules that are in no folder below it, which is a dump of its own."""
     dump = open_dump(path)
     folder = path if is_directory(path) else None
-    return dump, [each for each in dump.modules if folder in (None, each.directory)]
+    return dump, [module for module in dump.modules if folder in (None, module.directory)]
 
 
 def _digest(module: DumpedModule) -> tuple[str, int, list[str]]:
@@ -183,10 +189,12 @@ def _digest(module: DumpedModule) -> tuple[str, int, list[str]]:
     parts: list[str] = [module.name]
     problems: list[str] = []
     size = 0
-    files = [(role.value, each) for role, own in module.files.items() for each in own]
+    files = [
+        (role.value, file) for role, files_of_role in module.files.items() for file in files_of_role
+    ]
     for place, stage in enumerate(module.stages):
         texts = (("text", stage.text), ("proto", stage.proto))
-        files += [(f"{place} {stage.label} {kind}", each) for kind, each in texts if each]
+        files += [(f"{place} {stage.label} {kind}", file) for kind, file in texts if file]
     for role, file in files:
         try:
             data = file.read()
@@ -261,9 +269,9 @@ def _unreadable(
     )
 
 
-def _without(problem: str, found: AtHand) -> str:
+def _without(problem: str, local: AtHand) -> str:
     """Return a problem without the place that a dump was brought to: the row has its address."""
-    for path, address in found.dumps.items():
+    for path, address in local.dumps.items():
         problem = problem.replace(f"{path}/", "").replace(f"{path}: ", "")
         problem = problem.replace(str(path), PurePosixPath(address).name)
     return problem

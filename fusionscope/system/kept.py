@@ -38,7 +38,7 @@ def code_digest() -> str:
     digest = hashlib.sha256(__version__.encode())
     for folder in (package, package.parent / "grammars"):
         for place, folders, names in os.walk(folder):
-            folders[:] = sorted(each for each in folders if each != "__pycache__")
+            folders[:] = sorted(folder for folder in folders if folder != "__pycache__")
             for name in sorted(names):
                 status = Path(place, name).stat()
                 digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())

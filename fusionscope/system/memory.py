@@ -40,7 +40,7 @@ def limited_memory(most: int | None) -> Iterator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bounds = [each for each in (most, soft, hard) if each != resource.RLIM_INFINITY]
+    bounds = [bound for bound in (most, soft, hard) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
     try:
         yield

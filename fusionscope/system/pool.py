@@ -70,7 +70,7 @@ def _work_alone(
 @contextmanager
 def _open_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Return a pool, all processes of which end with the block, at once if it is interrupted."""
-    others = multiprocessing.active_children()
+    children = multiprocessing.active_children()
     pool = ProcessPoolExecutor(
         jobs,
         mp_context=multiprocessing.get_context("spawn"),
@@ -81,7 +81,7 @@ def _open_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         yield pool
     except BaseException:
         for child in multiprocessing.active_children():
-            if child not in others:
+            if child not in children:
                 child.kill()
         raise
     finally:
@@ -106,8 +106,8 @@ def _relay(words: Words, progress: Progress) -> Iterator[None]:
     """Report what other processes report."""
 
     def relay() -> None:
-        while (each := words.get()) is not None:
-            progress(each)
+        while (message := words.get()) is not None:
+            progress(message)
 
     thread = threading.Thread(target=relay, daemon=True)
     thread.start()

@@ -31,17 +31,17 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 def undisturbed() -> Iterator[None]:
     """Delay signals that would leave a child behind while it is started or killed."""
     later: list[int] = []
-    kept = {}
+    handlers = {}
     if threading.current_thread() is threading.main_thread():  # other threads receive none
         for number in _ENDING:
             handler = signal.getsignal(number)
             if callable(handler):
-                kept[number] = handler
+                handlers[number] = handler
                 signal.signal(number, lambda number, _frame: later.append(number))
     try:
         yield
     finally:
-        for number, handler in kept.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         for number in later:
             signal.raise_signal(number)

@@ -155,9 +155,9 @@ def _in_words(message: str, content: Any, kind: type) -> tuple[str, Place]:
         for name, number in _PATH.findall(path.partition("[...]")[0].removesuffix("`"))
     )
     if key := re.search(r"unknown field `(.*)`", what):
-        known = [field.encode_name for field in _type_at(kind, place).fields]
+        fields = [field.encode_name for field in _type_at(kind, place).fields]
         inside = f" in {place[-1]}" if place and isinstance(place[-1], str) else ""
-        return f"unknown key {quoted(key[1])}{inside}, {expected_one_of(key[1], known)}", (
+        return f"unknown key {quoted(key[1])}{inside}, {expected_one_of(key[1], fields)}", (
             *place,
             key[1],
         )
@@ -173,15 +173,15 @@ def _in_words(message: str, content: Any, kind: type) -> tuple[str, Place]:
     value = content
     for step in place:
         value = value[step]
-    found = f"{_named(place)} = {quoted(value)}" if place else _translated(f"found {got}")
-    return f"{found}, expected {_translated(expected)}", place
+    found_value = f"{_named(place)} = {quoted(value)}" if place else _translated(f"found {got}")
+    return f"{found_value}, expected {_translated(expected)}", place
 
 
 def _translated(words: str) -> str:
     """Replace the library's type names."""
     return re.sub(
         r"`([^`]*)`",
-        lambda kinds: " or ".join(_WORDS[each] for each in kinds[1].split(" | ") if each in _WORDS),
+        lambda kinds: " or ".join(_WORDS[kind] for kind in kinds[1].split(" | ") if kind in _WORDS),
         words,
     )
 
@@ -189,21 +189,21 @@ def _translated(words: str) -> str:
 def _named(place: Place) -> str:
     """Return the last key of a place, with its indices: ``arguments[0]``."""
     keys = [number for number, step in enumerate(place) if isinstance(step, str)]
-    first, *rest = place[keys[-1] :] if keys else ("",)
-    return f"{first}{''.join(f'[{step}]' for step in rest)}"
+    first, *steps = place[keys[-1] :] if keys else ("",)
+    return f"{first}{''.join(f'[{step}]' for step in steps)}"
 
 
 def _type_at(kind: type, place: Place) -> Any:
     """Return the library's description of the type expected at ``place``."""
-    found: Any = msgspec.inspect.type_info(kind)
+    type_info: Any = msgspec.inspect.type_info(kind)
     for step in place:
         if isinstance(step, int):
-            found = found.item_type
+            type_info = type_info.item_type
         else:
-            found = next(each.type for each in found.fields if each.encode_name == step)
-        if isinstance(found, msgspec.inspect.UnionType):
-            found = found.types[0]
-    return found
+            type_info = next(field.type for field in type_info.fields if field.encode_name == step)
+        if isinstance(type_info, msgspec.inspect.UnionType):
+            type_info = type_info.types[0]
+    return type_info
 
 
 def _toml_places(text: str) -> Iterator[tuple[Place, int]]:
@@ -213,11 +213,13 @@ def _toml_places(text: str) -> Iterator[tuple[Place, int]]:
     table: Place = ()
     last: dict[Place, int] = {}  # the index of the last table of each list
     for number, line in enumerate(text.split("\n"), 1):
-        found = _TOML_LINE.match(line)
-        if found is None:
+        line_match = _TOML_LINE.match(line)
+        if line_match is None:
             continue
-        names = [_unquoted(each[0]) for each in re.finditer(_NAME, found[2] or found[3])]
-        if found[1] is None:
+        names = [
+            _unquoted(match[0]) for match in re.finditer(_NAME, line_match[2] or line_match[3])
+        ]
+        if line_match[1] is None:
             yield (*table, *names), number
             continue
         table = ()
@@ -226,7 +228,7 @@ def _toml_places(text: str) -> Iterator[tuple[Place, int]]:
             if table in last:
                 table = (*table, last[table])
         table = (*table, names[-1])
-        if found[1] == "[[":
+        if line_match[1] == "[[":
             last[table] = last.get(table, -1) + 1
             table = (*table, last[table])
         yield table, number
@@ -243,10 +245,10 @@ def _json_places(text: str) -> Iterator[tuple[Place, int]]:
     beginning.
     """
     here: list[str | int] = []
-    last, line, seen = "", 1, 0
+    last, line, visited = "", 1, 0
     for token in _JSON_TOKEN.finditer(text):
-        line += text.count("\n", seen, token.start())
-        seen = token.start()
+        line += text.count("\n", visited, token.start())
+        visited = token.start()
         if here and last in ("{", "[", ","):
             inner = here[-1]
             if isinstance(inner, int):

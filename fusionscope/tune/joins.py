@@ -27,71 +27,78 @@ class Join:
     members: tuple[str, ...]
 
 
-def find_joins(own: Plan, backend: str | None) -> Iterator[Join]:
+def find_joins(plan: Plan, backend: str | None) -> Iterator[Join]:
     """Yield kernels that can run as one, the largest groups first: those with loops of the same
     shape between which nothing else has to run, siblings alone or also one that reads another; and
     parts of large groups.
     """
-    members = _members(own, backend)
-    before = {each.name: each for each in MutableModule(own.before).walk()}
+    members = _members(plan, backend)
+    before = {instruction.name: instruction for instruction in MutableModule(plan.before).walk()}
     groups = [
         group
-        for computation in walk_control_flow(MutableModule(own.after))
+        for computation in walk_control_flow(MutableModule(plan.after))
         for group in _groups(computation.post_order(), members)
     ]
-    seen: set[frozenset[str]] = set()
+    visited: set[frozenset[str]] = set()
     for size in (max(map(len, groups), default=0), *_SIZES):
         for group in groups:
             for first in range(0, len(group), size):
                 part = group[first : first + size]
-                operations = {before[name] for each in part for name in members[each.name]}
+                operations = {before[name] for member in part for name in members[member.name]}
                 names = frozenset(
-                    each.name for each in with_constants(operations | between(operations))
+                    constant.name for constant in with_constants(operations | between(operations))
                 )
-                if len(part) > 1 and names not in seen:
-                    seen.add(names)
+                if len(part) > 1 and names not in visited:
+                    visited.add(names)
                     what = f"{len(part)} kernels, {part[0].name} to {part[-1].name}"
                     yield Join(what, tuple(name for name in before if name in names))
 
 
-def _members(own: Plan, backend: str | None) -> dict[str, set[str]]:
+def _members(plan: Plan, backend: str | None) -> dict[str, set[str]]:
     """Return the names before fusion of the operations of each kernel of the plan."""
     numbering = Numbering()
-    named = names_by_value(numbering.number(own.before))
-    found: dict[str, set[str]] = {}
-    for kernel in find_kernels(numbering.number(own.after), backend):
-        names = {named[value] for value in kernel.values if value in named}
-        found.setdefault(kernel.name, set()).update(names)
-    return found
+    names_of_values = names_by_value(numbering.number(plan.before))
+    members: dict[str, set[str]] = {}
+    for kernel in find_kernels(numbering.number(plan.after), backend):
+        names = {names_of_values[value] for value in kernel.values if value in names_of_values}
+        members.setdefault(kernel.name, set()).update(names)
+    return members
 
 
 def _groups(
     order: Sequence[MutableInstruction], members: dict[str, set[str]]
 ) -> Iterator[list[MutableInstruction]]:
     shapes: dict[MutableInstruction, tuple[int | None, ...]] = {}
-    for each in order:
-        if members.get(each.name) and (shape := _loop_of(each)) is not None:
-            shapes[each] = shape
+    for instruction in order:
+        if members.get(instruction.name) and (shape := _loop_of(instruction)) is not None:
+            shapes[instruction] = shape
     for shape in dict.fromkeys(shapes.values()):
-        kernels = {each for each, other in shapes.items() if other == shape}
+        kernels = {instruction for instruction, loop_shape in shapes.items() if loop_shape == shape}
         for follows in (True, False):
             level: dict[MutableInstruction, int] = {}  # how many groups precede it
             groups: dict[int, list[MutableInstruction]] = defaultdict(list)
-            for each in order:
-                stays = follows and each in kernels
-                level[each] = max(
-                    (level[o] + (o in kernels and not stays) for o in each.operands), default=0
+            for instruction in order:
+                stays = follows and instruction in kernels
+                level[instruction] = max(
+                    (level[o] + (o in kernels and not stays) for o in instruction.operands),
+                    default=0,
                 )
-                if each in kernels:
-                    groups[level[each]].append(each)
+                if instruction in kernels:
+                    groups[level[instruction]].append(instruction)
             yield from (group for group in groups.values() if len(group) > 1)
 
 
-def _loop_of(each: MutableInstruction) -> tuple[int | None, ...] | None:
+def _loop_of(instruction: MutableInstruction) -> tuple[int | None, ...] | None:
     """Return the shape of the loop of a kernel, None if it is no loop."""
-    if each.opcode == "fusion":
-        if each.fusion_kind not in ("kLoop", "kInput"):
+    if instruction.opcode == "fusion":
+        if instruction.fusion_kind not in ("kLoop", "kInput"):
             return None
-        root = each.fused.root
-        return looped_shape(root.operands[0] if root.opcode == "tuple" else root, each).dimensions
-    return each.shape.dimensions if is_elementwise(each) and not each.shape.is_tuple else None
+        root = instruction.fused.root
+        return looped_shape(
+            root.operands[0] if root.opcode == "tuple" else root, instruction
+        ).dimensions
+    return (
+        instruction.shape.dimensions
+        if is_elementwise(instruction) and not instruction.shape.is_tuple
+        else None
+    )

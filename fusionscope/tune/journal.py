@@ -67,12 +67,12 @@ class Journal:
 
     def _read(self) -> None:
         try:
-            tried = msgspec.json.decode(read_text(self._file), type=_Tried)
+            saved = msgspec.json.decode(read_text(self._file), type=_Tried)
         except msgspec.DecodeError:
             return  # it is written anew
-        if tried.program == self._tried.program:
-            self._tried = tried
-            self.known = {each.changes: each for each in tried.attempts}
+        if saved.program == self._tried.program:
+            self._tried = saved
+            self.known = {attempt.changes: attempt for attempt in saved.attempts}
 
     def add(self, attempt: Attempt) -> None:
         """Record an attempt."""

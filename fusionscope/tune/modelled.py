@@ -106,49 +106,51 @@ class ModelSearch:
 
     def _time(self, after: Module) -> float:
         """Return the estimate of the final module, in us, if ``after`` is the one after fusion."""
-        found = self._final.predict(after).figures.time_us
-        if found is None:
+        time_us = self._final.predict(after).figures.time_us
+        if time_us is None:
             raise UnusableInput(f"{self._module.name}: the GPU is neither present nor known")
-        return found
+        return time_us
 
     def try_singles(self) -> list[Scored]:
         """Score single changes, those of all kinds in turns."""
         start = start_from(self._module, self._own)
-        found: list[Scored] = []
+        scored: list[Scored] = []
         pending = [move.candidates(start) for move in MOVES]
-        tried = 0
+        count = 0
         while pending:
             for candidates in list(pending):
                 candidate = next(candidates, None)
                 if candidate is None:
                     pending.remove(candidates)
-                elif tried and self._spent() > _SINGLE:
+                elif count and self._spent() > _SINGLE:
                     self.left += 1
                 else:
-                    tried += 1
-                    self._progress(f"replaying changes, {tried} done")
-                    found += self._score(Design(self._module, parts=(candidate,)))
-        return sorted(found, key=lambda each: each.ratio)
+                    count += 1
+                    self._progress(f"replaying changes, {count} done")
+                    scored += self._score(Design(self._module, parts=(candidate,)))
+        return sorted(scored, key=lambda single: single.ratio)
 
     def combine(self, singles: Sequence[Scored]) -> list[Scored]:
         """Combine single changes that lower the estimate: all of them at once, then fewer, and add
         further ones to the best plans, as long as that helps.
         """
-        useful = [each for each in singles if each.ratio < _FASTER]
-        ranked = sorted([*useful, *self._together(useful)], key=lambda each: each.ratio)
+        useful = [single for single in singles if single.ratio < _FASTER]
+        ranked = sorted(
+            [*useful, *self._together(useful)], key=lambda ranked_design: ranked_design.ratio
+        )
         beam = ranked[:_WIDTH]
-        tried: set[frozenset[Candidate]] = set()
+        combinations: set[frozenset[Candidate]] = set()
         while beam and self._spent() < 1:
-            found: list[Scored] = []
+            scored: list[Scored] = []
             for design in self._extended(beam, useful):
-                if self._spent() > 1 or frozenset(design.parts) in tried:
+                if self._spent() > 1 or frozenset(design.parts) in combinations:
                     continue
-                tried.add(frozenset(design.parts))
-                self._progress(f"combining changes, {len(tried)} tried")
-                found += self._score(design)
+                combinations.add(frozenset(design.parts))
+                self._progress(f"combining changes, {len(combinations)} tried")
+                scored += self._score(design)
             lowest = ranked[0].ratio
-            beam = sorted(found, key=lambda each: each.ratio)[:_WIDTH]
-            ranked = sorted([*ranked, *found], key=lambda each: each.ratio)
+            beam = sorted(scored, key=lambda ranked_design: ranked_design.ratio)[:_WIDTH]
+            ranked = sorted([*ranked, *scored], key=lambda ranked_design: ranked_design.ratio)
             if ranked[0].ratio > lowest * _FASTER:
                 break
         return ranked
@@ -160,18 +162,20 @@ class ModelSearch:
         count = len(useful)
         while count > 1 and self._spent() < 1:
             design = useful[0].design
-            for other in useful[1:count]:
-                if may_join(design, other.design):
-                    design = replace(design, parts=(*design.parts, *other.design.parts))
+            for candidate in useful[1:count]:
+                if may_join(design, candidate.design):
+                    design = replace(design, parts=(*design.parts, *candidate.design.parts))
             self._progress(f"combining {len(design.parts)} changes")
             yield from self._score(design)
             count = min(count, len(design.parts)) // 2 if len(design.parts) > 1 else 0
 
     def _extended(self, beam: Sequence[Scored], useful: Sequence[Scored]) -> Iterator[Design]:
-        for each in beam:
-            for other in useful:
-                if may_join(each.design, other.design):
-                    yield replace(each.design, parts=(*each.design.parts, *other.design.parts))
+        for scored in beam:
+            for candidate in useful:
+                if may_join(scored.design, candidate.design):
+                    yield replace(
+                        scored.design, parts=(*scored.design.parts, *candidate.design.parts)
+                    )
 
     def _score(self, design: Design, *, is_final: bool = False) -> list[Scored]:
         """Return the scored design; nothing if it is no plan, or makes the same kernels, or if its
@@ -205,13 +209,17 @@ class ModelSearch:
         that do not lower its estimate.
         """
         compiler = partial(self._compile, python=python, limit_s=limit_s)
-        found = list(filter(None, map(compiler, ranked[:_COMPILED])))
-        if not found:
+        compiled = list(filter(None, map(compiler, ranked[:_COMPILED])))
+        if not compiled:
             return None
-        best = min(found, key=lambda each: each.after_us)
+        best = min(compiled, key=lambda compiled_design: compiled_design.after_us)
         while True:
             without = list(self._without_each(best.scored))
-            idle = [each for _, each in without if each.ratio * _FASTER < best.scored.ratio]
+            idle = [
+                compiled_design
+                for _, compiled_design in without
+                if compiled_design.ratio * _FASTER < best.scored.ratio
+            ]
             simpler = next(filter(None, map(compiler, idle)), None)
             if simpler is None or simpler.after_us * _FASTER > best.after_us:
                 break
@@ -221,7 +229,8 @@ class ModelSearch:
             changes=best.scored.design.changes,
             estimates_us=(best.before_us, best.after_us),
             ablations=tuple(
-                Ablation(change, each.ratio / best.scored.ratio) for change, each in without
+                Ablation(change, compiled_design.ratio / best.scored.ratio)
+                for change, compiled_design in without
             ),
         )
 
@@ -241,12 +250,12 @@ class ModelSearch:
                 Attempt(kind="compilation", changes=str(scored.design), problem=problem)
             )
             return None
-        before, after = (known.microseconds for known in again.estimates)
+        before, after = (estimate.microseconds for estimate in again.estimates)
         return _Compiled(scored, before, after) if after < before * _FASTER else None
 
     def _without_each(self, best: Scored) -> Iterator[tuple[str, Scored]]:
         """Yield the changes of a plan, each with the plan without it."""
         for less in best.design.without_each():
-            part = next(each for each in best.design.parts if each not in less.parts)
+            part = next(part for part in best.design.parts if part not in less.parts)
             for scored in self._score(less, is_final=True):
                 yield str(part), scored

@@ -82,19 +82,23 @@ class Start:
         return self.names.get(name, name)
 
 
-def start_from(module: DumpedModule, own: Plan) -> Start:
-    pairs = sorted(pairs_after(own.before, own.after), key=lambda pair: -pair.bytes_between)
+def start_from(module: DumpedModule, own_plan: Plan) -> Start:
+    pairs = sorted(
+        pairs_after(own_plan.before, own_plan.after), key=lambda pair: -pair.bytes_between
+    )
     compiler, context = choose_compiler(module).compiler, read_context(module)
-    known = {rule.id: rule for book in compiler.books for rule in book}
+    rules = {rule.id: rule for book in compiler.books for rule in book}
     refusals: Counter[str] = Counter()
     plans: dict[str, tuple[FusionPlan, ...]] = {}
-    current = own.before
+    current = own_plan.before
     for run in find_fusing_runs(module):
         plan = replay(run.pass_name, current, context, compiler)
-        refusals.update(each.decision.rule for each in plan.decisions if not each.decision.allow)
+        refusals.update(
+            decision.decision.rule for decision in plan.decisions if not decision.decision.allow
+        )
         plans[run.pass_name] = (plan,)
         current = plan.module
-    optional = [known[id] for id, _ in refusals.most_common() if id in known]
+    optional = [rules[id] for id, _ in refusals.most_common() if id in rules]
     optional = [rule for rule in optional if not rule.is_legality]
     reasons = ReplayedReasons.of_plans(plans, compiler.main_pass)
     refused = [
@@ -104,8 +108,8 @@ def start_from(module: DumpedModule, own: Plan) -> Start:
         and (why := reasons.reason(compiler.main_pass, pair.producer.name, pair.consumer.name))
         and any(rule.id == why.rule for rule in optional)
     ]
-    names = {later: name for name, later in own.passes.names.later.items()}
-    return Start(module, own, pairs, optional, refused, names)
+    names = {later: name for name, later in own_plan.passes.names.later.items()}
+    return Start(module, own_plan, pairs, optional, refused, names)
 
 
 class WithoutPass(Move):
@@ -222,37 +226,39 @@ def find_rewritings(program: Module, backend: str) -> Iterator[Rewriting]:
     for factor in _factors(program):
         recipe = UnrollLoop(times=factor, longest=_LONGEST, is_whole=True)
         yield from _rewritten(recipe, program, backend, "unroll", f"by {factor}")
-    for other in (*_FURTHER, *RECIPES):
-        if not isinstance(other, UnrollLoop):
-            yield from _rewritten(other, program, backend, "recipe", other.id)
+    for rewriting in (*_FURTHER, *RECIPES):
+        if not isinstance(rewriting, UnrollLoop):
+            yield from _rewritten(rewriting, program, backend, "recipe", rewriting.id)
 
 
 def _factors(program: Module) -> list[int]:
     """Return the numbers of steps of a loop that may become one, all of a short loop included."""
     try:
-        loops = [each for each in prepare(program).walk() if each.opcode == "while"]
+        loops = [
+            instruction for instruction in prepare(program).walk() if instruction.opcode == "while"
+        ]
     except UnusableInput:
         return []
     counts = {count for count in map(count_steps, loops) if count is not None and count > 1}
     whole = {count for count in counts if count <= _FACTORS[-1]}
-    found: list[int] = []
+    factors: list[int] = []
     for factor in sorted({*_FACTORS, *whole}):
-        is_apart = not found or factor >= found[-1] * _APART or factor in whole
+        is_apart = not factors or factor >= factors[-1] * _APART or factor in whole
         if is_apart and any(count % factor == 0 for count in counts):
-            found.append(factor)
-    return found
+            factors.append(factor)
+    return factors
 
 
 def _rewritten(
     recipe: Recipe, program: Module, backend: str, change: str, acts_on: str
 ) -> Iterator[Rewriting]:
     try:
-        made = apply_recipe(recipe, program, backend)
+        rewritten = apply_recipe(recipe, program, backend)
     except UnusableInput:
         return
-    if made is not None and _aliases(made.module) == _aliases(program):
-        where = f"{acts_on} at {', '.join(made.places[:3])}"
-        yield Rewriting(Candidate("program", change, where, recipe=recipe), made.module)
+    if rewritten is not None and _aliases(rewritten.module) == _aliases(program):
+        where = f"{acts_on} at {', '.join(rewritten.places[:3])}"
+        yield Rewriting(Candidate("program", change, where, recipe=recipe), rewritten.module)
 
 
 def _aliases(module: Module) -> tuple[bool, bool]:

@@ -38,19 +38,19 @@ def find_regions(module: Module) -> Iterator[Region]:
     has to run: without and with the operations that only move data for them, or only compute what
     such operations move, and the connected parts of it.
     """
-    found: dict[tuple[str, ...], Region] = {}
+    regions: dict[tuple[str, ...], Region] = {}
     graph = MutableModule(module)
     for computation in walk_control_flow(graph):
         for members in _levels(computation):
             with_moves, with_parts = _with_moves(members), _with_producers(members)
             wholes = (members, with_moves, with_parts)
-            for group in (*wholes, *(part for each in wholes for part in _parts(each))):
+            for group in (*wholes, *(part for whole in wholes for part in _parts(whole))):
                 whole = _with_consumers(group)
-                for each in (group, whole):
-                    region = _region(computation, each)
+                for group_members in (group, whole):
+                    region = _region(computation, group_members)
                     if region is not None:
-                        found.setdefault(tuple(sorted(region.members)), region)
-    yield from sorted(found.values(), key=lambda each: -len(each.members))
+                        regions.setdefault(tuple(sorted(region.members)), region)
+    yield from sorted(regions.values(), key=lambda members: -len(members.members))
 
 
 def _levels(computation: MutableComputation) -> Iterator[set[MutableInstruction]]:
@@ -59,22 +59,25 @@ def _levels(computation: MutableComputation) -> Iterator[set[MutableInstruction]
     """
     order = computation.post_order()
     for shape in dict.fromkeys(
-        each.shape.dimensions for each in order if is_elementwise(each) and not each.shape.is_tuple
+        instruction.shape.dimensions
+        for instruction in order
+        if is_elementwise(instruction) and not instruction.shape.is_tuple
     ):
         for passes_moves in (True, False):
             level: dict[MutableInstruction, int] = {}  # how many levels precede it
             groups: dict[int, set[MutableInstruction]] = defaultdict(set)
             inside: set[MutableInstruction] = set()
-            for each in order:
-                belongs = _belongs(each, shape)
-                stays = belongs or (passes_moves and each.opcode in _MOVES)
-                level[each] = max(
-                    (level[o] + (o in inside and not stays) for o in each.operands), default=0
+            for instruction in order:
+                belongs = _belongs(instruction, shape)
+                stays = belongs or (passes_moves and instruction.opcode in _MOVES)
+                level[instruction] = max(
+                    (level[o] + (o in inside and not stays) for o in instruction.operands),
+                    default=0,
                 )
                 if stays:
-                    inside.add(each)
+                    inside.add(instruction)
                 if belongs:
-                    groups[level[each]].add(each)
+                    groups[level[instruction]].add(instruction)
             for members in groups.values():
                 yield members | (between(members) if passes_moves else set())
 
@@ -91,50 +94,53 @@ def between(members: set[MutableInstruction]) -> set[MutableInstruction]:
     return reach("users") & reach("operands")
 
 
-def _belongs(each: MutableInstruction, dimensions: tuple[int | None, ...]) -> bool:
+def _belongs(instruction: MutableInstruction, dimensions: tuple[int | None, ...]) -> bool:
     return (
-        (is_elementwise(each) or each.opcode in ("broadcast", "iota"))
-        and not each.shape.is_tuple
-        and each.shape.dimensions == dimensions
-        and each.opcode not in ("parameter", "get-tuple-element")
+        (is_elementwise(instruction) or instruction.opcode in ("broadcast", "iota"))
+        and not instruction.shape.is_tuple
+        and instruction.shape.dimensions == dimensions
+        and instruction.opcode not in ("parameter", "get-tuple-element")
     )
 
 
 def _with_moves(members: set[MutableInstruction]) -> set[MutableInstruction]:
     """Return ``members`` with the operations that move data or make constants only for them."""
-    found = set(members)
+    extended = set(members)
     pending = list(members)
     while pending:
         for operand in pending.pop().operands:
             if (
-                operand not in found
+                operand not in extended
                 and operand.opcode in _MOVES | {"constant"}
-                and (operand.opcode == "constant" or set(operand.users) <= found)
+                and (operand.opcode == "constant" or set(operand.users) <= extended)
                 and not operand.is_root
             ):
-                found.add(operand)
+                extended.add(operand)
                 pending.append(operand)
-    return found
+    return extended
 
 
 def _with_producers(members: set[MutableInstruction]) -> set[MutableInstruction]:
     """Return ``members`` with what only they read, such as the computed parts of a concatenation.
     A concatenation that others read as well becomes a result.
     """
-    found = {*members, *(o for each in members for o in each.operands if _concatenates(o, each))}
-    pending = list(found)
+    extended = {
+        *members,
+        *(o for member in members for o in member.operands if _concatenates(o, member)),
+    }
+    pending = list(extended)
     while pending:
         for operand in pending.pop().operands:
             if (
-                operand not in found
+                operand not in extended
                 and (is_elementwise(operand) or operand.opcode in _MOVES | {"constant"})
                 and operand.opcode not in ("parameter", "get-tuple-element")
-                and (operand.opcode == "constant" or set(operand.users) <= found)
+                and (operand.opcode == "constant" or set(operand.users) <= extended)
                 and not operand.is_root
             ):
-                found.add(operand)
+                extended.add(operand)
                 pending.append(operand)
-    return found
+    return extended
 
 
 def _concatenates(producer: MutableInstruction, consumer: MutableInstruction) -> bool:
@@ -145,14 +151,14 @@ def _concatenates(producer: MutableInstruction, consumer: MutableInstruction) ->
 
 def _with_consumers(members: set[MutableInstruction]) -> set[MutableInstruction]:
     """Return ``members`` with the operations that move only what they compute."""
-    found = set(members)
+    extended = set(members)
     pending = list(members)
     while pending:
         for user in pending.pop().users:
-            if user not in found and user.opcode in _MOVES and _reads_only(user, found):
-                found.add(user)
+            if user not in extended and user.opcode in _MOVES and _reads_only(user, extended):
+                extended.add(user)
                 pending.append(user)
-    return found
+    return extended
 
 
 def _reads_only(user: MutableInstruction, inside: set[MutableInstruction]) -> bool:
@@ -168,9 +174,9 @@ def _parts(members: set[MutableInstruction]) -> Iterator[set[MutableInstruction]
     links: networkx.Graph[MutableInstruction] = networkx.Graph()
     links.add_nodes_from(members)
     links.add_edges_from(
-        (operand, each)
-        for each in members
-        for operand in each.operands
+        (operand, member)
+        for member in members
+        for operand in member.operands
         if operand in members and not _is_free(operand)
     )
     # A constant belongs to those that read it.
@@ -179,10 +185,10 @@ def _parts(members: set[MutableInstruction]) -> Iterator[set[MutableInstruction]
         yield with_constants(part) & members
 
 
-def _is_free(each: MutableInstruction) -> bool:
-    while each.opcode in ("broadcast", "reshape"):
-        (each,) = each.operands
-    return each.opcode in ("constant", "iota")
+def _is_free(value: MutableInstruction) -> bool:
+    while value.opcode in ("broadcast", "reshape"):
+        (value,) = value.operands
+    return value.opcode in ("constant", "iota")
 
 
 def with_constants(members: Iterable[MutableInstruction]) -> set[MutableInstruction]:
@@ -192,21 +198,22 @@ def with_constants(members: Iterable[MutableInstruction]) -> set[MutableInstruct
 
 def _region(computation: MutableComputation, members: set[MutableInstruction]) -> Region | None:
     """Return the region, or None if it computes too little, or its results differ in shape."""
-    order = [each for each in computation.post_order() if each in members]
-    for each in reversed(order):  # constants for others only
-        if _is_free(each) and members.isdisjoint(each.users):
-            members = members - {each}
-    if sum(each.opcode not in _FREE for each in members) < _FEWEST:
+    order = [instruction for instruction in computation.post_order() if instruction in members]
+    for constant in reversed(order):  # constants for others only
+        if _is_free(constant) and members.isdisjoint(constant.users):
+            members = members - {constant}
+    if sum(member.opcode not in _FREE for member in members) < _FEWEST:
         return None
     results = [
-        each
-        for each in members
-        if not _is_free(each) and (each.is_root or any(user not in members for user in each.users))
+        member
+        for member in members
+        if not _is_free(member)
+        and (member.is_root or any(user not in members for user in member.users))
     ]
-    if not results or len({each.shape.dimensions for each in results}) > 1:
+    if not results or len({result.shape.dimensions for result in results}) > 1:
         return None
-    order = [each for each in order if each in members]
+    order = [instruction for instruction in order if instruction in members]
     sizes = ",".join(map(str, results[0].shape.dimensions))
-    counted = "1 result" if len(results) == 1 else f"{len(results)} results"
-    words = f"{len(order)} operations up to {order[-1].name}, {counted} of [{sizes}]"
-    return Region(words, tuple(each.name for each in order), len(results))
+    results_text = "1 result" if len(results) == 1 else f"{len(results)} results"
+    words = f"{len(order)} operations up to {order[-1].name}, {results_text} of [{sizes}]"
+    return Region(words, tuple(instruction.name for instruction in order), len(results))

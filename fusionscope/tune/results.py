@@ -28,10 +28,10 @@ class Design:
 
     @property
     def changes(self) -> Changes:
-        found = NO_CHANGES
-        for each in self.parts:
-            found |= each.changes
-        return found
+        changes_of_parts = NO_CHANGES
+        for part in self.parts:
+            changes_of_parts |= part.changes
+        return changes_of_parts
 
     def __str__(self) -> str:
         return ", ".join(map(str, (*self.rewritings, *self.parts))) or "the compiler's own plan"
@@ -44,7 +44,9 @@ class Design:
         if len(self.parts) + len(self.rewritings) < 2:
             return []
         return [
-            replace(self, parts=tuple(each for each in self.parts if each is not part))
+            replace(
+                self, parts=tuple(part_kept for part_kept in self.parts if part_kept is not part)
+            )
             for part in self.parts
         ]
 
@@ -96,33 +98,35 @@ class Tuning:
     is_measured: bool = True
 
 
-def may_join(one: Design, other: Design) -> bool:
+def may_join(first: Design, second: Design) -> bool:
     """Return whether the changes of two plans can be made together: names are those of one module,
     and an operation is in one new kernel.
     """
-    if set(one.parts) & set(other.parts):
+    if set(first.parts) & set(second.parts):
         return False
-    if one.module is not other.module:
-        changes = other.changes
+    if first.module is not second.module:
+        changes = second.changes
         return not (changes.kernels or changes.allowed or changes.forbidden)
-    members = [{n for kernel in each.changes.kernels for n in kernel} for each in (one, other)]
+    members = [
+        {n for kernel in design.changes.kernels for n in kernel} for design in (first, second)
+    ]
     return members[0].isdisjoint(members[1])
 
 
-def beside_faster(plain: Measurement, found: Measurement) -> Measurement:
+def beside_faster(plain: Measurement, measurement: Measurement) -> Measurement:
     """Return ``found`` relative to ``plain``, the program as jax compiles it, if that is faster
     than the baseline of both. The baseline has the same kernels, but came through the compiler's
     hook, after which instructions may be scheduled in another order: loops then take 0.8 to 1.1 of
     the time.
     """
-    timing, own = found.timing, plain.timing
-    if timing is None or own is None or own.ratio.value >= 1:
-        return found
-    ratio = Ratio(*(each / own.ratio.value for each in astuple(timing.ratio)))
+    timing, plain_timing = measurement.timing, plain.timing
+    if timing is None or plain_timing is None or plain_timing.ratio.value >= 1:
+        return measurement
+    ratio = Ratio(*(value / plain_timing.ratio.value for value in astuple(timing.ratio)))
     beside = replace(
         timing,
-        baseline_ns=own.variant_ns,
-        baseline_quartiles=own.variant_quartiles,
+        baseline_ns=plain_timing.variant_ns,
+        baseline_quartiles=plain_timing.variant_quartiles,
         ratio=ratio,
     )
-    return replace(found, timing=beside)
+    return replace(measurement, timing=beside)

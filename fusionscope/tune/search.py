@@ -91,16 +91,16 @@ def tune(
     if problem:
         raise UnusableInput(f"{module.name}: {problem}, and tuning has to measure")
     progress("compiling the program as it is")
-    own = own_plan(module)
-    baseline = inject(module, own, python=python, limit_s=limit_s)
+    own_plan_of_module = own_plan(module)
+    baseline = inject(module, own_plan_of_module, python=python, limit_s=limit_s)
     if baseline.problem:
         raise UnusableInput(f"{module.name}: its own plan was rejected: {baseline.problem}")
     with ExitStack() as stack:
         bench = stack.enter_context(
             Workbench(module, baseline, inputs=inputs, seed=seed, python=python, limit_s=limit_s)
         )
-        kept = Journal(journal, module, inputs) if journal is not None else None
-        search = _Search(module, bench, budget_s * _SEARCH, kept, keep, progress)
+        journal_of_run = Journal(journal, module, inputs) if journal is not None else None
+        search = _Search(module, bench, budget_s * _SEARCH, journal_of_run, keep, progress)
         bases = search.try_rewritings(
             lambda program: compile_program(
                 module,
@@ -118,20 +118,20 @@ def tune(
 
         def confirm(designs: Sequence[Design], number: int) -> list[Measurement]:
             progress("measuring the best again")
-            plain, *found = measure(
+            plain, *measurements = measure(
                 module,
                 baseline,
-                [Injection(), *(search.prepare(each) for each in designs)],
+                [Injection(), *(search.prepare(design) for design in designs)],
                 inputs=inputs,
                 seed=seed + number,
                 seconds=budget_s * _CONFIRMING / 2 ** min(number, 1),
                 python=python,
                 limit_s=limit_s,
             )
-            found = [beside_faster(plain, each) for each in found]
-            for design, each in zip(designs, found, strict=True):
-                search.confirm(design, each)
-            return found
+            measurements = [beside_faster(plain, measurement) for measurement in measurements]
+            for design, measurement in zip(designs, measurements, strict=True):
+                search.confirm(design, measurement)
+            return measurements
 
         def with_kernels(best: Best, design: Design) -> Best:
             progress("profiling the best")
@@ -163,11 +163,11 @@ def tune(
         return Tuning(module.name, tuple(search.attempts), search.left, best, find_rules(module))
 
 
-def _is_faster(found: Measurement) -> bool:
+def _is_faster(measurement: Measurement) -> bool:
     """Return whether a plan is right, and faster by more than what differs between processes."""
-    timing = found.timing
+    timing = measurement.timing
     return (
-        _is_right(found.numbers)
+        _is_right(measurement.numbers)
         and timing is not None
         and timing.verdict is Speed.FASTER
         and timing.ratio.value < _MATTERS
@@ -182,34 +182,34 @@ def _ranked(
     """
     pairs = zip(designs, measured, strict=True)
     good = sorted((pair for pair in pairs if _is_faster(pair[1])), key=lambda pair: _ratio(pair[1]))
-    found: list[tuple[Design, Measurement]] = []
+    ranked: list[tuple[Design, Measurement]] = []
     while good:
         fastest = _ratio(good[0][1])
         alike = [pair for pair in good if _ratio(pair[1]) * _MATTERS <= fastest]
-        found.append(min(alike, key=lambda pair: len(pair[0].parts)))
-        good.remove(found[-1])
-    return found
+        ranked.append(min(alike, key=lambda pair: len(pair[0].parts)))
+        good.remove(ranked[-1])
+    return ranked
 
 
 def _best(
-    chosen: Design, measured: Sequence[Measurement], ratios: Mapping[str, float], search: _Search
+    design: Design, measured: Sequence[Measurement], ratios: Mapping[str, float], search: _Search
 ) -> Best:
     """Return the result. Its measurement is the middle one of those in several processes.
     ``ratios`` are those of all designs in the first of these.
     """
     measurement = sorted(measured, key=_ratio)[len(measured) // 2]
     ablations = [
-        Ablation(str(part), ratios[str(less)] / ratios[str(chosen)])
-        for part, less in zip(chosen.parts, chosen.without_each(), strict=False)
+        Ablation(str(part), ratios[str(less)] / ratios[str(design)])
+        for part, less in zip(design.parts, design.without_each(), strict=False)
         if str(less) in ratios
     ]
     return Best(
-        words=str(chosen),
-        changes=chosen.changes,
-        program=chosen.program,
+        words=str(design),
+        changes=design.changes,
+        program=design.program,
         measurement=measurement,
         ablations=tuple(ablations),
-        compile_s=(search.compile_s(search.start), search.compile_s(chosen)),
+        compile_s=(search.compile_s(search.start), search.compile_s(design)),
     )
 
 
@@ -260,23 +260,23 @@ class _Search:
 
     @property
     def _fastest(self) -> _Found:
-        return min(self._faster, key=lambda each: each.ratio.value)
+        return min(self._faster, key=lambda timed: timed.ratio.value)
 
     def finalists(self) -> list[Design]:
         """Return the fastest designs, and the first of them without each of its changes."""
-        ranked = sorted(self._faster, key=lambda each: each.ratio.value)[:_FINALISTS]
-        designs = [each.design for each in ranked if each.ratio.value < 1]
+        ranked = sorted(self._faster, key=lambda timed: timed.ratio.value)[:_FINALISTS]
+        designs = [timed.design for timed in ranked if timed.ratio.value < 1]
         designs += designs[0].without_each() if designs else []
-        return list({str(each): each for each in designs if each}.values())
+        return list({str(design): design for design in designs if design}.values())
 
-    def confirm(self, design: Design, found: Measurement) -> None:
+    def confirm(self, design: Design, measurement: Measurement) -> None:
         """Add a measurement in another process. It is not kept for later searches."""
-        timing = found.timing
+        timing = measurement.timing
         attempt = Attempt(
             kind=CONFIRMATION,
             changes=str(design),
-            problem=found.problem,
-            numbers=found.numbers,
+            problem=measurement.problem,
+            numbers=measurement.numbers,
             ratio=timing.ratio if timing is not None else None,
             verdict=timing.verdict if timing is not None else None,
             compile_s=self.compile_s(design),
@@ -295,30 +295,30 @@ class _Search:
         plan of: the program as it is, and the best rewritten ones. Unrolled steps may be slower
         until they are fused.
         """
-        own = self._bench.make(Variant(Injection()), self._limit_s)
-        self._compile_s[str(self.start)] = own.compile_s
+        baseline = self._bench.make(Variant(Injection()), self._limit_s)
+        self._compile_s[str(self.start)] = baseline.compile_s
         program, backend = find_program(self.start.module), self.start.module.backend or ""
         designs = [
-            Design(self.start.module, each.program, (each.candidate,))
-            for each in find_rewritings(program, backend)
+            Design(self.start.module, rewriting.program, (rewriting.candidate,))
+            for rewriting in find_rewritings(program, backend)
         ]
-        designs = [each for each in designs if not self._is_known(each)]
+        designs = [design for design in designs if not self._is_known(design)]
         for some in _batches(designs):
             self._progress("trying rewritten programs")
             if self._spent() < _REWRITING:
-                self._time([(each, Variant(Injection(), each.program)) for each in some])
+                self._time([(design, Variant(Injection(), design.program)) for design in some])
         bases = [self.start]
-        ranked = sorted(self._timed, key=lambda each: each.ratio.value)
-        for found in ranked[:_BASES]:
-            if found.ratio.value < _WORSE and found.design.program is not None:
-                self._progress(f"compiling {found.design}")
+        ranked = sorted(self._timed, key=lambda design: design.ratio.value)
+        for timed in ranked[:_BASES]:
+            if timed.ratio.value < _WORSE and timed.design.program is not None:
+                self._progress(f"compiling {timed.design}")
                 try:
-                    made = compile_program(found.design.program)
+                    compiled = compile_program(timed.design.program)
                 except UnusableInput as error:
-                    self._fail(found.design, str(error))
+                    self._fail(timed.design, str(error))
                     continue
-                found.design = replace(found.design, module=made)
-                bases.append(found.design)
+                timed.design = replace(timed.design, module=compiled)
+                bases.append(timed.design)
         # A plan needs the dump of the program that it is for.
         self._faster = [e for e in self._faster if any(e.design is base for base in bases)]
         return bases
@@ -330,43 +330,47 @@ class _Search:
             return
         share = (until - self._spent()) * _SCORED
         ready = self._scored(base, self._spent() + max(0.0, share))
-        tried = 0
+        count = 0
         for some in _batches(ready):
-            if tried and self._spent() > until:
+            if count and self._spent() > until:
                 break
-            self._progress(f"trying changes, {tried} of {len(ready)} done")
+            self._progress(f"trying changes, {count} of {len(ready)} done")
             self._try_designs(some)
-            tried += len(some)
-        self.left += len(ready) - tried
+            count += len(some)
+        self.left += len(ready) - count
 
     def halve(self) -> None:
         """Time the most promising variants again, and half of these for twice as long."""
         count, seconds = _HALVED, 2 * self._seconds
         while count > 1 and len(self._faster) > 1:
             self._progress(f"timing the best {min(count, len(self._faster))} again")
-            found = sorted(self._faster, key=lambda each: each.ratio.value)[:count]
-            numbers = [BASELINE, *(each.made.number for each in found)]
-            for each, timed in zip(found, self._bench.race(numbers, seconds)[1:], strict=True):
-                each.ratio = timed.ratio
-            self._faster = [each for each in found if each.ratio.low < 1]
+            fastest = sorted(self._faster, key=lambda candidate: candidate.ratio.value)[:count]
+            numbers = [BASELINE, *(candidate.made.number for candidate in fastest)]
+            for candidate, timed in zip(
+                fastest, self._bench.race(numbers, seconds)[1:], strict=True
+            ):
+                candidate.ratio = timed.ratio
+            self._faster = [candidate for candidate in fastest if candidate.ratio.low < 1]
             count, seconds = count // 2, 2 * seconds
 
     def combine(self) -> None:
         """Add to the best plan what was faster by itself, as long as that makes it faster."""
-        tried = {each.changes for each in self.attempts}
+        names = {attempt.changes for attempt in self.attempts}
         while self._faster and self._spent() < 1:
             best = self._fastest
-            ranked = sorted(self._faster, key=lambda each: each.ratio.value)
+            ranked = sorted(self._faster, key=lambda candidate: candidate.ratio.value)
             together = [
-                replace(best.design, parts=(*best.design.parts, *each.design.parts))
-                for each in ranked
-                if each.design.parts and may_join(best.design, each.design)
+                replace(best.design, parts=(*best.design.parts, *candidate.design.parts))
+                for candidate in ranked
+                if candidate.design.parts and may_join(best.design, candidate.design)
             ]
-            together = [each for each in together if str(each) not in tried]
-            together = [each for each in together if not self._is_known(each)][:_AT_ONCE]
+            together = [candidate for candidate in together if str(candidate) not in names]
+            together = [candidate for candidate in together if not self._is_known(candidate)][
+                :_AT_ONCE
+            ]
             if not together:
                 break
-            tried.update(map(str, together))
+            names.update(map(str, together))
             self._progress("trying the faster changes together")
             self._try_designs(together)
             if self._fastest is best:
@@ -377,18 +381,18 @@ class _Search:
         estimate for the replayed plan decides; plans that are much worse are left out.
         """
         module, begin = base.module, self._spent()
-        own = self._own_plan(module)
-        start = start_from(module, own)
-        usual = _estimate(module, own.after)
+        current_plan = self._own_plan(module)
+        start = start_from(module, current_plan)
+        usual = _estimate(module, current_plan.after)
         scored: list[list[Design]] = []
         for number, move in enumerate(MOVES, 1):
             self._progress(f"replaying changes: {move.kind}")
-            found: list[tuple[float, Design]] = []
+            scores: list[tuple[float, Design]] = []
             end = begin + (until - begin) * number / len(MOVES)
             is_stopped = False
             for candidate in move.candidates(start):
                 is_late = self._spent() > end
-                if len(found) >= _MOST_SCORED or (is_late and (found or is_stopped)):
+                if len(scores) >= _MOST_SCORED or (is_late and (scores or is_stopped)):
                     self.left += 1
                     continue
                 design = replace(base, parts=(candidate,))
@@ -400,10 +404,10 @@ class _Search:
                 if plan is not None:
                     score = _estimate(module, plan.after) / usual
                     if score < _WORSE or candidate.kind == "pass":
-                        found.append((score, design))
-            found.sort(key=lambda each: each[0])
-            scored.append([design for _, design in found])
-        return [each for turn in zip_longest(*scored) for each in turn if each is not None]
+                        scores.append((score, design))
+            scores.sort(key=lambda design: design[0])
+            scored.append([design for _, design in scores])
+        return [design for turn in zip_longest(*scored) for design in turn if design is not None]
 
     def _own_plan(self, module: DumpedModule) -> Plan:
         if id(module) not in self._own:
@@ -474,12 +478,12 @@ class _Search:
         """Return whether an earlier search tried ``design``, and found that it cannot be faster. A
         rewritten program that is slower by itself may be faster with another plan.
         """
-        known = self._journal.known.get(str(design)) if self._journal is not None else None
-        if known is None or not known.is_above(_PROMISING):
+        ratio = self._journal.known.get(str(design)) if self._journal is not None else None
+        if ratio is None or not ratio.is_above(_PROMISING):
             return False
-        if known.ratio is not None and not design.parts:
+        if ratio.ratio is not None and not design.parts:
             return False
-        self.attempts.append(known)
+        self.attempts.append(ratio)
         return True
 
     def _stop(self, design: Design) -> None:
@@ -494,44 +498,51 @@ class _Search:
 
     def _time(self, variants: Sequence[tuple[Design, Variant]]) -> None:
         """Compile ``variants``, compare their results, and time those that are right."""
-        made: list[tuple[Design, Made, Measurement]] = []
+        running: list[tuple[Design, Made, Measurement]] = []
         failed: list[Design] = []
         for design, variant in variants:
             if _is_longer(design, failed):
                 continue
-            if (made or failed) and self._spent() > 1:
+            if (running or failed) and self._spent() > 1:
                 self.left += 1
                 continue
-            one = self._bench.make(variant, self._limit_s)
-            self._compile_s[str(design)] = one.compile_s
-            measurement = Measurement(one.problem, one.results)
-            if one.problem:
+            executable = self._bench.make(variant, self._limit_s)
+            self._compile_s[str(design)] = executable.compile_s
+            measurement = Measurement(executable.problem, executable.results)
+            if executable.problem:
                 failed.append(design)
-                self._fail(design, one.problem)
+                self._fail(design, executable.problem)
             elif not _is_right(measurement.numbers):
                 self._fail(design, "its results differ")
             else:
-                made.append((design, one, measurement))
-        if not made:
+                running.append((design, executable, measurement))
+        if not running:
             return
         beside = [self._fastest.made.number] if self._faster else []
-        numbers = [BASELINE, *beside, *(one.number for _, one, _ in made)]
+        numbers = [BASELINE, *beside, *(executable.number for _, executable, _ in running)]
         try:
             times = self._bench.race(numbers, self._seconds, drops_slower=True)
         except UnusableInput as error:  # one of them ended the process
-            for design, one, _ in made:
+            for design, executable, _ in running:
                 self._fail(design, error.problem)
-                self._bench.drop([one.number])
+                self._bench.drop([executable.number])
             return
-        for (design, one, measurement), timed in zip(made, times[1 + len(beside) :], strict=True):
-            self._judge(design, one, measurement, timed)
-        ranked = sorted(self._faster, key=lambda each: each.ratio.value)
+        for (design, executable, measurement), timed in zip(
+            running, times[1 + len(beside) :], strict=True
+        ):
+            self._judge(design, executable, measurement, timed)
+        ranked = sorted(self._faster, key=lambda candidate: candidate.ratio.value)
         self._faster = ranked[:_HALVED]
-        keep = {each.made.number for each in self._faster}
-        numbers = [*(one.number for _, one, _ in made), *(each.made.number for each in ranked)]
+        keep = {candidate.made.number for candidate in self._faster}
+        numbers = [
+            *(executable.number for _, executable, _ in running),
+            *(candidate.made.number for candidate in ranked),
+        ]
         self._bench.drop([number for number in numbers if number not in keep])
 
-    def _judge(self, design: Design, made: Made, measurement: Measurement, timed: Times) -> None:
+    def _judge(
+        self, design: Design, executable: Made, measurement: Measurement, timed: Times
+    ) -> None:
         verdict = judge(timed.ratio, _NO_NOISE)
         kind = (*design.rewritings, *design.parts)[-1].kind
         self._add(
@@ -541,10 +552,10 @@ class _Search:
                 numbers=measurement.numbers,
                 ratio=timed.ratio,
                 verdict=verdict,
-                compile_s=made.compile_s,
+                compile_s=executable.compile_s,
             )
         )
-        self._timed.append(_Found(design, made, timed.ratio))
+        self._timed.append(_Found(design, executable, timed.ratio))
         if timed.ratio.value < _PROMISING:
             self._faster.append(self._timed[-1])
             if self._keep is not None and self._fastest is self._timed[-1]:
@@ -560,16 +571,20 @@ def _reason(design: Design, refusal: UnusableInput) -> str:
 def _is_longer(design: Design, failed: Sequence[Design]) -> bool:
     """Return whether a loop is unrolled further than one of ``failed`` unrolls it."""
     return not design.parts and any(
-        one.recipe is not None and other.recipe is not None and one.recipe.id == other.recipe.id
-        for each in failed
-        if not each.parts
-        for one, other in zip(design.rewritings, each.rewritings, strict=True)
+        rewriting.recipe is not None
+        and failed_rewriting.recipe is not None
+        and rewriting.recipe.id == failed_rewriting.recipe.id
+        for failed_design in failed
+        if not failed_design.parts
+        for rewriting, failed_rewriting in zip(
+            design.rewritings, failed_design.rewritings, strict=True
+        )
     )
 
 
 def _estimate(module: DumpedModule, after: Module) -> float:
-    found = estimate(after, module.backend, None)
-    return found.microseconds if found is not None else 1.0
+    prediction = estimate(after, module.backend, None)
+    return prediction.microseconds if prediction is not None else 1.0
 
 
 def _batches(designs: Sequence[Design]) -> Iterator[Sequence[Design]]:

@@ -29,13 +29,13 @@ def inline_calls(
 
 def _inline(call: MutableInstruction) -> list[MutableInstruction]:
     """Return what was cloned. Source: SubcomputationInsertionVisitor."""
-    (called,) = call.called
+    (callee,) = call.called
     clones: list[MutableInstruction] = []
-    inlined = dict(zip(called.parameters, call.operands, strict=True))
-    for each in called.post_order():
-        if each.opcode != "parameter":
-            operands = [inlined[operand] for operand in each.operands]
-            inlined[each] = clone_into(each, call.computation, operands)
-            clones.append(inlined[each])
-    call.computation.replace(call, inlined[called.root])
+    inlined = dict(zip(callee.parameters, call.operands, strict=True))
+    for instruction in callee.post_order():
+        if instruction.opcode != "parameter":
+            operands = [inlined[operand] for operand in instruction.operands]
+            inlined[instruction] = clone_into(instruction, call.computation, operands)
+            clones.append(inlined[instruction])
+    call.computation.replace(call, inlined[callee.root])
     return clones

@@ -54,18 +54,21 @@ def first_creation_order(computation: Computation) -> list[str]:
         return _FORWARD, frame, instruction.index
 
     instructions = computation.instructions
-    operands = {each.name: [operand.name for operand in each.operands] for each in instructions}
-    return _sorted(operands, {each.name: key(each) for each in instructions})
+    operands = {
+        instruction.name: [operand.name for operand in instruction.operands]
+        for instruction in instructions
+    }
+    return _sorted(operands, {instruction.name: key(instruction) for instruction in instructions})
 
 
 def later_creation_order(
-    made: Mapping[str, Sequence[str]], again: Container[str] = ()
+    new_names: Mapping[str, Sequence[str]], again: Container[str] = ()
 ) -> list[str]:
     """Return the names of the instructions that a pass ``made`` in a computation, oldest first.
     They come with the names of their operands, in the order of the text. Those made ``again`` have
     the numbers of others.
     """
-    return _sorted(made, {name: (place,) for place, name in enumerate(made)}, again)
+    return _sorted(new_names, {name: (place,) for place, name in enumerate(new_names)}, again)
 
 
 class _Changed(NamedTuple):
@@ -93,27 +96,27 @@ def find_made_again(before: StageGraph, after: StageGraph) -> Iterator[str]:
     for name, (statement, reads, computation) in new.items():
         if name not in old or name in renamed or old[name].statement == statement:
             continue
-        known, old_reads, old_computation = old[name]
-        if known.opcode != statement.opcode:
+        old_statement, old_reads, old_computation = old[name]
+        if old_statement.opcode != statement.opcode:
             yield name
             continue
-        names_before = [now.get(each.name, each.name) for each in old_reads]
-        if [each.name for each in reads] != names_before and (
-            _meaning(known) != _meaning(statement)
+        names_before = [now.get(read.name, read.name) for read in old_reads]
+        if [read.name for read in reads] != names_before and (
+            _meaning(old_statement) != _meaning(statement)
             or (
-                known.opcode == "reduce"
+                old_statement.opcode == "reduce"
                 and reads[0].name not in before.ages
                 and reads[0].opcode in _PARTIAL
             )
             or (
                 reads[0].name in before.ages
-                and {known.opcode, old_reads[0].opcode} <= _MOVING
+                and {old_statement.opcode, old_reads[0].opcode} <= _MOVING
                 and (
                     _shape(old_computation, old_reads[0]) != _shape(computation, reads[0])
                     # A bitcast could just have been left out where it changed nothing.
                     or (
                         old_reads[0].name not in after.ages
-                        and "bitcast" not in (known.opcode, old_reads[0].opcode)
+                        and "bitcast" not in (old_statement.opcode, old_reads[0].opcode)
                     )
                 )
             )
@@ -122,10 +125,10 @@ def find_made_again(before: StageGraph, after: StageGraph) -> Iterator[str]:
 
 
 def _changed(
-    stage: StageGraph, other: StageGraph, is_wanted: Callable[[Statement], bool]
+    stage: StageGraph, later_stage: StageGraph, is_wanted: Callable[[Statement], bool]
 ) -> Iterator[tuple[str, _Changed]]:
     """Yield instructions of computations that differ from those of ``other``, with their names."""
-    for computation in stage.unshared(other):
+    for computation in stage.unshared(later_stage):
         edges = stage.bodies[computation.body]
         by_name = dict(zip(edges.names, edges.statements, strict=True))
         for name, statement in by_name.items():
@@ -153,8 +156,8 @@ def _constant(instruction: Instruction) -> Instruction | None:
 
 def numbered(name: str) -> tuple[str, int]:
     """Return a name without its trailing number, and that number."""
-    found = _NUMBERED.fullmatch(name)
-    return (found[1], int(found[2])) if found else (name, 0)
+    match = _NUMBERED.fullmatch(name)
+    return (match[1], int(match[2])) if match else (name, 0)
 
 
 def _sorted(
@@ -182,10 +185,10 @@ def _sorted(
             if name in order:
                 continue
             order[name] = None
-            for each in later[name]:
-                waits[each] -= 1
-                if waits[each] == 0:
-                    heapq.heappush(ready, (keys[each], each))
+            for later_name in later[name]:
+                waits[later_name] -= 1
+                if waits[later_name] == 0:
+                    heapq.heappush(ready, (keys[later_name], later_name))
     return list(order)
 
 

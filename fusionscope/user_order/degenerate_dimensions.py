@@ -78,7 +78,7 @@ def _goes_through_loop(element: MutableInstruction) -> bool:
 
 def _without_ones(instruction: MutableInstruction) -> MutableInstruction:
     """Source: ReplaceElementwiseGroupSurroundedByReshapesAndBroadcasts."""
-    made: dict[MutableInstruction, MutableInstruction] = {}
+    reshaped: dict[MutableInstruction, MutableInstruction] = {}
     operands = []
     for operand in instruction.operands:
         shape = _shape(operand, instruction)
@@ -89,9 +89,9 @@ def _without_ones(instruction: MutableInstruction) -> MutableInstruction:
         ):
             operands.append(operand.operands[0])
         else:
-            if operand not in made:
-                made[operand] = _made(operand, shape)
-            operands.append(made[operand])
+            if operand not in reshaped:
+                reshaped[operand] = _made(operand, shape)
+            operands.append(reshaped[operand])
     make = instruction.computation.make
     return make(instruction.opcode, _shape(instruction, instruction), operands)
 
@@ -118,8 +118,8 @@ def _made(operand: MutableInstruction, shape: Shape) -> MutableInstruction:
             return make("constant", shape, [])
         case "concatenate":
             parts = [
-                make("reshape", replace(each.shape, layout=None), [each])
-                for each in operand.operands
+                make("reshape", replace(operand_of.shape, layout=None), [operand_of])
+                for operand_of in operand.operands
             ]
             return make("concatenate", shape, parts)
         case "reshape":

@@ -31,9 +31,12 @@ _Types = Mapping[str, tuple[str, Sequence[str]]]
 def normalize_floats(graph: MutableModule, result: Module) -> None:
     """Make the changes that lead to ``result``, except in tuples of arrays."""
     types = {
-        each.name: (each.shape.element_type, [one.shape.element_type for one in each.operands])
+        instruction.name: (
+            instruction.shape.element_type,
+            [operand.shape.element_type for operand in instruction.operands],
+        )
         for computation in result.reachable()
-        for each in computation.instructions
+        for instruction in computation.instructions
     }
     for computation in graph.post_order():
         if not computation.is_fused:
@@ -45,16 +48,16 @@ def _normalize(instruction: MutableInstruction, types: _Types) -> None:
     """Source: FloatNormalizationVisitor::HandleInstruction."""
     if instruction.opcode in _UNTOUCHED or instruction.name not in types:
         return
-    own, read = types[instruction.name]
-    for slot, wanted in enumerate(read[: len(instruction.operands)]):
+    own_type, read = types[instruction.name]
+    for slot, operand_type in enumerate(read[: len(instruction.operands)]):
         operand = instruction.operands[slot]
-        if operand.shape.is_array and operand.shape.element_type != wanted:
-            converted = _converted(operand, wanted)
+        if operand.shape.is_array and operand.shape.element_type != operand_type:
+            converted = _converted(operand, operand_type)
             operand.users.drop(instruction)
             instruction.operands[slot] = converted
             converted.users.add(instruction)
-    if instruction.shape.is_array and instruction.shape.element_type != own:
-        _widen(instruction, own)
+    if instruction.shape.is_array and instruction.shape.element_type != own_type:
+        _widen(instruction, own_type)
 
 
 def _widen(instruction: MutableInstruction, element_type: str) -> None:

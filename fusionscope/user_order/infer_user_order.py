@@ -60,9 +60,13 @@ class StageGraph:
         places = {name: place for place, name in enumerate(ages)}
         return sorted(names, key=lambda name: (ages[name], places[name]))
 
-    def unshared(self, other: StageGraph) -> list[Computation]:
+    def unshared(self, second: StageGraph) -> list[Computation]:
         """Return the computations that differ from those of ``other``."""
-        return [each for each in self.computations.values() if each.body not in other.bodies]
+        return [
+            computation
+            for computation in self.computations.values()
+            if computation.body not in second.bodies
+        ]
 
 
 def infer_user_order(
@@ -77,14 +81,14 @@ def infer_user_order(
     gone = {name: f"{name} before" for name in _find_replaced(before, after)}  # no name has a space
     gone |= {name: f"{name} before" for name in renamed if name in before.ages}
     gone |= {old: name for name, old in renamed.items()}
-    found = {name: each for name, each in users.items() if name not in gone}
+    orders = {name: order for name, order in users.items() if name not in gone}
     unshared = after.unshared(before)
     reshaped = {
         gone.get(name, name): new for name, new in _find_reshaped_reductions(before, after).items()
     }
     if gone:
         names = {name: gone.get(name, name) for name in before.ages}
-        users = {names[name]: [names[user] for user in each] for name, each in users.items()}
+        users = {names[name]: [names[user] for user in order] for name, order in users.items()}
         before = replace(
             before,
             ages={names[name]: age for name, age in before.ages.items()},
@@ -97,15 +101,19 @@ def infer_user_order(
     retracing = _Retracing(before, after, users, replaced, reshaped)
     retracing.run(removes_last)
     for computation in unshared:
-        for name, own in after.bodies[computation.body].users.items():
-            if len(own) > 1 and own is not before.users.get(name):  # the stages share what is equal
-                found[name] = retracing.order(name)
-    found.update((name, retracing.order(name)) for name in retracing.changed)
-    return found
+        for name, users_after in after.bodies[computation.body].users.items():
+            if len(users_after) > 1 and users_after is not before.users.get(
+                name
+            ):  # the stages share what is equal
+                orders[name] = retracing.order(name)
+    orders.update((name, retracing.order(name)) for name in retracing.changed)
+    return orders
 
 
 def _renamed(edges: Mapping[str, list[str]], names: Mapping[str, str]) -> dict[str, list[str]]:
-    return {names[name]: [names[other] for other in each] for name, each in edges.items()}
+    return {
+        names[name]: [names[operand] for operand in operands] for name, operands in edges.items()
+    }
 
 
 def _find_reshaped_reductions(before: StageGraph, after: StageGraph) -> dict[str, str]:
@@ -123,7 +131,7 @@ def _find_reshaped_reductions(before: StageGraph, after: StageGraph) -> dict[str
         for statement in after.bodies[computation.body].statements
         if statement.opcode == "reduce" and statement.name not in before.ages
     }
-    found: dict[str, str] = {}
+    reshaped: dict[str, str] = {}
     for computation in before.unshared(after) if new else ():
         body = before.bodies[computation.body]
         opcodes = {statement.name: statement.opcode for statement in body.statements}
@@ -133,10 +141,14 @@ def _find_reshaped_reductions(before: StageGraph, after: StageGraph) -> dict[str
             (user,) = body.users[name]
             if opcodes[user] not in _RESHAPING or user in after.ages:
                 continue
-            read = {each for reader in body.users[user] for each in after.operands.get(reader, ())}
+            read = {
+                read_name
+                for reader in body.users[user]
+                for read_name in after.operands.get(reader, ())
+            }
             if len(read & new) == 1:
-                (found[name],) = read & new
-    return found
+                (reshaped[name],) = read & new
+    return reshaped
 
 
 def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
@@ -150,11 +162,11 @@ def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
         if renewed.isdisjoint(names):
             continue
         ages = {name: before.ages[name] for name in names if name in before.ages}
-        known = [name for name in names if ages.get(name)]  # elements of tuples have no ids
-        known = after.oldest_first(known)
-        if any(ages[one] >= ages[other] for one, other in pairwise(known)):
-            replaced.update(known)
-            replaced -= _in_order(known, ages)
+        aged = [name for name in names if ages.get(name)]  # elements of tuples have no ids
+        aged = after.oldest_first(aged)
+        if any(ages[first] >= ages[second] for first, second in pairwise(aged)):
+            replaced.update(aged)
+            replaced -= _in_order(aged, ages)
     return replaced
 
 
@@ -167,12 +179,12 @@ def _in_order(names: Sequence[str], ages: Mapping[str, int]) -> set[str]:
         length = bisect_left(begins, (-ages[name], ""))
         follows[name] = begins[length - 1][1] if length else None
         begins[length : length + 1] = [(-ages[name], name)]
-    kept: set[str] = set()
+    reached: set[str] = set()
     current = begins[-1][1] if begins else None
     while current is not None:
-        kept.add(current)
+        reached.add(current)
         current = follows[current]
-    return kept
+    return reached
 
 
 def _operands_without(
@@ -181,8 +193,10 @@ def _operands_without(
     """Return the operands of all instructions but those in ``bodies``, by their names."""
     if not graph.bodies:
         return graph.operands.items()
-    own = (body.operands.items() for each, body in graph.bodies.items() if each not in bodies)
-    return chain.from_iterable(own)
+    edges = (
+        body.operands.items() for body_of, body in graph.bodies.items() if body_of not in bodies
+    )
+    return chain.from_iterable(edges)
 
 
 class _Retracing:
@@ -212,8 +226,8 @@ class _Retracing:
         # Only these, gone ones and roots can have been replaced.
         self._differing = {
             name
-            for name, each in _operands_without(before, after.bodies)
-            if each != after.operands.get(name)
+            for name, operands in _operands_without(before, after.bodies)
+            if operands != after.operands.get(name)
         }
         self._read_differently = {
             operand for name in self._differing for operand in before.operands[name]
@@ -230,8 +244,8 @@ class _Retracing:
         return self._order_before(name) if users is None else list(users)
 
     def _order_before(self, name: str) -> Sequence[str]:
-        known = self._users_before.get(name)
-        return self._before.users.get(name, ()) if known is None else known
+        order = self._users_before.get(name)
+        return self._before.users.get(name, ()) if order is None else order
 
     def _users_of(self, name: str) -> Users[str]:
         users = self._users.get(name)
@@ -286,8 +300,8 @@ class _Retracing:
             for user in list(self._users_of(old)):
                 if user != new:
                     operands = self._operands[user] = list(self._operands[user])
-                    for slot, each in enumerate(operands):
-                        if each == old:
+                    for slot, operand in enumerate(operands):
+                        if operand == old:
                             operands[slot] = new
                             self._users_of(old).drop(user)
                             self._users_of(new).add(user)
@@ -303,13 +317,15 @@ class _Retracing:
             return self._replaced.get(old)
         if old in self._reshaped:
             return self._reshaped[old]
-        found: set[str] = set()
+        candidates: set[str] = set()
         for user in self._users_of(old):
             theirs = self._after.operands.get(user, [])
             ours = self._operands[user]
             if len(ours) == len(theirs):
-                found.update(new for each, new in zip(ours, theirs, strict=True) if each == old)
-        return next(iter(found)) if len(found) == 1 else None
+                candidates.update(
+                    new for old_operand, new in zip(ours, theirs, strict=True) if old_operand == old
+                )
+        return next(iter(candidates)) if len(candidates) == 1 else None
 
     def _make(self, wanted: Iterable[str]) -> None:
         """Create the ones that do not exist yet, and their operands, in the order of their ids."""
@@ -326,10 +342,10 @@ class _Retracing:
     def _remove_unused(self, name: str) -> None:
         pending = deque([name] if self._removes else [])
         while pending:
-            each = pending.popleft()
-            if each in self._after.ages or each in self._gone or self._users_of(each):
+            unused = pending.popleft()
+            if unused in self._after.ages or unused in self._gone or self._users_of(unused):
                 continue
-            self._gone.add(each)
-            for operand in self._operands[each]:
-                self._users_of(operand).drop(each)
-            pending.extend(self._operands[each])
+            self._gone.add(unused)
+            for operand in self._operands[unused]:
+                self._users_of(operand).drop(unused)
+            pending.extend(self._operands[unused])

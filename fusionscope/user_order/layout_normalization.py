@@ -79,7 +79,7 @@ class LayoutNormalizer:
     def _normalize(self, instruction: MutableInstruction) -> None:
         """Replace an instruction by one between normalized arrays, and a bitcast back."""
         count = _ARRAYS.get(instruction.opcode, len(instruction.operands))
-        operands = [self._operand(instruction, each) for each in instruction.operands[:count]]
+        operands = [self._operand(instruction, operand) for operand in instruction.operands[:count]]
         if instruction.opcode == "transpose" and _keeps_order(instruction):
             (normal,) = operands
         else:
@@ -96,11 +96,11 @@ class LayoutNormalizer:
         self,
         instruction: MutableInstruction,
         arrays: list[MutableInstruction],
-        others: list[MutableInstruction],
+        scalars: list[MutableInstruction],
     ) -> MutableInstruction:
         """Return the same instruction for normalized arrays, with other operands unchanged."""
         opcode = "transpose" if instruction.opcode == "copy" else instruction.opcode
-        normal = self._computation.make(opcode, normalized(instruction.shape), [*arrays, *others])
+        normal = self._computation.make(opcode, normalized(instruction.shape), [*arrays, *scalars])
         self._mark(normal)
         return normal
 
@@ -119,10 +119,11 @@ class LayoutNormalizer:
         """Source: UpdateLayoutForCudnnConvolution."""
         make = self._computation.make
         operands = [
-            make("bitcast", normalized(each.shape), [each]) for each in convolution.operands
+            make("bitcast", normalized(operand.shape), [operand])
+            for operand in convolution.operands
         ]
         results = convolution.shape.elements
-        arrays = (*(each.shape for each in convolution.operands[:2]), results[0])
+        arrays = (*(operand.shape for operand in convolution.operands[:2]), results[0])
         if all(normalized(shape) == shape for shape in arrays):
             return
         shape = replace(convolution.shape, elements=tuple(map(normalized, results)))
@@ -137,9 +138,9 @@ class LayoutNormalizer:
     def _normal(self, shape: Shape) -> Shape:
         return normalized(shape)
 
-    def _mark(self, made: MutableInstruction) -> None:
+    def _mark(self, instruction: MutableInstruction) -> None:
         """Mark an instruction as visited."""
-        self._visited.add(made)
+        self._visited.add(instruction)
 
     def _as(self, instruction: MutableInstruction, shape: Shape) -> MutableInstruction:
         if self._spares and instruction.shape == shape:
@@ -158,8 +159,8 @@ def permutation(instruction: MutableInstruction) -> str:
     (operand,) = instruction.operands
     moved = instruction.attribute("dimensions") or range(operand.shape.rank)
     before, after = (
-        [place for place in reversed(minor_to_major(each)) if each.dimensions[place] != 1]
-        for each in (operand.shape, instruction.shape)
+        [place for place in reversed(minor_to_major(shape)) if shape.dimensions[place] != 1]
+        for shape in (operand.shape, instruction.shape)
     )
     return f", dimensions={{{','.join(str(before.index(moved[place])) for place in after)}}}"
 
@@ -173,14 +174,16 @@ def _around(instruction: MutableInstruction) -> list[MutableInstruction]:
     return [instruction, *instruction.operands]
 
 
-def normalized(shape: Shape, kept: Collection[int] | None = None) -> Shape:
+def normalized(shape: Shape, dimensions: Collection[int] | None = None) -> Shape:
     """Return a shape with all dimensions, or those ``kept``, in memory order and with the default
     layout.
     """
     if not shape.is_array or shape.layout is None:
         return shape
     places = [
-        place for place in reversed(shape.layout.minor_to_major) if kept is None or place in kept
+        place
+        for place in reversed(shape.layout.minor_to_major)
+        if dimensions is None or place in dimensions
     ]
     layout = replace(shape.layout, minor_to_major=tuple(reversed(range(len(places)))))
     return replace(

@@ -85,12 +85,16 @@ def follow_users(
     have the order of the text.
     """
     try:
-        found = _follow(module, since, until, users, rewriters)
+        followed = _follow(module, since, until, users, rewriters)
     except UnusableInput as problem:
         module.note(problem)
         return {}
-    in_text = found.graph.users.items()
-    return {name: found.users.get(name, each) for name, each in in_text if len(each) > 1}
+    in_text = followed.graph.users.items()
+    return {
+        name: followed.users.get(name, order_in_text)
+        for name, order_in_text in in_text
+        if len(order_in_text) > 1
+    }
 
 
 def find_creation_order(
@@ -106,7 +110,10 @@ def find_creation_order(
         module.note(problem)
         return {}
     return {
-        name: {each.name: graph.ages[each.name] for each in computation.instructions}
+        name: {
+            instruction.name: graph.ages[instruction.name]
+            for instruction in computation.instructions
+        }
         for name, computation in graph.computations.items()
     }
 
@@ -119,10 +126,10 @@ def _follow(
     rewriters: Mapping[str, Rewriter],
 ) -> _History:
     stages = _stages(module)
-    first, *others = stages[stages.index(since) : stages.index(until) + 1]
+    first, *later_stages = stages[stages.index(since) : stages.index(until) + 1]
     before = _read(module, first)
     users = _known_orders(users, before)
-    for stage_before, stage in pairwise([first, *others]):
+    for stage_before, stage in pairwise([first, *later_stages]):
         after = _read(module, stage, before)
         if before is after:
             continue
@@ -151,7 +158,11 @@ def _rewrite(
     rewrite(graph)
     names = _find_names(graph, after)
     if after.ids is None:
-        _number(after, before, [names[each] for each in graph.walk() if each in names])
+        _number(
+            after,
+            before,
+            [names[instruction] for instruction in graph.walk() if instruction in names],
+        )
     users = users_by_name(names)
     graph.dissolve()
     return users
@@ -217,11 +228,11 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
         graph.roots[computation.name] = _root(body.statements)
         graph.operands.update(body.operands)
         graph.users.update(body.users)
-        known = ids.get(computation.name, {}) if ids is not None else {}
+        ages = ids.get(computation.name, {}) if ids is not None else {}
         graph.ages.update(dict.fromkeys(body.names, 0))
-        if hidden := known.keys() - body.operands.keys():
-            known = {name: age for name, age in known.items() if name not in hidden}
-        graph.ages.update(known)
+        if hidden := ages.keys() - body.operands.keys():
+            ages = {name: age for name, age in ages.items() if name not in hidden}
+        graph.ages.update(ages)
     if ids is None:
         _number(graph, before)
     return graph
@@ -236,7 +247,7 @@ def _read_body(computation: Computation, before: StageGraph | None) -> BodyGraph
         if before is not None and earlier is not None:
             return _read_changed(computation, before.bodies[earlier.body])
         statements = _with_elements(computation.body.written, ())
-        operands = {each.name: list(each.operands) for each in statements}
+        operands = {statement.name: list(statement.operands) for statement in statements}
         _check_names(computation, operands)
     except UnusableInput:
         _ = computation.graph  # raises it with its place
@@ -245,37 +256,42 @@ def _read_body(computation: Computation, before: StageGraph | None) -> BodyGraph
 
 
 def _with_elements(
-    written: tuple[Statement, ...], known: Sequence[Statement]
+    statements: tuple[Statement, ...], earlier_statements: Sequence[Statement]
 ) -> tuple[Statement, ...]:
     """Return the statements with those that a text omits: of the elements of tuples that are
     written as ``op#1``, each before its first use. ``known`` may have some of these.
     """
-    if not any("#" in each.inside for each in written):
-        return written
-    elements = {each.name: each for each in known if "#" in each.name}
-    found: dict[str, Statement] = {}
-    for each in written:
-        for operand in each.operands if "#" in each.inside else ():
+    if not any("#" in statement.inside for statement in statements):
+        return statements
+    elements = {
+        statement.name: statement for statement in earlier_statements if "#" in statement.name
+    }
+    by_name: dict[str, Statement] = {}
+    for statement in statements:
+        for operand in statement.operands if "#" in statement.inside else ():
             outer, *indices = operand.split("#")
             for index in indices:
                 name = f"{outer}#{index}"
-                if name not in found:
+                if name not in by_name:
                     element = Statement("", name, "", "get-tuple-element", outer, "")
-                    found[name] = elements.get(name, element)
+                    by_name[name] = elements.get(name, element)
                 outer = name
-        found[each.name] = each
-    return tuple(found.values())
+        by_name[statement.name] = statement
+    return tuple(by_name.values())
 
 
 def _check_names(computation: Computation, operands: Mapping[str, list[str]]) -> None:
-    written = computation.body.written
-    is_twice = len(set(map(_name_of, written))) < len(written)
+    statements = computation.body.written
+    is_twice = len(set(map(_name_of, statements))) < len(statements)
     if is_twice or not operands.keys() >= set(chain.from_iterable(operands.values())):
         _ = computation.graph  # raises it with its place
 
 
 def _root(statements: Sequence[Statement]) -> str:
-    return next((each.name for each in reversed(statements) if each.root), statements[-1].name)
+    return next(
+        (statement.name for statement in reversed(statements) if statement.root),
+        statements[-1].name,
+    )
 
 
 def _find_users(operands: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -286,31 +302,31 @@ def _find_users(operands: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return users
 
 
-def _read_changed(computation: Computation, known: BodyGraph) -> BodyGraph:
+def _read_changed(computation: Computation, old_graph: BodyGraph) -> BodyGraph:
     """Read what a computation was changed to. A line that stages share reads the same in both, so
     only the users of what other lines read are searched again.
     """
-    statements = _with_elements(computation.body.written, known.statements)
+    statements = _with_elements(computation.body.written, old_graph.statements)
     names = list(map(_name_of, statements))
-    old = dict(zip(map(id, known.statements), known.operands.items(), strict=True))
+    old = dict(zip(map(id, old_graph.statements), old_graph.operands.items(), strict=True))
     lines = list(map(id, statements))
-    made = [place for place, line in enumerate(lines) if line not in old]
+    new_places = [place for place, line in enumerate(lines) if line not in old]
     read = [old[line][1] if line in old else [] for line in lines]
-    for place in made:
+    for place in new_places:
         read[place] = list(statements[place].operands)
     operands = dict(zip(names, read, strict=True))
     _check_names(computation, operands)
     now = set(lines)
     if [line for line in lines if line in old] != [line for line in old if line in now]:
         return BodyGraph(statements, names, operands, _find_users(operands))  # in another order
-    gone = dict(each for line, each in old.items() if line not in now)
-    reading: dict[str, list[str]] = {names[place]: [] for place in made}
-    for place in made:
+    gone = dict(edge for line, edge in old.items() if line not in now)
+    reading: dict[str, list[str]] = {names[place]: [] for place in new_places}
+    for place in new_places:
         for operand in dict.fromkeys(read[place]):
             reading.setdefault(operand, []).append(names[place])
-    for each in gone.values():
-        reading |= {operand: [] for operand in each if operand not in reading}
-    users = {name: known.users.get(name, []) for name in names}
+    for edge in gone.values():
+        reading |= {operand: [] for operand in edge if operand not in reading}
+    users = {name: old_graph.users.get(name, []) for name in names}
     places = dict(zip(names, range(len(names)), strict=True))
     for name, new in reading.items():
         if name in users:
@@ -323,12 +339,12 @@ def _has_same_lines(before: StageGraph, after: StageGraph) -> bool:
     """Return whether both have the same operations with operands at the same places."""
     sides = before.computations.values(), after.computations.values()
     return len(sides[0]) == len(sides[1]) and all(
-        one.body is other.body
+        first.body is second.body
         or (
-            _opcodes(before, one) == _opcodes(after, other)
-            and one.graph.operands == other.graph.operands
+            _opcodes(before, first) == _opcodes(after, second)
+            and first.graph.operands == second.graph.operands
         )
-        for one, other in zip(*sides, strict=True)
+        for first, second in zip(*sides, strict=True)
     )
 
 
@@ -336,11 +352,11 @@ def _opcodes(graph: StageGraph, computation: Computation) -> list[str]:
     return list(map(_opcode_of, graph.bodies[computation.body].statements))
 
 
-def _is_same(one: Module, other: Module) -> bool:
-    return one.entry_index == other.entry_index and one.bodies == other.bodies
+def _is_same(first: Module, second: Module) -> bool:
+    return first.entry_index == second.entry_index and first.bodies == second.bodies
 
 
-def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = ()) -> None:
+def _number(graph: StageGraph, before: StageGraph | None, new_names: Sequence[str] = ()) -> None:
     """Assign ids that the dump lacks: first instructions of the stage before, then those known to
     be ``made`` in that order, then the rest by names and text.
     """
@@ -353,11 +369,11 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
             ages.pop(name, None)
         ages |= {name: before.ages[old] for name, old in find_renamed(before, graph).items()}
     newest = max(ages.values(), default=0)
-    known = {*made}
-    rest: list[str] = []
+    known = {*new_names}
+    remaining: list[str] = []
     for computation in graph.computations.values():
         if before is None:
-            rest += first_creation_order(computation)
+            remaining += first_creation_order(computation)
         elif computation.body not in before.bodies:
             operands = graph.bodies[computation.body].operands
             new = {
@@ -367,10 +383,10 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
             }
             originals = _originals_of(computation, before, graph)
             if originals:
-                rest += _as_old_as(originals, new, before)
+                remaining += _as_old_as(originals, new, before)
             else:
-                rest += later_creation_order(new, before.ages)
-    for name in [*made, *rest]:
+                remaining += later_creation_order(new, before.ages)
+    for name in [*new_names, *remaining]:
         if name not in ages:
             newest += 1
             ages[name] = newest
@@ -379,18 +395,18 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
 
 def _renamed(users: UserOrder, before: StageGraph, after: StageGraph) -> UserOrder:
     names = dict(zip(before.ages, after.ages, strict=True))
-    return {names[name]: [names[user] for user in each] for name, each in users.items()}
+    return {names[name]: [names[user] for user in readers] for name, readers in users.items()}
 
 
 def _known_orders(users: UserOrder, after: StageGraph) -> UserOrder:
     """Return ``users`` of values whose order is known completely and is not that of the text."""
     return {
-        name: known
-        for name, known in users.items()
-        if len(known) > 1
-        and (each := after.users.get(name)) is not None
-        and known != each
-        and set(known) == set(each)
+        name: order
+        for name, order in users.items()
+        if len(order) > 1
+        and (order_after := after.users.get(name)) is not None
+        and order != order_after
+        and set(order) == set(order_after)
     }
 
 
@@ -421,8 +437,8 @@ def _cloned(before: StageGraph, after: StageGraph, users: UserOrder) -> dict[str
     originals = _find_originals(before, after)
     cloned: dict[str, list[str]] = {}
     for clone, original in originals.items():
-        own = users.get(original) or before.users[original]
-        places = {user: place for place, user in enumerate(own)}
+        original_users = users.get(original) or before.users[original]
+        places = {user: place for place, user in enumerate(original_users)}
         key = {
             user: places.get(originals.get(user, ""), len(places)) for user in after.users[clone]
         }
@@ -479,15 +495,15 @@ def _pair_clones(
     clones = _by_stem(clone, lambda name: numbered(name)[1])
     stems = _by_stem(source, before.ages.__getitem__)
     originals = {
-        one.name: other.name
+        clone.name: original.name
         for stem, alike in clones.items()
-        for one, other in _side_by_side(alike, stems.get(stem, ()))
+        for clone, original in _side_by_side(alike, stems.get(stem, ()))
     }
     reads = after.bodies[clone.body].operands, before.bodies[source.body].operands
     pending = list(originals.items())
     while pending:
-        one, other = pending.pop()
-        operands = reads[0][one], reads[1][other]
+        one, original = pending.pop()
+        operands = reads[0][one], reads[1][original]
         for pair in zip(*operands, strict=True) if len(operands[0]) == len(operands[1]) else ():
             if pair[0] not in originals:
                 originals[pair[0]] = pair[1]
@@ -498,7 +514,9 @@ def _pair_clones(
 def _by_stem(computation: Computation, key: Callable[[str], int]) -> dict[str, list[Instruction]]:
     """Return the instructions by their names without numbers, each group sorted by ``key``."""
     groups: dict[str, list[Instruction]] = defaultdict(list)
-    for instruction in sorted(computation.instructions, key=lambda one: key(one.name)):
+    for instruction in sorted(
+        computation.instructions, key=lambda instruction_of: key(instruction_of.name)
+    ):
         groups[numbered(instruction.name)[0]].append(instruction)
     return groups
 
@@ -507,27 +525,33 @@ def _side_by_side(
     clones: Sequence[Instruction], originals: Sequence[Instruction]
 ) -> Iterator[tuple[Instruction, Instruction]]:
     """Yield corresponding instructions of two lists in the same order."""
-    kinds = [[(each.opcode, each.shape) for each in one] for one in (clones, originals)]
-    one, other = 0, 0
-    while one < len(clones) and other < len(originals):
-        if kinds[0][one] == kinds[1][other]:
-            yield clones[one], originals[other]
-            one, other = one + 1, other + 1
+    kinds = [
+        [(instruction.opcode, instruction.shape) for instruction in clone_place]
+        for clone_place in (clones, originals)
+    ]
+    clone_place, original_place = 0, 0
+    while clone_place < len(clones) and original_place < len(originals):
+        if kinds[0][clone_place] == kinds[1][original_place]:
+            yield clones[clone_place], originals[original_place]
+            clone_place, original_place = clone_place + 1, original_place + 1
         else:
-            skipped = _skip(kinds[0][one : one + _NEAR], kinds[1][other : other + _NEAR])
-            one, other = one + skipped[0], other + skipped[1]
+            skipped = _skip(
+                kinds[0][clone_place : clone_place + _NEAR],
+                kinds[1][original_place : original_place + _NEAR],
+            )
+            clone_place, original_place = clone_place + skipped[0], original_place + skipped[1]
 
 
-def _skip(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
+def _skip(first_kinds: Sequence[object], second_kinds: Sequence[object]) -> tuple[int, int]:
     """Return how many instructions to skip on both sides: as few as possible, up to two equal ones
     in a row.
     """
     places: dict[tuple[object, ...], int] = {}
-    for place in range(min(len(other), _NEAR)):
-        places.setdefault(tuple(other[place : place + 2]), place)
+    for place in range(min(len(second_kinds), _NEAR)):
+        places.setdefault(tuple(second_kinds[place : place + 2]), place)
     skips = (
         (first + second, first, second)
-        for first in range(min(len(one), _NEAR))
-        if (second := places.get(tuple(one[first : first + 2]), _NEAR)) + first < _NEAR
+        for first in range(min(len(first_kinds), _NEAR))
+        if (second := places.get(tuple(first_kinds[first : first + 2]), _NEAR)) + first < _NEAR
     )
     return min(skips, default=(2, 1, 1))[1:]

@@ -48,7 +48,7 @@ def verify_inferred(
             "--xla_dump_hlo_pass_re=.*",
             file=str(module.stages[0].file),
         )
-    seen = TpuPairs()
+    visited = TpuPairs()
     pairs = agreeing = refused = 0
     wrong: str | None = None
     before, final = module.pre_fusion, module.final
@@ -58,7 +58,7 @@ def verify_inferred(
             continue
         is_refused = pair.outcome is Outcome.NOT_FUSED
         refused += is_refused
-        rule = refusing(seen.of(pair))
+        rule = refusing(visited.of(pair))
         if rule is None:
             continue
         pairs += 1

@@ -17,14 +17,14 @@ from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.runs import replay
 
 
-def sum_up(chosen: ChosenCompiler, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
+def sum_up(choice: ChosenCompiler, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
     """Return the summary. ``plans`` are passes, and whether the plan of each run agrees."""
-    guessed = (name for name, agrees in plans if not (chosen.are_checked and agrees))
+    guessed = (name for name, agrees in plans if not (choice.are_checked and agrees))
     return RulesUsed(
-        name=chosen.name,
-        version=chosen.version,
-        shown_by=chosen.shown_by,
-        are_checked=chosen.are_checked,
+        name=choice.name,
+        version=choice.version,
+        shown_by=choice.shown_by,
+        are_checked=choice.are_checked,
         plans=len(plans),
         plans_agreeing=sum(agrees for _, agrees in plans),
         guessed=tuple(dict.fromkeys(guessed)),

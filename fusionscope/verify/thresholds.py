@@ -36,9 +36,9 @@ class _Interval:
     least: int | None
     most: int | None
 
-    def __and__(self, other: _Interval) -> _Interval:
-        least = [each for each in (self.least, other.least) if each is not None]
-        most = [each for each in (self.most, other.most) if each is not None]
+    def __and__(self, second: _Interval) -> _Interval:
+        least = [bound for bound in (self.least, second.least) if bound is not None]
+        most = [bound for bound in (self.most, second.most) if bound is not None]
         return _Interval(max(least, default=None), min(most, default=None))
 
     @property
@@ -64,47 +64,51 @@ def fitting_thresholds(
     ``programs``, on one of which they differ: it is quickest if those come first.
     """
     for rule in compiler.find(pass_name).book:
-        for name, known in rule.thresholds.items():
-            found = _Interval(None, None)
+        for name, default in rule.thresholds.items():
+            interval = _Interval(None, None)
             for program in programs:
-                own = _fitting(known, _agreement(program, compiler, pass_name, rule.id, name))
-                if own is None or (found := found & own).is_empty:
+                program_interval = _fitting(
+                    default, _agreement(program, compiler, pass_name, rule.id, name)
+                )
+                if program_interval is None or (interval := interval & program_interval).is_empty:
                     break
             else:
-                yield FittingThreshold(rule.id, name, known, found.least, found.most)
+                yield FittingThreshold(rule.id, name, default, interval.least, interval.most)
 
 
 def _agreement(
     program: DumpedModule, compiler: Compiler, pass_name: str, rule: str, name: str
 ) -> Callable[[int], bool]:
     """Return a function of the threshold's value: whether the replay agrees with ``program``."""
-    known: dict[int, bool] = {}
+    answers: dict[int, bool] = {}
 
     def agrees_with(value: int) -> bool:
-        if value not in known:
+        if value not in answers:
             changed = Changes(thresholds=((rule, name, value),)).apply(compiler)
             try:
-                known[value] = agrees(program, changed, pass_name)
+                answers[value] = agrees(program, changed, pass_name)
             except UnusableInput:
-                known[value] = False
-        return known[value]
+                answers[value] = False
+        return answers[value]
 
     return agrees_with
 
 
-def _fitting(known: int, agrees_with: Callable[[int], bool]) -> _Interval | None:
+def _fitting(default: int, agrees_with: Callable[[int], bool]) -> _Interval | None:
     """Return the values for which ``agrees_with`` holds, those nearest to ``known`` by their ratio;
     None if there are none near.
     """
     values = sorted(
-        {*range(_SMALL + 1), known}
-        | {known * 2**power for power in range(_DOUBLINGS + 1)}
-        | {known // 2**power for power in range(_DOUBLINGS + 1)}
+        {*range(_SMALL + 1), default}
+        | {default * 2**power for power in range(_DOUBLINGS + 1)}
+        | {default // 2**power for power in range(_DOUBLINGS + 1)}
     )
-    fitting = [each for each in values if agrees_with(each)]
+    fitting = [value for value in values if agrees_with(value)]
     if not fitting:
         return None
-    place = values.index(min(fitting, key=lambda each: abs(log((each + 1) / (known + 1)))))
+    place = values.index(
+        min(fitting, key=lambda candidate: abs(log((candidate + 1) / (default + 1))))
+    )
     first = last = place
     while first and agrees_with(values[first - 1]):
         first -= 1

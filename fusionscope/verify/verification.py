@@ -128,7 +128,7 @@ class Verification:
 
     @property
     def passes(self) -> tuple[PassVerification, ...]:
-        return tuple(each for module in self.modules for each in module.passes)
+        return tuple(fusion_pass for module in self.modules for fusion_pass in module.passes)
 
     @property
     def agreement(self) -> float | None:
@@ -139,17 +139,17 @@ class Verification:
         """
         if not self.passes:
             return None
-        compared = sum(1 + each.pairs + each.decisions for each in self.passes)
+        compared = sum(1 + fusion_pass.pairs + fusion_pass.decisions for fusion_pass in self.passes)
         agreeing = sum(
-            each.is_identical + each.pairs_agreeing + each.decisions_agreeing
-            for each in self.passes
+            fusion_pass.is_identical + fusion_pass.pairs_agreeing + fusion_pass.decisions_agreeing
+            for fusion_pass in self.passes
         )
         return 100.0 * agreeing / compared
 
     @property
     def is_identical(self) -> bool:
         """Whether passes were replayed, and all plans are the compiler's own."""
-        return bool(self.passes) and all(each.is_identical for each in self.passes)
+        return bool(self.passes) and all(fusion_pass.is_identical for fusion_pass in self.passes)
 
 
 def verify(
@@ -174,11 +174,11 @@ def verify(
     work = partial(_verify_module, dump, compiler, device)
     places = [dump.modules.index(module) for module in modules]
     name = partial(_name_of, dump)
-    for found in in_order(work, places, name, jobs=jobs, progress=progress):
-        if isinstance(found, UnusableInput):
-            problems.append(str(found))
+    for outcome in in_order(work, places, name, jobs=jobs, progress=progress):
+        if isinstance(outcome, UnusableInput):
+            problems.append(str(outcome))
             continue
-        verification, own_problems, learned = found
+        verification, own_problems, learned = outcome
         dump.learn(learned)
         problems += own_problems
         if isinstance(verification, InferredVerification):
@@ -218,12 +218,15 @@ def _verify_module(
     folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
     try:
         if module.backend == "tpu":
-            found = verify_inferred(module, folder, problems, progress)
-            return found, problems, dump.learned()
-        chosen = choose_compiler(module, compiler)
-        passes = tuple(_verify_passes(module, chosen.compiler, device, problems, progress))
+            inferred = verify_inferred(module, folder, problems, progress)
+            return inferred, problems, dump.learned()
+        choice = choose_compiler(module, compiler)
+        passes = tuple(_verify_passes(module, choice.compiler, device, problems, progress))
         if passes:
-            rules = sum_up(chosen, [(each.pass_name, each.has_same_kernels) for each in passes])
+            rules = sum_up(
+                choice,
+                [(fusion_pass.pass_name, fusion_pass.has_same_kernels) for fusion_pass in passes],
+            )
             verification = ModuleVerification(module.number, module.name, folder, passes, rules)
     except UnusableInput as error:
         problems.append(str(error))
@@ -270,12 +273,12 @@ def _verify_passes(
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
         try:
-            known = compiler.find(run.pass_name).known
+            known_pass = compiler.find(run.pass_name).known
         except UnusableInput as error:
             problems.append(str(error))
             continue
         try:
-            theirs = _recorded(module, compiler, known, rounds[run.pass_name])
+            theirs = _recorded(module, compiler, known_pass, rounds[run.pass_name])
             if run.pass_name == PRIORITY_FUSION:
                 record = module.priority_fusion
         except UnusableInput as error:
@@ -330,8 +333,12 @@ def _verify_run(
     """Return the comparison of one run on ``graph``, and the module after it."""
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
-    names = {each: each.name for each in graph.walk()} if record is not None else {}
-    triton, users = [each.name for each in names if is_generic_triton(each)], users_by_name(names)
+    names = (
+        {instruction: instruction.name for instruction in graph.walk()}
+        if record is not None
+        else {}
+    )
+    triton, users = [name.name for name in names if is_generic_triton(name)], users_by_name(names)
     plan = replay(run.pass_name, before, context, compiler, graph)
     context.progress(f"comparing {run.pass_name}")
     after_graph = MutableModule(after)
@@ -353,8 +360,12 @@ def _users_after(plan: FusionPlan, comparison: Comparison) -> UserOrder:
     """Return the users in the compiler's module, by its names."""
     # The number of a fusion means nothing.
     names = {ours: name for name, ours in comparison.find_names().items()}
-    called = {each: names[each.name] for each in plan.graph.walk() if each.name in names}
-    return users_by_name(called)
+    renamed = {
+        instruction: names[instruction.name]
+        for instruction in plan.graph.walk()
+        if instruction.name in names
+    }
+    return users_by_name(renamed)
 
 
 def _compare(
@@ -370,23 +381,23 @@ def _compare(
     if divergence is None:
         pairs = agreeing = count_pairs(before)
     else:
-        outcomes = [outcomes_after(before, each) for each in (plan.module, after)]
+        outcomes = [outcomes_after(before, module_after) for module_after in (plan.module, after)]
         pairs = len(outcomes[0])
         agreeing = sum(map(operator.is_, *outcomes))
-    found = compiler.find(run.pass_name)
-    told = _told(plan, _record_of(compiler, found.known)) if theirs else []
+    fusion_pass = compiler.find(run.pass_name)
+    statements = _told(plan, _record_of(compiler, fusion_pass.known)) if theirs else []
     return PassVerification(
         pass_name=run.pass_name,
-        book=found.book.name,
+        book=fusion_pass.book.name,
         before=run.before.label,
         after=run.after.label if run.after else None,
         divergence=divergence,
         has_same_kernels=divergence is None or comparison.has_same_kernels(),
         pairs=pairs,
         pairs_agreeing=agreeing,
-        decisions=max(sum(map(len, told)), sum(map(len, theirs))) if theirs else 0,
-        decisions_agreeing=_count_agreeing(told, theirs),
-        disagreement=_first_disagreement(told, theirs) if theirs else None,
+        decisions=max(sum(map(len, statements)), sum(map(len, theirs))) if theirs else 0,
+        decisions_agreeing=_count_agreeing(statements, theirs),
+        disagreement=_first_disagreement(statements, theirs) if theirs else None,
     )
 
 
@@ -433,10 +444,10 @@ class _Teller:
         self._names: dict[str, str] = {}
 
     def tell(self, producer: str, consumer: str, what: str, fusion: str | None = None) -> _Told:
-        told = _Told(self._name(producer), self._name(consumer), what)
+        statement = _Told(self._name(producer), self._name(consumer), what)
         if self._forms_fusions and fusion is not None and fusion != consumer:
-            self._names[fusion] = f"fusion of {told.consumer}"
-        return told
+            self._names[fusion] = f"fusion of {statement.consumer}"
+        return statement
 
     def _name(self, name: str) -> str:
         if not self._forms_fusions and _UNNAMED.fullmatch(name):
@@ -449,51 +460,59 @@ def _told(plan: FusionPlan, record: Record | None) -> list[list[_Told]]:
     computation.
     """
     tellers: dict[str, _Teller] = defaultdict(partial(_Teller, record))
-    found: dict[str, list[_Told]] = defaultdict(list)
-    for each in plan.decisions:
-        if each.is_recorded or each.fusion is not None:
-            what = _FUSED if each.decision.allow else each.decision.message
-            if each.fusion is None and record is Record.INSTRUCTION_FUSION:
+    statements: dict[str, list[_Told]] = defaultdict(list)
+    for decision in plan.decisions:
+        if decision.is_recorded or decision.fusion is not None:
+            what = _FUSED if decision.decision.allow else decision.decision.message
+            if decision.fusion is None and record is Record.INSTRUCTION_FUSION:
                 what += _NO_MULTI_OUTPUT
-            is_about_all = each.fusion is None and record is Record.FUSION_MERGER
-            consumer = "" if is_about_all else each.consumer
-            if each.fusion is not None and record is Record.MULTI_OUTPUT_FUSION:
-                consumer = each.fusion
-            teller = tellers[each.computation]
-            found[each.computation].append(teller.tell(each.producer, consumer, what, each.fusion))
-    return list(found.values())
+            is_about_all = decision.fusion is None and record is Record.FUSION_MERGER
+            consumer = "" if is_about_all else decision.consumer
+            if decision.fusion is not None and record is Record.MULTI_OUTPUT_FUSION:
+                consumer = decision.fusion
+            teller = tellers[decision.computation]
+            statements[decision.computation].append(
+                teller.tell(decision.producer, consumer, what, decision.fusion)
+            )
+    return list(statements.values())
 
 
-def _record_of(compiler: Compiler, known: KnownPass) -> Record | None:
+def _record_of(compiler: Compiler, known_pass: KnownPass) -> Record | None:
     """Return the name of the pass in records, if its decisions are compared one by one."""
-    return known.record if known.record in compiler.compared_records else None
+    return known_pass.record if known_pass.record in compiler.compared_records else None
 
 
 def _recorded(
-    module: DumpedModule, compiler: Compiler, known: KnownPass, turn: int
+    module: DumpedModule, compiler: Compiler, known_pass: KnownPass, turn: int
 ) -> list[list[_Told]]:
     """Return the decisions of each record (one per computation), in order, of the run of the pass
     before which it ran ``turn`` times.
     """
-    compared = _record_of(compiler, known)
+    compared = _record_of(compiler, known_pass)
     if compared is None:
         return []
-    order = [each.known.record for each in compiler.passes if each.known.record is not None]
-    same = [each.name for each in compiler.passes if each.known.record is compared]
-    found: list[list[_Told]] = []
+    order = [
+        fusion_pass.known.record
+        for fusion_pass in compiler.passes
+        if fusion_pass.known.record is not None
+    ]
+    same = [
+        fusion_pass.name for fusion_pass in compiler.passes if fusion_pass.known.record is compared
+    ]
+    statements_by_computation: list[list[_Told]] = []
     for record in module.fusion_explorer:
         rounds = _rounds(record.decisions, list(dict.fromkeys(order)))
-        own = (
-            [each for each in rounds[turn] if each.pass_name == compared]
+        decisions = (
+            [decision for decision in rounds[turn] if decision.pass_name == compared]
             if turn < len(rounds)
             else []
         )
         if len(same) > 1:  # two runs of one pass
-            start = _start_of_second_run(own)
-            own = own[:start] if known.name == same[0] else own[start:]
-        if told := list(_read_record(own, compared)):
-            found.append(told)
-    return found
+            start = _start_of_second_run(decisions)
+            decisions = decisions[:start] if known_pass.name == same[0] else decisions[start:]
+        if statements := list(_read_record(decisions, compared)):
+            statements_by_computation.append(statements)
+    return statements_by_computation
 
 
 def _rounds(
@@ -504,11 +523,11 @@ def _rounds(
     """
     rounds: list[list[RecordedDecision]] = []
     last = len(order)
-    for each in decisions:
-        place = order.index(each.pass_name) if each.pass_name in order else last
+    for decision in decisions:
+        place = order.index(decision.pass_name) if decision.pass_name in order else last
         if not rounds or place < last:
             rounds.append([])
-        rounds[-1].append(each)
+        rounds[-1].append(decision)
         last = place
     return rounds
 
@@ -517,19 +536,21 @@ def _start_of_second_run(decisions: Sequence[RecordedDecision]) -> int:
     """Return the start of the decisions of the run that may duplicate. Only fused pairs identify
     the run; in a run that fuses nothing, each consumer and each of its operands comes up once.
     """
-    runs = [place for place, each in enumerate(decisions) if each.may_duplicate]
+    runs = [place for place, decision in enumerate(decisions) if decision.may_duplicate]
     end = runs[0] if runs else len(decisions)
-    start = max((p for p, each in enumerate(decisions) if each.may_duplicate is False), default=-1)
-    done = {each.consumer for each in decisions[: start + 1]}
+    start = max(
+        (p for p, decision in enumerate(decisions) if decision.may_duplicate is False), default=-1
+    )
+    consumers = {decision.consumer for decision in decisions[: start + 1]}
     current = decisions[start].consumer if start >= 0 else None
     operands: set[str | None] = set()
     for place in range(start + 1, end):
         producer, consumer = decisions[place].producer, decisions[place].consumer
         if consumer != current:
             operands = set()
-        if producer in operands or (consumer != current and consumer in done):
+        if producer in operands or (consumer != current and consumer in consumers):
             return place
-        done.add(consumer)
+        consumers.add(consumer)
         operands.add(producer)
         current = consumer
     return end
@@ -547,15 +568,15 @@ def _read_record(decisions: Iterable[RecordedDecision], record: Record) -> Itera
 def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:
     """Return how many decisions both have in common, those of each record in our order."""
     places: dict[_Told, deque[int]] = defaultdict(deque)
-    for place, told in enumerate(chain(*ours)):
-        places[told].append(place)
+    for place, statement in enumerate(chain(*ours)):
+        places[statement].append(place)
     count = 0
     for record in theirs:
         # The lowest place at which an increasing sequence of each length can end.
         ends: list[int] = []
-        for told in record:
-            if places[told]:
-                place = places[told].popleft()
+        for statement in record:
+            if places[statement]:
+                place = places[statement].popleft()
                 length = bisect_left(ends, place)
                 ends[length : length + 1] = [place]
         count += len(ends)
@@ -564,11 +585,11 @@ def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:
 
 def _first_disagreement(ours: list[list[_Told]], theirs: list[list[_Told]]) -> Disagreement | None:
     """Return the first decision of a computation that only one of the two has there."""
-    odd_ours = [told for told in ours if told not in theirs]
-    odd_theirs = [told for told in theirs if told not in ours]
+    odd_ours = [statement for statement in ours if statement not in theirs]
+    odd_theirs = [statement for statement in theirs if statement not in ours]
     nothing: list[_Told] = []
-    for one, other in zip_longest(odd_ours, odd_theirs, fillvalue=nothing):
-        for a, b in zip_longest(one, other):
+    for our_group, their_group in zip_longest(odd_ours, odd_theirs, fillvalue=nothing):
+        for a, b in zip_longest(our_group, their_group):
             if a != b:
                 return Disagreement(str(a or ""), str(b or ""))
     return None

@@ -51,18 +51,20 @@ def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> C
             file=str(module.stages[0].file),
         )
     candidates = _candidates(module)  # the newest first
-    found = recognise(module)
-    own = [_compiler_of(version, module.backend) for version in reversed(found.versions)]
-    fitting = [name for name in own if name in candidates]
-    are_checked = bool(fitting) and fitting == own
-    name = fitting[0] if fitting else candidates[-1] if found.versions else candidates[0]
-    chosen = _as_flags_say(known.load_compiler(name), module)
-    if compiler is not None and compiler != chosen:
+    recognition = recognise(module)
+    compilers = [
+        _compiler_of(version, module.backend) for version in reversed(recognition.versions)
+    ]
+    fitting = [name for name in compilers if name in candidates]
+    are_checked = bool(fitting) and fitting == compilers
+    name = fitting[0] if fitting else candidates[-1] if recognition.versions else candidates[0]
+    choice = _as_flags_say(known.load_compiler(name), module)
+    if compiler is not None and compiler != choice:
         are_checked = False
     return ChosenCompiler(
-        compiler=compiler or chosen,
-        version=str(found),
-        shown_by=found.shown_by,
+        compiler=compiler or choice,
+        version=str(recognition),
+        shown_by=recognition.shown_by,
         are_checked=are_checked,
     )
 
@@ -84,8 +86,10 @@ def find_rewriters(module: DumpedModule) -> dict[str, Rewriter]:
 
 
 def _compiler_of(version: str, backend: str | None) -> str | None:
-    compilers = next(each.compilers for each in known.VERSIONS if each.name == version)
-    return next((each.name for each in compilers if each.backend == backend), None)
+    compilers = next(
+        version_of.compilers for version_of in known.VERSIONS if version_of.name == version
+    )
+    return next((compiler.name for compiler in compilers if compiler.backend == backend), None)
 
 
 def _candidates(module: DumpedModule) -> list[str]:
@@ -93,16 +97,18 @@ def _candidates(module: DumpedModule) -> list[str]:
     backend = "gpu" if module.backend == "gpu" else "cpu"
     has_priority_fusion = backend == "cpu" or _has_priority_fusion(module)
     return [
-        each.name
-        for each in known.COMPILERS.values()
-        if each.backend == backend and each.has_priority_fusion is has_priority_fusion
+        compiler.name
+        for compiler in known.COMPILERS.values()
+        if compiler.backend == backend and compiler.has_priority_fusion is has_priority_fusion
     ]
 
 
 def _has_priority_fusion(module: DumpedModule) -> bool:
     """Return whether no pass ran that priority fusion replaced, as far as stages show."""
     names = [stage.name for stage in module.stages]
-    fusing = {each for n in names if n.pipeline == "fusion" for each in (n.after, n.before)}
+    fusing = {
+        pass_name for n in names if n.pipeline == "fusion" for pass_name in (n.after, n.before)
+    }
     if not _REPLACED.isdisjoint(fusing):
         return False
     has_horizontal_fusion = any(name.pipeline == "horizontal_fusion" for name in names)
@@ -114,10 +120,10 @@ def _as_flags_say(compiler: Compiler, module: DumpedModule) -> Compiler:
     that form fusions around dots.
     """
     values = module.flags.values if module.flags is not None else {}
-    chosen = values.get(_GEMM_V2)
-    if chosen is None or compiler.backend != "gpu":
+    flag_values = values.get(_GEMM_V2)
+    if flag_values is None or compiler.backend != "gpu":
         return compiler
     from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1
     from fusionscope.passes.gpu.gemm_fusion.rules_v2 import GPU_GEMM_V2
 
-    return compiler.with_books(GPU_GEMM_V2 if chosen[-1] == "true" else GPU_GEMM_V1)
+    return compiler.with_books(GPU_GEMM_V2 if flag_values[-1] == "true" else GPU_GEMM_V1)

@@ -47,29 +47,37 @@ class Compiler:
 
     @property
     def books(self) -> tuple[RuleBook[Any], ...]:
-        return tuple(each.book for each in self.passes)
+        return tuple(fusion_pass.book for fusion_pass in self.passes)
 
     @property
     def has_priority_fusion(self) -> bool:
-        return any(each.name == PRIORITY_FUSION for each in self.passes)
+        return any(fusion_pass.name == PRIORITY_FUSION for fusion_pass in self.passes)
 
     @property
     def main_pass(self) -> str:
         """The pass that decides on most pairs: the first that respects the user's overrides."""
-        return next(each.name for each in self.passes if each.known.takes_overrides)
+        return next(
+            fusion_pass.name for fusion_pass in self.passes if fusion_pass.known.takes_overrides
+        )
 
     @property
     def deciding(self) -> tuple[str, ...]:
         """The passes that decide on single pairs, in their order."""
         purposes = (Purpose.DECIDES, Purpose.LIBRARY)
-        return tuple(each.name for each in self.passes if each.known.purpose in purposes)
+        return tuple(
+            fusion_pass.name for fusion_pass in self.passes if fusion_pass.known.purpose in purposes
+        )
 
     @property
     def chains(self) -> tuple[tuple[str, ...], ...]:
         """Groups of passes that run directly one after the other, the group of the main pass first.
         Between two groups the compiler runs many other passes.
         """
-        names = {each.name for each in self.passes if each.known.purpose is not Purpose.WRAPS}
+        names = {
+            fusion_pass.name
+            for fusion_pass in self.passes
+            if fusion_pass.known.purpose is not Purpose.WRAPS
+        }
         chains: list[tuple[str, ...]] = []
         for passes in self.pipelines.values():
             chain: list[str] = []
@@ -94,9 +102,9 @@ class Compiler:
 
     def find(self, name: str) -> FusionPass:
         """Return the pass of that name. Raises ``UnusableInput`` if there is none."""
-        for each in self.passes:
-            if each.name == name:
-                return each
+        for fusion_pass in self.passes:
+            if fusion_pass.name == name:
+                return fusion_pass
         raise UnusableInput(
             f"the chosen rules are those of {self.backend}, which has no pass {name}"
         )
@@ -110,12 +118,12 @@ class Compiler:
         """
         both = tuple(rule for rule in (forbidden, allowed) if rule.patterns)
 
-        def changed(each: FusionPass) -> FusionPass:
-            if each.known.takes_overrides:
-                return each.with_book(each.book.with_first(both))
-            if each.known.keeps_apart and forbidden.patterns:
-                return each.with_book(each.book.with_first((forbidden,)))
-            return each
+        def changed(fusion_pass: FusionPass) -> FusionPass:
+            if fusion_pass.known.takes_overrides:
+                return fusion_pass.with_book(fusion_pass.book.with_first(both))
+            if fusion_pass.known.keeps_apart and forbidden.patterns:
+                return fusion_pass.with_book(fusion_pass.book.with_first((forbidden,)))
+            return fusion_pass
 
         return replace(self, passes=tuple(map(changed, self.passes)))
 
@@ -125,6 +133,9 @@ class Compiler:
         return replace(
             self,
             passes=tuple(
-                each.with_book(new[each.name]) if each.name in new else each for each in self.passes
+                fusion_pass.with_book(new[fusion_pass.name])
+                if fusion_pass.name in new
+                else fusion_pass
+                for fusion_pass in self.passes
             ),
         )

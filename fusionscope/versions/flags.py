@@ -22,7 +22,7 @@ def read_flags(module: DumpedModule) -> PassContext:
     return PassContext(
         PassContext().ynn_types
         if types is None
-        else frozenset(each.removeprefix(_YNN_PREFIX) for each in types),
+        else frozenset(element_type.removeprefix(_YNN_PREFIX) for element_type in types),
         has_emitters,
         has_emitters and "xla_cpu_use_multi_output_fusion" in extra,
     )

@@ -64,11 +64,11 @@ def all_compilers() -> tuple[Compiler, ...]:
 @cache
 def all_rules() -> tuple[Rule, ...]:
     """Return each rule once, in the form of the newest version that has it."""
-    found: dict[str, Rule] = {}
+    rules: dict[str, Rule] = {}
     for compiler in all_compilers():
         for rule in chain(*compiler.books):
-            found.setdefault(rule.id, rule)
-    return tuple(found.values())
+            rules.setdefault(rule.id, rule)
+    return tuple(rules.values())
 
 
 @cache
@@ -77,5 +77,5 @@ def find_rule(id: str) -> Rule | None:
 
     This loads no more compilers than necessary.
     """
-    found = (load_compiler(name).find_rule(id) for name in COMPILERS)
-    return next((rule for rule in found if rule is not None), None)
+    matches = (load_compiler(name).find_rule(id) for name in COMPILERS)
+    return next((rule for rule in matches if rule is not None), None)

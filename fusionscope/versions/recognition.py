@@ -58,23 +58,23 @@ def recognise(module: DumpedModule) -> Recognition:
     marks = _marks(module.backend)
     if not marks:
         return Recognition(())
-    places = {(each.name.pipeline, each.name.after, each.name.before) for each in module.stages}
+    places = {(stage.name.pipeline, stage.name.after, stage.name.before) for stage in module.stages}
     is_whole = module.final is not None and _shows_all_passes(module)
-    seen: list[tuple[frozenset[str], str]] = []  # versions, and their evidence
+    visited: list[tuple[frozenset[str], str]] = []  # versions, and their evidence
     for mark, having in marks.items():
         if mark.place in places:
-            seen.append((having, str(mark)))
+            visited.append((having, str(mark)))
         elif is_whole and mark.is_always:
-            seen.append((frozenset(VERSIONS) - having, f"no {mark}"))
-    possible = _common(seen)
+            visited.append((frozenset(VERSIONS) - having, f"no {mark}"))
+    possible = _common(visited)
     if _NEWEST in possible and (unknown := next(_unknown_names(module), None)) is not None:
         return Recognition((), f"{unknown}, which none up to {_NEWEST} has", is_newer=True)
-    for each in list(seen):
-        rest = [other for other in seen if other is not each]
-        if _common(rest) == possible:
-            seen = rest
+    for each in list(visited):
+        remaining = [remaining_mark for remaining_mark in visited if remaining_mark is not each]
+        if _common(remaining) == possible:
+            visited = remaining
     versions = tuple(version for version in VERSIONS if version in possible)
-    return Recognition(versions, " and ".join(words for _, words in seen))
+    return Recognition(versions, " and ".join(words for _, words in visited))
 
 
 @cache
@@ -91,8 +91,8 @@ def _marks(backend: str | None) -> dict[Mark, frozenset[str]]:
     return {mark: frozenset(names) for mark, names in versions.items()}
 
 
-def _common(seen: list[tuple[frozenset[str], str]]) -> frozenset[str]:
-    return frozenset(VERSIONS).intersection(*(versions for versions, _ in seen))
+def _common(visited: list[tuple[frozenset[str], str]]) -> frozenset[str]:
+    return frozenset(VERSIONS).intersection(*(versions for versions, _ in visited))
 
 
 def _shows_all_passes(module: DumpedModule) -> bool:
@@ -111,10 +111,10 @@ def _unknown_names(module: DumpedModule) -> Iterator[str]:
             if name not in _BETWEEN and without_number(name) not in passes:
                 yield f"a pass {name}"
     try:
-        options = [each for each in (module.flags, module.config) if each is not None]
+        options = [source for source in (module.flags, module.config) if source is not None]
     except UnusableInput:  # reported when the flags are read
         return
-    for name in sorted({name for each in options for name in each.values} - flags):
+    for name in sorted({name for option in options for name in option.values} - flags):
         yield f"a flag {name}"
 
 

@@ -50,7 +50,7 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     if module.backend != "cpu":
         return ()
     stages = [stage for stage in module.stages if stage.name.counter is not None]
-    passes = {each.name for each in choose_compiler(module).compiler.passes}
+    passes = {fusion_pass.name for fusion_pass in choose_compiler(module).compiler.passes}
     runs: list[tuple[float, PassRun]] = [
         (index, PassRun(stage.name.after, before, stage))
         for index, (before, stage) in enumerate(pairwise(stages), 1)
@@ -58,31 +58,31 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
         and (module.shows_all_passes or before.name.before == stage.name.after)
     ]
     if module.shows_all_passes:
-        seen = {run.pass_name for _, run in runs}
-        idle = _idle_runs(stages, seen, read_flags(module))
+        visited = {run.pass_name for _, run in runs}
+        idle = _idle_runs(stages, visited, read_flags(module))
         runs += [(place, run) for place, run in idle if module.lets_run(run.pass_name)]
-    return tuple(run for _, run in sorted(runs, key=lambda found: found[0]))
+    return tuple(run for _, run in sorted(runs, key=lambda numbered_run: numbered_run[0]))
 
 
 def _idle_runs(
-    stages: Sequence[Stage], seen: set[str], context: PassContext
+    stages: Sequence[Stage], visited: set[str], context: PassContext
 ) -> Iterator[tuple[float, PassRun]]:
     """Yield runs that changed nothing, inferred from the stages around them."""
     library = [i for i, stage in enumerate(stages) if stage.name.pipeline == "dot-library-passes"]
-    if library and "dot-library-rewriter" not in seen:
+    if library and "dot-library-rewriter" not in visited:
         yield library[-1] + 0.5, PassRun("dot-library-rewriter", stages[library[-1]], None)
     later = next(
         (i for i, s in enumerate(stages) if s.name.pipeline == _LATER or "wrapper" in s.name.after),
         0,
     )
-    if later and "fusion" not in seen:
+    if later and "fusion" not in visited:
         yield later - 0.5, PassRun("fusion", stages[later - 1], None)
     end = next((i for i, stage in enumerate(stages) if stage.name.pipeline == _LATER), 0)
     fused = [stage.name.after if stage.name.pipeline == _FUSING else "" for stage in stages[:end]]
     joined = next((i for i, name in enumerate(fused) if name in _AFTER_WRAPPER), end)
     if joined and "fusion-wrapper" not in fused:
         yield joined - 0.4, PassRun("fusion-wrapper", stages[joined - 1], None)
-    if joined and context.has_multi_output and "cpu_multi_output_fusion" not in seen:
+    if joined and context.has_multi_output and "cpu_multi_output_fusion" not in visited:
         yield joined - 0.3, PassRun("cpu_multi_output_fusion", stages[joined - 1], None)
 
 
@@ -93,15 +93,19 @@ def _find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
     and so directly follow it, are included. Raises ``UnusableInput``.
     """
     compiler = choose_compiler(module).compiler
-    known = {each.name: each.known for each in compiler.passes if _can_run(each.known, module)}
+    passes_by_name = {
+        fusion_pass.name: fusion_pass.known
+        for fusion_pass in compiler.passes
+        if _can_run(fusion_pass.known, module)
+    }
     pipelines = compiler.pipelines
     stages = [stage for stage in module.stages if stage.name.counter is not None]
     if not module.shows_all_passes:
         for before, after in pairwise(stages):
             if _in_place(before, after, pipelines) and before.name.before == after.name.after:
                 passes = pipelines[after.name.pipeline]
-                place = _place_of(passes, known, after, 0)
-                if place < len(passes) and passes[place] in known:
+                place = _place_of(passes, passes_by_name, after, 0)
+                if place < len(passes) and passes[place] in passes_by_name:
                     yield PassRun(passes[place], before, after)
         return
     place = 0  # in its pipeline, of the first pass that can have run since
@@ -114,18 +118,18 @@ def _find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
         for later in range(index + 1, len(stages)):
             if _in_place(before, stages[later], pipelines):
                 acted = later
-                end = _place_of(passes, known, stages[later], start)
+                end = _place_of(passes, passes_by_name, stages[later], start)
                 break
         for name in passes[start:end]:
-            if name in known:
+            if name in passes_by_name:
                 following = stages[index + 1]
                 # The pass only reports a change if it changed the last computation.
-                is_silent = acted is None and known[name].is_silent
+                is_silent = acted is None and passes_by_name[name].is_silent
                 has_acted = is_silent and _differs(module, before, following)
                 yield PassRun(name, before, following if has_acted else None)
         if acted is not None and end < len(passes):
             place = end + 1
-            if passes[end] in known:
+            if passes[end] in passes_by_name:
                 yield PassRun(passes[end], stages[acted - 1], stages[acted])
 
 
@@ -135,14 +139,14 @@ def _in_place(before: Stage, after: Stage, pipelines: Mapping[str, tuple[str, ..
     return pipeline in pipelines and after.name.pipeline == pipeline and after.name.after != _START
 
 
-def _can_run(known: KnownPass, module: DumpedModule) -> bool:
+def _can_run(fusion_pass: KnownPass, module: DumpedModule) -> bool:
     """Return whether no known flag or GPU property prevents a pass from running."""
-    if not module.lets_run(known.in_files):
+    if not module.lets_run(fusion_pass.in_files):
         return False
     values = module.flags.values if module.flags is not None else {}
-    if any(values.get(flag, ("",))[-1] == "false" for flag in known.needed_flags):
+    if any(values.get(flag, ("",))[-1] == "false" for flag in fusion_pass.needed_flags):
         return False
-    return not known.needs_triton or _has_triton(module.device)
+    return not fusion_pass.needs_triton or _has_triton(module.device)
 
 
 def _has_triton(device: Device | None) -> bool:
@@ -153,22 +157,26 @@ def _has_triton(device: Device | None) -> bool:
 
 
 def _place_of(
-    passes: Sequence[str], known: Mapping[str, KnownPass], stage: Stage, start: int
+    passes: Sequence[str], passes_by_name: Mapping[str, KnownPass], stage: Stage, start: int
 ) -> int:
     """Return the position of the pass after ``stage``: if several have that name, the one closest
     to the next pass; the length if none has.
     """
-    names = [known[name].in_files if name in known else name for name in passes]
-    found = len(passes)
-    least = found
+    names = [passes_by_name[name].in_files if name in passes_by_name else name for name in passes]
+    place_found = len(passes)
+    least = place_found
     for place in range(start, len(passes)):
         if names[place] == stage.name.after:
-            rest = names[place + 1 :]
-            distance = rest.index(stage.name.before) if stage.name.before in rest else len(rest)
+            later_names = names[place + 1 :]
+            distance = (
+                later_names.index(stage.name.before)
+                if stage.name.before in later_names
+                else len(later_names)
+            )
             if distance < least:
-                found, least = place, distance
-    return found
+                place_found, least = place, distance
+    return place_found
 
 
-def _differs(module: DumpedModule, one: Stage, other: Stage) -> bool:
-    return module.read(one).bodies != module.read(other).bodies
+def _differs(module: DumpedModule, first: Stage, second: Stage) -> bool:
+    return module.read(first).bodies != module.read(second).bodies

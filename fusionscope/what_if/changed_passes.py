@@ -100,7 +100,9 @@ class ChangedPasses:
     @property
     def replayed_passes(self) -> tuple[FusionPass, ...]:
         names = {run.pass_name for run in self.runs}
-        return tuple(each for each in self.compiler.passes if each.name in names)
+        return tuple(
+            fusion_pass for fusion_pass in self.compiler.passes if fusion_pass.name in names
+        )
 
     @cached_property
     def names(self) -> FirstNames:
@@ -153,12 +155,12 @@ class ChangedPasses:
     def _only_concerned(self, runs: Sequence[PassRun]) -> list[str]:
         """Return the passes of ``runs`` that a change concerns which concerns none before them."""
         late = {run.pass_name for run in runs}
-        found: dict[str, None] = {}
+        pass_names: dict[str, None] = {}
         for id in (*(id for id, _, _ in self._changes.thresholds), *self._changes.disabled):
             asking = [e.name for e in self.compiler.passes if id == e.name or e.book.find(id)]
             if asking and late.issuperset(asking):
-                found.update(dict.fromkeys(asking))
-        return list(found)
+                pass_names.update(dict.fromkeys(asking))
+        return list(pass_names)
 
     @cached_property
     def concerned(self) -> frozenset[str]:
@@ -181,24 +183,26 @@ class ChangedPasses:
             return main or list(self._all)
         return list(self._all)
 
-    def _differs(self, one: PassRun, other: PassRun) -> bool:
+    def _differs(self, earlier: PassRun, later: PassRun) -> bool:
         """Return whether other passes changed the module between two runs."""
-        before = self._module.read(one.after or one.before)
-        after = self._module.read(other.before)
+        before = self._module.read(earlier.after or earlier.before)
+        after = self._module.read(later.before)
         return before.bodies != after.bodies and find_divergence(before, after) is not None
 
-    def _unknown(self, one: PassRun, other: PassRun) -> str:
+    def _unknown(self, earlier: PassRun, later: PassRun) -> str:
         stages = self._module.stages
-        between = stages[stages.index(one.after or one.before) + 1 : stages.index(other.before) + 1]
+        between = stages[
+            stages.index(earlier.after or earlier.before) + 1 : stages.index(later.before) + 1
+        ]
         passes = [
             name
-            for name in dict.fromkeys(each.name.after for each in between)
+            for name in dict.fromkeys(stage.name.after for stage in between)
             if name != "pipeline-start"
         ]
         return _UNKNOWN_BETWEEN.format(
             passes=", ".join(passes) or "passes without a stage",
-            before=one.pass_name,
-            after=other.pass_name,
+            before=earlier.pass_name,
+            after=later.pass_name,
         )
 
     def _fusing_forbidden(self, runs: Sequence[PassRun]) -> Iterator[PassRun]:
@@ -228,26 +232,26 @@ class ChangedPasses:
         If it is not, the order of users and instructions, which no text shows, is reconstructed
         from all earlier stages, for this replay and later ones.
         """
-        found = self.replay(self.compiler, (), ())
-        is_own = is_same(found.module, self.after)
+        replayed = self.replay(self.compiler, (), ())
+        is_own = is_same(replayed.module, self.after)
         if is_own or self._module.backend != "gpu" or self._orders:
-            return found, is_own
+            return replayed, is_own
         rewriters = find_rewriters(self._module)
         self._orders = find_user_order(self._module, self.start, rewriters)
         for run in self.runs:
             self.context = with_ages(self.context, self._module, run)
-        found = self.replay(self.compiler, (), ())
-        return found, is_same(found.module, self.after)
+        replayed = self.replay(self.compiler, (), ())
+        return replayed, is_same(replayed.module, self.after)
 
-    def find_orders(self, known: Orders) -> bool:
+    def find_orders(self, orders: Orders) -> bool:
         """Reconstruct the orders that no text shows, as ``unchanged`` does, and return whether the
         replay makes what the compiler made. ``known`` are those of other changes of the same
         module.
         """
-        if self.runs not in known:
+        if self.runs not in orders:
             _, is_own = self.unchanged()
-            known[self.runs] = (self._orders, self.context, is_own)
-        self._orders, self.context, is_own = known[self.runs]
+            orders[self.runs] = (self._orders, self.context, is_own)
+        self._orders, self.context, is_own = orders[self.runs]
         return is_own
 
     def changed(self, context: PassContext | None = None) -> ReplayedPlans:
@@ -269,33 +273,33 @@ class ChangedPasses:
         they are given. They start with ``start``, if the module before them was edited.
         """
         context = context or self.context
-        given = start or self._module.read(self.start)
-        graph = arrange(given, self._orders) if self._orders else MutableModule(given)
+        stage_before = start or self._module.read(self.start)
+        graph = arrange(stage_before, self._orders) if self._orders else MutableModule(stage_before)
         self.names.set_origins(graph)
         steps: list[FusionPlan] = []
         for run in self.runs:
             if run.pass_name in disabled or (passes is not None and run.pass_name not in passes):
                 continue
-            known = compiler.find(run.pass_name).known
-            parted = () if known.keeps_apart else forbidden
+            known_pass = compiler.find(run.pass_name).known
+            parted = () if known_pass.keeps_apart else forbidden
             set_apart(graph, parted)
-            plan = replay(run.pass_name, given, context, compiler, graph)
+            plan = replay(run.pass_name, stage_before, context, compiler, graph)
             if parted:
                 join_again(plan.graph)
             if run is not self.runs[-1] and run.pass_name in compiler.cleaned:
                 clean_up(plan.graph, self._module.backend)
             steps.append(plan)
-            given, graph = plan.module, self._next_graph(plan)
-        return ReplayedPlans(tuple(steps), given)
+            stage_before, graph = plan.module, self._next_graph(plan)
+        return ReplayedPlans(tuple(steps), stage_before)
 
     def _next_graph(self, plan: FusionPlan) -> MutableModule:
         """Return the graph for the next pass. On a CPU, users have the order of the text."""
         if self._module.backend == "gpu":
             return plan.graph
         graph = MutableModule(plan.module)
-        origins = {each.name: each.origin for each in plan.graph.walk()}
-        for each in graph.walk():
-            each.origin = origins[each.name]
+        origins = {instruction.name: instruction.origin for instruction in plan.graph.walk()}
+        for instruction in graph.walk():
+            instruction.origin = origins[instruction.name]
         return graph
 
     def pairs_in(self, *modules: tuple[str, Module]) -> tuple[Pair, ...]:

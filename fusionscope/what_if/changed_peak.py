@@ -35,8 +35,8 @@ def predict_peak(
         return None
     peak = max(count_live(spans_of(assignment, ranges).values(), len(ranges.sequence)), default=0)
     was, now = (
-        _model_peak(each, module.backend, passes.context.gpu, ranges.sequence)
-        for each in (passes.after, changed)
+        _model_peak(module_after, module.backend, passes.context.gpu, ranges.sequence)
+        for module_after in (passes.after, changed)
     )
     return peak, max(peak + now - was, 0)
 
@@ -61,12 +61,14 @@ def _arrange(values: Values, sequence: Sequence[str]) -> None:
     """
     places = {name: place for place, name in enumerate(sequence)}
     for computation in values.computations:
-        found: dict[MutableInstruction, float] = {}
-        for each in computation.post_order():
-            after = max((found[operand] for operand in each.operands), default=-1) + 0.5
-            found[each] = places.get(each.name, after)
-        for each in computation.instructions:
-            each.users.reorder(found.__getitem__)
+        places_found: dict[MutableInstruction, float] = {}
+        for instruction in computation.post_order():
+            after = (
+                max((places_found[operand] for operand in instruction.operands), default=-1) + 0.5
+            )
+            places_found[instruction] = places.get(instruction.name, after)
+        for instruction in computation.instructions:
+            instruction.users.reorder(places_found.__getitem__)
         computation.instructions = dict.fromkeys(
-            sorted(computation.instructions, key=found.__getitem__)
+            sorted(computation.instructions, key=places_found.__getitem__)
         )

@@ -149,8 +149,8 @@ def _becomes_output(value: _Value) -> bool:
     if fusion.opcode != "fusion" or fusion.is_custom_fusion:
         return False
     if value.at:
-        readers = [each for each in fusion.users if int(each.attributes["index"]) == value.at[0]]
-        if sum(len(each.users) for each in readers) > 1:
+        readers = [user for user in fusion.users if int(user.attributes["index"]) == value.at[0]]
+        if sum(len(reader.users) for reader in readers) > 1:
             return False
     for inside in reachable(fusion.fused.parameters, lambda inside: inside.users):
         opcode = inside.opcode
@@ -160,7 +160,7 @@ def _becomes_output(value: _Value) -> bool:
     outputs = list(root.operands) if fusion.is_multi_output else [root]
     source = outputs[value.at[0] if value.at else 0]
     outputs.append(fused.make("copy", source.shape, [source]))
-    shape = Shape(TUPLE, elements=tuple(each.shape for each in outputs))
+    shape = Shape(TUPLE, elements=tuple(output.shape for output in outputs))
     fused.root = fused.make("tuple", shape, outputs)
     fusion.shape = shape
     if root.opcode == "tuple":
@@ -205,25 +205,25 @@ class _Copies:
 
     def find(self) -> Iterator[_Copy]:
         """Yield each copy that is needed."""
-        kept = set()
+        kept_values = set()
         for value, writers in self._writers.items():
             may_write = not (self._must_not_change(value) or self._results[value]) and any(
                 self._runs_last(writer, value) for writer in writers
             )
             yield from [_Copy(value)] * (len(writers) - may_write)
             if not may_write:
-                kept.add(value)
-        taken: set[_Value] = set()
+                kept_values.add(value)
+        reused: set[_Value] = set()
         for buffer in self._buffers:
             old = _Value(buffer.parameter, buffer.part)
             new = _origin(self._root, buffer.output)
             if new != old:
                 later = self._may_run_later(old, new)
-                count = self._between(old, new, kept, is_taken=new in taken)
+                count = self._between(old, new, kept_values, is_taken=new in reused)
                 if later and self._may_order and not count:
                     self.left_to_order[old] = later
                 yield from [_Copy(new, waits=later > 0)] * count
-            taken.add(new)
+            reused.add(new)
         if self._is_entry:
             for value, count in self._results.items():
                 yield from [_Copy(value)] * (count - (not self._must_not_change(value)))
@@ -245,13 +245,17 @@ class _Copies:
         """Return whether everything else reads ``value`` before ``writer``. Other writers read a
         copy.
         """
-        others = (each for each in _readers(value) if each is not writer)
+        other_readers = (reader for reader in _readers(value) if reader is not writer)
         if self._may_order:
             copied = self._writers[value]
-            return not any(self._is_before(writer, each) for each in others if each not in copied)
-        return all(self._is_before(each, writer) for each in others)
+            return not any(
+                self._is_before(writer, reader) for reader in other_readers if reader not in copied
+            )
+        return all(self._is_before(reader, writer) for reader in other_readers)
 
-    def _between(self, old: _Value, new: _Value, kept: set[_Value], *, is_taken: bool) -> int:
+    def _between(
+        self, old: _Value, new: _Value, kept_values: set[_Value], *, is_taken: bool
+    ) -> int:
         """Return the number of copies that are needed to put ``new`` where ``old`` is: of ``old``
         if it is read too late, and of ``new`` if it is made too early.
         """
@@ -259,16 +263,16 @@ class _Copies:
         while first in self._overwritten and first != old:
             first = self._overwritten[first]
         is_updated = first == old
-        if is_updated and old not in kept:
+        if is_updated and old not in kept_values:
             return int(is_taken)
         is_elsewhere = is_taken or (first.is_given and not is_updated)
         readers = list(_readers(old))
         if self._may_order:
             is_free = is_updated or self._may_replace(old, first, readers)
             return int(is_elsewhere or not is_free)
-        is_late = not all(self._is_before(each, new.maker) for each in readers)
+        is_late = not all(self._is_before(reader, new.maker) for reader in readers)
         if is_late or self._results[old]:
-            depends = any(self._is_before(each, first.maker) for each in readers)
+            depends = any(self._is_before(reader, first.maker) for reader in readers)
             return 1 + (is_elsewhere or not (is_updated or depends))
         is_free = not is_updated and self._may_replace(old, first, readers)
         return int(is_elsewhere or not is_free)
@@ -287,21 +291,21 @@ class _Copies:
                 return False
         return True
 
-    def _is_before(self, one: MutableInstruction, other: MutableInstruction) -> bool:
+    def _is_before(self, first: MutableInstruction, second: MutableInstruction) -> bool:
         if self._reachability is None:
             self._reachability = Reachability(self._order)
-        return self._reachability.reaches(one, other)
+        return self._reachability.reaches(first, second)
 
 
 def _readers(value: _Value) -> Iterator[MutableInstruction]:
     """Yield the instructions that read a value."""
     pending = [value.maker]
-    seen = {value.maker}
+    visited = {value.maker}
     while pending:
         for user in pending.pop().users:
-            if user in seen:
+            if user in visited:
                 continue
-            seen.add(user)
+            visited.add(user)
             if user.opcode in _TUPLES or user.opcode in _SAME:
                 pending.append(user)
             elif any(

@@ -125,7 +125,7 @@ def _readers_of_branches(graph: MutableModule) -> Counter[frozenset[int]]:
     """Return which results of a conditional an instruction reads, and how many do so: a result that
     is read after the next one took its place has to be copied.
     """
-    found: Counter[frozenset[int]] = Counter()
+    readers: Counter[frozenset[int]] = Counter()
     for computation in walk_control_flow(graph):
         for conditional in computation.instructions:
             if conditional.opcode != "conditional":
@@ -135,8 +135,8 @@ def _readers_of_branches(graph: MutableModule) -> Counter[frozenset[int]]:
                 if part.opcode == "get-tuple-element":
                     for reader in part.users:
                         read.setdefault(reader, set()).add(int(part.attributes["index"]))
-            found.update(map(frozenset, read.values()))
-    return found
+            readers.update(map(frozenset, read.values()))
+    return readers
 
 
 def _shifted(final: float | None, was: float | None, now: float | None) -> float | None:

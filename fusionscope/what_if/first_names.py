@@ -50,9 +50,9 @@ class FirstNames:
         if before.bodies == start.bodies:
             return {instruction.name: instruction.name for instruction in before.walk()}
         compared = compare(start, before)
-        named = compared.find_names()
+        by_content = compared.find_names()
         if compared.find_divergence() is None:
-            return named
+            return by_content
         values = names_by_value(self._started[1])
         first = names_by_value(self.numbered_before)
         opcodes = {instruction.name: instruction.opcode for instruction in start.walk()}
@@ -62,7 +62,7 @@ class FirstNames:
             if opcodes.get(instruction.name) == instruction.opcode
         }
         by_value = {name: values[value] for value, name in first.items() if value in values}
-        return {**same, **named, **by_value}
+        return {**same, **by_content, **by_value}
 
     def pairs_in(self, *modules: tuple[str, Module]) -> tuple[Pair, ...]:
         """Return each pair before fusion with its outcome in the last of ``modules``, which follow

@@ -67,12 +67,12 @@ def _kernels(kernels: Sequence[ChangedKernel]) -> str:
     count = plural(len(kernels), "kernel")
     if any(kernel.time_us is None for kernel in kernels):
         return f"{count}, {size(sum(kernel.bytes_moved for kernel in kernels))}"
-    named = [
+    names = [
         f"{kernel.name} {duration(kernel.time_us or 0)}" for kernel in kernels[:_NAMED_KERNELS]
     ]
     more = ", …" if len(kernels) > _NAMED_KERNELS else ""
     total = duration(fsum(kernel.time_us or 0 for kernel in kernels))
-    return f"{count}, {total}: {', '.join(named)}{more}"
+    return f"{count}, {total}: {', '.join(names)}{more}"
 
 
 def _change(pair: ChangedPair) -> str:

@@ -60,7 +60,7 @@ def what_if(
     changes: Changes,
     compiler: Compiler | None = None,
     device: Device | None = None,
-    other: Device | None = None,
+    other_device: Device | None = None,
     *,
     progress: Progress = silent,
 ) -> WhatIf:
@@ -70,30 +70,30 @@ def what_if(
     rules, if that is another. Raises ``UnusableInput`` if the passes cannot be replayed.
     """
     passes = ChangedPasses(module, changes, compiler, device)
-    chosen = passes.chosen
+    choice = passes.chosen
     passes.context = replace(passes.context, progress=progress)
     as_is, is_own = passes.unchanged()
     settings = passes.context
-    if other is not None:
-        settings = read_context(module, other)
+    if other_device is not None:
+        settings = read_context(module, other_device)
     settings = replace(settings, progress=about("with the changes", progress))
     changed = passes.changed(settings)
-    is_guess = not (chosen.are_checked and is_own)
+    is_guess = not (choice.are_checked and is_own)
     notes = list(_notes(changes, passes))
-    if other is not None:
+    if other_device is not None:
         notes.append(_PASSES_BEFORE)
     if passes.obstacle:
         notes.append(f"{passes.obstacle}: the figures are those after {passes.runs[-1].pass_name}")
     if is_guess:
-        notes.append(_GUESS.format(rules=chosen.name, version=chosen.version))
-    final = predict_final(module, passes, changed.module) if other is None else None
+        notes.append(_GUESS.format(rules=choice.name, version=choice.version))
+    final = predict_final(module, passes, changed.module) if other_device is None else None
     if final is not None and not final[1].is_certain:
         notes.append(_UNCERTAIN)
-    peak = _peak(module, passes, changed.module) if other is None else None
-    pairs = [passes.pairs_in(("after", each.module)) for each in (as_is, changed)]
+    peak = _peak(module, passes, changed.module) if other_device is None else None
+    pairs = [passes.pairs_in(("after", plans.module)) for plans in (as_is, changed)]
     refused = [
         ReplayedReasons.of_plans(
-            {each.pass_name: (each,) for each in plans.steps}, passes.runs[-1].pass_name
+            {step.pass_name: (step,) for step in plans.steps}, passes.runs[-1].pass_name
         )
         for plans in (as_is, changed)
     ]
@@ -104,8 +104,8 @@ def what_if(
         if (was.outcome in TOGETHER) != (now.outcome in TOGETHER)
     ]
     words = [str(changes)] if changes else []
-    if other is not None:
-        words.append(f"for {describe(other)}")
+    if other_device is not None:
+        words.append(f"for {describe(other_device)}")
     return WhatIf(
         changes=", ".join(words),
         before=_figures(costs[0]),
@@ -160,26 +160,34 @@ def _figures(costs: Sequence[_Cost]) -> Figures:
 
 def _difference(ours: Sequence[_Cost], theirs: Sequence[_Cost]) -> tuple[ChangedKernel, ...]:
     """Return the kernels that are not among ``theirs``, whatever their names, the longest first."""
-    found: list[ChangedKernel] = []
+    kernels: list[ChangedKernel] = []
     for kernel, time in without_equals(ours, theirs, lambda cost: (form_of(cost[0]), cost[1])):
         took = time.nanoseconds * kernel.runs / 1_000 if time is not None else None
-        found.append(ChangedKernel(kernel.name, kernel.launches, kernel.bytes_moved, took))
-    return tuple(sorted(found, key=lambda each: (-(each.time_us or 0.0), -each.bytes_moved)))
+        kernels.append(ChangedKernel(kernel.name, kernel.launches, kernel.bytes_moved, took))
+    return tuple(
+        sorted(
+            kernels,
+            key=lambda kernel_changed: (
+                -(kernel_changed.time_us or 0.0),
+                -kernel_changed.bytes_moved,
+            ),
+        )
+    )
 
 
 def _changed_pairs(changes: Changes, changed: Sequence[_Changed]) -> tuple[ChangedPair, ...]:
-    asked = [each for each in changed if _is_asked(each, changes)]
+    requested = [change for change in changed if _is_asked(change, changes)]
     return tuple(
         ChangedPair(
-            producer=each.was.producer.name,
-            consumer=each.was.consumer.name,
-            before=each.was.outcome,
-            after=each.now.outcome,
-            rule=each.rule,
-            bytes_between=each.was.bytes_between,
-            follows=None if each in asked else _followed(each, asked),
+            producer=change.was.producer.name,
+            consumer=change.was.consumer.name,
+            before=change.was.outcome,
+            after=change.now.outcome,
+            rule=change.rule,
+            bytes_between=change.was.bytes_between,
+            follows=None if change in requested else _followed(change, requested),
         )
-        for each in changed
+        for change in changed
     )
 
 
@@ -187,18 +195,21 @@ def _is_asked(changed: _Changed, changes: Changes) -> bool:
     """Return whether the changes are about the pair itself, or about the rule that refuses it."""
     patterns = (*changes.allowed, *changes.forbidden)
     rules = {*(id for id, _, _ in changes.thresholds), *changes.disabled}
-    return changed.rule in rules or any(names_pair(each, changed.was) for each in patterns)
+    return changed.rule in rules or any(names_pair(pattern, changed.was) for pattern in patterns)
 
 
-def _followed(changed: _Changed, asked: Sequence[_Changed]) -> str | None:
+def _followed(changed: _Changed, requested: Sequence[_Changed]) -> str | None:
     """Return the requested pair that shares a kernel or an operation with this one, before or after
     the change; None if there is none.
     """
-    for each in asked:
-        kernels = {each.was.kernel, each.now.kernel} & {changed.was.kernel, changed.now.kernel}
-        ends = {each.was.producer, each.was.consumer}
+    for request in requested:
+        kernels = {request.was.kernel, request.now.kernel} & {
+            changed.was.kernel,
+            changed.now.kernel,
+        }
+        ends = {request.was.producer, request.was.consumer}
         if kernels - {None} or ends & {changed.was.producer, changed.was.consumer}:
-            return f"{each.was.producer.name} -> {each.was.consumer.name}"
+            return f"{request.was.producer.name} -> {request.was.consumer.name}"
     return None
 
 
@@ -210,12 +221,14 @@ def _notes(changes: Changes, passes: ChangedPasses) -> Iterator[str]:
         yield _NO_OVERRIDES
     for pattern, hint in passes.unmatched_patterns():
         yield "; ".join(filter(None, (f"no pair before the fusion pass matches {pattern}", hint)))
-    asked = {rule.id: rule for each in passes.replayed_passes for rule in each.book}
-    names = {each.name for each in passes.replayed_passes}
+    rules_by_id = {
+        rule.id: rule for fusion_pass in passes.replayed_passes for rule in fusion_pass.book
+    }
+    names = {fusion_pass.name for fusion_pass in passes.replayed_passes}
     for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):
-        if id not in asked and id not in names:
+        if id not in rules_by_id and id not in names:
             yield f"none of the replayed passes uses {id}"
-        elif id in changes.disabled and id in asked and asked[id].is_legality:
+        elif id in changes.disabled and id in rules_by_id and rules_by_id[id].is_legality:
             yield f"without {id} the module may not compile, or may compute something else"
 
 
@@ -223,7 +236,7 @@ def _refusal(replayed: ReplayedReasons, pair: Pair, passes: ChangedPasses) -> st
     """Return the rule that keeps the pair apart, if it is kept apart: the last pass that decided
     takes precedence.
     """
-    producer, consumer = (passes.later_name(each.name) for each in (pair.producer, pair.consumer))
+    producer, consumer = (passes.later_name(end.name) for end in (pair.producer, pair.consumer))
     for run in reversed(passes.runs):
         reason = replayed.reason(run.pass_name, producer, consumer)
         if reason is not None:

@@ -20,7 +20,9 @@ def safe(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
 
 
 def safe_lines(text: str) -> str:
@@ -77,9 +79,9 @@ def percent_change(before: float, after: float) -> str:
 Figure = TypeVar("Figure", int, float)
 
 
-def or_dash(figure: Figure | None, written: Callable[[Figure], str]) -> str:
+def or_dash(figure: Figure | None, words_of: Callable[[Figure], str]) -> str:
     """Return a figure as ``written``; a dash if it is zero or unknown."""
-    return written(figure) if figure else "-"
+    return words_of(figure) if figure else "-"
 
 
 def file_and_line(source: str | None) -> str:
@@ -140,8 +142,8 @@ def cell(text: str) -> str:
     """Return ``text`` for a cell of a Markdown table, or any other line. It forms no link, image,
     HTML or mention there.
     """
-    for character, written in _WRITTEN:
-        text = text.replace(character, written)
+    for character, escape in _WRITTEN:
+        text = text.replace(character, escape)
     return _LINKING.sub(r"\\\g<0>", safe(text))
 
 

@@ -39,7 +39,7 @@ def test_it_fits_the_example_before_the_edit_alone(recipe: Recipe, backend: str)
     before = program(recipe, "before")
     rewritten = apply_recipe(recipe, before, backend)
     assert rewritten is not None
-    assert set(rewritten.places) <= {each.name for each in before.walk()}
+    assert set(rewritten.places) <= {instruction.name for instruction in before.walk()}
     assert apply_recipe(recipe, program(recipe, "after"), backend) is None
 
 

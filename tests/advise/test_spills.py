@@ -62,7 +62,7 @@ def test_a_change_helps_if_less_is_spilled_and_no_time_is_lost() -> None:
 
 
 def run(*arguments: object) -> str:
-    ended = CliRunner().invoke(cli, [str(each) for each in arguments])
+    ended = CliRunner().invoke(cli, [str(argument) for argument in arguments])
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 

@@ -119,7 +119,7 @@ def test_a_flag_that_changes_nothing_is_no_suggestion():
 def flag_tried(name: str, flag: str) -> tuple[Replays, Candidate]:
     (module,) = open_dump(DUMPS / name).modules
     assert module.final is not None
-    (candidate,) = (each for each in flag_candidates(module) if each.change == flag)
+    (candidate,) = (candidate for candidate in flag_candidates(module) if candidate.change == flag)
     return Replays(module, module.read(module.final)), candidate
 
 
@@ -236,7 +236,7 @@ def test_later_names_are_those_of_the_same_operations(name):
     (module,) = open_dump(DUMPS / name).modules
     (before,) = (run.before for run in find_runs(module) if run.pass_name == "priority-fusion")
     old, new = (
-        {each.name: each for each in module.read(stage).entry.instructions}
+        {instruction.name: instruction for instruction in module.read(stage).entry.instructions}
         for stage in (module.pre_fusion, before)
     )
     later = FirstNames(module, before).later
@@ -257,7 +257,9 @@ def test_a_suggestion_can_be_tried_again(name):
     groups = group_alike(facts.pairs, lambda pair: pair.reason)
     replays = Replays(module, module.read(module.final))
     rules = (rule_candidates(replays.compiler, alike, replays.names()) for alike in groups)
-    known = {each.change: each for each in (*flag_candidates(module), *chain(*rules))}
+    known = {
+        candidate.change: candidate for candidate in (*flag_candidates(module), *chain(*rules))
+    }
     tried = (*found.helpful, *found.unmeasured, *found.rejected)
     again = [read_candidate(each) for each in tried if each.change in known]
     assert {each.kind for each in again} == {SuggestionKind.FLAG, SuggestionKind.RULE}
@@ -270,9 +272,9 @@ def test_operations_that_the_passes_go_over_are_counted():
     (module,) = open_dump(DUMPS / "h100/cartpole").modules
     replays = Replays(module, module.read(module.final))
     candidate = next(
-        each
-        for each in flag_candidates(module)
-        if each.passes == {"priority-fusion"} and replays.can_try(each)
+        candidate
+        for candidate in flag_candidates(module)
+        if candidate.passes == {"priority-fusion"} and replays.can_try(candidate)
     )
     chain = ["priority-fusion", "multi_output_fusion"]
     runs = [run for run in find_runs(module) if run.pass_name in chain]
@@ -295,12 +297,14 @@ def test_a_change_removes_the_copies_that_the_compiler_then_does_not_make():
     (compiled,) = open_dump(DUMPS / "cpu-multi-output/cartpole").modules
     before, after = without.read(without.final), compiled.read(compiled.final)
     copies, left = (
-        Counter(str(each.shape) for each in module.walk() if each.opcode == "copy")
+        Counter(
+            str(instruction.shape) for instruction in module.walk() if instruction.opcode == "copy"
+        )
         for module in (before, after)
     )
     assert left < copies
     removed = removed_movements(before, before, after, "cpu")
-    by_name = {each.name: each for each in before.walk()}
+    by_name = {instruction.name: instruction for instruction in before.walk()}
     assert Counter(str(by_name[name].shape) for name in removed) == copies - left
     assert not removed_movements(before, before, before, "cpu")
 
@@ -414,9 +418,9 @@ def test_the_compiler_makes_what_a_replay_predicts(tmp_path):
     (facts,) = explain(open_dump(captured.directory)).modules
     alike = [pair for pair in facts.pairs if pair.reason == "cpu-concat"]
     candidates = [
-        each
-        for each in rule_candidates(replays.compiler, alike[:1], replays.names())
-        if replays.try_out(each)
+        candidate
+        for candidate in rule_candidates(replays.compiler, alike[:1], replays.names())
+        if replays.try_out(candidate)
     ]
     assert candidates
     compilation = Compilation(sys.executable, seconds=0.1)
@@ -476,6 +480,8 @@ def test_a_flag_that_lets_a_library_take_narrow_dots_is_not_replayed(tmp_path):
         captured = capture(program, read_target("cpu"), tmp_path / dtype)
         (module,) = open_dump(captured.directory).modules
         replays = Replays(module, module.read(module.final))
-        (candidate,) = (each for each in flag_candidates(module) if each.change == flag)
+        (candidate,) = (
+            candidate for candidate in flag_candidates(module) if candidate.change == flag
+        )
         known[dtype] = replays.can_try(candidate)
     assert known == {"bf16": False, "f32": True}

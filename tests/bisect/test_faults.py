@@ -52,13 +52,16 @@ def test_a_planted_fault_is_found_and_nothing_else(name: str, seed: int, tmp_pat
 def crashing(module: Module) -> Module:
     """Make an operation that the compiler cannot emit of each sum of a product in a kernel."""
     graph = MutableModule(module)
-    for each in list(graph.walk()):
-        if each.computation.is_fused and [each.opcode, *(o.opcode for o in each.operands)][:2] == [
+    for instruction in list(graph.walk()):
+        if instruction.computation.is_fused and [
+            instruction.opcode,
+            *(o.opcode for o in instruction.operands),
+        ][:2] == [
             "add",
             "multiply",
         ]:
-            each.opcode = "cholesky"
-            each.operands.pop().users.drop(each)
+            instruction.opcode = "cholesky"
+            instruction.operands.pop().users.drop(instruction)
     return to_module(graph)
 
 
@@ -68,7 +71,7 @@ def test_a_crash_is_found_as_well() -> None:
     assert found.crash
     assert not found.problem
     (culprit,) = found.found
-    assert [each.opcode for each in culprit.operations] == ["multiply", "add"]
+    assert [operation.opcode for operation in culprit.operations] == ["multiply", "add"]
 
 
 @with_jax
@@ -88,22 +91,22 @@ def test_what_is_wrong_in_some_runs_only(tmp_path: Path) -> None:
     found = bisect(dump("elementwise"), reference)
     assert 0 < found.shows_in < found.runs
     (culprit,) = found.found
-    assert [each.opcode for each in culprit.operations] == ["multiply", "add"]
+    assert [operation.opcode for operation in culprit.operations] == ["multiply", "add"]
 
 
 def slow(module: Module) -> Module:
     """Compute a hundred tangents of each sum with a slice in a kernel."""
     graph = MutableModule(module)
-    for each in list(graph.walk()):
-        if [each.opcode, *(o.opcode for o in each.operands)][:2] == ["add", "slice"]:
-            users, is_root = list(each.users), each.is_root
-            made = each
+    for instruction in list(graph.walk()):
+        if [instruction.opcode, *(o.opcode for o in instruction.operands)][:2] == ["add", "slice"]:
+            users, is_root = list(instruction.users), instruction.is_root
+            made = instruction
             for _ in range(100):
-                made = each.computation.make("tanh", each.shape, [made])
+                made = instruction.computation.make("tanh", instruction.shape, [made])
             for user in users:
-                replace_operand(user, each, made)
+                replace_operand(user, instruction, made)
             if is_root:
-                each.computation.root = made
+                instruction.computation.root = made
     return to_module(graph)
 
 
@@ -115,7 +118,7 @@ def test_what_makes_it_slow(by: By) -> None:
     assert found.cost is not None
     assert found.cost.without_s < found.cost.whole_s
     for culprit in found.found:
-        opcodes = {each.name: each.opcode for each in culprit.operations}
+        opcodes = {operation.name: operation.opcode for operation in culprit.operations}
         ends = {(opcodes[pair.producer], opcodes[pair.consumer]) for pair in culprit.pairs}
         assert ends == {("slice", "add")}
 

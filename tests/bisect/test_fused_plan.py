@@ -29,9 +29,9 @@ def sizes(module: Module) -> list[int]:
     """How many operations each fusion has, without constants."""
     left_out = ("parameter", "tuple", "constant", "broadcast", "iota")
     return [
-        sum(inner.opcode not in left_out for inner in each.fused.instructions)
-        for each in MutableModule(module).walk()
-        if each.opcode == "fusion"
+        sum(inner.opcode not in left_out for inner in instruction.fused.instructions)
+        for instruction in MutableModule(module).walk()
+        if instruction.opcode == "fusion"
     ]
 
 
@@ -46,7 +46,7 @@ def test_all_parts_are_the_plan_and_no_part_is_no_fusion(plan: FusedPlan) -> Non
 def test_each_part_alone_is_one_kernel_with_it(plan: FusedPlan) -> None:
     for part in plan.parts:
         (kernel,) = plan.fuse([part]).kernels
-        names = {each.name for each in kernel.operations}
+        names = {operation.name for operation in kernel.operations}
         assert kernel.kernel.name == part.kernel
         assert not part.producer or {part.producer, part.consumer} <= names
 
@@ -60,7 +60,7 @@ def test_any_parts_are_a_module_without_cycles(plan: FusedPlan) -> None:
         except UnusableInput as problem:
             assert "cannot be a kernel" in str(problem)
             continue
-        assert {each.kernel.name for each in fused.kernels} == {part.kernel for part in parts}
+        assert {kernel.kernel.name for kernel in fused.kernels} == {part.kernel for part in parts}
         fused.module.check()
 
 
@@ -92,6 +92,6 @@ def test_what_must_run_between_two_operations_joins_them() -> None:
     direct = Part("kernel", "product", "sum")
     assert direct in plan.parts
     (kernel,) = plan.fuse([direct]).kernels
-    assert [each.name for each in kernel.operations] == ["product", "tangent", "sum"]
+    assert [operation.name for operation in kernel.operations] == ["product", "tangent", "sum"]
     (kernel,) = plan.fuse([Part("kernel", "product", "tangent")]).kernels
-    assert [each.name for each in kernel.operations] == ["product", "tangent"]
+    assert [operation.name for operation in kernel.operations] == ["product", "tangent"]

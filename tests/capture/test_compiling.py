@@ -97,7 +97,7 @@ def test_stablehlo_and_hlo_compile_to_the_same(model: Path, tmp_path: Path) -> N
         assert found.problem == ""
         (module,) = open_dump(found.directory).modules
         ends = module.read(module.stages[0]), module.read(module.final)
-        opcodes.append([sorted(each.opcode for each in end.walk()) for end in ends])
+        opcodes.append([sorted(instruction.opcode for instruction in end.walk()) for end in ends])
     assert opcodes[0] == opcodes[1] == opcodes[2]
 
 

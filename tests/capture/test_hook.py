@@ -92,9 +92,9 @@ def test_a_gpu_compiler_that_assigns_layouts_behind_the_hook(tmp_path: Path) -> 
     program, target = read_program(str(tmp_path / "program.hlo")), read_target("h100")
     put = text.replace("NEW", "exponential")
     with pytest.raises(UnusableInput, match=r"jaxlib .* does not take plans: .*layout"):
-        capture(program, target, tmp_path / "refused", put=put)
+        capture(program, target, tmp_path / "refused", replacement=put)
     flags = ["--xla_disable_hlo_passes=layout assignment,fusion"]
-    assert capture(program, target, tmp_path / "taken", flags=flags, put=put).problem == ""
+    assert capture(program, target, tmp_path / "taken", flags=flags, replacement=put).problem == ""
 
 
 WITHOUT = """import sys

@@ -37,14 +37,14 @@ def test_workers_do_not_wait_for_the_thread_that_runs_the_program(worker: int) -
     allowed = os.sched_getaffinity(0)
     if len(allowed) < 2:
         pytest.skip("one processor has no others")
-    seen = set()
+    visited = set()
     with threads_apart() as place:
         for _ in range(40):
             place()
             own, others = os.sched_getaffinity(0), os.sched_getaffinity(worker)
             assert len(own) == 1 and others == allowed - own
-            seen.update(own)
-        assert len(seen) > 1  # no processor is the only one
+            visited.update(own)
+        assert len(visited) > 1  # no processor is the only one
     assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == allowed
 
 

@@ -37,7 +37,7 @@ EXACT = Tolerance()
 
 
 def cells(*explanations: Explanation) -> list[Cell]:
-    return [Cell(each) for each in explanations]
+    return [Cell(explanation) for explanation in explanations]
 
 
 def held(
@@ -102,7 +102,7 @@ def test_a_library_that_took_over(tmp_path: Path, samples) -> None:
     pair = facts.pairs[0]
     dot = replace(pair.producer, opcode="dot")
     fused = replace(pair, producer=dot, outcome="fused", kernel="f", stage=None)
-    kernels = tuple(each for each in facts.kernels if each.kind != "library")
+    kernels = tuple(kernel for kernel in facts.kernels if kernel.kind != "library")
     module = replace(facts, pairs=(*facts.pairs, fused), kernels=kernels)
     found = held(now, replace(now, modules=(module,)), tmp_path)
     assert any(f"is a new call to {library}" in each.what for each in found)
@@ -202,7 +202,7 @@ def test_one_function_at_several_shapes_and_shardings_in_one_process(tmp_path: P
 @settings(max_examples=60, deadline=None)
 def test_dumps_hold_what_was_written_of_them(samples, dumps: list[str], random: Random) -> None:
     """In any order, and where one dump is given twice."""
-    before = [samples.explanation(each) for each in dumps]
+    before = [samples.explanation(dump) for dump in dumps]
     now = list(before)
     random.shuffle(now)
     with TemporaryDirectory() as directory:
@@ -210,7 +210,7 @@ def test_dumps_hold_what_was_written_of_them(samples, dumps: list[str], random: 
         file.write_text(write_baseline(record_all(cells(*before))))
         found = check(cells(*now), [], read_baseline(file, EXACT))
     assert found.violations == ()
-    assert not any(each.notes for each in found.outcomes)
+    assert not any(outcome.notes for outcome in found.outcomes)
     assert len(found.outcomes) == sum(len(each.modules) for each in now)
 
 
@@ -219,7 +219,7 @@ def test_of_modules_with_one_key_the_one_that_changed_is_told(tmp_path: Path, sa
     worse = samples.explanation("h100-without-triton-softmax/softmax").modules
     good = samples.explanation("h100/softmax")
     before = replace(good, modules=good.modules + good.modules)
-    numbered = [replace(each, number=n) for n, each in enumerate((*worse, *good.modules))]
+    numbered = [replace(module, number=n) for n, module in enumerate((*worse, *good.modules))]
     found = held(replace(good, modules=tuple(numbered)), before, tmp_path)
     assert {each.reason for each in found if "was fused by" in each.what} == {"pf-two-reduces"}
     assert not any("no baseline" in each.what for each in found)

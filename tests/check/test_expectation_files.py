@@ -137,7 +137,7 @@ def test_a_matrix(tmp_path: Path) -> None:
     assert matrix.targets[1].flags == ("--xla_tpu_x=1", "--xla_y=2")
     assert matrix.targets[1].python == str(tmp_path / ".venv/bin/python")
     pythons = matrix.with_pythons({None: "python3", "h100": "other"}).targets
-    assert [each.python for each in pythons] == ["python3", "other"]
+    assert [python.python for python in pythons] == ["python3", "other"]
     with pytest.raises(UnusableInput, match="did you mean 'h100'"):
         matrix.with_pythons({"h10": "python3"})
     with pytest.raises(UnusableInput, match="there are step, step-wide"):
@@ -146,7 +146,7 @@ def test_a_matrix(tmp_path: Path) -> None:
 
 def test_budgets_and_exceptions(tmp_path: Path) -> None:
     found = read_expected(written(tmp_path, ALLOW))
-    assert [(each.value, each.line) for each in found.expectations] == [
+    assert [(expectation.value, expectation.line) for expectation in found.expectations] == [
         ({"launches": 1}, 3),
         ({"time": "5%"}, 3),
     ]

@@ -32,7 +32,7 @@ def explained(dump: str) -> Explanation:
 
 
 def cells(*explanations: Explanation) -> list[Cell]:
-    return [Cell(each) for each in explanations]
+    return [Cell(explanation) for explanation in explanations]
 
 
 def asked(dump: str, kind: str, value: Any, **where: str) -> tuple[Violation, ...]:

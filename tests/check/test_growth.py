@@ -128,12 +128,16 @@ def test_a_pair_may_be_lost_for_a_while() -> None:
         cell("h100/softmax"),
     )
     baseline = Baseline(record_all([good]), LAX)
-    lost = [each for each in check([worse], [], baseline).violations if each.reason is not None]
+    lost = [
+        violation
+        for violation in check([worse], [], baseline).violations
+        if violation.reason is not None
+    ]
     assert {each.reason for each in lost} == {"pf-two-reduces"}
     for where in ({}, {"source": "softmax.py:9"}, {"source": "softmax.py:program"}):
         exceptions = [allowed("reduce -> *", TODAY, "pair", **where)]
         found = check([worse], [], baseline, allowances=exceptions, today=TODAY)
-        assert not any(each.reason for each in found.violations)
+        assert not any(violation.reason for violation in found.violations)
         assert found.violations  # others are duplicated now
     exceptions = [allowed("* -> *", TODAY, "pair")]
     assert check([worse], [], baseline, allowances=exceptions, today=TODAY).is_met
@@ -154,8 +158,8 @@ def test_strict_counts_whatever_is_new() -> None:
     )
     assert check([now], [], Baseline(((key, fewer),))).is_met
     found = check([now], [], Baseline(((key, fewer),), Tolerance(is_strict=True)))
-    words = [each.what for each in found.violations]
-    assert any(each.startswith("is a new kernel") and each.endswith(gone) for each in words)
+    words = [violation.what for violation in found.violations]
+    assert any(word.startswith("is a new kernel") and word.endswith(gone) for word in words)
     assert f"{record.launches} launches, was {fewer.launches}" in words
     assert check([now], [], Baseline(((key, record),), Tolerance(is_strict=True))).is_met
 
@@ -165,6 +169,6 @@ def test_a_module_that_only_one_side_has_is_no_violation_of_a_base() -> None:
     softmax, attention = cell("h100/softmax"), cell("h100/attention")
     found = check([softmax], [], Baseline(record_all([attention]), LAX, base))
     assert found.is_met
-    notes = [note for each in found.outcomes for note in each.notes]
-    assert any(each.startswith("only main has this module") for each in notes)
-    assert any(each.startswith("new: main has no such module") for each in notes)
+    notes = [note for outcome in found.outcomes for note in outcome.notes]
+    assert any(note.startswith("only main has this module") for note in notes)
+    assert any(note.startswith("new: main has no such module") for note in notes)

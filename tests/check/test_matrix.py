@@ -117,7 +117,7 @@ def test_a_baseline_of_a_matrix(project: Path, check: Run) -> None:
     assert "one_kernel" not in out  # which is about the other program
     assert "changed: arguments f32[64,128] → f32[128,128]" in out
     modules = json.loads(baseline.read_text())["modules"]
-    assert [(each["program"], each["target"]) for each in modules] == [
+    assert [(module["program"], module["target"]) for module in modules] == [
         ("mix", "cpu"),
         ("total", "cpu"),
     ]

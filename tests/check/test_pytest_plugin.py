@@ -98,7 +98,7 @@ def test_a_test_for_each_device(project: Path) -> None:
     )
     assert code == 0, out
     assert "2 passed, 1 deselected" in out
-    names = {each.name for each in (project / "tests" / "fusionscope_baselines").iterdir()}
+    names = {path.name for path in (project / "tests" / "fusionscope_baselines").iterdir()}
     assert "test_marked-test_on_each-cpu.json" in names
     code, out = run_pytest(project, "tests/test_marked.py", "-v", "--collect-only")
     assert "test_on_each[cpu]" in out

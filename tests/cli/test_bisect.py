@@ -43,7 +43,7 @@ def test_the_pair_that_changes_the_bits_and_a_script_that_shows_it(run, tmp_path
     done = run(CPU, "--tolerance", "0", "--output", wrong, "--format", "json")
     assert done.code == 0
     document = json.loads(done.out)
-    found = {each.partition("results[]")[0] for each in keys(document)}
+    found = {key.partition("results[]")[0] for key in keys(document)}
     described = documented("bisect") - {
         f"cost.{each}_s" for each in ("whole", "without", "unfused")
     }

@@ -59,7 +59,7 @@ def test_json_has_the_documented_fields(run, model):
     )
     document = json.loads(done.out)
     documented_keys = {each.replace("<key>", "jaxlib") for each in documented("capture")}
-    found = {each for each in keys(document) if ".versions." not in each or "jaxlib" in each}
+    found = {key for key in keys(document) if ".versions." not in key or "jaxlib" in key}
     assert found - {"captures[].versions"} == documented_keys
     assert document["captures"][0]["flags"] == ["--xla_cpu_enable_fast_math=true"]
     kept = json.loads(Path("dump/fusionscope-capture.json").read_text())

@@ -219,7 +219,9 @@ def test_fingerprints_stay_when_lines_move(run, tmp_path):
     def prints(dump):
         text = json.loads(run(dump, "--against", GOOD, "--format", "sarif").out)
         results = text["runs"][0]["results"]
-        return [each["partialFingerprints"]["primaryLocationLineHash"] for each in results], text
+        return [
+            result["partialFingerprints"]["primaryLocationLineHash"] for result in results
+        ], text
 
     first, text = prints(WORSE)
     assert len(first) == len(set(first)) > 1
@@ -244,7 +246,7 @@ def test_test_cases_have_a_time_and_a_place(run, tmp_path, expected, monkeypatch
         ("samples/programs/attention.py", "13"),
         (expected.name, "10"),
     ]
-    assert all(float(each.get("time")) >= 0 for each in (root, *cases))
+    assert all(float(case.get("time")) >= 0 for case in (root, *cases))
 
 
 def test_an_update_says_what_it_accepts(run, tmp_path):

@@ -817,7 +817,7 @@ def test_a_stage_that_cannot_be_read_is_noted(run, tmp_path):
 @pytest.mark.parametrize("content", [None, b"\xff\x00{{{{", b"fusion_steps {\n  fusion {\n"])
 def test_a_damaged_record_is_noted(run, tmp_path, dump, part, content):
     files = unpacked(dump)
-    bad = next(each for each in files if each.endswith(part))
+    bad = next(file for file in files if file.endswith(part))
     files[bad] = content or files[bad][: len(files[bad]) // 2]
     damaged_dump = write(tmp_path / "dump", files)
     other = WHOLE if dump is NO_MERGE else DUMPS / "cpu/concatenate"
@@ -851,7 +851,7 @@ def test_a_dump_that_ends_early_is_not_the_same(run, tmp_path):
 @pytest.mark.parametrize("part", ["gpu_target_config.pbtxt", "debug_options"])
 def test_a_damaged_side_file_does_not_stop_it(run, tmp_path, part):
     files = unpacked(NO_MERGE)
-    bad = next(each for each in files if each.endswith(part))
+    bad = next(file for file in files if file.endswith(part))
     files[bad] = b"\xff\x00{{{{"
     dump = write(tmp_path / "dump", files)
     module, whole = module_of(run, WHOLE, dump), module_of(run, WHOLE, NO_MERGE)

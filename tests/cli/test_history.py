@@ -57,10 +57,10 @@ class Told:
         files = unpacked(dump)
         numbered, ends = {}, {}
         for name, content in files.items():
-            if found := re.fullmatch(r"module_\d+\.(?:\w+)(?:\.cl_\d+)?\.(\d{4})\.(.*)\.txt", name):
-                numbered[int(found[1])] = found[2], content.decode()
-            elif found := re.search(r"\.((?:before|[\w.]*after)_optimizations)\.txt$", name):
-                ends[re.sub(r"^.*cl_\d+\.", "", found[1])] = content.decode()
+            if match := re.fullmatch(r"module_\d+\.(?:\w+)(?:\.cl_\d+)?\.(\d{4})\.(.*)\.txt", name):
+                numbered[int(match[1])] = match[2], content.decode()
+            elif match := re.search(r"\.((?:before|[\w.]*after)_optimizations)\.txt$", name):
+                ends[re.sub(r"^.*cl_\d+\.", "", match[1])] = content.decode()
         (last,) = (label for label in ends if label.endswith("after_optimizations"))
         # Label and text of each stage: the first, those with a number, the last.
         self.stages = [
@@ -643,7 +643,7 @@ def test_one_file_has_no_history_and_says_so(run):
 @pytest.mark.parametrize("wrong", ["truncated", "binary", "empty"])
 def test_a_stage_that_cannot_be_read_is_noted(run, tmp_path, name, wrong):
     files = unpacked(CPU)
-    bad = next(each for each in files if ".0012." in each)
+    bad = next(file for file in files if ".0012." in file)
     files[bad] = {"truncated": files[bad][:2500], "binary": b"\0\1" * 99, "empty": b""}[wrong]
     dump = write(tmp_path / "dump", files)
     arguments = [dump, *([name] if name else [])]
@@ -663,7 +663,7 @@ def test_a_stage_that_cannot_be_read_is_noted(run, tmp_path, name, wrong):
 def test_a_fusing_stage_that_cannot_be_read(run, tmp_path):
     """What the next stage shows is then told of that one."""
     files = unpacked(CPU)
-    bad = next(each for each in files if "after_fusion.before" in each)
+    bad = next(file for file in files if "after_fusion.before" in file)
     files[bad] = files[bad][:4000]
     story = story_of(run, write(tmp_path, files))
     assert bad in story["notes"][0]
@@ -674,7 +674,7 @@ def test_a_fusing_stage_that_cannot_be_read(run, tmp_path):
 
 def test_a_kernel_that_contradicts_itself_is_noted_with_its_place(run, tmp_path):
     files = unpacked(CPU)
-    bad = next(each for each in files if "after_fusion.before" in each)
+    bad = next(file for file in files if "after_fusion.before" in file)
     lines = files[bad].decode().split("\n")
     inside = next(n for n, line in enumerate(lines) if line.startswith("%fused"))
     place = next(n for n in range(inside, len(lines)) if " broadcast(%constant" in lines[n])
@@ -686,7 +686,7 @@ def test_a_kernel_that_contradicts_itself_is_noted_with_its_place(run, tmp_path)
 
 def test_a_last_stage_that_cannot_be_read_is_noted(run, tmp_path):
     files = unpacked(GPU)
-    bad = next(each for each in files if "gpu_after_optimizations.txt" in each)
+    bad = next(file for file in files if "gpu_after_optimizations.txt" in file)
     files[bad] = files[bad][:3000]
     story = story_of(run, write(tmp_path, files))
     assert bad in story["notes"][0]
@@ -730,7 +730,7 @@ def test_nothing_that_can_be_read(run, tmp_path):
 @pytest.mark.parametrize("name", [None, "tanh.1"])
 def test_a_damaged_record_is_noted(run, tmp_path, dump, part, content, name):
     files = unpacked(dump)
-    bad = next(each for each in files if each.endswith(part))
+    bad = next(file for file in files if file.endswith(part))
     files[bad] = content or files[bad][: len(files[bad]) // 2]
     arguments = [write(tmp_path / "dump", files), *([name] if name else [])]
     story, whole = story_of(run, *arguments), story_of(run, dump, *arguments[1:])

@@ -85,25 +85,25 @@ def test_a_pipe_gets_nothing(capsys):
 @pytest.mark.parametrize("target", ["cpu", "h100"])
 def test_every_analysis_names_the_module_and_how_far_it_is(target):
     dump = open_dump(DUMPS / target / "reductions")
-    (module,) = (each for each in dump.modules if len(each.stages) > 1)
+    (module,) = (module for module in dump.modules if len(module.stages) > 1)
     words: list[str] = []
     explain(dump, progress=words.append)
     decides = "fusion" if target == "cpu" else "priority-fusion"
-    assert any(each.endswith(f": {decides}") and " of " in each for each in words)
-    assert any("following values through stage 2 of" in each for each in words)
-    assert all(each.startswith(module.name) or "ranking module" in each for each in words)
+    assert any(word.endswith(f": {decides}") and " of " in word for word in words)
+    assert any("following values through stage 2 of" in word for word in words)
+    assert all(word.startswith(module.name) or "ranking module" in word for word in words)
     words.clear()
     verify(dump, dump.modules, progress=words.append)
-    assert any(f"comparing {decides}" in each for each in words)
+    assert any(f"comparing {decides}" in word for word in words)
     words.clear()
     history_of(dump, progress=words.append)
-    assert any("reading stage 2 of" in each for each in words)
-    assert any("comparing stage 2 of" in each for each in words)
+    assert any("reading stage 2 of" in word for word in words)
+    assert any("comparing stage 2 of" in word for word in words)
 
 
 def test_a_difference_names_both_sides():
     words: list[str] = []
     dumps = [str(DUMPS / "h100" / name) for name in ("reductions", "concatenate")]
     compare(*dumps, progress=words.append)
-    assert any(": before: pass" in each for each in words)
-    assert any(": after: pass" in each for each in words)
+    assert any(": before: pass" in word for word in words)
+    assert any(": after: pass" in word for word in words)

@@ -100,7 +100,7 @@ def test_text_and_json(run, tmp_path):
     assert variant["variant"]["launches"] > variant["baseline"]["launches"]
     assert variant["measurement"]["timing"]["runs"] > 0
     elsewhere = ("divergence.", "predicted.", "requests", "unplanned")
-    found = {each for each in keys(document) if not each.startswith("variants[].capture.")}
+    found = {key for key in keys(document) if not key.startswith("variants[].capture.")}
     found = {"rules" if each.startswith("rules.") else each for each in found}  # as in explain
     assert found == {
         each
@@ -123,7 +123,7 @@ def test_several_variants_in_a_table(run, tmp_path):
     assert done.code == 0
     (table,) = re.findall(r"(?ms)^variant +launches.*?\Z", done.out)
     assert [line.split()[0] for line in table.splitlines()] == ["variant", "first", "second"]
-    assert {each.name for each in (tmp_path / "out").iterdir()} == {"first", "second"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"first", "second"}
 
 
 @with_jax

@@ -70,7 +70,7 @@ def test_a_question(run: Any, tables: Path) -> None:
     ],
 )
 def test_what_is_refused(run: Any, tmp_path: Path, arguments: list[str], said: str) -> None:
-    run(*(each.format(tmp=tmp_path) for each in arguments)).check_refused(said)
+    run(*(argument.format(tmp=tmp_path) for argument in arguments)).check_refused(said)
 
 
 def test_help_shows_all_three(run: Any) -> None:

@@ -38,7 +38,7 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
     best = tmp_path / "best.toml"
     done = run(CPU, "--budget", "10", "--output", best, "--format", "json")
     document = json.loads(done.out)
-    assert {each for each in keys(document) if not each.startswith(("rules.", "best."))} | {
+    assert {key for key in keys(document) if not key.startswith(("rules.", "best."))} | {
         "rules"
     } == {each for each in documented("tune") if not each.startswith("best.")}
     assert any(each["ratio"] for each in document["attempts"])

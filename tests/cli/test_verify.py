@@ -74,7 +74,7 @@ def test_text_fits_its_width_and_leaves_nothing_out(run, width):
     assert "…" not in printed
     passes = figures(run, SEVERAL)[1].values()
     table = re.sub(r"\s", "", printed)
-    for number in {str(each["pairs"]["compared"]) for each in passes}:
+    for number in {str(fusion_pass["pairs"]["compared"]) for fusion_pass in passes}:
         assert number in table
 
 
@@ -98,9 +98,11 @@ def test_json_says_what_the_text_says(run):
     text = run(CPU).out
     assert document["schema"] == "fusionscope.verify/1"
     assert document["agreement"] == 100 and document["identical"]
-    for each in passes.values():
-        compared, agreeing = each["pairs"]["compared"], each["pairs"]["agreeing"]
-        assert re.search(rf"{each['pass']} +{each['rules']} .* {agreeing} of {compared}\b", text)
+    for fusion_pass in passes.values():
+        compared, agreeing = fusion_pass["pairs"]["compared"], fusion_pass["pairs"]["agreeing"]
+        assert re.search(
+            rf"{fusion_pass['pass']} +{fusion_pass['rules']} .* {agreeing} of {compared}\b", text
+        )
 
 
 @pytest.mark.main

@@ -362,10 +362,10 @@ def test_a_tpu_module_that_goes_on_under_another_number_is_one(tmp_path):
     split = 10  # stages
     for file in (DUMPS / "tpu-v5e" / "softmax").iterdir():
         _, _, rest = file.name.partition("module_0000.")
-        found = re.search(r"\.(\d{4})\.", rest)
-        number = 3 if found is None or int(found[1]) >= split else 0
-        if found is not None and number:
-            rest = rest.replace(found[0], f".{int(found[1]) - split:04d}.", 1)
+        match = re.search(r"\.(\d{4})\.", rest)
+        number = 3 if match is None or int(match[1]) >= split else 0
+        if match is not None and number:
+            rest = rest.replace(match[0], f".{int(match[1]) - split:04d}.", 1)
         if "before_optimizations" in rest:
             number = 0
         if "._fusion." not in file.name:

@@ -159,7 +159,7 @@ def test_frames_are_those_in_the_file(data):
 
 def test_no_label_of_a_real_record_is_unrecognised(data):
     for file, record in records(data):
-        assert all(each.kind is not Kind.OTHER for each in record.decisions), file
+        assert all(decision.kind is not Kind.OTHER for decision in record.decisions), file
         assert len(record.decisions) == len(record.frames) > 0
 
 

@@ -40,7 +40,7 @@ def test_what_is_alive_at_the_peak_is_what_the_compiler_lists(module):
 
 def test_every_value_with_a_live_range_has_memory(module):
     allocations = module.buffer_assignment.allocations
-    assigned = [value.position for each in allocations for value in each.values]
+    assigned = [value.position for allocation in allocations for value in allocation.values]
     assert len(assigned) == len(set(assigned))
     assert set(module.live_ranges.ranges) <= set(assigned)
 
@@ -55,7 +55,9 @@ def test_values_lie_within_their_allocation(module):
 def test_the_sequence_is_that_of_the_final_module():
     (module,) = open_dump(SAMPLES / "h100/dense").modules
     entry = module.read(module.final).entry
-    assert list(module.live_ranges.sequence) == [each.name for each in entry.instructions]
+    assert list(module.live_ranges.sequence) == [
+        instruction.name for instruction in entry.instructions
+    ]
 
 
 def test_kinds_of_allocations():
@@ -81,7 +83,7 @@ def test_older_compilers_list_uses_behind_the_allocations_and_name_no_index():
         "Used values:\n<3 x @0>\n positions:\n  x\n"
     )
     assignment = read_buffer_assignment(text.encode(), "f")
-    assert [each.kind for each in assignment.allocations] == [AllocationKind.PARAMETER]
+    assert [allocation.kind for allocation in assignment.allocations] == [AllocationKind.PARAMETER]
     assert read_memory_usage(b"Total bytes used: 65773 (64.2KiB)\n\nAllocations", "f") == 65773
     ranges = read_live_ranges(
         b"HloLiveRange (max 1):\n  InstructionSequence:\n    0:x\n  BufferLiveRange:\n    x{}:0-1\n"

@@ -41,7 +41,7 @@ def run(module: Module, first, second):
     """Compute it as its attributes say."""
     import jax
 
-    entry = {each.opcode: each for each in module.entry.instructions}
+    entry = {instruction.opcode: instruction for instruction in module.entry.instructions}
     convolution = entry["convolution"]
     if "reverse" in entry:
         second = jax.numpy.flip(second, entry["reverse"].attribute("dimensions"))
@@ -95,7 +95,7 @@ def test_a_call_becomes_a_convolution_that_computes_the_same(kind, size, stride,
         f"size={size}x{size} stride={stride}x{stride} pad={low}_{high}x{low}_{high} "
         f"rhs_dilate={dilation}x{dilation}"
     )
-    module = converted(kind, [each.shape for each in operands], expected.shape, window)
+    module = converted(kind, [operand.shape for operand in operands], expected.shape, window)
     found = run(module, *operands)
     assert found.shape == expected.shape
     assert jax.numpy.allclose(found, expected, atol=1e-4)

@@ -48,9 +48,9 @@ def all_cuts(producer: str = "produced", consumer: str = "padded") -> list[Cut]:
 
 def opcodes(cut: Cut) -> list[str]:
     return sorted(
-        each.opcode
-        for each in cut.module.entry.instructions
-        if each.opcode not in ("parameter", "constant", "tuple")
+        instruction.opcode
+        for instruction in cut.module.entry.instructions
+        if instruction.opcode not in ("parameter", "constant", "tuple")
     )
 
 
@@ -98,8 +98,8 @@ def test_a_value_that_is_not_read_is_no_pair():
 def test_without_other_users_the_producer_has_one():
     (change,) = changes(all_cuts()[1], "other users")
     assert (change.before, change.after) == ("reduce", "nothing")
-    named = {each.name: each for each in change.cut.module.entry.instructions}
-    assert [each.name for each in named[change.cut.producer].users] == [change.cut.consumer]
+    named = {instruction.name: instruction for instruction in change.cut.module.entry.instructions}
+    assert [user.name for user in named[change.cut.producer].users] == [change.cut.consumer]
     assert not changes(all_cuts()[0], "other users")
 
 
@@ -115,7 +115,7 @@ def test_other_operations_take_the_places_of_the_two():
 
 def test_a_pad_moves_to_another_dimension():
     (change,) = changes(all_cuts()[0], "dimension")
-    named = {each.name: each for each in change.cut.module.entry.instructions}
+    named = {instruction.name: instruction for instruction in change.cut.module.entry.instructions}
     padded = named[change.cut.consumer]
     assert padded.attributes["padding"] == "0_0x1_1"
     assert padded.shape.dimensions == (64, 34)
@@ -134,9 +134,9 @@ ENTRY main {
 
 
 def read(change: Change, name: str) -> tuple[str, list[tuple[int | None, ...]]]:
-    named = {each.name: each for each in change.cut.module.entry.instructions}
+    named = {instruction.name: instruction for instruction in change.cut.module.entry.instructions}
     found = named[name]
-    return str(found.shape), [each.shape.dimensions for each in found.operands]
+    return str(found.shape), [operand.shape.dimensions for operand in found.operands]
 
 
 def test_a_concatenate_of_many_arrays_is_one_of_two():
@@ -166,13 +166,19 @@ def test_a_producer_concatenates_along_another_dimension():
 def test_sizes_change_everywhere():
     made = resized(all_cuts()[-1], 32, 128)
     assert made is not None
-    shapes = {each.opcode: each.shape.dimensions for each in made.module.entry.instructions}
+    shapes = {
+        instruction.opcode: instruction.shape.dimensions
+        for instruction in made.module.entry.instructions
+    }
     assert shapes["exponential"] == (64, 128)
     assert shapes["pad"] == shapes["negate"] == (66, 128)
     assert shapes["reduce"] == (64,)
     made = resized(all_cuts()[-1], 64, 8)
     assert made is not None
-    shapes = {each.opcode: each.shape.dimensions for each in made.module.entry.instructions}
+    shapes = {
+        instruction.opcode: instruction.shape.dimensions
+        for instruction in made.module.entry.instructions
+    }
     assert shapes["pad"] == (10, 32) and shapes["reduce"] == (8,)
 
 
@@ -196,7 +202,7 @@ class Sized:
 def test_the_threshold_of_a_size_is_found_by_halving(most):
     made = experiment(MODULE, ELSE, "produced", "padded", Sized(most))
     assert made.threshold == Threshold(size=64, fused=most, refused=most + 1)
-    (flip,) = (each for each in made.flips if each.factor == "size")
+    (flip,) = (flip for flip in made.flips if flip.factor == "size")
     assert (flip.before, flip.after) == ("64", str(most))
     words = answer_in_words(made)
     assert words.startswith("not fused because a dimension has 64 elements; with up to")
@@ -216,7 +222,9 @@ class Both:
         return program_text(cut)
 
     def ask(self, cut: Cut) -> Answer:
-        named = {each.name: each.opcode for each in cut.module.entry.instructions}
+        named = {
+            instruction.name: instruction.opcode for instruction in cut.module.entry.instructions
+        }
         if named[cut.producer] != "multiply":
             return Answer.NOT_FUSED
         return Answer.FUSED if named[cut.consumer] == "add" else Answer.GONE
@@ -277,7 +285,7 @@ ENTRY main {
 def test_elementwise_arrays_of_several_dimensions_become_flat():
     *_, cut = cuts(ELEMENTWISE, ELSE, "made", "halved")
     (change,) = changes(cut, "rank")
-    shapes = {str(each.shape) for each in change.cut.module.entry.instructions}
+    shapes = {str(instruction.shape) for instruction in change.cut.module.entry.instructions}
     assert shapes == {"f32[128]{0}", "f32[]", "(f32[128]{0})"}
     assert not changes(all_cuts()[0], "rank")  # a pad is not elementwise
 
@@ -288,7 +296,11 @@ def test_a_result_takes_the_buffer_of_a_parameter_that_the_pair_reads():
     module = parse(program_text(change.cut))
     (result,) = module.entry.root.operands
     assert "input_output_alias={ {0}: (0, {}, may-alias) }" in module.header
-    given = [each for each in module.entry.instructions if each.statement.inside == "0"]
+    given = [
+        instruction
+        for instruction in module.entry.instructions
+        if instruction.statement.inside == "0"
+    ]
     assert [each.shape for each in given] == [result.shape]
     assert not changes(all_cuts()[0], "donated buffer")  # of another shape
 
@@ -313,7 +325,7 @@ def test_a_barrier_is_removed_or_added():
     (removed,) = changes(found[0], "barrier")
     assert opcodes(removed.cut) == ["negate", "sine"]
     removed, added = changes(found[-1], "barrier")
-    named = {each.name: each for each in added.cut.module.entry.instructions}
+    named = {instruction.name: instruction for instruction in added.cut.module.entry.instructions}
     (user,) = named[added.cut.consumer].users
     assert user.opcode == "opt-barrier" and [each.opcode for each in user.users] == ["abs"]
     assert removed.what == "a barrier between the two"
@@ -331,7 +343,7 @@ class Flagged(Both):
 def test_a_flag_may_be_the_cause():
     made = experiment(MODULE, ELSE, "produced", "padded", Flagged())
     assert made.cause == "flag"
-    assert [each.answer for each in made.questions if each.factor == "flag"] == [
+    assert [question.answer for question in made.questions if question.factor == "flag"] == [
         Answer.NOT_FUSED,
         Answer.FUSED,
     ]
@@ -366,7 +378,7 @@ ENTRY main {
 def test_a_kernel_that_the_compiler_made_before_fusion_is_taken_apart(pair):
     (cut, *_) = cuts(GATHERED, ELSE, *pair)
     assert opcodes(cut) == ["gather", "negate", "slice"]
-    named = {each.name: each.opcode for each in cut.module.entry.instructions}
+    named = {instruction.name: instruction.opcode for instruction in cut.module.entry.instructions}
     assert {named[cut.producer], named[cut.consumer]} == {"negate", "gather"}
     (change,) = changes(cut, "consumer's operation")
     assert "add" in opcodes(change.cut)
@@ -378,7 +390,7 @@ def test_every_change_is_a_valid_program_with_the_pair(factor):
         for change in factor.changes(cut):
             module = parse(program_text(change.cut))
             module.check()
-            names = [each.op_name for each in module.entry.instructions]
+            names = [instruction.op_name for instruction in module.entry.instructions]
             assert names.count(PRODUCER) == names.count(CONSUMER) == 1, change
 
 
@@ -401,16 +413,18 @@ def test_a_bitcast_becomes_moves_that_keep_the_order_in_memory(source, result):
     )
     write_bitcasts(graph)
     entry = to_module(graph).entry
-    assert all(each.opcode != "bitcast" for each in entry.instructions)
+    assert all(instruction.opcode != "bitcast" for instruction in entry.instructions)
     given, made = entry.instructions[0].shape, entry.root.shape
     value = numpy.arange(given.element_count)
     order = given.layout.minor_to_major[::-1]
     value = value.reshape([given.dimensions[each] for each in order])
     value = value.transpose(numpy.argsort(order))
-    for each in entry.instructions[1:]:
-        if each.opcode == "transpose":
-            value = value.transpose(json.loads(each.attributes["dimensions"].translate(LIST)))
+    for instruction in entry.instructions[1:]:
+        if instruction.opcode == "transpose":
+            value = value.transpose(
+                json.loads(instruction.attributes["dimensions"].translate(LIST))
+            )
         else:
-            value = value.reshape(each.shape.dimensions)
+            value = value.reshape(instruction.shape.dimensions)
     memory = value.transpose(made.layout.minor_to_major[::-1]).ravel()
     assert list(memory) == list(range(made.element_count))

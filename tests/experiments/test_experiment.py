@@ -68,15 +68,22 @@ def found(dump: Path) -> dict[str, Experiment]:
     """The experiments on every pair, by the names in the program."""
     (module,) = open_dump(dump).modules
     before, final = ends_of(module)
-    named = {each.op_name: each.name for each in before.walk() if each.op_name}
-    constants = [each.name for each in before.walk() if each.shape.dimensions == (3,)
-                 and each.opcode == "constant"]  # fmt: skip
+    named = {
+        instruction.op_name: instruction.name
+        for instruction in before.walk()
+        if instruction.op_name
+    }
+    constants = [
+        instruction.name
+        for instruction in before.walk()
+        if instruction.shape.dimensions == (3,) and instruction.opcode == "constant"
+    ]
     pairs = {
         "costly -> one": (named["costly"], named["one"]),
         "cheap -> sorted": (named["cheap"], named["sorted"]),
         "several -> sum": (constants[0], named["sum"]),
     }
-    with Compiler(module, python=sys.executable, limit_s=60, kept=None) as compiler:
+    with Compiler(module, python=sys.executable, limit_s=60, cache=None) as compiler:
         return {key: experiment(before, final, *pair, compiler) for key, pair in pairs.items()}
 
 
@@ -89,13 +96,13 @@ def test_a_producer_that_others_read_is_fused_without_them(found):
         "not fused because other operations read the producer, too (floor); without them, the "
         "compiler fuses it"
     )
-    assert {each.factor for each in one.flips} >= {"other users", "producer's operation"}
+    assert {flip.factor for flip in one.flips} >= {"other users", "producer's operation"}
 
 
 def test_a_sort_is_the_cause_of_its_own_refusals(found):
     one = found["cheap -> sorted"]
     assert (one.around, one.cause) == ("the pair", "consumer's operation")
-    answers = {each.factor: each.answer for each in one.questions}
+    answers = {question.factor: question.answer for question in one.questions}
     assert answers["producer's operation"] is Answer.NOT_FUSED
     assert "the consumer is a sort; if it is an add, the compiler fuses it" in answer_in_words(one)
 
@@ -166,8 +173,8 @@ def test_a_gather_of_which_a_tpu_makes_a_kernel_is_cut_out(tmp_path):
     made = capture(program, read_target("tpu:v5e"), tmp_path / "dump").directory
     (module,) = open_dump(made).modules
     before, final = ends_of(module)
-    (kernel,) = (each for each in before.walk() if each.opcode == "fusion")
-    with Compiler(module, python=sys.executable, limit_s=60, kept=None) as compiler:
+    (kernel,) = (instruction for instruction in before.walk() if instruction.opcode == "fusion")
+    with Compiler(module, python=sys.executable, limit_s=60, cache=None) as compiler:
         one = experiment(before, final, kernel.operands[0].name, kernel.name, compiler)
     assert one.cause == "producer's operation and consumer's operation"  # a copy and a gather
     assert " gather(" in one.program and "custom-call" not in one.program

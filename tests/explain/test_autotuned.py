@@ -31,10 +31,10 @@ def fusion_with_dot(protobuf):
     module = protobuf["HloProto"].FromString(stage.read_bytes()).hlo_module
     names = {kernel.name for kernel in explain_module(open_dump(DENSE).modules[0]).kernels}
     (found,) = (
-        each
+        instruction
         for computation in module.computations
-        for each in computation.instructions
-        if each.name in names and each.name.startswith("gemm_fusion")
+        for instruction in computation.instructions
+        if instruction.name in names and instruction.name.startswith("gemm_fusion")
     )
     return found
 
@@ -58,7 +58,9 @@ def test_a_kernel_has_what_was_measured(protobuf, dump):
     write_log(protobuf, dump, instruction, RESULTS)
     (tuned,) = explain_module(open_dump(dump).modules[0]).find_all(Autotuned)
     assert tuned.instruction == tuned.kernel == instruction.name
-    assert [(each.generator, each.best_us, each.failed) for each in tuned.generators] == [
+    assert [
+        (generator.generator, generator.best_us, generator.failed) for generator in tuned.generators
+    ] == [
         ("Triton", 12.1, 1),
         ("cuBLAS", 14.9, 0),
     ]

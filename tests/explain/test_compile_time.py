@@ -26,12 +26,14 @@ def test_the_times_of_passes_add_up_to_the_time_in_which_one_ran(dump):
     for module in open_dump(dump).modules:
         recorded = module.pass_times
         found = sum_up_passes(recorded)
-        assert found.dump_us + sum(each.own_us for each in found.passes) == busy(recorded)
+        assert found.dump_us + sum(fusion_pass.own_us for fusion_pass in found.passes) == busy(
+            recorded
+        )
         assert busy(recorded) <= found.total_us
-        assert all(each.own_us >= 0 for each in found.passes)
+        assert all(fusion_pass.own_us >= 0 for fusion_pass in found.passes)
         starts = sum(each.name == "pipeline-start" for each in recorded)
-        assert sum(each.runs for each in found.passes) == len(recorded) - starts
-        assert sum(each.changes for each in found.passes) == sum(
+        assert sum(fusion_pass.runs for fusion_pass in found.passes) == len(recorded) - starts
+        assert sum(fusion_pass.changes for fusion_pass in found.passes) == sum(
             each.module_changed for each in recorded
         )
 
@@ -64,7 +66,10 @@ def test_a_pipeline_has_its_time_without_that_of_its_passes():
         )
     )
     assert (found.total_us, found.dump_us) == (160, 14)
-    assert [(each.name, each.runs, each.changes, each.own_us) for each in found.passes] == [
+    assert [
+        (fusion_pass.name, fusion_pass.runs, fusion_pass.changes, fusion_pass.own_us)
+        for fusion_pass in found.passes
+    ] == [
         ("algsimp", 2, 1, 70),
         ("dce", 1, 0, 50),
         ("simplification", 1, 1, 16),
@@ -74,7 +79,7 @@ def test_a_pipeline_has_its_time_without_that_of_its_passes():
 def test_a_pass_that_did_not_end_is_left_out():
     assert sum_up_passes((entry("all", "fusion", 100, 0),)) is None
     found = sum_up_passes((entry("all", "cse", 90, 95), entry("all", "fusion", 100, 0)))
-    assert [each.name for each in found.passes] == ["cse"]
+    assert [fusion_pass.name for fusion_pass in found.passes] == ["cse"]
 
 
 def test_a_dump_without_recorded_times_has_none():

@@ -41,9 +41,9 @@ def costs_of(tmp_path, before, after):
 
 def rows(costs):
     return [
-        (each.place, each.before.launches, each.after.launches, each.before.bytes_moved,
-         each.after.bytes_moved)
-        for each in costs.places
+        (place.place, place.before.launches, place.after.launches, place.before.bytes_moved,
+         place.after.bytes_moved)
+        for place in costs.places
     ]  # fmt: skip
 
 
@@ -55,7 +55,9 @@ def test_by_line(tmp_path):
     found = costs_of(tmp_path, *texts)
     assert found.by is PlaceKind.LINE
     assert rows(found) == [("model.py:17", 3, 1, 3 * 8192, 8192)]
-    assert {side.time_us for each in found.places for side in (each.before, each.after)} == {None}
+    assert {side.time_us for place in found.places for side in (place.before, place.after)} == {
+        None
+    }
 
 
 def test_a_line_that_is_gone(tmp_path):
@@ -63,7 +65,9 @@ def test_a_line_that_is_gone(tmp_path):
     texts = MANY.format(first=at(17), second=at(30)), ONE.format(first=at(30), second=at(30))
     found = costs_of(tmp_path, texts[0], texts[1].replace("add(%p, %p)", "tanh(%p)"))
     assert ("model.py:17", 3, 0, 3 * 8192, 0) in rows(found)
-    assert {side.time_us for each in found.places for side in (each.before, each.after)} == {None}
+    assert {side.time_us for place in found.places for side in (place.before, place.after)} == {
+        None
+    }
 
 
 def test_a_line_that_moved(tmp_path):

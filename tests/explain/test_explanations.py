@@ -151,8 +151,8 @@ def test_refusals_on_the_cpu_are_those_of_the_record(samples):
     dump = DUMPS / "cpu" / "concatenate"
     refused = {}
     for label in recorded_labels(dump):
-        if found := re.fullmatch(r"Not fusing \|(.*?)\| into \|(.*?)\| as (.*)", label):
-            refused[found[1], found[2]] = found[3]
+        if match := re.fullmatch(r"Not fusing \|(.*?)\| into \|(.*?)\| as (.*)", label):
+            refused[match[1], match[2]] = match[3]
     checked = 0
     for pair in samples.facts(dump).pairs:
         message = refused.get((pair.producer.name, pair.consumer.name))
@@ -167,12 +167,12 @@ def test_refusals_on_a_gpu_are_those_of_the_record(samples):
     dump = DUMPS / "h100" / "concatenate"
     rejected, stands_for, consumer = {}, {}, ""
     for label in recorded_labels(dump):
-        if found := re.match(r"About to fuse \|.*?\| into \|(.*?)\| inside PriorityFusion", label):
-            consumer = found[1]
-        elif found := re.match(r"Fused \|.*?\| into \|(.*?)\| inside PriorityFusion", label):
-            stands_for[found[1]] = stands_for.get(consumer, consumer)  # grown from the consumer
-        elif found := re.fullmatch(r"Rejected \|(.*?)\|: (.*)", label):
-            rejected[stands_for.get(found[1], found[1])] = found[2]
+        if match := re.match(r"About to fuse \|.*?\| into \|(.*?)\| inside PriorityFusion", label):
+            consumer = match[1]
+        elif match := re.match(r"Fused \|.*?\| into \|(.*?)\| inside PriorityFusion", label):
+            stands_for[match[1]] = stands_for.get(consumer, consumer)  # grown from the consumer
+        elif match := re.fullmatch(r"Rejected \|(.*?)\|: (.*)", label):
+            rejected[stands_for.get(match[1], match[1])] = match[2]
     pairs = [pair for pair in samples.facts(dump).pairs if pair.outcome == "not-fused"]
     assert {pair.producer.name for pair in pairs} == set(rejected)
     for pair in pairs:
@@ -319,7 +319,7 @@ def test_a_bad_file_beside_the_stages_is_a_note(tmp_path, kind, samples):
     assert module.summary.outcomes == whole.summary.outcomes
     if kind in ("gpu_target_config.pbtxt", "debug_options"):  # without the two, no time is known
         assert all(kernel.time_ns is None for kernel in module.kernels)
-        kernels = [replace(each, time_ns=None, time_source=None) for each in whole.kernels]
+        kernels = [replace(kernel, time_ns=None, time_source=None) for kernel in whole.kernels]
     else:
         kernels = list(whole.kernels)
     assert list(module.kernels) == kernels

@@ -33,7 +33,7 @@ OLDER = {"fusion", "fusion-duplicating", "fusion_merger"}
 
 
 def facts_of(path, **selection):
-    (module,) = (each for each in explain(open_dump(path), Selection(**selection)).modules[:1])
+    (module,) = (module for module in explain(open_dump(path), Selection(**selection)).modules[:1])
     return module
 
 
@@ -56,7 +56,7 @@ def name(path):
 def test_explain_and_verify_agree_on_how_far_the_rules_agree(path, samples):
     dump = samples.dump(path)
     try:
-        verified = {each.number: each for each in verify(dump, dump.modules).modules}
+        verified = {module.number: module for module in verify(dump, dump.modules).modules}
     except UnusableInput:
         assert path.parent.name.startswith("tpu")
         return
@@ -70,8 +70,8 @@ def test_explain_and_verify_agree_on_how_far_the_rules_agree(path, samples):
         chosen = choose_compiler(module)
         if module.backend == "gpu" and not chosen.compiler.has_priority_fusion:
             deciding = OLDER
-        passes = [each for each in found.passes if each.pass_name in deciding]
-        plans = [(each.pass_name, each.has_same_kernels) for each in passes]
+        passes = [fusion_pass for fusion_pass in found.passes if fusion_pass.pass_name in deciding]
+        plans = [(fusion_pass.pass_name, fusion_pass.has_same_kernels) for fusion_pass in passes]
         assert replayed.rules == sum_up(chosen, plans)
 
 

@@ -25,8 +25,8 @@ def text_of(name: str, part: str) -> str:
 
 def stated(text: str, opcode: str) -> dict[str, str]:
     """Shapes of the instructions with this opcode, by name."""
-    found = re.findall(rf"%(\S+) = (.+?) {opcode}\(", text)
-    return {name: re.sub(r"\{[\d,]*\}|/\*.*?\*/|\s", "", shape) for name, shape in found}
+    matches = re.findall(rf"%(\S+) = (.+?) {opcode}\(", text)
+    return {name: re.sub(r"\{[\d,]*\}|/\*.*?\*/|\s", "", shape) for name, shape in matches}
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +224,6 @@ def test_fusions_that_nothing_reads_are_not_counted(tmp_path):
     dump: Dump = open_dump(tmp_path)
     story = module_history(dump.modules[0])
     assert story.fusions == 1
-    assert [each.fusions for each in story.passes] == [1]
+    assert [fusion_pass.fusions for fusion_pass in story.passes] == [1]
     (formed,) = story.passes[0].changes
     assert formed.text == "kept formed from n0, t0"

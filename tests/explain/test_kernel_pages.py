@@ -32,12 +32,12 @@ def test_a_kernel_by_itself() -> None:
 def test_both_ends_of_a_refusal_tell_of_it() -> None:
     pages = facts("*").kernel_pages
     assert len(pages) == 5
-    refused = {(each.producer.name, each.consumer.name) for each in facts("*").pairs if each.reason}
+    refused = {(pair.producer.name, pair.consumer.name) for pair in facts("*").pairs if pair.reason}
     for borders in (
         [each for page in pages for each in page.began],
         [each for page in pages for each in page.ended],
     ):
-        assert {(each.producer.name, each.consumer.name) for each in borders} == refused
+        assert {(border.producer.name, border.consumer.name) for border in borders} == refused
 
 
 def test_a_name_that_is_no_kernel_has_some_near() -> None:

@@ -46,7 +46,9 @@ def test_kernels_and_calls_add_up_to_the_run() -> None:
     times = [kernel.measured_us or 0.0 for kernel in module.kernels]
     assert times == sorted(times, reverse=True)
     # The body of the loop runs three times, one branch of two runs.
-    launches = {each.name: each.measurement.launches for each in module.kernels if each.measurement}
+    launches = {
+        kernel.name: kernel.measurement.launches for kernel in module.kernels if kernel.measurement
+    }
     assert 3 in launches.values()
     assert any(kernel.measured_us is None for kernel in module.kernels)
 

@@ -94,7 +94,7 @@ def test_savings_are_of_refused_pairs_that_a_compiler_could_fuse(dump, samples):
 def test_a_predicted_peak_is_that_of_the_compiler(dump):
     producer, consumer, peak = COMPILED[dump]
     savings = explain_module(read(SAMPLES.joinpath(*dump))).find(MemoryFacts).savings
-    assert [(each.producer, each.consumers, each.peak_bytes) for each in savings] == [
+    assert [(saving.producer, saving.consumers, saving.peak_bytes) for saving in savings] == [
         (producer, (consumer,), peak)
     ]
 
@@ -148,11 +148,13 @@ def test_a_loop_variable_has_the_place_of_what_computes_it():
 def test_outputs_of_a_parameters_shape_could_have_its_memory():
     """The signal goes into the loop and comes out with its shape; nothing is donated."""
     memory = explain_module(read(SAMPLES / "cpu/loop")).find(MemoryFacts)
-    assert [(each.parameter, each.bytes) for each in memory.donations] == [("signal", 16384)]
+    assert [(donation.parameter, donation.bytes) for donation in memory.donations] == [
+        ("signal", 16384)
+    ]
     donated = explain_module(read(Path(__file__).parents[1] / "dump/data/memory")).find(MemoryFacts)
     assert donated.donated == 16384
     # The state is donated; the weights could hold the sorted state.
-    assert [each.parameter for each in donated.donations] == ["w"]
+    assert [donation.parameter for donation in donated.donations] == ["w"]
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ def reported_total(dump: Path) -> int:
     """The total of the compiler's own report."""
     (report,) = dump.glob("*memory-usage-report.txt*")
     text = gzip.decompress(report.read_bytes()) if report.suffix == ".gz" else report.read_bytes()
-    found = re.search(rb"^Total bytes(?: used)?: (\d+)", text, re.MULTILINE)
-    assert found is not None
-    return int(found[1])
+    match = re.search(rb"^Total bytes(?: used)?: (\d+)", text, re.MULTILINE)
+    assert match is not None
+    return int(match[1])
 
 
 def test_results_that_are_no_longer_fused_are_what_the_peak_grows_by() -> None:
@@ -39,11 +39,11 @@ def test_results_that_are_no_longer_fused_are_what_the_peak_grows_by() -> None:
     assert memory.before.total_bytes == reported_total(dumps[0])
     assert memory.after.total_bytes == reported_total(dumps[1])
     assert memory.after.peak_bytes - memory.before.peak_bytes == 2 * 256 * 4
-    assert [(each.growth, each.cause) for each in memory.buffers] == [
+    assert [(buffer.growth, buffer.cause) for buffer in memory.buffers] == [
         (256 * 4, Cause.LOST_FUSION),
         (256 * 4, Cause.LOST_FUSION),
     ]
-    names = {str(each.producer).partition(".")[0] for each in memory.buffers}
+    names = {str(buffer.producer).partition(".")[0] for buffer in memory.buffers}
     assert names == {"reduce_max", "reduce_sum"}
 
 
@@ -51,8 +51,8 @@ def test_fusions_that_are_new_are_what_the_peak_falls_by() -> None:
     dumps = DUMPS / "h100-without-triton-softmax/softmax", DUMPS / "h100/softmax"
     memory = differing(*dumps).memory
     assert memory is not None
-    assert {each.cause for each in memory.buffers} == {Cause.GAINED_FUSION}
-    assert {each.reason for each in memory.buffers} == {"pf-two-reduces", "pf-reduce-to-loop"}
+    assert {buffer.cause for buffer in memory.buffers} == {Cause.GAINED_FUSION}
+    assert {buffer.reason for buffer in memory.buffers} == {"pf-two-reduces", "pf-reduce-to-loop"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_values_add_up_to_the_difference_of_the_peaks(
         return
     assert (memory.before.total_bytes, memory.after.total_bytes) == totals
     growth = memory.after.peak_bytes - memory.before.peak_bytes
-    assert sum(each.growth for each in memory.buffers) == growth
+    assert sum(buffer.growth for buffer in memory.buffers) == growth
 
 
 def test_older_compilers_list_live_values_in_the_buffer_assignment() -> None:

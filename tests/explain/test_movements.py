@@ -71,10 +71,10 @@ def test_every_movement_of_a_final_module_is_listed_once(dump: Path, samples):
         module = modules[facts.number]
         final = module.last
         expected = sorted(
-            each.name
+            instruction.name
             for computation in module.read(final).reachable()
-            for each in computation.instructions
-            if moves(each)
+            for instruction in computation.instructions
+            if moves(instruction)
         )
         listed = [m for m in facts.find_all(Movement) if m.cause is not MovementCause.NOT_IN_PLACE]
         if final.name.counter is not None or len(module.stages) > 1:

@@ -33,7 +33,7 @@ def module_of(dump: str, **selection: object) -> ModuleFacts:
 def values(dump: str) -> dict[str, RecomputedValue]:
     recomputed = module_of(dump).find(Recomputation)
     assert recomputed is not None
-    return {each.value.name: each for each in recomputed.values}
+    return {value.value.name: value for value in recomputed.values}
 
 
 def test_a_concatenate_that_three_fusions_compute():
@@ -75,8 +75,8 @@ def test_keeping_several_values_is_priced_at_once():
     recomputation = residual().find(Recomputation)
     assert recomputation is not None
     values = recomputation.values
-    assert sorted(len(each.kernels) for each in values) == [*range(2, 11)]
-    assert all(each.saved_ns for each in values)
+    assert sorted(len(value.kernels) for value in values) == [*range(2, 11)]
+    assert all(value.saved_ns for value in values)
     kept = recomputation.kept
     assert kept is not None and (kept.values, kept.kernels) == (9, 10)
     before = sum(2 + each for each in range(1, 11))
@@ -89,7 +89,7 @@ def test_keeping_several_values_is_priced_at_once():
     moving = array / NOMINAL_CPU.bandwidth
     assert saved == pytest.approx((before - 48) * moving - 9 * NOMINAL_CPU.launch)
     # That is more than the best one saves alone, and far less than the sum.
-    alone = [each.saved_ns or 0.0 for each in values]
+    alone = [value.saved_ns or 0.0 for value in values]
     assert max(alone) < saved < sum(alone) / 3
     text = CliRunner().invoke(cli, ["explain", str(DATA / "residual"), "--no-try"]).output
     assert "keeping" not in text.lower()  # was not replayed
@@ -98,7 +98,7 @@ def test_keeping_several_values_is_priced_at_once():
 def test_a_replay_that_keeps_several_values_moves_as_many_bytes():
     first = residual().find(Recomputation)
     assert first is not None and first.kept is not None
-    forbidden = tuple(f"{each.value.name} -> *" for each in first.values)
+    forbidden = tuple(f"{value.value.name} -> *" for value in first.values)
     tried = residual(changes=read_changes((), (), (), forbidden)).what_if
     assert tried is not None
     launches = first.kept.after.launches - first.kept.before.launches
@@ -112,7 +112,7 @@ def test_values_of_different_kernels_add_up():
     for dump in ("cpu/cartpole", "h100/cartpole", "a100-xla-2023/library_random"):
         found = module_of(dump).find(Recomputation)
         assert found is not None
-        saving = [each for each in found.values if each.saved_ns]
+        saving = [value for value in found.values if value.saved_ns]
         kernels = [kernel for each in saving for kernel in each.kernels]
         assert (found.kept is None) == (not saving)
         if found.kept is not None and len(set(kernels)) == len(kernels):

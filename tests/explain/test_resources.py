@@ -90,7 +90,7 @@ def test_an_answer_is_kept_by_the_text(tmp_path, monkeypatch) -> None:
     (module,) = open_dump(DUMP).modules
 
     def ask(*flags: str) -> int:
-        found, problems = assemble(ptxas, module.ptx, flags=flags, kept=user_cache())
+        found, problems = assemble(ptxas, module.ptx, flags=flags, cache=user_cache())
         assert found["loop_add_fusion"].registers == 255 and not problems
         return len(calls.read_text().splitlines())
 

@@ -32,8 +32,10 @@ def dumps(names: tuple[str, str]) -> tuple[Path, Path]:
 
 def shared(one: Dump, other: Dump) -> int:
     """Return how many stages of ``other`` are those of ``one``."""
-    found = {id(each.read(stage)) for each in one.modules for stage in each.stages}
-    return sum(id(each.read(stage)) in found for each in other.modules for stage in each.stages)
+    found = {id(module.read(stage)) for module in one.modules for stage in module.stages}
+    return sum(
+        id(module.read(stage)) in found for module in other.modules for stage in module.stages
+    )
 
 
 @pytest.mark.parametrize("names", PAIRS)
@@ -73,7 +75,7 @@ def test_an_equal_stage_that_contradicts_itself_is_reported_of_both(tmp_path: Pa
     second = open_dump(tmp_path / "other", like=first)
     for dump, name in ((first, "one"), (second, "other")):
         (module,) = dump.modules
-        (stage,) = (each for each in module.stages if ".0000." in each.file.name)
+        (stage,) = (stage for stage in module.stages if ".0000." in stage.file.name)
         with pytest.raises(UnusableInput) as caught:
             module.read(stage).check()
         assert str(tmp_path / name) in str(caught.value)

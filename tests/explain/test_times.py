@@ -91,7 +91,7 @@ def test_what_the_model_does_not_cover_has_a_floor() -> None:
     (kernel,) = find_kernels(Numbering().number(module), "gpu")
     time = clock.time(kernel)
     # Four units for matrices a core, each 512 multiply-adds of f16 a clock.
-    (unit,) = [each for each in target.device.matrix_units if each.element_type == "f16"]
+    (unit,) = [unit for unit in target.device.matrix_units if unit.element_type == "f16"]
     flops = 2 * 2048**3
     assert time.source is TimeSource.FLOOR
     assert time.nanoseconds == pytest.approx(
@@ -240,6 +240,8 @@ ENTRY main {
 }
 """
     (called,) = (
-        each for each in MutableModule(parse(text)).entry.instructions if each.name == "called"
+        instruction
+        for instruction in MutableModule(parse(text)).entry.instructions
+        if instruction.name == "called"
     )
     assert count_work(called) == Work(0.0, 0.0)

@@ -69,7 +69,7 @@ def _role(kernel: Kernel) -> str:
     """What the callers of its computation call it, with that computation's name."""
     computation = kernel.instruction.computation
     callers = computation.module.callers.get(computation, ())
-    roles = (role for each in callers for role in each.attributes.items())
+    roles = (role for caller in callers for role in caller.attributes.items())
     return " ".join(role for role, name in roles if name.lstrip("%") == computation.name)
 
 

@@ -221,7 +221,7 @@ def test_earlier_stages_have_the_same_functions() -> None:
     before = loop_of()
     facts = LoopFacts({}, {}, frozenset({"loop"}))
     kernels = find_kernels(Numbering().number(before), "cpu", facts)
-    assert [each.name for each in kernels if each.launches] == ["loop"]
+    assert [kernel.name for kernel in kernels if kernel.launches] == ["loop"]
     plain = find_kernels(Numbering().number(before), "cpu", NOTHING_MORE)
     assert sum(each.launches for each in plain) == 7 * 2  # next and y
 

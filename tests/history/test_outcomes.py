@@ -757,7 +757,7 @@ def test_what_a_fork_numbers_changes_no_number():
             numbering.fork().number(other.read(other.stages[0]))
         return [execution.values.values() for execution in numbering.number(last).executions]
 
-    assert [list(each) for each in numbers(2)] == [list(each) for each in numbers(0)]
+    assert [list(number) for number in numbers(2)] == [list(number) for number in numbers(0)]
 
 
 def test_the_pair_of_an_unused_copy_is_gone():

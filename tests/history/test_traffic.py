@@ -446,14 +446,14 @@ def test_launches_that_are_counted_together_move_what_each_does(name, monkeypatc
     def figures():
         (module,) = open_dump(DUMPS / name).modules
         return {
-            (stage.label, each.computation.name, each.name): (
-                *moved(each),
-                [(operand.name, size) for operand, size in traffic(each).operands.items()],
-                sorted(operand.name for operand in traffic(each).updated),
+            (stage.label, instruction.computation.name, instruction.name): (
+                *moved(instruction),
+                [(operand.name, size) for operand, size in traffic(instruction).operands.items()],
+                sorted(operand.name for operand in traffic(instruction).updated),
             )
             for stage in (module.pre_fusion, module.final)
-            for each in module.read(stage).walk()
-            if each.opcode not in ("parameter", "tuple", "while")
+            for instruction in module.read(stage).walk()
+            if instruction.opcode not in ("parameter", "tuple", "while")
         }
 
     together = figures()

@@ -186,7 +186,7 @@ def test_a_long_list_means_what_a_short_one_does() -> None:
     groups = "{" + ",".join(f"{{{number},{number + 1}}}" for number in range(0, 10_000, 2)) + "}"
     assert read_attributes(f", x={groups}") == {"x": groups}
     slices = [(number, number + 8, 2) for number in range(500)]
-    text = listed([listed([*map(str, each)], "[]", ":") for each in slices])
+    text = listed([listed([*map(str, part)], "[]", ":") for part in slices])
     assert read_attributes(f", slice={text}") == {"slice": tuple(slices)}
     for wrong in ("{%a, , %a", "%a, 1"):
         with pytest.raises(UnusableInput):

@@ -423,5 +423,7 @@ ENTRY e {
     module.check()
     *_, a, b = module.entry.instructions
     assert b.waits_for == (a,)
-    (copied,) = [each for each in MutableModule(module).walk() if each.name == "b"]
-    assert [each.name for each in copied.predecessors] == ["a"]
+    (copied,) = [
+        instruction for instruction in MutableModule(module).walk() if instruction.name == "b"
+    ]
+    assert [predecessor.name for predecessor in copied.predecessors] == ["a"]

@@ -60,7 +60,9 @@ def test_another_version_fuses_other_things_around_a_dot(version: str) -> None:
     dump = open_dump(DUMPS / "h100" / "dense")
     own, other = verify(dump, dump.modules), verify(dump, dump.modules, load_compiler(version))
     assert own.is_identical
-    assert [each.pass_name for each in other.passes if not each.is_identical] == [GEMM]
+    assert [
+        fusion_pass.pass_name for fusion_pass in other.passes if not fusion_pass.is_identical
+    ] == [GEMM]
 
 
 def with_flags(folder: Path, *flags: str) -> DumpedModule:

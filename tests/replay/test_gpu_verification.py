@@ -47,7 +47,9 @@ def verified(path: Path) -> Verification:
 
 
 def priority_fusion(found: Verification) -> PassVerification:
-    (run,) = [each for each in found.passes if each.pass_name == PRIORITY_FUSION]
+    (run,) = [
+        fusion_pass for fusion_pass in found.passes if fusion_pass.pass_name == PRIORITY_FUSION
+    ]
     return run
 
 
@@ -78,15 +80,15 @@ def test_a_pass_that_was_left_out_is_not_replayed() -> None:
 
 def test_every_kind_of_step_is_compared() -> None:
     steps = [priority_fusion(verified(path)).steps for path in GPU]
-    assert sum(each.native.steps for each in steps if each) > 2000
-    assert sum(each.with_triton.steps for each in steps if each) > 20
-    assert sum(each.reasons.steps for each in steps if each) > 300
-    assert sum(each.fusions.steps for each in steps if each) > 600
+    assert sum(step.native.steps for step in steps if step) > 2000
+    assert sum(step.with_triton.steps for step in steps if step) > 20
+    assert sum(step.reasons.steps for step in steps if step) > 300
+    assert sum(step.fusions.steps for step in steps if step) > 600
 
 
 @pytest.mark.parametrize("path", GPU, ids=name)
 def test_the_record_is_compared_in_full(path: Path) -> None:
-    (module,) = [each for each in opened(path).modules if each.priority_fusion is not None]
+    (module,) = [module for module in opened(path).modules if module.priority_fusion is not None]
     assert module.priority_fusion is not None
     assert priority_fusion(verified(path)).decisions == len(module.priority_fusion.steps)
 
@@ -129,7 +131,7 @@ def test_users_keep_their_order_whatever_fusions_are_called() -> None:
     """CSE and DCE ran between the two passes, and the compiler numbered the fusions in another
     order; in that of the users of the loop's state stand the outputs of the kernel."""
     found = verified(Path(__file__).parent / "data/h100/collatz")
-    assert [each.pass_name for each in found.passes if each.after] == [
+    assert [fusion_pass.pass_name for fusion_pass in found.passes if fusion_pass.after] == [
         PRIORITY_FUSION,
         "multi_output_fusion",
     ]

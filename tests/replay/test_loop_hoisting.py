@@ -26,5 +26,5 @@ def test_loops_become_calls_as_in_the_dump(name: str, calls: int) -> None:
     before = [stage for stage in stages[:scheduled] if stage.name.after not in later][-1]
     graph = MutableModule(module.read(before))
     hoist_loops(graph)
-    assert sum(each.opcode == "call" for each in graph.walk()) == calls
+    assert sum(instruction.opcode == "call" for instruction in graph.walk()) == calls
     assert find_divergence(to_module(graph), module.read(stages[scheduled - 1])) is None

@@ -61,7 +61,10 @@ def verified(path: Path) -> Verification:
 def test_every_plan_and_every_recorded_decision_is_the_compilers(dump: Path) -> None:
     found = verified(dump)
     assert not found.problems
-    assert [each.pass_name for each in found.passes] == ["variadic-op-splitter", *PASSES]
+    assert [fusion_pass.pass_name for fusion_pass in found.passes] == [
+        "variadic-op-splitter",
+        *PASSES,
+    ]
     for run in found.passes:
         assert run.is_identical, run.divergence
         assert run.decisions_agreeing == run.decisions, run.disagreement
@@ -111,13 +114,17 @@ def test_the_story_of_horizontal_fusion() -> None:
     """Ten fusions become two: four by writing their siblings' results too, and two of these by
     lying side by side in a kernel with the others."""
     dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "updates"
-    told = {each.pass_name: each for each in module_history(opened(dump)).passes}
+    told = {
+        fusion_pass.pass_name: fusion_pass for fusion_pass in module_history(opened(dump)).passes
+    }
     assert [told[p].fusions for p in ("multi_output_fusion", *PASSES[4:])] == [4, 3, 2]
 
 
 def test_the_story_of_fusion_merger() -> None:
     dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "cartpole"
-    told = {each.pass_name: each for each in module_history(opened(dump)).passes}
+    told = {
+        fusion_pass.pass_name: fusion_pass for fusion_pass in module_history(opened(dump)).passes
+    }
     assert [told[p].fusions for p in ("fusion", "fusion_merger")] == [5, 3]
 
 
@@ -127,7 +134,7 @@ def test_a_refusal_is_explained_by_the_record_and_the_rules() -> None:
     dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "cartpole"
     module = opened(dump)
     assert len(list(find_runs(module))) == 7
-    (pair,) = [each for each in explain_module(module).pairs if each.reason]
+    (pair,) = [pair for pair in explain_module(module).pairs if pair.reason]
     assert (pair.reason, pair.evidence) == ("leg-fm-all-users", "agree")
 
 
@@ -171,10 +178,10 @@ def test_a_dump_that_lacks_its_gpu_takes_the_one_that_is_named(tmp_path: Path) -
     with pytest.raises(UnusableInput, match=r"name it, as in --device"):
         verify(lacking, lacking.modules)
     module = opened(dump)
-    reasons = {each.reason for each in explain_module(module).pairs}
+    reasons = {pair.reason for pair in explain_module(module).pairs}
     assert reasons == {None, "unknown"}
     (explained,) = explain(lacking, Selection(device=find_device("a100"))).modules
-    assert "unknown" not in {each.reason for each in explained.pairs}
+    assert "unknown" not in {pair.reason for pair in explained.pairs}
     assert any("the dump does not describe its GPU" in note for note in explained.notes)
 
 
@@ -185,7 +192,7 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     facts = explain_module(module)
     assert {each.library for each in facts.find_all(Boundary)} == {"JAX"}
     refused = {
-        (each.producer.opcode, each.consumer.opcode): each for each in facts.pairs if each.reason
+        (pair.producer.opcode, pair.consumer.opcode): pair for pair in facts.pairs if pair.reason
     }
     call = refused["broadcast", "custom-call"]
     assert (call.reason, call.evidence) == ("never-library", "agree")
@@ -200,9 +207,9 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
 def test_the_concatenate_of_the_state_is_refused_and_merged_into_both_users(version: str) -> None:
     facts = explain_module(opened(SAMPLES / "dumps" / version / "library_random"))
     state = [
-        each
-        for each in facts.pairs
-        if each.producer.opcode == "concatenate" and each.producer.shape.startswith("f32[4,2048]")
+        pair
+        for pair in facts.pairs
+        if pair.producer.opcode == "concatenate" and pair.producer.shape.startswith("f32[4,2048]")
     ]
     assert {each.consumer.opcode for each in state} == {"abs", "select"}
     for pair in state:

@@ -20,10 +20,10 @@ THREADS = 2  # of the machine that made the samples
 
 def parts(module: Module) -> dict[str, list[str]]:
     found = {}
-    for each in module.walk():
-        config = each.attribute("backend_config")
+    for instruction in module.walk():
+        config = instruction.attribute("backend_config")
         if isinstance(config, dict) and config.get("outer_dimension_partitions"):
-            found[each.name] = config["outer_dimension_partitions"]
+            found[instruction.name] = config["outer_dimension_partitions"]
     return found
 
 
@@ -92,8 +92,8 @@ def test_a_library_keeps_its_own_configuration() -> None:
     graph = MutableModule(module.read(module.final))
     assign_tasks(graph, 16)
     kinds = [
-        json.loads(each.attributes["backend_config"])["fusion_config"]["kind"]
-        for each in graph.walk()
-        if each.is_custom_fusion
+        json.loads(instruction.attributes["backend_config"])["fusion_config"]["kind"]
+        for instruction in graph.walk()
+        if instruction.is_custom_fusion
     ]
     assert kinds == ["__ynn_fusion"] * len(kinds) != []

@@ -71,15 +71,19 @@ def test_the_pipeline_runs_until_nothing_changes(program: str) -> None:
 def test_layout_normalization_makes_what_the_compilers_makes(program: str) -> None:
     """Bitcasts and all: what is not replayed to the last one leaves users in another order."""
     module = opened(program)
-    stages = [each for each in module.stages if each.name.counter is not None]
-    place = [each.name.after for each in stages].index("layout_normalization")
+    stages = [stage for stage in module.stages if stage.name.counter is not None]
+    place = [stage.name.after for stage in stages].index("layout_normalization")
     graph = arrange(
         module.read(stages[place - 1]),
         find_user_order(module, stages[place - 1], find_rewriters(module)),
     )
     normalize_layouts(graph)
     made, expected = (
-        Counter((each.opcode, str(each.shape)) for part in parts for each in part.instructions)
+        Counter(
+            (instruction.opcode, str(instruction.shape))
+            for part in parts
+            for instruction in part.instructions
+        )
         for parts in (graph.post_order(), module.read(stages[place]).reachable())
     )
     assert made == expected
@@ -111,7 +115,10 @@ def test_the_dump_tells_its_version_and_gpu(program: str) -> None:
 
 
 def test_the_story_is_that_of_the_stages() -> None:
-    told = {each.stage: each.fusions for each in module_history(opened("updates")).passes}
+    told = {
+        fusion_pass.stage: fusion_pass.fusions
+        for fusion_pass in module_history(opened("updates")).passes
+    }
     counted = 0
     for file in sorted((DUMPS / "updates").glob("*.txt.gz")):
         for stage, fusions in told.items():
@@ -127,7 +134,7 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     assert facts.summary.exact and facts.summary.launches > 20  # of 20 rounds of a loop
     assert {each.library for each in facts.find_all(Boundary)} == {"JAX"}
     refused = {
-        (each.producer.opcode, each.consumer.opcode): each for each in facts.pairs if each.reason
+        (pair.producer.opcode, pair.consumer.opcode): pair for pair in facts.pairs if pair.reason
     }
     assert refused["slice", "custom-call"].reason == "never-library"
     assert refused["custom-call", "concatenate"].reason == "never-library"

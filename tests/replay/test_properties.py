@@ -67,7 +67,9 @@ def drawn(seed: int) -> Changes:
 def values(numbering: Numbering, module):
     """What the entry and the bodies of loops return, by the way they are reached."""
     executions = numbering.number(module, contents=False).executions
-    return {each.path: each.values[each.computation.root] for each in executions}
+    return {
+        execution.path: execution.values[execution.computation.root] for execution in executions
+    }
 
 
 def fitting(changes: Changes, compiler: Compiler) -> Changes:

@@ -39,7 +39,7 @@ def replayed(
     if change is not None:
         scores = recorded_scores(change(recorded.steps))
         context = replace(context, gpu=replace(context.gpu, scores=scores))
-    run = next(each for each in find_runs(module) if each.pass_name == PRIORITY_FUSION)
+    run = next(run for run in find_runs(module) if run.pass_name == PRIORITY_FUSION)
     graph = MutableModule(module.read(run.before))
     return replay(run.pass_name, graph.source, context, choose_compiler(module).compiler, graph)
 

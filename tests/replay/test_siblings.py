@@ -90,7 +90,7 @@ def ask_about_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         run._Judge,
         "find_kinds",
-        lambda judge, siblings, parent, state: {each: n for n, each in enumerate(siblings)},
+        lambda judge, siblings, parent, state: {sibling: n for n, sibling in enumerate(siblings)},
     )
 
 
@@ -118,7 +118,7 @@ def test_a_rule_says_what_its_own_check_looks_at(compiler: Compiler) -> None:
     def origin(rule: Rule, name: str) -> type:
         return next(each for each in type(rule).__mro__ if name in vars(each))
 
-    (book,) = (each.book for each in compiler.passes if each.name == PASS)
+    (book,) = (fusion_pass.book for fusion_pass in compiler.passes if fusion_pass.name == PASS)
     told = 0
     for rule in book:
         if isinstance(rule, BASES) and all(

@@ -41,7 +41,11 @@ def test_pairs_inside_the_kernel_are_told_and_no_others():
     graph = MutableModule(parse(_TEXT))
     target = GpuTarget(device=read_device(H100.read_bytes(), H100.name), gpu_model=GPU_0_12)
     plan = pass_of(GPU_SOFTMAX).run(graph, PassContext(gpu=target))
-    fused = {(each.producer, each.consumer) for each in plan.decisions if each.decision.allow}
+    fused = {
+        (decision.producer, decision.consumer)
+        for decision in plan.decisions
+        if decision.decision.allow
+    }
     assert fused == {
         ("start", "largest"),
         ("largest", "spread"),

@@ -318,7 +318,7 @@ def test_without_ids_operations_have_the_order_that_the_compiler_recorded(
     monkeypatch.setattr(DumpedModule, "instruction_ids", lambda *_: None)
     entry = module.read(stage).entry
     ages = find_creation_order(module, stage, {})[entry.name]
-    operations = [each.name for each in entry.instructions if each.operands]
+    operations = [instruction.name for instruction in entry.instructions if instruction.operands]
     expected = sorted(operations, key=recorded[entry.name].__getitem__)
     assert sorted(operations, key=ages.__getitem__) == expected
 
@@ -331,8 +331,10 @@ def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
     for file in sorted(DUMPS.glob("*/*/*.before_variadic-op-splitter.hlo.pb")):
         if any(each in file.parts[-3] for each in ("jaxlib-0.4", "xla-2023")):  # have no record
             continue
-        (module,) = [each for each in open_dump(file.parent).modules if each.priority_fusion]
-        stage = next(each for each in module.stages if each.name.before == "variadic-op-splitter")
+        (module,) = [module for module in open_dump(file.parent).modules if module.priority_fusion]
+        stage = next(
+            stage for stage in module.stages if stage.name.before == "variadic-op-splitter"
+        )
         ids = module.instruction_ids(stage)
         assert ids is not None
         with monkeypatch.context() as without_ids:

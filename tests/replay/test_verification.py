@@ -33,9 +33,9 @@ def test_the_replay_makes_the_module_that_the_compiler_made(path):
     found = verify(dump, dump.modules)
     assert not found.problems
     assert found.agreement == 100
-    for each in found.passes:
-        assert each.is_identical, each.divergence
-        assert each.disagreement is None
+    for fusion_pass in found.passes:
+        assert fusion_pass.is_identical, fusion_pass.divergence
+        assert fusion_pass.disagreement is None
 
 
 def test_the_passes_that_act_on_a_cpu_are_all_among_them():
@@ -43,7 +43,7 @@ def test_the_passes_that_act_on_a_cpu_are_all_among_them():
     for path in CPU:
         for module in open_dump(path).modules:
             acted |= {run.pass_name for run in find_runs(module) if run.after is not None}
-    assert acted == {each.name for each in load_compiler("cpu-0.12").passes}
+    assert acted == {fusion_pass.name for fusion_pass in load_compiler("cpu-0.12").passes}
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_records_are_compared_in_full():
             for record in module.fusion_explorer
             for decision in record.decisions
         )
-        compared = sum(each.decisions for each in verify(dump, dump.modules).passes)
+        compared = sum(fusion_pass.decisions for fusion_pass in verify(dump, dump.modules).passes)
         assert compared == recorded
         decisions += compared
     assert decisions > 50
@@ -74,7 +74,7 @@ def test_other_rules_do_not_agree():
     dump = open_dump(DUMPS / "cpu" / "concatenate")
     compiler = Changes(disabled=("cpu-concat",)).apply(load_compiler("cpu-0.12"))
     found = verify(dump, dump.modules, compiler)
-    (fusion,) = [each for each in found.passes if each.pass_name == "fusion"]
+    (fusion,) = [fusion_pass for fusion_pass in found.passes if fusion_pass.pass_name == "fusion"]
     assert fusion.divergence is not None
     assert fusion.disagreement is not None
     assert found.agreement < 100

@@ -216,7 +216,7 @@ def test_programs_that_only_their_own_process_can_run(
 ) -> None:
     trial = replayed(name, tmp_path)
     assert reason in trial.not_run
-    assert all(each.rerun.holds and each.measurement is None for each in trial.variants)
+    assert all(variant.rerun.holds and variant.measurement is None for variant in trial.variants)
 
 
 @with_cuda

@@ -85,21 +85,25 @@ ENTRY main {
 
 def test_what_something_else_reads_becomes_a_result() -> None:
     made = placed(("a", "b"))
-    (fusion,) = [each for each in made.entry.instructions if each.opcode == "fusion"]
+    (fusion,) = [
+        instruction for instruction in made.entry.instructions if instruction.opcode == "fusion"
+    ]
     assert fusion.shape.is_tuple
     assert outcomes(made)["a -> b"] is Outcome.DUPLICATED  # and written for the reduction
-    names = {each.name for each in made.entry.instructions}
+    names = {instruction.name for instruction in made.entry.instructions}
     assert not {"a", "b"} & names
 
 
 def test_what_is_in_several_kernels_is_computed_in_each() -> None:
     made = placed(("a", "b"), ("a", "r"))
-    fusions = [each for each in made.entry.instructions if each.opcode == "fusion"]
-    opcodes = [sorted(i.opcode for i in each.called[0].instructions) for each in fusions]
+    fusions = [
+        instruction for instruction in made.entry.instructions if instruction.opcode == "fusion"
+    ]
+    opcodes = [sorted(i.opcode for i in fusion.called[0].instructions) for fusion in fusions]
     assert len(fusions) == 2
-    assert all("exponential" in each for each in opcodes)
-    assert not any(each.shape.is_tuple for each in fusions)
-    assert "exponential" not in {each.opcode for each in made.entry.instructions}
+    assert all("exponential" in opcode for opcode in opcodes)
+    assert not any(fusion.shape.is_tuple for fusion in fusions)
+    assert "exponential" not in {instruction.opcode for instruction in made.entry.instructions}
 
 
 def test_kernels_in_a_loop() -> None:
@@ -229,8 +233,10 @@ ENTRY main {{
 def test_results_of_different_shapes() -> None:
     graph = MutableModule(CHAIN)
     (name,) = place_kernels(graph, [("a", "r")], lambda _: "kLoop")
-    fusion = next(each for each in graph.entry.instructions if each.name == name)
-    assert any("not of one shape" in each for each in find_problems(fusion, "cpu"))
+    fusion = next(
+        instruction for instruction in graph.entry.instructions if instruction.name == name
+    )
+    assert any("not of one shape" in problem for problem in find_problems(fusion, "cpu"))
     fusion.fusion_kind = "kInput"  # which loops over what the reduction reads
     assert not list(find_problems(fusion, "cpu"))
 
@@ -243,7 +249,7 @@ def test_a_kernel_that_reads_what_it_overwrites() -> None:
         "  r = f32[8] reverse(x), dimensions={0}\n  s = f32[2] slice(r), slice={[0:2]}\n"
         "  ROOT y = f32[8] dynamic-update-slice(x, s, n)"
     )
-    assert any("overwrites x" in each for each in find_problems(reversed_, "cpu"))
+    assert any("overwrites x" in problem for problem in find_problems(reversed_, "cpu"))
 
 
 def test_a_kernel_that_reads_just_what_it_updates() -> None:
@@ -251,11 +257,11 @@ def test_a_kernel_that_reads_just_what_it_updates() -> None:
     update = "  ROOT y = f32[8] dynamic-update-slice(x, q, n)"
     assert not list(find_problems(fused(f"{part}  q = f32[2] negate(p)\n{update}"), "cpu"))
     turned = fused(f"{part}  q = f32[2] reverse(p), dimensions={{0}}\n{update}")
-    assert any("overwrites x" in each for each in find_problems(turned, "cpu"))
+    assert any("overwrites x" in problem for problem in find_problems(turned, "cpu"))
     elsewhere = part.replace("(x, n)", "(x, m)")
     other = "  one = s32[] constant(1)\n  m = s32[] add(n, one)\n"
     moved = fused(f"{other}{elsewhere}  q = f32[2] negate(p)\n{update}")
-    assert any("overwrites x" in each for each in find_problems(moved, "cpu"))
+    assert any("overwrites x" in problem for problem in find_problems(moved, "cpu"))
 
 
 @pytest.mark.parametrize(

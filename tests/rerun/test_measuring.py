@@ -157,14 +157,14 @@ def test_a_strict_limit_is_kept() -> None:
     strict, patient = [[Clockwork(10)], [Clockwork(7)]], [[Clockwork(10)], [Clockwork(7)]]
     times = time_in_turns(strict, 0, nothing, is_strict=True)
     assert [program.runs for (program,) in strict] == [2, 2]
-    assert [each.runs for each in times] == [1, 1]
-    assert {each.runs for each in time_in_turns(patient, 0, nothing)} == {8}
+    assert [time.runs for time in times] == [1, 1]
+    assert {turn.runs for turn in time_in_turns(patient, 0, nothing)} == {8}
 
 
 def test_slower_ones_can_be_dropped() -> None:
     slow, fast, unclear = Clockwork(210), Clockwork(7), Clockwork(*range(6, 13))
     programs = [[Clockwork(10)], [slow], [fast], [unclear]]
-    runs = [each.runs for each in time_in_turns(programs, 0.1, nothing, drops_slower=True)]
+    runs = [turn.runs for turn in time_in_turns(programs, 0.1, nothing, drops_slower=True)]
     assert runs[1] == 8
     assert runs[0] == runs[2] == runs[3] > 8
 

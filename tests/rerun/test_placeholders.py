@@ -64,11 +64,11 @@ def planned(dump: Path) -> Module:
 def test_nothing_but_placeholders_computes(dump: Path) -> None:
     graph = MutableModule(hide(planned(dump)))
     for computation in walk_control_flow(graph):
-        for each in computation.instructions:
-            if each.opcode == "custom-call":
-                assert TARGET in each.attributes["custom_call_target"]
+        for instruction in computation.instructions:
+            if instruction.opcode == "custom-call":
+                assert TARGET in instruction.attributes["custom_call_target"]
             else:
-                assert each.opcode in {
+                assert instruction.opcode in {
                     "conditional",
                     "constant",
                     "get-tuple-element",
@@ -78,7 +78,7 @@ def test_nothing_but_placeholders_computes(dump: Path) -> None:
                     "tuple",
                     "while",
                 }
-                assert "metadata" not in each.attributes_text
+                assert "metadata" not in instruction.attributes_text
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.name)
@@ -94,13 +94,25 @@ def test_what_was_hidden_comes_back(dump: Path) -> None:
     assert find_divergence(plan, filled) is None
     assert compare(plan, filled).has_same_kernels()
     assert filled.frames == plan.frames
-    kernels = {each.name: each.attributes for each in plan.walk() if each.opcode == "fusion"}
-    found = {each.name: each.attributes for each in filled.walk() if each.opcode == "fusion"}
+    kernels = {
+        instruction.name: instruction.attributes
+        for instruction in plan.walk()
+        if instruction.opcode == "fusion"
+    }
+    found = {
+        instruction.name: instruction.attributes
+        for instruction in filled.walk()
+        if instruction.opcode == "fusion"
+    }
     assert set(found) == set(kernels)
     for name, attributes in kernels.items():
         assert found[name].get("metadata") == attributes.get("metadata")
         assert found[name].get("backend_config") == attributes.get("backend_config")
-    loops = [each.attributes.get("backend_config") for each in plan.walk() if _is_loop(each)]
+    loops = [
+        instruction.attributes.get("backend_config")
+        for instruction in plan.walk()
+        if _is_loop(instruction)
+    ]
     assert [e.attributes.get("backend_config") for e in filled.walk() if _is_loop(e)] == loops
 
 
@@ -116,7 +128,7 @@ def _lines(module: Module) -> list[str]:
 
 def steps_of(operand: str) -> set[str]:
     graph = MutableModule(parse(LOOP.replace("OPERAND", operand)))
-    return {each.name for each in find_steps(graph)}
+    return {step.name for step in find_steps(graph)}
 
 
 def test_the_next_value_is_written_over_the_old_one_where_it_is_made_element_by_element() -> None:
@@ -131,7 +143,7 @@ def test_a_value_that_something_else_may_still_read_is_not_written_over() -> Non
 def test_what_reads_it_before_does_not_matter() -> None:
     text = LOOP.replace("multiply(old, old)", "multiply(old, sum)")
     graph = MutableModule(parse(_moved(text.replace("OPERAND", "old"))))
-    assert {each.name for each in find_steps(graph)} == {"next_count", "new"}
+    assert {step.name for step in find_steps(graph)} == {"next_count", "new"}
 
 
 def _moved(text: str) -> str:
@@ -202,7 +214,7 @@ def test_the_next_value_is_written_over_one_that_a_branch_passes_on(
             "  other =", "  again = f32[64] broadcast(count), dimensions={}\n  other ="
         )
     graph = MutableModule(parse(text))
-    assert {each.name for each in find_steps(graph)} == steps
+    assert {step.name for step in find_steps(graph)} == steps
 
 
 def test_the_next_value_is_written_over_one_that_a_loop_inside_started_with() -> None:
@@ -222,7 +234,7 @@ outer {
 ENTRY main {"""
     text = LOOP.replace("OPERAND", "turned").replace("body=body", "body=outer")
     graph = MutableModule(parse(text.replace("ENTRY main {", outer)))
-    assert {each.name for each in find_steps(graph)} == {"next_count", "new", "negative"}
+    assert {step.name for step in find_steps(graph)} == {"next_count", "new", "negative"}
 
 
 def test_a_program_may_write_over_what_it_was_given_for_that() -> None:
@@ -251,7 +263,9 @@ ENTRY main {
   ROOT y = f32[8] dynamic-update-slice(x, u, i)
 }
 """)
-    (call,) = [each for each in hide(module).walk() if each.opcode == "custom-call"]
+    (call,) = [
+        instruction for instruction in hide(module).walk() if instruction.opcode == "custom-call"
+    ]
     assert call.attributes["output_to_operand_aliasing"] == "{{}: (0, {})}"
 
 
@@ -266,7 +280,7 @@ ENTRY main {
 }
 """)
     hidden = hide(module)
-    assert [each.opcode for each in hidden.walk()] == ["parameter", "custom-call"]
+    assert [instruction.opcode for instruction in hidden.walk()] == ["parameter", "custom-call"]
     assert find_divergence(fill(hidden, module), module) is None
 
 
@@ -279,7 +293,7 @@ ENTRY main {
   ROOT flat = f32[8]{0} bitcast(x)
 }
 """)
-    assert [each.opcode for each in hide(module).walk()] == ["parameter", "reshape"]
+    assert [instruction.opcode for instruction in hide(module).walk()] == ["parameter", "reshape"]
 
 
 def test_a_bitcast_that_is_a_result_has_a_buffer_of_its_own() -> None:
@@ -292,8 +306,8 @@ ENTRY main {
 }
 """)
     hidden = hide(module)
-    assert [each.opcode for each in hidden.walk()] == ["parameter", "custom-call"]
-    filled = [each.opcode for each in fill(hidden, module).walk()]
+    assert [instruction.opcode for instruction in hidden.walk()] == ["parameter", "custom-call"]
+    filled = [instruction.opcode for instruction in fill(hidden, module).walk()]
     assert filled == ["parameter", "copy", "bitcast"]
 
 
@@ -352,4 +366,4 @@ ENTRY main {{
 """
     module = parse(text)
     filled = fill(hide(module), module)
-    assert any(each.opcode == "copy" for each in filled.walk()) is has_copy
+    assert any(instruction.opcode == "copy" for instruction in filled.walk()) is has_copy

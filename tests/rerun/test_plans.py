@@ -189,14 +189,18 @@ def test_a_plan_of_kernels(dumped: DumpedModule, tmp_path: Path) -> None:
         assert found.holds, (rest, found.unplanned)
         assert any(each.producer == names[0] for each in found.changed)
         assert found.estimates is not None
-        assert all(each.microseconds > 0 for each in found.estimates)
+        assert all(estimate.microseconds > 0 for estimate in found.estimates)
 
 
 def _names(module: DumpedModule, *opcodes: str) -> tuple[str, ...]:
     """The first instruction with each of these opcodes before fusion."""
     before = make_plan(module, Changes(), Rest.XLA).before
     return tuple(
-        next(each.name for each in before.entry.instructions if each.opcode == opcode)
+        next(
+            instruction.name
+            for instruction in before.entry.instructions
+            if instruction.opcode == opcode
+        )
         for opcode in opcodes
     )
 
@@ -253,8 +257,10 @@ def test_barriers_stand_where_the_compiler_shall_not_fuse() -> None:
     (module,) = open_dump(DUMPS / "cpu" / "concatenate").modules
     asked = read_changes((), (), (), ("concatenate -> exponential",))
     plan = make_plan(module, asked, Rest.XLA)
-    barriers = [each for each in plan.after.walk() if each.opcode == "opt-barrier"]
-    assert [each.operands[0].opcode for each in barriers] == ["concatenate"]
+    barriers = [
+        instruction for instruction in plan.after.walk() if instruction.opcode == "opt-barrier"
+    ]
+    assert [barrier.operands[0].opcode for barrier in barriers] == ["concatenate"]
     assert [user.opcode for user in barriers[0].users] == ["exponential"]
 
 

@@ -114,7 +114,7 @@ def test_a_program_compiled_from_its_text_has_the_names_of_the_dump(tmp_path: Pa
     assert not found.not_profiled
     final = module.final
     assert final is not None
-    names = {each.name for each in module.read(final).walk()}
+    names = {instruction.name for instruction in module.read(final).walk()}
     profile = read_profile(tmp_path / "profile")
     (ran,) = {run.module for run in profile.runs}
     traced = {span.instruction for run in profile.runs_of(ran, "cpu") for span in run.spans}

@@ -191,7 +191,7 @@ def test_plans_compute_the_same(concatenate: DumpedModule) -> None:
     )
     assert {each.numbers for each in measured} <= {Numbers.EQUAL, Numbers.ROUNDED}
     timings = [each.timing for each in measured]
-    assert not any(each is None or each.is_same_program for each in timings)
+    assert not any(timing is None or timing.is_same_program for timing in timings)
 
 
 @with_jax
@@ -212,7 +212,7 @@ def test_what_is_wrong_is_told_and_spoils_nothing_else(concatenate: DumpedModule
     assert measured[1].problem
     assert "\n" not in measured[1].problem
     # Only what differs is compared with a run in 64 bits.
-    errors = [[each.variant_error for each in one.results] for one in measured]
+    errors = [[result.variant_error for result in one.results] for one in measured]
     assert any(each is not None and each > 0.1 for each in errors[0])
     assert not any(errors[2])
 
@@ -245,7 +245,7 @@ def test_inputs_of_a_file(concatenate: DumpedModule, tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     own = injected(concatenate, own_plan(concatenate))
     stage = next(s for s in concatenate.stages if s.label == "before_optimizations")
-    shapes = [each.shape.dimensions for each in concatenate.read(stage).entry.parameters]
+    shapes = [parameter.shape.dimensions for parameter in concatenate.read(stage).entry.parameters]
     file = tmp_path / "inputs.npz"
     numpy.savez(file, *[numpy.full(shape, 0.5, "float32") for shape in shapes])
     options = {"seconds": 0.0, "python": PYTHON, "limit_s": 300.0}

@@ -75,7 +75,7 @@ def test_what_ends_the_process_spoils_nothing_else(module: DumpedModule, bench: 
     assert died.problem
     assert "\n" not in died.problem
     times = bench.race([BASELINE, good.number], seconds=0.1)
-    assert [each.runs > 0 for each in times] == [True, True]
+    assert [time.runs > 0 for time in times] == [True, True]
     assert times[0].ratio.value == 1
     bench.drop([good.number, wrong.number])
 

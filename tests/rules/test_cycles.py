@@ -89,14 +89,14 @@ def test_times_that_compilers_recorded(target, program, producers):
     priorities = [step for step in record.steps if isinstance(step, Priority)]
     for producer in producers.split():
         # The first one is that of the operation before anything was fused with it.
-        step = next(each for each in priorities if each.producer == producer)
+        step = next(priority for priority in priorities if priority.producer == producer)
         unfused_us = 1.0 + len(step.consumers)
         for name in (step.producer, *step.consumers):
             operation = entry.instruction(name)
             shape = operation.shape
             assert shape.element_count >= 128 * device.core_count  # so that no core is idle
             cycles = cycles_of(architecture_of(device), operation.opcode, shape.element_type)
-            sizes = [each.shape.byte_size for each in (operation, *operation.operands)]
+            sizes = [operand.shape.byte_size for operand in (operation, *operation.operands)]
             unfused_us += (
                 execution_ns(shape.element_count, cycles, per_ns, sizes, device.memory_bandwidth)
                 / 1000

@@ -39,7 +39,11 @@ def difference(
     Where both orders of equals are possible, that of the record is followed.
     """
     module = parse(text)
-    triton = [each.name for each in MutableModule(module).walk() if is_generic_triton(each)]
+    triton = [
+        instruction.name
+        for instruction in MutableModule(module).walk()
+        if is_generic_triton(instruction)
+    ]
     found = None
     for order in (None, recorded_order(steps)):
         state = GpuState(device, gpu_model)

@@ -37,7 +37,7 @@ def test_operands_are_replaced_in_what_was_wide_and_is_not_any_more():
         f"  ROOT %t = ({shape}) tuple({', '.join(f'%{name}' for name in names)})\n}}\n"
     )
     graph = MutableModule(module)
-    found = {each.name: each for each in graph.walk()}
+    found = {instruction.name: instruction for instruction in graph.walk()}
     wide, source = found["t"], found["x"]
     replace_operand(wide, found["n0"], source)  # remembers
     while len(wide.operands) > 2:
@@ -46,7 +46,7 @@ def test_operands_are_replaced_in_what_was_wide_and_is_not_any_more():
     found["n5"].users.add(wide)
     wide.places.pop(found["n5"], None)
     replace_operand(wide, found["n5"], source)
-    assert [each.name for each in wide.operands] == ["x", "n1", "x"]
+    assert [operand.name for operand in wide.operands] == ["x", "n1", "x"]
     assert source.users.slots(wide) == 2
     assert wide not in found["n5"].users
 
@@ -78,9 +78,16 @@ ENTRY main {
     )
     consumer = graph.entry.root
     merge_fusion(consumer, consumer.operands[0])
-    assert {each.opcode for each in consumer.fused.instructions} == {"parameter", "sine", "tanh"}
+    assert {instruction.opcode for instruction in consumer.fused.instructions} == {
+        "parameter",
+        "sine",
+        "tanh",
+    }
     assert consumer.fused.root.operands[0].opcode == "sine"
-    assert {each.opcode for each in graph.entry.instructions} == {"parameter", "fusion"}
+    assert {instruction.opcode for instruction in graph.entry.instructions} == {
+        "parameter",
+        "fusion",
+    }
 
 
 @given(st.data())
@@ -123,7 +130,9 @@ def test_equal_instructions_are_joined_as_the_compiler_does(name):
     for before, after in pairwise(module.stages):
         if after.name.after == "cse" and "fusion" in after.name.pipeline:
             graph = MutableModule(module.read(before))
-            assert join_equal(each for each in graph.post_order() if each.is_fused)
+            assert join_equal(
+                computation for computation in graph.post_order() if computation.is_fused
+            )
             assert find_divergence(to_module(graph), module.read(after)) is None
             joined += 1
     assert joined
@@ -184,7 +193,10 @@ ENTRY %e (x: f32[4,2]) -> (f32[4,2], f32[4,2], f32[4,2]) {
 """
     graph = MutableModule(parse(text))
     remove_copies(graph)
-    assert {each.name for each in graph.walk() if each.opcode == "copy"} == {"inside", "other"}
+    assert {instruction.name for instruction in graph.walk() if instruction.opcode == "copy"} == {
+        "inside",
+        "other",
+    }
     assert graph.entry.root.operands[0].name == "x"
 
 
@@ -207,8 +219,8 @@ ENTRY %e (x: f32[4,2]) -> (f32[4,2], f32[4,2]) {
 """
     graph = MutableModule(parse(text))
     clean_up(graph, backend)
-    assert [each.opcode for each in graph.walk()].count("copy") == copies
-    tuples = [each.name for each in graph.walk() if each.opcode == "tuple"]
+    assert [instruction.opcode for instruction in graph.walk()].count("copy") == copies
+    tuples = [instruction.name for instruction in graph.walk() if instruction.opcode == "tuple"]
     assert (tuples == ["t"]) is (backend == "cpu")
 
 
@@ -250,7 +262,7 @@ def with_fusion(first: str, read: tuple[int, ...], options: str = "") -> Mutable
 
 def results_of(fusion: MutableInstruction) -> list[str]:
     root = fusion.fused.root
-    return [each.opcode for each in (root.operands if fusion.is_multi_output else [root])]
+    return [operand.opcode for operand in (root.operands if fusion.is_multi_output else [root])]
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
@@ -268,13 +280,13 @@ def results_of(fusion: MutableInstruction) -> list[str]:
 def test_equal_and_unused_results_of_fusions_are_removed(backend, first, read, results, operands):
     graph = with_fusion(first, read)
     assert clean_up(graph, backend) is (first == "negate" or len(read) < 3)
-    fusion = next(each for each in graph.walk() if each.opcode == "fusion")
+    fusion = next(instruction for instruction in graph.walk() if instruction.opcode == "fusion")
     assert results_of(fusion) == results
-    assert [each.name for each in fusion.operands] == operands
-    assert ("z" in operands) is any(each.opcode == "cosine" for each in graph.walk())
+    assert [operand.name for operand in fusion.operands] == operands
+    assert ("z" in operands) is any(instruction.opcode == "cosine" for instruction in graph.walk())
     what = [
-        results[int(each.attributes["index"]) if each is not fusion else 0]
-        for each in graph.entry.root.operands
+        results[int(operand.attributes["index"]) if operand is not fusion else 0]
+        for operand in graph.entry.root.operands
     ]
     assert what == [(first, "negate", "sine")[index] for index in read]
     parse(to_text(to_module(graph)))

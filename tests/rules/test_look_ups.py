@@ -18,7 +18,9 @@ DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 @pytest.mark.parametrize("name", ["h100/reductions", "h100/attention", "a100-xla-2023/updates"])
 def test_replays_decide_the_same_without_look_ups(name: str) -> None:
     found = [
-        each for module in open_dump(DUMPS / name).modules for each in differing_passes(module)
+        fusion_pass
+        for module in open_dump(DUMPS / name).modules
+        for fusion_pass in differing_passes(module)
     ]
     assert found
     assert not [pass_name for pass_name, differs in found if differs]
@@ -102,7 +104,8 @@ def test_equal_numbers_mean_equal_structures(name: str) -> None:
     one, other, are_alike = CASES[name]
     text = MODULE.replace("KINDS", f"{one}\n  {other}")
     by_name: dict[str, MutableInstruction] = {
-        each.name: each for each in MutableModule(parse(text)).entry.instructions
+        instruction.name: instruction
+        for instruction in MutableModule(parse(text)).entry.instructions
     }
     structures = Structures()
     assert (structures.of(by_name["f"]) == structures.of(by_name["g"])) is are_alike

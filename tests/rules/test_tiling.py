@@ -168,7 +168,7 @@ def test_triton_pairs_take_the_recorded_time(name: str) -> None:
     record = module.priority_fusion
     assert record is not None and record.device is not None
     graph = stage(module, "fusion.after_pipeline-start")
-    by_name = {each.name: each for each in graph.entry.instructions}
+    by_name = {instruction.name: instruction for instruction in graph.entry.instructions}
     count = 0
     for step in record.steps:
         if isinstance(step, Fused):
@@ -197,7 +197,9 @@ def test_triton_fusions_have_the_tiling_that_is_found(name: str) -> None:
     record = module.priority_fusion
     assert record is not None and record.device is not None
     graph = stage(module, "fusion.after_priority-fusion")
-    fusions = [each for each in graph.entry.instructions if is_generic_triton(each)]
+    fusions = [
+        instruction for instruction in graph.entry.instructions if is_generic_triton(instruction)
+    ]
     assert fusions
     for fusion in fusions:
         found = find_best_tiling(FusionBody(fusion), record.device, RECORDED[name], TilingTables())
@@ -380,7 +382,7 @@ LOGGED = {
 
 def read_pair(text: str) -> tuple[MutableInstruction, MutableInstruction]:
     graph = MutableModule(parse("HloModule m\n\n" + text))
-    by_name = {each.name: each for each in graph.entry.instructions}
+    by_name = {instruction.name: instruction for instruction in graph.entry.instructions}
     return by_name["producer"], by_name["consumer"]
 
 
@@ -429,7 +431,7 @@ def test_tables_of_other_kernels_change_nothing(version: TritonVersion) -> None:
             for producer in dict.fromkeys(consumer.operands):
                 parts = (producer, consumer)
                 if not all(map(is_priority_fusible, parts)) or any(
-                    unsupported(each, H100, version) for each in parts
+                    unsupported(part, H100, version) for part in parts
                 ):
                     continue
                 body = FusionBody(*parts)

@@ -19,14 +19,14 @@ STEP = '[[steps]]\nname = "first"\nprogram = "model.py:step"\n'
 def test_the_study_of_the_paper() -> None:
     study = read_study(CARTPOLE)
     assert study.steps[0].name == "library-random"
-    assert {each.paper for each in study.steps} >= {"1.87x", "3.41x"}
-    (changed,) = (each for each in study.steps if each.of is not None)
+    assert {step.paper for step in study.steps} >= {"1.87x", "3.41x"}
+    (changed,) = (step for step in study.steps if step.of is not None)
     assert changed.of == "drawn-inside"
     assert changed.changes.forbidden == (PairPattern("concatenate", "*"),)
     for step in study.steps:
         if step.of is None:
             assert (CARTPOLE / step.program.rpartition(":")[0]).exists()
-            assert all("{n}" in each or each == "u32[2]" for each in step.arguments)
+            assert all("{n}" in argument or argument == "u32[2]" for argument in step.arguments)
 
 
 @pytest.mark.parametrize("folder", ["trade-off/unrolled", "trade-off/concatenate"])

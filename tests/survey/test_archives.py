@@ -42,7 +42,7 @@ def pack(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def below(directory: Path) -> set[str]:
-    return {str(each.relative_to(directory)) for each in directory.rglob("*") if each.is_file()}
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -162,7 +162,7 @@ def test_what_got_worse_is_what_diff_says(tables: Path) -> None:
     assert fleet.worse is not None
     assert (fleet.worse.before, fleet.worse.after) == ("2026-11-24", "2026-11-25")
     assert fleet.worse.programs == 2
-    (line,) = (each for each in fleet.worse.lines if "H100" in each.device)
+    (line,) = (line for line in fleet.worse.lines if "H100" in line.device)
     assert (line.launches_before, line.launches, line.refused_before) == (1, 3, 0)
     assert line.refused == 2 * 2048
     assert line.reason in ("pf-two-reduces", "pf-reduce-to-loop")

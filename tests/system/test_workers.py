@@ -27,7 +27,7 @@ def work(item, progress):
 
 
 def words(results):
-    return [str(each) for each in results]
+    return [str(result) for result in results]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -35,7 +35,7 @@ def test_results_and_errors_come_in_order(jobs):
     steps: list[str] = []
     found = words(in_order(work, [4, 2, 1, 5], str, jobs=jobs, progress=steps.append))
     assert found == ["40", "stage.txt:3: unreadable; dump again", "10", "50"]
-    assert "4: step 4" in [each.replace(" (1 of 4)", "") for each in steps]
+    assert "4: step 4" in [step.replace(" (1 of 4)", "") for step in steps]
 
 
 def test_a_killed_process_costs_its_own_item():
@@ -90,6 +90,6 @@ def test_an_interrupt_ends_all_processes_without_a_word(tmp_path):
     os.killpg(child.pid, signal.SIGINT)
     _, errors = child.communicate(timeout=60)
     assert (child.returncode, errors) == (130, b"")
-    for each in started.iterdir():
+    for path in started.iterdir():
         with pytest.raises(ProcessLookupError):
-            os.kill(int(each.name), 0)
+            os.kill(int(path.name), 0)

@@ -24,7 +24,7 @@ with_cuda = pytest.mark.skipif(
 def test_a_change_that_the_estimate_does_without_is_left_out() -> None:
     (module,) = open_dump(DUMPS / "h100/reductions").modules
     search = ModelSearch(module, 30)
-    singles = {str(each.design): each for each in search.try_singles()}
+    singles = {str(single.design): single for single in search.try_singles()}
     # The rule refuses only this pair, so either change does what both do.
     one = singles["without pf-negative"]
     other = singles["allow add.3.0 -> reduce_sum.23.0"]

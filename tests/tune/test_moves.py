@@ -66,8 +66,8 @@ def test_changes_name_operations_as_before_fusion() -> None:
     names = {name: f"{name}.before" for name in start.names if name != new}
     found: list[str] = []
     for move in MOVES:
-        for each in move.candidates(replace(start, names=names)):
-            changes = each.changes
+        for candidate in move.candidates(replace(start, names=names)):
+            changes = candidate.changes
             for pattern in (*changes.allowed, *changes.forbidden):
                 found += [name for name in pattern if name != "*"]
             found += [name for kernel in changes.kernels for name in kernel if name != new]
@@ -79,16 +79,18 @@ def test_a_short_loop_is_unrolled_as_a_whole() -> None:
     (module,) = open_dump(CPU / "cartpole").modules
     program = find_program(module)
     unrolled = [
-        each for each in find_rewritings(program, "cpu") if each.candidate.change == "unroll"
+        rewriting
+        for rewriting in find_rewritings(program, "cpu")
+        if rewriting.candidate.change == "unroll"
     ]
     assert [str(each.candidate).partition(" at ")[0] for each in unrolled] == ["unroll by 5"]
 
 
 def test_factors_of_a_loop_divide_its_steps() -> None:
     found = [
-        str(each.candidate).split()[2]
-        for each in find_rewritings(parse(LOOP), "cpu")
-        if each.candidate.change == "unroll"
+        str(rewriting.candidate).split()[2]
+        for rewriting in find_rewritings(parse(LOOP), "cpu")
+        if rewriting.candidate.change == "unroll"
     ]
     assert found == ["2", "3", "6", "12"]
 

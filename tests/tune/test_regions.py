@@ -18,7 +18,7 @@ CPU = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
 
 def regions(body: str) -> list[set[str]]:
     module = parse(f"HloModule m\n\n{SUM}\n\nENTRY e {{\n{body}}}\n")
-    return [set(each.members) for each in find_regions(module)]
+    return [set(region.members) for region in find_regions(module)]
 
 
 def test_siblings_and_chains_are_one_region() -> None:

@@ -26,12 +26,18 @@ def test_the_folder_of_a_pass_has_its_replay(known: KnownPass) -> None:
     "known", REPLAYED, ids=[f"{each.backend}-{each.name}" for each in REPLAYED]
 )
 def test_some_version_has_each_pass(known: KnownPass) -> None:
-    assert any(each.known == known for compiler in all_compilers() for each in compiler.passes)
+    assert any(
+        fusion_pass.known == known
+        for compiler in all_compilers()
+        for fusion_pass in compiler.passes
+    )
 
 
-@pytest.mark.parametrize("compiler", all_compilers(), ids=[each.name for each in all_compilers()])
+@pytest.mark.parametrize(
+    "compiler", all_compilers(), ids=[compiler.name for compiler in all_compilers()]
+)
 def test_each_pass_is_in_a_pipeline(compiler: Compiler) -> None:
     """On GPUs: of a pass that is in none, no run is ever found, and nothing is verified."""
     if compiler.backend == "gpu":
         names = {name for passes in compiler.pipelines.values() for name in passes}
-        assert {each.name for each in compiler.passes} <= names
+        assert {fusion_pass.name for fusion_pass in compiler.passes} <= names

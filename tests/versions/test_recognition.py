@@ -98,7 +98,7 @@ def test_where_nothing_shows_the_version_it_is_unknown(tmp_path):
 
 
 def test_samples_are_of_the_versions_that_their_folders_name():
-    seen = set()
+    visited = set()
     for folder in SAMPLES.iterdir():
         if folder.name.startswith("tpu"):
             continue
@@ -111,17 +111,17 @@ def test_samples_are_of_the_versions_that_their_folders_name():
             for module in open_dump(dump).modules:
                 assert expected in recognise(module).versions, dump
                 assert len(recognise(module).versions) <= 2
-        seen.add(expected)
-    assert seen == {"2023", "0.4.34", "0.4.35", "0.10.2", "0.11.2", "0.12"}
+        visited.add(expected)
+    assert visited == {"2023", "0.4.34", "0.4.35", "0.10.2", "0.11.2", "0.12"}
 
 
 @pytest.mark.parametrize("name", COMPILERS)
 def test_a_compiler_is_what_it_is_called(name):
     compiler, known = load_compiler(name), COMPILERS[name]
     assert compiler.name == name
-    assert {each.backend for each in compiler.passes} == {known.backend}
+    assert {fusion_pass.backend for fusion_pass in compiler.passes} == {known.backend}
     assert (compiler.gpu is not None) is (known.backend == "gpu")
     if known.backend == "gpu":
         assert compiler.has_priority_fusion is known.has_priority_fusion
         listed = {name for passes in compiler.pipelines.values() for name in passes}
-        assert {each.name for each in compiler.passes} <= listed
+        assert {fusion_pass.name for fusion_pass in compiler.passes} <= listed

@@ -60,8 +60,8 @@ class Text:
                 self.computations[computation] = {}
                 if head[1]:
                     self.entry = computation
-            elif computation and (found := re.match(r"  (ROOT )?%?(\S+) = ", line)):
-                self.computations[computation][found[2]] = _line(line, found, computation)
+            elif computation and (match := re.match(r"  (ROOT )?%?(\S+) = ", line)):
+                self.computations[computation][match[2]] = _line(line, match, computation)
         return self
 
     def __post_init__(self) -> None:
@@ -106,12 +106,12 @@ class Text:
         """What ``line`` reads inside ``kernel``, directly or through such instructions."""
         found: set[Line] = set()
         pending = [(line.computation, operand) for operand in line.operands]
-        seen: set[tuple[str, str]] = set()
+        visited: set[tuple[str, str]] = set()
         while pending:
             place = pending.pop()
-            if place in seen:
+            if place in visited:
                 continue
-            seen.add(place)
+            visited.add(place)
             computation = place[0]
             read = self.computations[computation].get(place[1].partition("#")[0])
             if read is None:
@@ -138,7 +138,7 @@ class Text:
     def first_half(self, line: Line) -> Line:
         """The reduction whose result a reduction goes on to reduce, if a pass split it in two."""
         pending = [(line.computation, operand) for operand in line.operands]
-        seen = set(pending)
+        visited = set(pending)
         while pending:
             computation, name = pending.pop()
             read = self.computations[computation].get(name.partition("#")[0])
@@ -166,17 +166,17 @@ class Text:
                 behind = [(computation, f"{read.operands[0]}#{index[1] if index else 0}")]
             elif _is_view(read) or read.opcode == "tuple":
                 behind = [(computation, operand) for operand in read.operands]
-            pending += set(behind) - seen
-            seen |= set(behind)
+            pending += set(behind) - visited
+            visited |= set(behind)
         return line
 
     def place(self, line: Line) -> Hashable:
         """The user's call stack, as the tables before the computations have it."""
-        found = re.search(r"stack_frame_id=(\d+)", line.attributes)
-        if found is None:
+        match = re.search(r"stack_frame_id=(\d+)", line.attributes)
+        if match is None:
             old = re.search(r'source_file="([^"]*)".*?source_line=(\d+)', line.attributes)
             return old.groups() if old else None
-        places, number = [], found[1]
+        places, number = [], match[1]
         while number in self.tables["StackFrames"] and len(places) < 100:
             frame = dict(re.findall(r"(\w+)=(\d+)", self.tables["StackFrames"][number]))
             row = self.tables["FileLocations"].get(frame["file_location_id"], "")
@@ -261,8 +261,8 @@ def _is_view(line: Line) -> bool:
 
 
 def _op_name(line: Line) -> str | None:
-    found = re.search(r'op_name="((?:[^"\\]|\\.)*)"', line.attributes)
-    return found[1] if found else None
+    match = re.search(r'op_name="((?:[^"\\]|\\.)*)"', line.attributes)
+    return match[1] if match else None
 
 
 class Judge:
@@ -299,7 +299,7 @@ class Judge:
     def _reshaped(self, lines: list[Line]) -> list[Line]:
         """Copies of ``lines`` that have another shape: passes reshape inside some kernels alone."""
         sources = {self.final.source(line) for line in lines if _op_name(line)}
-        return [line for each in sources for line in self._sources[each] if line not in lines]
+        return [line for source in sources for line in self._sources[source] if line not in lines]
 
     def _again(self, identity: tuple[str, Hashable]) -> list[Line]:
         if identity[0] == "name":

@@ -155,7 +155,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
         except UnusableInput as error:
             yield finding("dumps not readable", f"{directory}: {error}")
             continue
-        both = [each for each in launches if each.theirs is not None]
+        both = [launch for launch in launches if launch.theirs is not None]
         uncounted = len(launches) - len(both)
         yield finding("custom call: they do not count it", count=uncounted)
         totals[directory] = (
@@ -175,7 +175,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
             yield (problem if why == UNKNOWN else finding)(why, line)
             if options.show is not None and why.startswith(options.show):
                 yield note(line)
-    ours, theirs = (sum(each[side] for each in totals.values()) for side in (0, 1))
+    ours, theirs = (sum(total[side] for total in totals.values()) for side in (0, 1))
     yield note(f"bytes of {len(totals)} dumps: ours {ours:,}, theirs {theirs:,}")
     yield note("ours / theirs: least, quartiles, most")
     yield note(f"  by dump:                {spread([o / t for o, t in totals.values() if t])}")

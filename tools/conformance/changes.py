@@ -97,8 +97,8 @@ class Source:
 
     def _options(self, module: DumpedModule) -> Iterator[tuple[str, list[str]]]:
         pairs = explain_module(module).pairs
-        refused = [each for each in pairs if each.outcome is Outcome.NOT_FUSED]
-        fused = [each for each in pairs if each.outcome in TOGETHER]
+        refused = [pair for pair in pairs if pair.outcome is Outcome.NOT_FUSED]
+        fused = [pair for pair in pairs if pair.outcome in TOGETHER]
         named = {each.reason for each in refused}
         named |= {each.fused_by_later_pass.reason for each in fused if each.fused_by_later_pass}
         compiler = choose_compiler(module).compiler
@@ -132,7 +132,9 @@ def follow(drawn: Drawn, python: str) -> tuple[str, str]:
         return "refused", str(refusal)
     if found.variant is None:
         return "not compiled", found.problem
-    missed = [f"{each.words}: {each.problem}" for each in found.requests if each.problem]
+    missed = [
+        f"{request.words}: {request.problem}" for request in found.requests if request.problem
+    ]
     if missed:
         return "not done", "; ".join(missed)
     if not found.is_as_planned:

@@ -69,7 +69,7 @@ def add_options(parser: ArgumentParser) -> None:
 def findings(options: Namespace) -> Iterator[Finding]:
     passes = names_in_source(options.source, options.branch) | names_in_logs(options.logs)
     flags = flags_in_source(options.source, options.branch)
-    for file in (each for folder in options.dumps for each in folder.rglob("module_*")):
+    for file in (path for folder in options.dumps for path in folder.rglob("module_*")):
         name = read_name(file.name.removesuffix(".gz"))
         if name is not None and name.counter is not None and "tpu" not in str(file):
             passes |= {name.after, name.before}

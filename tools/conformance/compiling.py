@@ -174,14 +174,14 @@ def record_all(
         directory = Path(scratch)
         problems, _ = _compile(python, "priority-fusion", texts, target, more_flags, directory)
         found: list[Recorded | str] = list(problems)
-        for each in directory.glob("dump/*.priority_fusion_dump.txt"):
-            stem = each.name.removesuffix("priority_fusion_dump.txt")
+        for path in directory.glob("dump/*.priority_fusion_dump.txt"):
+            stem = path.name.removesuffix("priority_fusion_dump.txt")
             after = "".join(
                 file.read_text(encoding="utf-8")
-                for file in each.parent.glob(f"{stem}*.after_priority-fusion.*.txt")
+                for file in path.parent.glob(f"{stem}*.after_priority-fusion.*.txt")
             )
-            record = read_priority_fusion(each.read_bytes(), each.name)
-            found[_number(each)] = Recorded(record, after)
+            record = read_priority_fusion(path.read_bytes(), path.name)
+            found[_number(path)] = Recorded(record, after)
         return found
 
 
@@ -201,12 +201,12 @@ def run_all(
         said: defaultdict[int, list[str]] = defaultdict(list)
         for number, part in zip(parts[1::2], parts[2::2], strict=True):
             said[int(number)] += part.splitlines()
-        for each in directory.glob("dump/*._fusion.*"):
-            record = read_fusion_explorer(each.read_bytes(), each.name)
-            said[_number(each)] += [frame.label for frame in record.frames]
+        for path in directory.glob("dump/*._fusion.*"):
+            record = read_fusion_explorer(path.read_bytes(), path.name)
+            said[_number(path)] += [frame.label for frame in record.frames]
         stages: defaultdict[int, list[Path]] = defaultdict(list)
-        for each in sorted(directory.glob("dump/*.after_*.before_*.txt")):
-            stages[_number(each)].append(each)
+        for path in sorted(directory.glob("dump/*.after_*.before_*.txt")):
+            stages[_number(path)].append(path)
         found: list[Ran | str] = list(problems)
         for index, files in stages.items():
             runs = tuple(
@@ -244,7 +244,7 @@ def dump_stages(
     flags += " --xla_dump_hlo_as_proto"
     _compile(python, "priority-fusion", [text], "h100", flags, directory, is_put=is_put)
     stages = sorted(directory.glob("dump/*.after_*.before_*.txt"))
-    (last,) = (each for each in stages if ".before_variadic-op-splitter." in each.name)
+    (last,) = (stage for stage in stages if ".before_variadic-op-splitter." in stage.name)
     return [*stages[: stages.index(last) + 1], *directory.glob("dump/*.priority_fusion_dump.txt")]
 
 
@@ -299,7 +299,9 @@ def carrier_of(text: str) -> str:
     """A module with the name, parameters and result of another one."""
     module = parse(text)
     entry = module.entry
-    lines = [f"  p{n} = {each.shape} parameter({n})" for n, each in enumerate(entry.parameters)]
+    lines = [
+        f"  p{n} = {parameter.shape} parameter({n})" for n, parameter in enumerate(entry.parameters)
+    ]
     operands = ", ".join(f"p{number}" for number in range(len(lines)))
     call = f'{entry.root.shape} custom-call({operands}), custom_call_target="carrier"'
     body = "\n".join([*lines, f"  ROOT result = {call}"])

@@ -53,7 +53,9 @@ class Flags:
     def text(self) -> str:
         text = _FLAGS.format(passes=",".join((*self.also, self.pass_name)))
         if self.pass_name == LIBRARY:
-            text += _YNN + ",".join(f"LIBRARY_FUSION_TYPE_{each}" for each in self.types)
+            text += _YNN + ",".join(
+                f"LIBRARY_FUSION_TYPE_{element_type}" for element_type in self.types
+            )
         return text + (_SEVERAL if self.pass_name == SEVERAL else "")
 
     @property
@@ -529,7 +531,7 @@ def dots() -> Iterator[Case]:
         "1,1,1,1,1,1,8,8 1,1,1,1,1,1,8,8 1,1,1,1,1,1,8,8 0,1,2,3,4,5 7 0,1,2,3,4,5 6",
         "1,1,1,1,1,1,1,8,8 1,1,1,1,1,1,1,8,8 1,1,1,1,1,1,1,8,8 0,1,2,3,4,5,6 8 0,1,2,3,4,5,6 7",
     ):  # fmt: skip
-        left, right, result, *places = (each.replace("-", "") for each in words.split())
+        left, right, result, *places = (word.replace("-", "") for word in words.split())
         names = ("lhs_batch_dims", "lhs_contracting_dims", "rhs_batch_dims", "rhs_contracting_dims")
         how = ", ".join(
             f"{name}={{{place}}}"
@@ -731,7 +733,7 @@ def graph(flags: Flags, seed: int, length: int) -> Case:
         shape = lines[-1].split()[2]
         made[shape].append(f"v{len(lines) - 1}")
     values = [each for each in (*made[square], *made[row]) if ":" not in each]
-    roots = {each for each in values if not read[each] or dice.random() < 0.05}
+    roots = {value for value in values if not read[value] or dice.random() < 0.05}
     return case(
         flags,
         f"graph {seed}",
@@ -1048,7 +1050,7 @@ def hold(python: str, pass_name: str) -> Iterator[Finding]:
         texts = [case.text.replace("NAME", f"case_{i}", 1) for i, case in enumerate(same)]
         with TemporaryDirectory() as scratch:
             problems = compile_all(python, flags.text, texts, Path(scratch))
-            modules = {each.name: each for each in open_dump(Path(scratch) / "dump").modules}
+            modules = {module.name: module for module in open_dump(Path(scratch) / "dump").modules}
             for index, (case, why) in enumerate(zip(same, problems, strict=True)):
                 result = compare(case, compiler, modules.get(f"case_{index}"))
                 if result is None:

@@ -168,8 +168,10 @@ def operations() -> Iterator[Operation]:
     for count, types, opcodes in SAME:
         places = ", ".join(f"{{{place}}}" for place in range(count))
         for opcode in opcodes.split():
-            for each in types:
-                yield Operation(opcode, each, f"{opcode}({places})", (each,) * count)
+            for element_type in types:
+                yield Operation(
+                    opcode, element_type, f"{opcode}({places})", (element_type,) * count
+                )
     for each in TYPES:
         less = "compare({0}, {1}), direction=" + ("EQ" if each in COMPLEX else "LT")
         yield Operation("compare", "pred", less, (each, each))
@@ -214,16 +216,16 @@ def module_of_all() -> str:
     parameters: dict[str, str] = {}
     lines: list[str] = []
     results: list[str] = []
-    for number, each in enumerate(operations()):
+    for number, operation in enumerate(operations()):
         names = []
-        for place, element_type in enumerate(each.operands):
+        for place, element_type in enumerate(operation.operands):
             shape = element_type + _SHAPE
             # Operands of one type are different ones: some operations on equals are simplified.
             name = f"{element_type}_{place}"
             parameters.setdefault(name, f"{name} = {shape} parameter({len(parameters)})")
             names.append(name)
-        result = each.element_type + _SHAPE
-        lines.append(f"  operation_{number} = {result} {each.text.format(*names)}")
+        result = operation.element_type + _SHAPE
+        lines.append(f"  operation_{number} = {result} {operation.text.format(*names)}")
         lines.append(f"  reverse_{number} = {result} reverse(operation_{number}), dimensions={{0}}")
         results.append(f"reverse_{number}")
     return module("all", [*(f"  {line}" for line in parameters.values()), *lines], results)
@@ -293,12 +295,12 @@ def key(instruction: Instruction) -> Key:
 def measured(record: PriorityFusionRecord, known: Mapping[Key, int]) -> Iterator[tuple[Key, float]]:
     """The cycles of each producer whose consumers' cycles are ``known``, or none: a reverse."""
     entry = parse(record.module_before_fusion()).entry
-    instructions = {each.name: each for each in entry.instructions}
+    instructions = {instruction.name: instruction for instruction in entry.instructions}
     for step in record.steps:
         # Only the first time that a producer is recorded is it one operation, as are its consumers.
         if not isinstance(step, Priority) or not (of := instructions.pop(step.producer, None)):
             continue
-        others = [key(each) for each in of.users if each.opcode != "reverse"]
+        others = [key(user) for user in of.users if user.opcode != "reverse"]
         if all(each in known for each in others):
             busy_us = step.unfused_us - (1 + len(of.users)) * _LAUNCH_US
             cycles = busy_us * 1000 * _FLOPS_PER_NS / _ELEMENTS

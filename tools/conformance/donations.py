@@ -32,7 +32,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def findings(options: Namespace) -> Iterator[Finding]:
     is_compared = False
-    for directory in (each for root in options.dumps for each in dumps(root)):
+    for directory in (dump for root in options.dumps for dump in dumps(root)):
         dump = open_dump(directory)
         for module in dump.modules:
             try:
@@ -51,7 +51,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
 def compare(
     directory: Path, module: DumpedModule, memory: MemoryFacts, is_free: bool
 ) -> Iterator[Finding]:
-    chosen = [each for each in memory.donations if (each.read_by is None) is is_free]
+    chosen = [donation for donation in memory.donations if (donation.read_by is None) is is_free]
     if not chosen or memory.peak_bytes is None:
         return
     remade = compiled(module, chosen)

@@ -125,12 +125,12 @@ def check_operation(id: str, example: Example, book: Book) -> None:
         assert inside == (example.is_decided == ENDS_INSIDE[id])
         return
     decisions = {
-        (each.decision.rule, each.decision.allow, each.fusion is not None)
-        for each in plan.decisions
-        if (each.producer, each.consumer) == pair
+        (decision.decision.rule, decision.decision.allow, decision.fusion is not None)
+        for decision in plan.decisions
+        if (decision.producer, decision.consumer) == pair
     }
     if id in NEVER_MEET and example.is_decided:
-        met = {(each.producer, each.consumer) for each in plan.decisions}
+        met = {(decision.producer, decision.consumer) for decision in plan.decisions}
         assert not decisions and pair[::-1] not in met
     elif example.is_decided:
         assert (id, example.is_allowed, example.is_allowed) in decisions
@@ -161,16 +161,17 @@ def replay_gpu(module: Module, book: Book = GPU_FUSION, device: Device = H100) -
 def is_constant(example: Example) -> bool:
     entry = parse(example.text).entry
     return any(
-        each.name == example.producer and each.opcode == "constant" for each in entry.instructions
+        instruction.name == example.producer and instruction.opcode == "constant"
+        for instruction in entry.instructions
     )
 
 
 def reads(example: Example, after: Module) -> bool:
     """Whether the consumer still reads a constant from elsewhere."""
     return any(
-        each.name.partition(".")[0] == example.consumer
-        and any(operand.opcode == "constant" for operand in each.operands)
-        for each in after.entry.instructions
+        instruction.name.partition(".")[0] == example.consumer
+        and any(operand.opcode == "constant" for operand in instruction.operands)
+        for instruction in after.entry.instructions
     )
 
 
@@ -178,9 +179,9 @@ def gpu_deciders(example: Example, plan: FusionPlan) -> set[str]:
     """The rules that decided the pair, each time that the pass came to it; no word where the two
     were fused."""
     return {
-        "" if each.fusion is not None else each.decision.rule
-        for each in plan.decisions
-        if (each.producer, each.consumer) == (example.producer, example.consumer)
+        "" if decision.fusion is not None else decision.decision.rule
+        for decision in plan.decisions
+        if (decision.producer, decision.consumer) == (example.producer, example.consumer)
     }
 
 
@@ -233,7 +234,11 @@ def check_pass(id: str, example: Example, changed: Book | None = None) -> None:
     """By a ``changed`` book, where one is given."""
     pair = (example.producer, example.consumer or example.producer)
     decisions = plan_of(id, example, changed).decisions
-    rules = {each.decision.rule for each in decisions if (each.producer, each.consumer) == pair}
+    rules = {
+        decision.decision.rule
+        for decision in decisions
+        if (decision.producer, decision.consumer) == pair
+    }
     if id in SILENT and example.is_decided:
         assert not rules
         return

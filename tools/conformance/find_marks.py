@@ -25,8 +25,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 def findings(options: Namespace) -> Iterator[Finding]:
     dumps, target = options.dumps, options.target
-    versions = sorted((each for each in dumps.iterdir() if each.is_dir()), key=version_of)
-    seen: list[Counter[tuple[str, str, str]]] = []
+    versions = sorted((path for path in dumps.iterdir() if path.is_dir()), key=version_of)
+    visited: list[Counter[tuple[str, str, str]]] = []
     counts: list[int] = []
     for version in versions:
         modules = [
@@ -39,14 +39,14 @@ def findings(options: Namespace) -> Iterator[Finding]:
             {(stage.name.pipeline, stage.name.after, stage.name.before) for stage in module.stages}
             for module in modules
         ]
-        seen.append(Counter(place for each in places for place in each))
+        visited.append(Counter(place for each in places for place in each))
         counts.append(len(modules))
-    yield note(" ".join(each.name for each in versions))
+    yield note(" ".join(version.name for version in versions))
     lines = []
-    for place in set().union(*seen):
+    for place in set().union(*visited):
         signs = [
             "A" if found[place] == count else "s" if found[place] else "."
-            for found, count in zip(seen, counts, strict=True)
+            for found, count in zip(visited, counts, strict=True)
         ]
         if len(set(signs)) > 1:
             lines.append(f"{''.join(signs)} {' | '.join(place)}")

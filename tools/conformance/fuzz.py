@@ -155,10 +155,10 @@ def cut_out(text: str, random: Random) -> str:
 
 
 def _replaced(text: str, random: Random, pattern: str, new: Callable[[str], str]) -> str:
-    found = list(re.finditer(pattern, text))
-    if not found:
+    matches = list(re.finditer(pattern, text))
+    if not matches:
         return text
-    chosen = random.choice(found)
+    chosen = random.choice(matches)
     return text[: chosen.start()] + new(chosen[0]) + text[chosen.end() :]
 
 
@@ -181,11 +181,11 @@ def hostile_name(text: str, random: Random) -> str:
 
 
 def swap_tokens(text: str, random: Random) -> str:
-    found = list(re.finditer(r"[\w.%-]+|[^\w\s]", text))
-    if len(found) < 2:
+    matches = list(re.finditer(r"[\w.%-]+|[^\w\s]", text))
+    if len(matches) < 2:
         return text
-    place = random.randrange(len(found) - 1)
-    a, b = found[place], found[min(place + random.choice((1, 1, 2, 9)), len(found) - 1)]
+    place = random.randrange(len(matches) - 1)
+    a, b = matches[place], matches[min(place + random.choice((1, 1, 2, 9)), len(matches) - 1)]
     if a.end() > b.start():
         return text
     return text[: a.start()] + b[0] + text[a.end() : b.start()] + a[0] + text[b.end() :]
@@ -199,10 +199,10 @@ def swap_words(text: str, random: Random) -> str:
 
 def swap_values(text: str, random: Random) -> str:
     """Two attributes exchange their values."""
-    found = list(re.finditer(r"(?<=[=:] )\S+|(?<==)(\{[^{}]*\}|[^\s,={}]+)", text))
-    if len(found) < 2:
+    matches = list(re.finditer(r"(?<=[=:] )\S+|(?<==)(\{[^{}]*\}|[^\s,={}]+)", text))
+    if len(matches) < 2:
         return text
-    a, b = sorted(random.sample(found, 2), key=lambda each: each.start())
+    a, b = sorted(random.sample(matches, 2), key=lambda each: each.start())
     return text[: a.start()] + b[0] + text[a.end() : b.start()] + a[0] + text[b.end() :]
 
 
@@ -421,12 +421,12 @@ def hostile_everywhere(directory: Path, random: Random) -> None:
     """One text, or the name of the module, is another one in all files."""
     name = random.choice(HOSTILE).encode("utf-8", "surrogatepass")
     files = [file for file in sorted(directory.iterdir()) if file.is_file()]
-    found = re.findall(
+    matches = re.findall(
         rb'(?:op_name|source_file)="([^"\n]+)"|^\d+ "([^"\n]+)"',
         b"\n".join(file.read_bytes() for file in files if ".txt" in file.name),
         re.MULTILINE,
     )
-    words = sorted({one or other for one, other in found})
+    words = sorted({one or other for one, other in matches})
     if words and random.random() < 0.8:
         old = random.choice(words)
         places = ((b'"' + old + b'"', b'"' + name + b'"'),)
@@ -621,7 +621,9 @@ def case_options(case: Case, random: Random) -> None:
         )
     )  # fmt: skip
     if "--" not in words:
-        case.arguments = [each if each != words else words or "x" for each in case.arguments]
+        case.arguments = [
+            argument if argument != words else words or "x" for argument in case.arguments
+        ]
 
 
 def run_files(folder: str) -> dict[str, bytes]:
@@ -1004,16 +1006,18 @@ def _meaning(module: Module) -> Counter[str]:
     else is computed, unless nothing reads it."""
     found: Counter[str] = Counter()
     for computation in module.computations:
-        for each in computation.instructions:
+        for instruction in computation.instructions:
             attributes = sorted(
                 f"{key}={re.sub(r'%[^ ,}]+', '%', str(value))}"
-                for key, value in each.attributes.items()
-                if key not in _SAYS_NOTHING and not each.called
+                for key, value in instruction.attributes.items()
+                if key not in _SAYS_NOTHING and not instruction.called
             )
-            operands = [f"{operand.opcode} {operand.shape}" for operand in each.operands]
-            root = "ROOT " if each is computation.root else ""
-            literal = "".join((each.literal or "").split())
-            found[f"{root}{each.shape} {each.opcode} {operands} {attributes} {literal}"] += 1
+            operands = [f"{operand.opcode} {operand.shape}" for operand in instruction.operands]
+            root = "ROOT " if instruction is computation.root else ""
+            literal = "".join((instruction.literal or "").split())
+            found[
+                f"{root}{instruction.shape} {instruction.opcode} {operands} {attributes} {literal}"
+            ] += 1
     return found
 
 

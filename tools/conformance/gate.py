@@ -123,7 +123,7 @@ def check(repository: Path, change: Change, out: Path, options: list[str]) -> tu
 def problem(change: Change, code: int, result: dict, targets: list[str]) -> str:
     """Return what is wrong with the result, or ""."""
     violations = [each for verdict in result["expectations"] for each in verdict["violations"]]
-    programs = {each["module"].partition(" on ")[0] for each in violations}
+    programs = {violation["module"].partition(" on ")[0] for violation in violations}
     wanted = set(change.programs.split())
     if code != bool(wanted):
         return f"the exit code is {code}"
@@ -132,9 +132,9 @@ def problem(change: Change, code: int, result: dict, targets: list[str]) -> str:
     if not wanted or (targets and change.target not in targets):
         return ""
     lines = [
-        f"{each['about']} {each['what']} {each['reason']}"
-        for each in violations
-        if each["module"].endswith(f" on {change.target}")
+        f"{violation['about']} {violation['what']} {violation['reason']}"
+        for violation in violations
+        if violation["module"].endswith(f" on {change.target}")
     ]
     if not any(all(words in line for words in change.finds) for line in lines):
         return f"no violation on {change.target} has {' and '.join(change.finds)}"

@@ -57,7 +57,7 @@ class Body:
         """The one result, or a tuple of several."""
         if len(results) == 1:
             return results[0]
-        shapes = ", ".join(self.shapes[each] for each in results)
+        shapes = ", ".join(self.shapes[result] for result in results)
         return self.add(f"({shapes})", f"tuple({', '.join(results)})")
 
     def written(self, name: str, root: str) -> str:
@@ -381,7 +381,7 @@ def siblings(random: Random) -> str:
         if not is_alone:
             root = body.tuple_of(ends)
             called.append(body.written(f"inside{number}", root))
-            kind = "kInput" if any("to_apply" in body.text(each) for each in ends) else "kLoop"
+            kind = "kInput" if any("to_apply" in body.text(end) for end in ends) else "kLoop"
             fusion = f"fusion({', '.join(reads)}), kind={kind}, calls=inside{number}"
             made = [entry.add(body.shapes[root], fusion)]
             if len(ends) > 1:

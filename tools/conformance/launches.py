@@ -88,7 +88,7 @@ def compare(folder: Path) -> tuple[int, Counter[str], list[str]]:
     differences without a kind.
     """
     dump = open_dump(folder / "dump")
-    module = next(each for each in dump.modules if each.name.endswith(_MODULE))
+    module = next(module for module in dump.modules if module.name.endswith(_MODULE))
     runs = find_runs(module, read_profile(folder / "profile"))
     final = module.read(module.last)
     started = Counter(span.instruction for span in runs.runs[0].spans)
@@ -96,12 +96,12 @@ def compare(folder: Path) -> tuple[int, Counter[str], list[str]]:
     steps, uneven = _steps(facts, final, started)
     if steps:
         dump = dump.with_steps(steps)
-        module = next(each for each in dump.modules if each.name.endswith(_MODULE))
+        module = next(module for module in dump.modules if module.name.endswith(_MODULE))
         facts = analyze_module(module).facts
     expected: Counter[str] = Counter()
     for kernel in facts.kernels:
         expected[kernel.name] += kernel.launches
-    instructions = {each.name: each for each in final.walk()}
+    instructions = {instruction.name: instruction for instruction in final.walk()}
     kinds: Counter[str] = Counter()
     unknown = []
     for name in expected.keys() | started.keys():
@@ -129,13 +129,21 @@ def _steps(
     """
     steps: dict[str, int] = {}
     uneven: set[str] = set()
-    loops = {each.name: each for each in final.walk() if each.opcode == "while"}
+    loops = {
+        instruction.name: instruction
+        for instruction in final.walk()
+        if instruction.opcode == "while"
+    }
     for row in facts.loops:
         if row.length is Length.KNOWN or row.is_function or not started[row.name]:
             continue
         loop = loops[row.name]
         body = next(c for c in loop.called if c.name == loop.attributes["body"].lstrip("%"))
-        counts = {started[each.name] for each in body.instructions if is_launched(each)}
+        counts = {
+            started[instruction.name]
+            for instruction in body.instructions
+            if is_launched(instruction)
+        }
         times, rest = divmod(max(counts, default=0), started[row.name])
         steps[row.name] = times
         if rest:
@@ -144,12 +152,12 @@ def _steps(
 
 
 def _below(caller: Instruction) -> Iterator[Instruction]:
-    pending, seen = list(caller.called), set(caller.called)
+    pending, visited = list(caller.called), set(caller.called)
     while pending:
-        for each in pending.pop().instructions:
-            yield each
-            pending += (called for called in each.called if called not in seen)
-            seen.update(each.called)
+        for instruction in pending.pop().instructions:
+            yield instruction
+            pending += (called for called in instruction.called if called not in visited)
+            visited.update(instruction.called)
 
 
 def _kind(instruction: Instruction, expected: int, started: int, uneven: set[str]) -> str:
@@ -190,7 +198,7 @@ def compare_thunks(module: DumpedModule) -> tuple[int, Counter[str], list[str]]:
             if info is not None and _STARTS.get(kind, True):
                 started[info.string("profile_annotation") or ""] += 1
     expected = Counter({kernel.name: 1 for kernel in launches_of(final, "gpu")})
-    instructions = {each.name: each for each in final.walk()}
+    instructions = {instruction.name: instruction for instruction in final.walk()}
     kinds: Counter[str] = Counter()
     unknown = []
     for name in expected.keys() | started.keys():
@@ -241,8 +249,8 @@ def findings(options: Namespace) -> Iterator[Finding]:
             if not any(folder.iterdir()):
                 environment = {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
                 subprocess.run(command, check=True, env=os.environ | environment)
-            programs = sorted(each for each in folder.iterdir() if each.is_dir())
-            compared = {each.name: partial(compare, each) for each in programs}
+            programs = sorted(path for path in folder.iterdir() if path.is_dir())
+            compared = {program.name: partial(compare, program) for program in programs}
             yield from _of_all(words, compared)
 
 

@@ -38,7 +38,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def findings(options: Namespace) -> Iterator[Finding]:
     is_compared = False
-    for directory in (each for root in options.dumps for each in dumps(root)):
+    for directory in (dump for root in options.dumps for dump in dumps(root)):
         try:
             modules = explain(open_dump(directory), Selection()).modules
         except UnusableInput as error:

@@ -504,7 +504,9 @@ def cpu_mutants() -> Iterator[tuple[str, Iterator[Mutant]]]:
 
 
 def gpu_judges() -> Iterator[Judge]:
-    only = [(examples.ONLY_HERE, each) for each in read_examples(examples.ONLY_HERE, "on GPUs")]
+    only = [
+        (examples.ONLY_HERE, example) for example in read_examples(examples.ONLY_HERE, "on GPUs")
+    ]
     for id, example in [*examples.GPU_EXAMPLES, *only]:
         yield _says(examples.check_gpu, id, example, GPU_FUSION)
     yield from _tests_of(load(ROOT / "tests" / "rules" / "test_tiling.py"))
@@ -602,7 +604,7 @@ def survives(mutant: Mutant, judges: Sequence[Judge], *, remembers: bool) -> boo
     place = None
     if mutant.code is not None:
         place = (mutant.code.co_filename, mutant.code.co_firstlineno)
-    asked = [each for each in judges if place is None or place in each.functions]
+    asked = [judge for judge in judges if place is None or place in judge.functions]
     asked.sort(key=lambda each: each.seconds / (1 + each.kills))
     with mutant.patch:
         if remembers:
@@ -651,7 +653,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
         if remembers:
             _forget()
         _learn(judge)
-    yield note(f"{len(judges)} judges, {sum(each.seconds for each in judges):.1f} s")
+    yield note(f"{len(judges)} judges, {sum(judge.seconds for judge in judges):.1f} s")
     explained = equivalent(options.suite)
     names, survivors = set(), set()
     for mutant in chain(*(made for name, made in sources if options.only in (None, name))):

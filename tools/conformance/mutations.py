@@ -383,29 +383,29 @@ def _any_order(needed: Mapping[str, Collection[str]], random: Random) -> list[st
 
 def _live(module: Module) -> list[Instruction]:
     """What the module's result depends on, in the order of the text."""
-    seen: set[Instruction] = set()
+    visited: set[Instruction] = set()
     pending = [module.entry.root]
     while pending:
         instruction = pending.pop()
-        if instruction not in seen:
-            seen.add(instruction)
+        if instruction not in visited:
+            visited.add(instruction)
             pending += instruction.operands
             pending += [computation.root for computation in instruction.called]
-    return [instruction for instruction in module.walk() if instruction in seen]
+    return [instruction for instruction in module.walk() if instruction in visited]
 
 
 def _reached(module: Module, opcodes: Collection[str]) -> set[Computation]:
     """The entry, and what it reaches by calls of these ``opcodes`` alone."""
-    seen: set[Computation] = set()
+    visited: set[Computation] = set()
     pending = [module.entry]
     while pending:
         computation = pending.pop()
-        if computation not in seen:
-            seen.add(computation)
+        if computation not in visited:
+            visited.add(computation)
             pending += [
                 c for i in computation.instructions if i.opcode in opcodes for c in i.called
             ]
-    return seen
+    return visited
 
 
 def _fusions(module: Module) -> list[Instruction]:
@@ -435,14 +435,14 @@ def _work(instructions: Collection[Instruction]) -> int:
 
 def _above(instruction: Instruction) -> set[Instruction]:
     """The instruction and all that it depends on, but for parameters and constants."""
-    seen: set[Instruction] = set()
+    visited: set[Instruction] = set()
     pending = [instruction]
     while pending:
         found = pending.pop()
-        if found not in seen and found.opcode not in ("constant", "parameter"):
-            seen.add(found)
+        if found not in visited and found.opcode not in ("constant", "parameter"):
+            visited.add(found)
             pending += found.operands
-    return seen
+    return visited
 
 
 def _is_ordered(instruction: Instruction) -> bool:

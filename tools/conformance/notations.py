@@ -28,10 +28,10 @@ _COMMUTATIVE = frozenset({"add", "and", "maximum", "minimum", "multiply", "or", 
 
 def grammar_keys() -> dict[str, tuple[str, ...]]:
     """The keys of attributes that the grammar knows by name, by the name of their terminal."""
-    found = re.findall(
+    matches = re.findall(
         r"^(\w+_KEY)\.3: /(?:\(\?:)?([^)/]+?)\)?=/$", grammar_file().read_text(), re.M
     )
-    return {terminal: tuple(keys.split("|")) for terminal, keys in found}
+    return {terminal: tuple(keys.split("|")) for terminal, keys in matches}
 
 
 # What says the same.
@@ -443,7 +443,9 @@ def element_changed(text: str, random: Random) -> Injected | None:
             (whole,) = instruction.operands
             own = instruction.attribute("index")
             made = whole.called[0].root if whole.opcode == "fusion" else whole
-            known = [values[each] for each in made.operands] if made.opcode == "tuple" else None
+            known = (
+                [values[operand] for operand in made.operands] if made.opcode == "tuple" else None
+            )
             others = [
                 index
                 for index, shape in enumerate(whole.shape.elements)
@@ -474,7 +476,7 @@ def element_changed(text: str, random: Random) -> Injected | None:
     else:
         draft.replace(chosen, chosen.statement._replace(attributes=attributes))
     what = f"{chosen.name} of {chosen.computation.name} is element {index}"
-    names = tuple(each.name for each in _readers(module, [chosen]))
+    names = tuple(reader.name for reader in _readers(module, [chosen]))
     return Injected(draft.text(), what, names, names)
 
 
@@ -487,11 +489,17 @@ def _readers(module: Module, pending: list[Instruction]) -> dict[Instruction, No
             continue
         found[reader] = None
         for called in reader.called:
-            found.update((user, None) for each in called.parameters for user in each.users)
+            found.update(
+                (user, None) for parameter in called.parameters for user in parameter.users
+            )
         if reader.opcode in ("call", "copy", "fusion", "get-tuple-element", "tuple"):
             pending += reader.users
         if reader.is_root:
-            pending += [each for each in module.walk() if reader.computation in each.called]
+            pending += [
+                instruction
+                for instruction in module.walk()
+                if reader.computation in instruction.called
+            ]
     return found
 
 
@@ -520,7 +528,9 @@ def root_changed(text: str, random: Random) -> Injected | None:
     for each in (computation.root, chosen):  # what gives the elements of a tuple
         gives = [*each.operands, *(called.root for called in each.called)]
         told.update((element, None) for made in gives for element in (made, *made.operands))
-    told |= _readers(module, [each for each in module.walk() if computation in each.called])
+    told |= _readers(
+        module, [instruction for instruction in module.walk() if computation in instruction.called]
+    )
     names = tuple(each.name for each in told)
     return Injected(draft.text(), what, names, names)
 
@@ -529,11 +539,11 @@ def sharding_changed(text: str, random: Random) -> Injected | None:
     """A parameter of the entry, or another instruction of it, is distributed in another way."""
     module = parse(text)
     places = [
-        each
-        for each in (
+        parameter
+        for parameter in (
             module.entry.parameters if random.random() < 0.5 else module.entry.instructions
         )
-        if "#" not in each.name
+        if "#" not in parameter.name
     ]
     if not places:
         return None

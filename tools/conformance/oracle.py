@@ -105,10 +105,10 @@ def recorded(module: DumpedModule) -> list[list[Decided]]:
 def replayed(module: Module, book: Book) -> list[list[Decided]]:
     """The same of the replay."""
     lists: dict[str, list[Decided]] = defaultdict(list)
-    for each in replay_cpu(module, book).decisions:
-        if each.is_recorded:
-            said = _FUSED if each.decision.allow else each.decision.message
-            lists[each.computation].append((each.producer, each.consumer, said))
+    for decision in replay_cpu(module, book).decisions:
+        if decision.is_recorded:
+            said = _FUSED if decision.decision.allow else decision.decision.message
+            lists[decision.computation].append((decision.producer, decision.consumer, said))
     return sorted(lists.values())
 
 
@@ -146,14 +146,14 @@ def compare_cpu(
     id: str, example: Example, module: DumpedModule | None, why: str, book: Book
 ) -> str:
     """A few words, and behind a colon what is the matter."""
-    seen = None if module is None else seen_by_pass(module)
-    if module is None or seen is None:
+    visited = None if module is None else seen_by_pass(module)
+    if module is None or visited is None:
         return _uncompiled(why)
     theirs, wanted = recorded(module), cpu_expected(id, example)
     # Before 0.12 nothing is recorded where an effect follows the result.
     if wanted and not theirs:
         return "nothing was recorded"
-    for one, other in zip_longest(chain(*replayed(seen, book)), chain(*theirs)):
+    for one, other in zip_longest(chain(*replayed(visited, book)), chain(*theirs)):
         if one != other:
             return f"differs: {one} here, {other} in the compiler"
     said = about_pair(example, theirs)
@@ -213,7 +213,11 @@ def compare_gpu(id: str, example: Example, found: Recorded | str, *, is_own: boo
     before = parse(text)
     after = parse(found.after) if found.after else before
     plan = replay_gpu(before)
-    triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
+    triton = [
+        instruction.name
+        for instruction in MutableModule(before).walk()
+        if is_generic_triton(instruction)
+    ]
     steps = compare_with_record(plan.events, found.record.steps, triton)
     if steps.first is not None:
         return f"differs: {steps.first[0]} here, {steps.first[1]} in the compiler"
@@ -246,7 +250,7 @@ def _gpu(options: Namespace) -> Iterator[tuple[str, Example, str]]:
 
 
 def opcodes(module: Module) -> Counter[str]:
-    return Counter(each.opcode for each in MutableModule(module).walk())
+    return Counter(instruction.opcode for instruction in MutableModule(module).walk())
 
 
 def compare_pass(version: str, id: str, example: Example, ran: Ran | str) -> Iterator[str]:
@@ -273,9 +277,10 @@ def compare_pass(version: str, id: str, example: Example, ran: Ran | str) -> Ite
 def compare_reasons(plan: FusionPlan, pair: tuple[str, str], said: tuple[str, ...]) -> str:
     """What the module shows is the same; left is why the pair was not fused."""
     reasons = {
-        each.decision.message
-        for each in plan.decisions
-        if (plain(each.producer), plain(each.consumer)) == pair and not each.decision.allow
+        decision.decision.message
+        for decision in plan.decisions
+        if (plain(decision.producer), plain(decision.consumer)) == pair
+        and not decision.decision.allow
     }
     reasons.discard("")
     if not reasons:

@@ -293,7 +293,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def findings(options: Namespace) -> Iterator[Finding]:
     counts: Counter[str] = Counter()
-    for directory in (each for root in options.dumps for each in dumps(root)):
+    for directory in (dump for root in options.dumps for dump in dumps(root)):
         try:
             modules = open_dump(directory).modules
         except UnusableInput as error:

@@ -57,8 +57,8 @@ def refusal(text: str) -> str:
     try:
         _hlo.hlo_module_from_text(text)
     except Exception as error:
-        found = re.search(r"was parsing ([\d:]+: error: .*)", str(error))
-        return found[1] if found else " ".join(str(error).split())[:200]
+        match = re.search(r"was parsing ([\d:]+: error: .*)", str(error))
+        return match[1] if match else " ".join(str(error).split())[:200]
     return ""
 
 
@@ -175,14 +175,14 @@ def _is_default(order: str) -> bool:
 def texts(root: Path) -> Iterator[tuple[Path, str]]:
     """HLO texts under ``root``, equal ones of one directory once."""
     files = [root] if root.is_file() else sorted(root.rglob("*.txt*"))
-    seen: set[tuple[Path, str]] = set()
+    visited: set[tuple[Path, str]] = set()
     for file in files:
         content = file.read_bytes()
         if file.suffix == ".gz":
             content = gzip.decompress(content)
         text = content.decode("utf-8", "replace")
-        if text.startswith("HloModule") and (file.parent, text) not in seen:
-            seen.add((file.parent, text))
+        if text.startswith("HloModule") and (file.parent, text) not in visited:
+            visited.add((file.parent, text))
             yield file, text
 
 

@@ -92,7 +92,7 @@ class Fault:
 
     def plant(self, module: Module) -> Module:
         graph = MutableModule(module)
-        fused = [each for each in graph.post_order() if each.is_fused]
+        fused = [computation for computation in graph.post_order() if computation.is_fused]
         found = [[e for inside in fused for e in place.ends(inside)] for place in self.places]
         if not all(found):
             return module
@@ -142,9 +142,9 @@ def effects_on(each: MutableInstruction) -> list[str]:
 def draw(plan: FusedPlan, source: random.Random) -> tuple[Fault, int, str] | None:
     """A fault, the fewest operations that must be fused for it, and its places in words."""
     graph = MutableModule(plan.plan.after)
-    named = {each.name: each for each in graph.walk()}
-    fused = [each for each in graph.post_order() if each.is_fused]
-    divided = [each for each in plan.kernels if each.parts[0].producer]
+    named = {instruction.name: instruction for instruction in graph.walk()}
+    fused = [computation for computation in graph.post_order() if computation.is_fused]
+    divided = [kernel for kernel in plan.kernels if kernel.parts[0].producer]
     if not divided:
         return None
     count = 2 if len(divided) > 1 and source.random() < 0.15 else 1

@@ -29,16 +29,24 @@ def random_kernels(module: DumpedModule, source: random.Random) -> tuple[tuple[s
     taken: set[MutableInstruction] = set()
     kernels = []
     computations = [
-        [each for each in computation.instructions if each.opcode not in LEFT_OUT]
+        [
+            instruction
+            for instruction in computation.instructions
+            if instruction.opcode not in LEFT_OUT
+        ]
         for computation in walk_control_flow(graph)
     ]
-    operations = [each for each in computations if len(each) > 1]
+    operations = [computation for computation in computations if len(computation) > 1]
     for _ in range(source.randint(1, 4)):
         inside = source.choice(operations)
         kernel = [source.choice(inside)]
         for _ in range(source.randint(1, 6)):
             some = source.choice(kernel)
-            near = [each for each in (*some.operands, *some.users) if each.opcode not in LEFT_OUT]
+            near = [
+                operand
+                for operand in (*some.operands, *some.users)
+                if operand.opcode not in LEFT_OUT
+            ]
             if near:
                 kernel.append(source.choice(near))
         kernel = list(dict.fromkeys(kernel))
@@ -92,7 +100,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def findings(options: Namespace) -> Iterator[Finding]:
     for dump in options.dumps:
-        modules = [each for each in open_dump(dump).modules if each.backend == "cpu"]
+        modules = [module for module in open_dump(dump).modules if module.backend == "cpu"]
         module = max(modules, key=lambda each: len(each.stages))
         yield note(dump.name)
         yield from try_plans(module, options.count, options.seed, options.python)

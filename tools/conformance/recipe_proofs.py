@@ -77,7 +77,7 @@ class Prover:
 
     def _is_newest(self) -> bool:
         """Whether no proof is by a newer version, so that the HLO is for the tests."""
-        known = [each.jaxlib for proofs in read_proofs().values() for each in proofs]
+        known = [proof.jaxlib for proofs in read_proofs().values() for proof in proofs]
         return max(map(_numbers, known), default=[]) <= _numbers(self._jaxlib)
 
     def _compile(
@@ -97,7 +97,7 @@ class Prover:
         return module
 
     def _race(self, modules: list[DumpedModule]) -> list[Race | None]:
-        racers = [Racer(each, Injection()) for each in modules]
+        racers = [Racer(module, Injection()) for module in modules]
         return race(racers, seconds=self.seconds, python=self.python, limit_s=600)
 
 
@@ -110,13 +110,15 @@ def _side(module: DumpedModule, raced: Race | None) -> Side:
     assert module.final is not None
     totals = total_kernels(module.read(module.final), module.backend)
     estimate = estimate_final(module)
-    differences = [each.difference for each in raced.results] if raced is not None else []
+    differences = [result.difference for result in raced.results] if raced is not None else []
     return Side(
         launches=totals.launches,
         bytes_moved=totals.bytes_moved,
         time_us=raced.run_ns / 1e3 if raced else estimate.microseconds if estimate else None,
         ratio=(raced.ratio.low, raced.ratio.value, raced.ratio.high) if raced else None,
-        difference=max((1.0 if each is None else each for each in differences), default=None),
+        difference=max(
+            (1.0 if difference is None else difference for difference in differences), default=None
+        ),
     )
 
 

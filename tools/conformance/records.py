@@ -254,7 +254,7 @@ def difference(ours: Module, theirs: Module) -> str | None:
 
 
 def tilings(module: Module) -> Counter[BlockLevelConfig]:
-    configs = (block_level_config(each) for each in MutableModule(module).walk())
+    configs = (block_level_config(instruction) for instruction in MutableModule(module).walk())
     return Counter(filter(None, configs))
 
 

@@ -57,22 +57,22 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
-    seen: list[Seen] = []
+    visited: list[Seen] = []
     builds: set[str] = set()
     for dump in options.dumps:
         try:
             for module in open_dump(dump).modules:
-                seen += pairs_of(module, str(dump))
+                visited += pairs_of(module, str(dump))
                 builds |= {found} if (found := tpu_build(module.name)) else set()
         except UnusableInput as error:
             yield note(f"left out: {error}")
-    alike = list({each.look: each for each in seen}.values())
-    devices = sorted({each.device for each in seen})
+    alike = list({each.look: each for each in visited}.values())
+    devices = sorted({each.device for each in visited})
     rules = count(alike)
     if options.new is not None:
         add_known(rules, options.new)
     yield from map(note, table_of_rules(rules, devices))
-    yield from map(note, table_of_shares(seen, devices, rules))
+    yield from map(note, table_of_shares(visited, devices, rules))
     if options.wrong:
         for each in alike:
             if each.rule and each.outcome is not Outcome.NOT_FUSED:
@@ -129,19 +129,21 @@ def add_known(rules: dict[str, dict[str, list[int]]], new: list[str]) -> None:
 def table_of_rules(rules: dict[str, dict[str, list[int]]], devices: list[str]) -> Iterator[str]:
     yield "| rule | " + " | ".join(devices) + " | all | |\n|---|" + "--:|" * (len(devices) + 2)
     for rule, counted in sorted(rules.items()):
-        cells = ["{} of {}".format(*counted[each]) if each in counted else "" for each in devices]
+        cells = [
+            "{} of {}".format(*counted[device]) if device in counted else "" for device in devices
+        ]
         refused, pairs = (sum(each[place] for each in counted.values()) for place in (0, 1))
         cells += [f"{refused} of {pairs}", f"{100 * refused / pairs:.1f} %"]
         yield f"| `{rule}` | {' | '.join(cells)} |"
 
 
 def table_of_shares(
-    seen: list[Seen], devices: list[str], rules: dict[str, dict[str, list[int]]]
+    visited: list[Seen], devices: list[str], rules: dict[str, dict[str, list[int]]]
 ) -> Iterator[str]:
     yield "\n| device | programs | pairs | refused | with a rule | bytes with a rule |"
     yield "|---|--:|--:|--:|--:|--:|"
     for device in devices:
-        own = [each for each in seen if each.device == device]
+        own = [each for each in visited if each.device == device]
         refused = [each for each in own if each.outcome is Outcome.NOT_FUSED]
         told_by = {
             rule

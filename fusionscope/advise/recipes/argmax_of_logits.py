@@ -46,12 +46,15 @@ def program(logits):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            dimension = _searched(each)
+        for instruction in list(graph.walk()):
+            dimension = _searched(instruction)
             if dimension is not None:
-                start = _same_order(each.operands[0], dimension)
-                if start is not each.operands[0]:
-                    yield Site(each, partial(replace_operand, each, each.operands[0], start))
+                start = _same_order(instruction.operands[0], dimension)
+                if start is not instruction.operands[0]:
+                    yield Site(
+                        instruction,
+                        partial(replace_operand, instruction, instruction.operands[0], start),
+                    )
 
 
 def _searched(instruction: MutableInstruction) -> int | None:
@@ -67,7 +70,7 @@ def _searched(instruction: MutableInstruction) -> int | None:
         dimensions = instruction.attribute("dimensions")
         is_float = instruction.operands[0].shape.element_type in FLOATS
         positions = instruction.operands[1].shape.element_type
-        compares = all(each.opcode in _COMPARING for each in comparator.instructions)
+        compares = all(instruction.opcode in _COMPARING for instruction in comparator.instructions)
         if compares and is_float and positions not in FLOATS and len(dimensions) == 1:
             return int(dimensions[0])
     return None

@@ -53,13 +53,13 @@ program = jax.jit(update, donate_argnums=0)
         root = graph.entry.root
         attributes = graph.source.attributes
         aliased = {slot for slot, _, _ in read_aliasing(attributes.get(_KEY, ""))}
-        donated = {int(found) for found in _DONOR.findall(attributes.get("buffer_donor", ""))}
-        taken = aliased | donated
+        donated = {int(number) for number in _DONOR.findall(attributes.get("buffer_donor", ""))}
+        unavailable = aliased | donated
         results = enumerate(root.operands) if root.opcode == "tuple" else [(None, root)]
         for index, result in results:
             parameter = _updated(result)
-            if parameter is not None and parameter.parameter_number not in taken:
-                taken.add(parameter.parameter_number)
+            if parameter is not None and parameter.parameter_number not in unavailable:
+                unavailable.add(parameter.parameter_number)
                 yield Site(result, partial(_donate, graph, index, parameter.parameter_number))
 
 

@@ -45,19 +45,19 @@ def program(keys, some, others, more):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
+        for instruction in list(graph.walk()):
             if (
-                each.opcode == "sort"
-                and len(each.operands) > _FEWEST
-                and each.operands[0].shape.rank == 1
-                and is_ascending(each) is not None
-                and not each.is_root
+                instruction.opcode == "sort"
+                and len(instruction.operands) > _FEWEST
+                and instruction.operands[0].shape.rank == 1
+                and is_ascending(instruction) is not None
+                and not instruction.is_root
             ):
-                yield Site(each, partial(_rewrite, each))
+                yield Site(instruction, partial(_rewrite, instruction))
 
 
 def _rewrite(sort: MutableInstruction) -> None:
-    keys, *others = sort.operands
+    keys, *payloads = sort.operands
     (size,) = keys.shape.dimensions
     position = Shape("s32")
     positions = build(sort, f"ROOT positions = s32[{size}] iota(), iota_dimension=0", [])
@@ -67,11 +67,11 @@ def _rewrite(sort: MutableInstruction) -> None:
     text = sort.attributes_text.replace(
         f"to_apply=%{sort.called[0].name}", f"to_apply=%{comparator.name}"
     )
-    found = MutableInstruction(name, "sort", shape, [keys, positions], text)
-    found.called = [comparator]
-    sort.computation.add(found)
+    shorter_sort = MutableInstruction(name, "sort", shape, [keys, positions], text)
+    shorter_sort.called = [comparator]
+    sort.computation.add(shorter_sort)
     elements = [
-        build(sort, f"ROOT keys = {text_of(keys)} get-tuple-element(%p0), index=0", [found])
+        build(sort, f"ROOT keys = {text_of(keys)} get-tuple-element(%p0), index=0", [shorter_sort])
     ]
     order = build(
         sort,
@@ -79,15 +79,17 @@ def _rewrite(sort: MutableInstruction) -> None:
         order = {text_of(positions)} get-tuple-element(%p0), index=1
         ROOT rows = s32[{size},1] reshape(order)
         """,
-        [found],
+        [shorter_sort],
     )
     one_a_row = (
         "offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
         "slice_sizes={1}"
     )
     elements += [
-        build(sort, f"ROOT moved = {text_of(each)} gather(%p0, %p1), {one_a_row}", [each, order])
-        for each in others
+        build(
+            sort, f"ROOT moved = {text_of(payload)} gather(%p0, %p1), {one_a_row}", [payload, order]
+        )
+        for payload in payloads
     ]
     for user in list(sort.users):
         if user.opcode == "get-tuple-element":

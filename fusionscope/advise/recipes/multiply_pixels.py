@@ -50,20 +50,30 @@ def program(images, kernel):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        plain = [each for each in graph.walk() if each.opcode == "convolution" and _is_plain(each)]
-        of_pixels = [each for each in plain if all(map(_is_one, _window(each)))]
-        images = {each.operands[0] for each in of_pixels}
-        for each in of_pixels:
-            yield Site(each, partial(_rewrite, each))
-        for each in plain:
-            if each.operands[0] in images and each not in of_pixels and _is_gradient(each):
-                yield Site(each, partial(_rewrite_gradient, each))
+        plain = [
+            instruction
+            for instruction in graph.walk()
+            if instruction.opcode == "convolution" and _is_plain(instruction)
+        ]
+        of_pixels = [
+            convolution for convolution in plain if all(map(_is_one, _window(convolution)))
+        ]
+        images = {pixel.operands[0] for pixel in of_pixels}
+        for pixel in of_pixels:
+            yield Site(pixel, partial(_rewrite, pixel))
+        for convolution in plain:
+            if (
+                convolution.operands[0] in images
+                and convolution not in of_pixels
+                and _is_gradient(convolution)
+            ):
+                yield Site(convolution, partial(_rewrite_gradient, convolution))
 
 
 def _is_plain(convolution: MutableInstruction) -> bool:
     groups = ("feature_group_count", "batch_group_count")
-    kinds = {each.shape.element_type for each in (*convolution.operands, convolution)}
-    is_whole = all(convolution.attribute(each) in (None, 1) for each in groups)
+    kinds = {operand.shape.element_type for operand in (*convolution.operands, convolution)}
+    is_whole = all(convolution.attribute(group) in (None, 1) for group in groups)
     is_known = "dim_labels" in convolution.attributes and bool(_window(convolution))
     return is_known and len(kinds) == 1 and is_whole
 
@@ -79,10 +89,10 @@ def _labels(convolution: MutableInstruction) -> tuple[str, str, str]:
     return operand, kernel, result
 
 
-def _is_one(each: WindowDimension) -> bool:
+def _is_one(dimension: WindowDimension) -> bool:
     """Return whether the window is one element, which reads all elements or every few."""
-    is_padded = each.low != 0 or each.high != 0 or each.base_dilation != 1
-    return each.size == 1 and each.low >= 0 and not (is_padded and each.stride != 1)
+    is_padded = dimension.low != 0 or dimension.high != 0 or dimension.base_dilation != 1
+    return dimension.size == 1 and dimension.low >= 0 and not (is_padded and dimension.stride != 1)
 
 
 def _is_gradient(convolution: MutableInstruction) -> bool:
@@ -90,12 +100,12 @@ def _is_gradient(convolution: MutableInstruction) -> bool:
     the features of both operands: the gradient of a kernel with such a window.
     """
     return all(
-        each.low == 0
-        and each.high <= 0
-        and each.base_dilation == 1
-        and not each.is_reversed
+        dimension.low == 0
+        and dimension.high <= 0
+        and dimension.base_dilation == 1
+        and not dimension.is_reversed
         and size == 1
-        for each, size in zip(_window(convolution), _pixels(convolution), strict=True)
+        for dimension, size in zip(_window(convolution), _pixels(convolution), strict=True)
     )
 
 
@@ -113,23 +123,25 @@ def _rewrite_gradient(convolution: MutableInstruction) -> None:
     read: list[int] = []
     ranges = []
     for label, size in zip(of_images, images.shape.dimensions, strict=True):
-        each = window[int(label)] if label.isdigit() else None
-        read.append(each.size if each else size or 1)
-        step = each.window_dilation if each else 1
+        dimension = window[int(label)] if label.isdigit() else None
+        read.append(dimension.size if dimension else size or 1)
+        step = dimension.window_dilation if dimension else 1
         ranges.append(f"[0:{min(size or 1, read[-1] * step)}:{step}]")
     summed = [label for label in of_images if label != "b"]
     of_image = integers([of_images.index(label) for label in summed])
-    of_gradient = integers([of_gradients.index("i" if each == "f" else each) for each in summed])
+    of_gradient = integers(
+        [of_gradients.index("i" if dimension == "f" else dimension) for dimension in summed]
+    )
     sizes = dict(zip(labels, convolution.shape.dimensions, strict=True))
-    made = [label for label in labels if not label.isdigit()]
+    result_labels = [label for label in labels if not label.isdigit()]
     put(
         convolution,
         f"""
         pixels = {array(kind, read)} slice(%p0), slice={{{", ".join(ranges)}}}
         product = {array(kind, (sizes["f"], sizes["b"]))} dot(%p1, pixels), \
 lhs_contracting_dims={of_gradient}, rhs_contracting_dims={of_image}
-        ordered = {array(kind, [sizes[label] for label in made])} transpose(product), \
-dimensions={integers(["fb".index(label) for label in made])}
+        ordered = {array(kind, [sizes[label] for label in result_labels])} transpose(product), \
+dimensions={integers(["fb".index(label) for label in result_labels])}
         ROOT result = {text_of(convolution)} reshape(ordered)
         """,
         [images, gradients],
@@ -147,7 +159,7 @@ def _rewrite(convolution: MutableInstruction) -> None:
 
     read, ranges = [], []
     for label, size in zip(of_operand, operand.shape.dimensions, strict=True):
-        stride = each.stride if (each := along(label)) else 1
+        stride = dimension.stride if (dimension := along(label)) else 1
         read.append(-(-(size or 1) // stride))
         ranges.append(f"[0:{size}:{stride}]")
     matrix = [label for label in of_kernel if not label.isdigit()]
@@ -156,13 +168,15 @@ def _rewrite(convolution: MutableInstruction) -> None:
         for label, size in zip(of_kernel, kernel.shape.dimensions, strict=True)
         if not label.isdigit()
     ]
-    made = [label for label in of_operand if label != "f"] + ["f"]
+    product_labels = [label for label in of_operand if label != "f"] + ["f"]
     channels = sizes[matrix.index("o")]
-    product = [read[of_operand.index(label)] for label in made[:-1]] + [channels]
+    product = [read[of_operand.index(label)] for label in product_labels[:-1]] + [channels]
     padded, pads = [], []
-    for label, size in zip(made, product, strict=True):
-        each = along(label)
-        low, high, inner = (each.low, each.high, each.base_dilation - 1) if each else (0, 0, 0)
+    for label, size in zip(product_labels, product, strict=True):
+        dimension = along(label)
+        low, high, inner = (
+            (dimension.low, dimension.high, dimension.base_dilation - 1) if dimension else (0, 0, 0)
+        )
         padded.append(size + (size - 1) * inner + low + high)
         pads.append(f"{low}_{high}_{inner}")
     put(
@@ -175,7 +189,7 @@ lhs_contracting_dims={{{of_operand.index("f")}}}, rhs_contracting_dims={{{matrix
         zero = {kind}[] constant(0)
         padded = {array(kind, padded)} pad(product, zero), padding={"x".join(pads)}
         ROOT result = {text_of(convolution)} transpose(padded), \
-dimensions={integers([made.index(label) for label in labels])}
+dimensions={integers([product_labels.index(label) for label in labels])}
         """,
         [operand, kernel],
     )

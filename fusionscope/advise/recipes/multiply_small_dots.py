@@ -55,24 +55,28 @@ def program(some, others):
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         most = self.most_on_cpu if backend == "cpu" else self.most_on_gpu
-        for each in list(graph.walk()):
-            if each.opcode == "dot" and len(each.operands) == 2 and _is_small(each, most):
-                yield Site(each, partial(multiply_and_sum, each))
+        for instruction in list(graph.walk()):
+            if (
+                instruction.opcode == "dot"
+                and len(instruction.operands) == 2
+                and _is_small(instruction, most)
+            ):
+                yield Site(instruction, partial(multiply_and_sum, instruction))
 
 
 def _is_small(dot: MutableInstruction, most: int) -> bool:
     left, right = (operand.shape for operand in dot.operands)
     if not left.element_type == right.element_type == dot.shape.element_type or left.bits < 32:
         return False  # sums of narrow types are wider than these
-    found = dot_dimensions(dot)
-    if len(found.left_batch) != len(found.right_batch):
+    dimensions = dot_dimensions(dot)
+    if len(dimensions.left_batch) != len(dimensions.right_batch):
         return False
-    if len(found.left_contracting) != len(found.right_contracting):
+    if len(dimensions.left_contracting) != len(dimensions.right_contracting):
         return False
     rows, columns, shared = (
-        sizes_of(left, found.left_free),
-        sizes_of(right, found.right_free),
-        sizes_of(left, found.left_contracting),
+        sizes_of(left, dimensions.left_free),
+        sizes_of(right, dimensions.right_free),
+        sizes_of(left, dimensions.left_contracting),
     )
-    batch = sizes_of(left, found.left_batch)
+    batch = sizes_of(left, dimensions.left_batch)
     return 1 < rows <= most and 1 < columns <= most and shared <= most and batch > most

@@ -63,9 +63,13 @@ def program(populations, directions):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            if each.opcode == "dot" and len(each.operands) == 2 and self._fits(each):
-                yield Site(each, partial(multiply_and_sum, each))
+        for instruction in list(graph.walk()):
+            if (
+                instruction.opcode == "dot"
+                and len(instruction.operands) == 2
+                and self._fits(instruction)
+            ):
+                yield Site(instruction, partial(multiply_and_sum, instruction))
 
     def _fits(self, dot: MutableInstruction) -> bool:
         left, right = (operand.shape for operand in dot.operands)
@@ -73,10 +77,10 @@ def program(populations, directions):
             return False
         if left.bits < 32:
             return False  # sums of narrow types are wider than these
-        found = dot_dimensions(dot)
-        rows, columns = sizes_of(left, found.left_free), sizes_of(right, found.right_free)
-        smaller, shared = min(rows, columns), sizes_of(left, found.left_contracting)
-        are_alike = len(found.left_batch) == len(found.right_batch) and len(
-            found.left_contracting
-        ) == len(found.right_contracting)
+        dimensions = dot_dimensions(dot)
+        rows, columns = sizes_of(left, dimensions.left_free), sizes_of(right, dimensions.right_free)
+        smaller, shared = min(rows, columns), sizes_of(left, dimensions.left_contracting)
+        are_alike = len(dimensions.left_batch) == len(dimensions.right_batch) and len(
+            dimensions.left_contracting
+        ) == len(dimensions.right_contracting)
         return are_alike and smaller >= self.thinnest and 0 < smaller * shared <= self.most

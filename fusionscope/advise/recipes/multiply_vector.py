@@ -50,17 +50,21 @@ def program(angles, weights):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            if each.opcode == "dot" and len(each.operands) == 2 and self._fits(each):
-                yield Site(each, partial(_rewrite, each))
+        for instruction in list(graph.walk()):
+            if (
+                instruction.opcode == "dot"
+                and len(instruction.operands) == 2
+                and self._fits(instruction)
+            ):
+                yield Site(instruction, partial(_rewrite, instruction))
 
     def _fits(self, dot: MutableInstruction) -> bool:
         matrix, vector = dot.operands
-        found = dot_dimensions(dot)
+        dimensions = dot_dimensions(dot)
         return (
             matrix.shape.rank == 2
             and vector.shape.rank == 1
-            and found.left_contracting == (1,)
+            and dimensions.left_contracting == (1,)
             and (matrix.shape.dimensions[1] or 0) >= self.fewest
             and matrix.shape.element_type == vector.shape.element_type == dot.shape.element_type
             and matrix.shape.bits >= 32  # sums of narrow types are wider than these

@@ -44,11 +44,11 @@ def program(inputs, weights):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            if each.opcode == "dot" and each.shape.element_type == "f32":
-                types = [_narrow_type(operand) for operand in each.operands]
+        for instruction in list(graph.walk()):
+            if instruction.opcode == "dot" and instruction.shape.element_type == "f32":
+                types = [_narrow_type(operand) for operand in instruction.operands]
                 if types[0] is not None and types[0] == types[1]:
-                    yield Site(each, partial(_rewrite, each))
+                    yield Site(instruction, partial(_rewrite, instruction))
 
 
 def _narrow_type(value: MutableInstruction) -> str | None:

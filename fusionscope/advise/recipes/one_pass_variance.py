@@ -64,15 +64,15 @@ def program(values):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            values = _squared_distances(each)
+        for instruction in list(graph.walk()):
+            values = _squared_distances(instruction)
             if values is None:
                 continue
-            if values.shape.rank - 1 not in each.attribute("dimensions"):
-                distances = each.operands[0].operands[0]
-                for reduction in _sums_of(distances, each.attribute("dimensions")):
+            if values.shape.rank - 1 not in instruction.attribute("dimensions"):
+                distances = instruction.operands[0].operands[0]
+                for reduction in _sums_of(distances, instruction.attribute("dimensions")):
                     yield Site(reduction, partial(_remove_sum, reduction))
-                yield Site(each, partial(_rewrite, each, values))
+                yield Site(instruction, partial(_rewrite, instruction, values))
 
 
 def _squared_distances(reduction: MutableInstruction) -> MutableInstruction | None:
@@ -82,8 +82,8 @@ def _squared_distances(reduction: MutableInstruction) -> MutableInstruction | No
     square = reduction.operands[0]
     if square.opcode != "multiply":
         return None
-    distance, other = square.operands
-    if distance is not other or distance.opcode != "subtract":
+    distance, second = square.operands
+    if distance is not second or distance.opcode != "subtract":
         return None
     values, mean = distance.operands
     dimensions = reduction.attribute("dimensions")
@@ -116,7 +116,7 @@ def _scales(
         return True
     if user.opcode != "multiply":
         return False
-    factors = [each for each in user.operands if each is not product]
+    factors = [operand for operand in user.operands if operand is not product]
     return len(factors) == 1 and _is_equal_along(factors[0], dimensions)
 
 
@@ -159,7 +159,7 @@ def _sums_up(
 
 
 def _count(values: MutableInstruction, dimensions: tuple[int, ...]) -> int:
-    return math.prod(values.shape.dimensions[each] or 1 for each in dimensions)
+    return math.prod(values.shape.dimensions[dimension] or 1 for dimension in dimensions)
 
 
 def _remove_sum(reduction: MutableInstruction) -> None:

@@ -24,9 +24,9 @@ def combiner(instruction: MutableInstruction) -> str | None:
     """Return the opcode by which a reduce or scatter combines two elements, None if it is more than
     one operation on its two parameters.
     """
-    (called,) = instruction.called
-    root = called.root
-    is_plain = len(called.parameters) == 2 and set(root.operands) == set(called.parameters)
+    (callee,) = instruction.called
+    root = callee.root
+    is_plain = len(callee.parameters) == 2 and set(root.operands) == set(callee.parameters)
     return root.opcode if is_plain and root.opcode in COMBINERS else None
 
 
@@ -101,19 +101,23 @@ class DotDimensions(NamedTuple):
 
 
 def dot_dimensions(dot: MutableInstruction) -> DotDimensions:
-    found: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
     for side, operand in zip(("lhs", "rhs"), dot.operands, strict=True):
         batch = tuple(dot.attribute(f"{side}_batch_dims") or ())
         contracting = tuple(dot.attribute(f"{side}_contracting_dims") or ())
-        used = {*batch, *contracting}
-        free = tuple(each for each in range(operand.shape.rank) if each not in used)
-        found += [batch, contracting, free]
-    return DotDimensions(*found)
+        named_dimensions = {*batch, *contracting}
+        free = tuple(
+            dimension
+            for dimension in range(operand.shape.rank)
+            if dimension not in named_dimensions
+        )
+        groups += [batch, contracting, free]
+    return DotDimensions(*groups)
 
 
 def sizes_of(shape: Shape, dimensions: Sequence[int]) -> int:
     """Return the number of elements in these dimensions."""
-    sizes = (shape.dimensions[each] for each in dimensions)
+    sizes = (shape.dimensions[dimension] for dimension in dimensions)
     return math.prod(1 if size is None else size for size in sizes)
 
 
@@ -122,24 +126,26 @@ def multiply_and_sum(dot: MutableInstruction) -> None:
     over the contracted dimensions. If only transposes read the dot, the sum replaces them.
     """
     left, right = dot.operands
-    found = dot_dimensions(dot)
+    dimensions = dot_dimensions(dot)
     # Each dimension is a place in the left operand and one in the right, None if it has no such.
-    shared = list(zip(found.left_contracting, found.right_contracting, strict=True))
-    made: list[tuple[int | None, int | None]] = [
-        *zip(found.left_batch, found.right_batch, strict=True),
-        *((place, None) for place in found.left_free),
-        *((None, place) for place in found.right_free),
+    shared = list(zip(dimensions.left_contracting, dimensions.right_contracting, strict=True))
+    places: list[tuple[int | None, int | None]] = [
+        *zip(dimensions.left_batch, dimensions.right_batch, strict=True),
+        *((place, None) for place in dimensions.left_free),
+        *((None, place) for place in dimensions.right_free),
     ]
-    summed = len(made) - len(found.right_free)
+    summed = len(places) - len(dimensions.right_free)
     replaced = _transposes(dot)
     if replaced:
-        made = [made[place] for place in replaced[0].attribute("dimensions")]
-        summed = len(made)
-    of_product = [*made[:summed], *shared, *made[summed:]]
+        places = [places[place] for place in replaced[0].attribute("dimensions")]
+        summed = len(places)
+    of_product = [*places[:summed], *shared, *places[summed:]]
     kind = dot.shape.element_type
     sizes = [
-        left.shape.dimensions[one] if one is not None else right.shape.dimensions[other or 0]
-        for one, other in of_product
+        left.shape.dimensions[left_place]
+        if left_place is not None
+        else right.shape.dimensions[right_place or 0]
+        for left_place, right_place in of_product
     ]
     whole = array(kind, sizes)
     of_left, of_right = (
@@ -160,25 +166,25 @@ def multiply_and_sum(dot: MutableInstruction) -> None:
         [left, right],
         reducer("add", kind),
     )
-    for each in replaced or [dot]:
-        replace_and_prune(each, sums)
+    for product in replaced or [dot]:
+        replace_and_prune(product, sums)
 
 
 def _transposes(dot: MutableInstruction) -> list[MutableInstruction]:
     """Return the users of ``dot`` if they are equal transposes, otherwise none."""
     users = list(dot.users)
     orders = {
-        tuple(each.attribute("dimensions")) if each.opcode == "transpose" else () for each in users
+        tuple(user.attribute("dimensions")) if user.opcode == "transpose" else () for user in users
     }
     return users if len(orders) == 1 and orders != {()} else []
 
 
 def reducer(opcode: str, element_type: str) -> str:
     """Return a computation, named after its opcode, that combines two elements."""
-    one = f"{element_type}[]"
+    scalar_type = f"{element_type}[]"
     return (
-        f"{opcode} {{\n  one = {one} parameter(0)\n  other = {one} parameter(1)\n"
-        f"  ROOT both = {one} {opcode}(one, other)\n}}\n\n"
+        f"{opcode} {{\n  one = {scalar_type} parameter(0)\n  other = {scalar_type} parameter(1)\n"
+        f"  ROOT both = {scalar_type} {opcode}(one, other)\n}}\n\n"
     )
 
 
@@ -194,7 +200,8 @@ def build(
     on; ``computations`` are what they call.
     """
     parameters = (
-        f"  %p{number} = {each.shape} parameter({number})\n" for number, each in enumerate(operands)
+        f"  %p{number} = {operand.shape} parameter({number})\n"
+        for number, operand in enumerate(operands)
     )
     body = "\n".join(f"  {line.strip()}" for line in lines.splitlines() if line.strip())
     text = f"HloModule part\n\n{computations}ENTRY part {{\n{''.join(parameters)}{body}\n}}\n"
@@ -202,31 +209,35 @@ def build(
     target, module = near.computation, near.computation.module
     metadata = near.attributes.get("metadata")
     suffix = f", metadata={metadata}" if metadata is not None else ""
-    called: dict[MutableComputation, MutableComputation] = {}
-    made = dict(zip(part.parameters, operands, strict=True))
-    for each in part.post_order():
-        if each.opcode != "parameter":
-            clone = clone_into(each, target, [made[operand] for operand in each.operands])
+    callees: dict[MutableComputation, MutableComputation] = {}
+    values = dict(zip(part.parameters, operands, strict=True))
+    for instruction in part.post_order():
+        if instruction.opcode != "parameter":
+            clone = clone_into(
+                instruction, target, [values[operand] for operand in instruction.operands]
+            )
             clone.attributes_text += suffix
             clone.origin = near.origin
-            made[each] = clone
-            for computation in each.called:
-                if computation not in called:
-                    called[computation] = _copy(computation, module)
+            values[instruction] = clone
+            for computation in instruction.called:
+                if computation not in callees:
+                    callees[computation] = _copy(computation, module)
                 del computation.callers[clone]
-                called[computation].callers[clone] = None
-            clone.called = [called[computation] for computation in each.called]
-            clone.attributes_text = _renamed(clone, each)
-    return made[part.root]
+                callees[computation].callers[clone] = None
+            clone.called = [callees[computation] for computation in instruction.called]
+            clone.attributes_text = _renamed(clone, instruction)
+    return values[part.root]
 
 
 def _copy(computation: MutableComputation, module: MutableModule) -> MutableComputation:
     copy = module.add_computation(computation.name)
-    made: dict[MutableInstruction, MutableInstruction] = {}
-    for each in computation.post_order():
-        made[each] = clone_into(each, copy, [made[operand] for operand in each.operands])
-    copy.parameters.sort(key=lambda each: each.parameter_number)
-    copy.root = made[computation.root]
+    values: dict[MutableInstruction, MutableInstruction] = {}
+    for instruction in computation.post_order():
+        values[instruction] = clone_into(
+            instruction, copy, [values[operand] for operand in instruction.operands]
+        )
+    copy.parameters.sort(key=lambda parameter: parameter.parameter_number)
+    copy.root = values[computation.root]
     return copy
 
 

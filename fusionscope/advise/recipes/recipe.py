@@ -100,14 +100,16 @@ def _name_in_full(call: MutableInstruction, clone: MutableInstruction) -> None:
     their own is unknown.
     """
     outer = split_attributes(call.attributes_text).get("metadata", "{}")
-    own = split_attributes(clone.attributes_text).get("metadata")
+    own_metadata = split_attributes(clone.attributes_text).get("metadata")
     metadata = outer
-    if own is not None:
-        names = [found[1] for found in map(_NAME.search, (outer, own)) if found is not None]
+    if own_metadata is not None:
+        names = [name[1] for name in map(_NAME.search, (outer, own_metadata)) if name is not None]
         parts = [f'op_name="{"/".join(names)}"'] if names else []
-        parts.append(_NAME.sub("", own if _PLACE.search(own) else outer).strip("{} "))
+        parts.append(
+            _NAME.sub("", own_metadata if _PLACE.search(own_metadata) else outer).strip("{} ")
+        )
         metadata = f"{{{' '.join(filter(None, parts))}}}"
-        clone.attributes_text = clone.attributes_text.replace(f", metadata={own}", "")
+        clone.attributes_text = clone.attributes_text.replace(f", metadata={own_metadata}", "")
     clone.attributes_text += f", metadata={metadata}"
 
 

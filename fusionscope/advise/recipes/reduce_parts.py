@@ -54,11 +54,11 @@ def program(some, others):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            if each.opcode == "concatenate" and len(each.operands) > 1:
-                found = _read_on(each)
-                if found is not None and len(each.users) > 1:
-                    yield Site(each, partial(_rewrite, each, *found))
+        for instruction in list(graph.walk()):
+            if instruction.opcode == "concatenate" and len(instruction.operands) > 1:
+                reading = _read_on(instruction)
+                if reading is not None and len(instruction.users) > 1:
+                    yield Site(instruction, partial(_rewrite, instruction, *reading))
 
 
 def _read_on(
@@ -85,8 +85,11 @@ def _read_on(
             ):
                 inside[user] = None
                 pending.append(user)
-    known = inside.keys() | reductions.keys()
-    if any(each.is_root or any(user not in known for user in each.users) for each in inside):
+    members = inside.keys() | reductions.keys()
+    if any(
+        instruction.is_root or any(user not in members for user in instruction.users)
+        for instruction in inside
+    ):
         return None
     return (list(inside)[1:], list(reductions)) if reductions else None
 
@@ -103,7 +106,7 @@ def _reduces(reduction: MutableInstruction, dimension: int) -> bool:
 def _of_part(
     original: MutableInstruction,
     part: MutableInstruction,
-    made: Mapping[MutableInstruction, MutableInstruction],
+    parts: Mapping[MutableInstruction, MutableInstruction],
     dimension: int,
 ) -> MutableInstruction:
     """Return ``original`` computed from one part of its operand."""
@@ -115,14 +118,14 @@ def _of_part(
 
     operands = []
     for operand in original.operands:
-        if operand in made:
-            operands.append(made[operand])
+        if operand in parts:
+            operands.append(parts[operand])
         elif operand.shape.rank == 0:
             operands.append(operand)
         else:
-            one = f"one = {operand.shape.element_type}[] constant({scalar(operand)})"
+            scalar_line = f"one = {operand.shape.element_type}[] constant({scalar(operand)})"
             all_ = f"ROOT all = {shape_of(operand.shape)} broadcast(one), dimensions={{}}"
-            operands.append(build(original, f"{one}\n{all_}", []))
+            operands.append(build(original, f"{scalar_line}\n{all_}", []))
     clone = clone_into(original, original.computation, operands)
     clone.shape = shape_of(original.shape)
     return clone
@@ -136,12 +139,12 @@ def _rewrite(
     (dimension,) = concatenate.attribute("dimensions")
     results: dict[MutableInstruction, list[MutableInstruction]] = {r: [] for r in reductions}
     for part in list(concatenate.operands):
-        made = {concatenate: part}
-        for each in between:
-            made[each] = _of_part(each, part, made, dimension)
+        parts = {concatenate: part}
+        for instruction in between:
+            parts[instruction] = _of_part(instruction, part, parts, dimension)
         for reduction in reductions:
             value, start = reduction.operands
-            clone = clone_into(reduction, reduction.computation, [made[value], start])
+            clone = clone_into(reduction, reduction.computation, [parts[value], start])
             results[reduction].append(clone)
     for reduction, values in results.items():
         opcode = combiner(reduction)

@@ -47,10 +47,10 @@ def program(values):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            name = (each.attribute("metadata") or {}).get("op_name", "")
-            if each.opcode == _BARRIER and not any(word in name for word in _WANTED):
-                yield Site(each, partial(_remove, each))
+        for instruction in list(graph.walk()):
+            name = (instruction.attribute("metadata") or {}).get("op_name", "")
+            if instruction.opcode == _BARRIER and not any(word in name for word in _WANTED):
+                yield Site(instruction, partial(_remove, instruction))
 
 
 def _remove(barrier: MutableInstruction) -> None:

@@ -68,13 +68,13 @@ def program(inputs, weights, labels):
         for scatter in list(graph.walk()):
             if scatter.opcode == "scatter" and _is_gradient(scatter):
                 indices = scatter.operands[1]
-                for each in indices.users:
+                for user in indices.users:
                     if (
-                        each.opcode == "gather"
-                        and each.operands[1] is indices
-                        and _takes_one_a_row(each, _GATHER)
+                        user.opcode == "gather"
+                        and user.operands[1] is indices
+                        and _takes_one_a_row(user, _GATHER)
                     ):
-                        yield Site(each, partial(_rewrite_gather, each))
+                        yield Site(user, partial(_rewrite_gather, user))
                 yield Site(scatter, partial(_rewrite_scatter, scatter))
 
 
@@ -115,7 +115,8 @@ def _takes_one_a_row(instruction: MutableInstruction, names: tuple[str, ...]) ->
         not window
         and len(indexed) == 1
         and single == indexed
-        and rows == tuple(each for each in range(operand.shape.rank) if each not in indexed)
+        and rows
+        == tuple(dimension for dimension in range(operand.shape.rank) if dimension not in indexed)
         and of_indices == tuple(range(len(rows)))
         and indices.shape.dimensions[len(rows) :] == (1, 1)
         and instruction.attribute("index_vector_dim") == indices.shape.rank - 1
@@ -145,7 +146,7 @@ def _rewrite_gather(gather: MutableInstruction) -> None:
     operand, indices = gather.operands[0], _unwrapped(gather.operands[1])
     (dimension,) = gather.attribute("start_index_map")
     kind, of_index = operand.shape.element_type, indices.shape.element_type
-    row, one = text_of(operand), _without_row(gather, operand)
+    row, element_type = text_of(operand), _without_row(gather, operand)
     result = _without_nan(gather)
     limits = ""
     if result is gather:
@@ -163,7 +164,7 @@ def _rewrite_gather(gather: MutableInstruction) -> None:
         zero = {kind}[] constant(0)
         zeros = {row} broadcast(zero), dimensions={{}}
         chosen = {row} select(is_at, %p1, zeros)
-        element = {one} reduce(chosen, zero), dimensions={{{dimension}}}, to_apply=add
+        element = {element_type} reduce(chosen, zero), dimensions={{{dimension}}}, to_apply=add
         ROOT result = {text_of(gather)} reshape(element)
         """,
         [indices, operand],
@@ -229,7 +230,9 @@ def _indexed(instruction: MutableInstruction) -> tuple[int, ...]:
 def _rows(instruction: MutableInstruction) -> str:
     """Return the dimensions that number rows."""
     rank = instruction.operands[0].shape.rank
-    return integers([each for each in range(rank) if each not in _indexed(instruction)])
+    return integers(
+        [dimension for dimension in range(rank) if dimension not in _indexed(instruction)]
+    )
 
 
 def _without_row(instruction: MutableInstruction, value: MutableInstruction) -> str:

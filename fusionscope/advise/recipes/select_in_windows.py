@@ -66,9 +66,9 @@ def program(values, weights):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            if each.opcode == "select-and-scatter" and self._fits(each):
-                yield Site(each, partial(_rewrite, each))
+        for instruction in list(graph.walk()):
+            if instruction.opcode == "select-and-scatter" and self._fits(instruction):
+                yield Site(instruction, partial(_rewrite, instruction))
 
     def _fits(self, instruction: MutableInstruction) -> bool:
         values, _, start = instruction.operands
@@ -77,11 +77,11 @@ def program(values, weights):
             return False
         select, scatter = instruction.called
         count = 1
-        for size, each in zip(values.shape.dimensions, window, strict=True):
-            is_apart = each.stride == each.size and not (each.low or each.high)
-            if not is_apart or each.window_dilation != 1 or (size or 1) % each.size:
+        for size, dimension in zip(values.shape.dimensions, window, strict=True):
+            is_apart = dimension.stride == dimension.size and not (dimension.low or dimension.high)
+            if not is_apart or dimension.window_dilation != 1 or (size or 1) % dimension.size:
                 return False
-            count *= each.size
+            count *= dimension.size
         return (
             1 < count <= self.most
             and is_zero(start)
@@ -94,7 +94,7 @@ def program(values, weights):
 
 def _rewrite(instruction: MutableInstruction) -> None:
     values, gradient, _ = instruction.operands
-    sizes = [each.size for each in window_dimensions(instruction.attribute("window"))]
+    sizes = [dimension.size for dimension in window_dimensions(instruction.attribute("window"))]
     windows, kind = gradient.shape.dimensions, gradient.shape.element_type
     # Each dimension of the windows, followed by the places in a window if there are several.
     split: list[int | None] = []
@@ -106,7 +106,7 @@ def _rewrite(instruction: MutableInstruction) -> None:
             inner.append(len(split))
             split.append(size)
     whole, mask = array(kind, split), array("pred", split)
-    inside = array("s32", [split[each] for each in inner])
+    inside = array("s32", [split[place] for place in inner])
     spread = integers(outer)
     put(
         instruction,

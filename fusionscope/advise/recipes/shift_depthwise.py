@@ -57,16 +57,19 @@ def program(values, kernel):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            if each.opcode == "convolution" and "dim_labels" in each.attributes:
-                window = _depthwise_window(each)
-                if window is not None and math.prod(each.size for each in window) <= self.most:
-                    yield Site(each, partial(_rewrite, each, window))
+        for instruction in list(graph.walk()):
+            if instruction.opcode == "convolution" and "dim_labels" in instruction.attributes:
+                window = _depthwise_window(instruction)
+                if (
+                    window is not None
+                    and math.prod(dimension.size for dimension in window) <= self.most
+                ):
+                    yield Site(instruction, partial(_rewrite, instruction, window))
 
 
 def _depthwise_window(convolution: MutableInstruction) -> tuple[WindowDimension, ...] | None:
     """Return the window of a plain convolution of each channel with its own part of the kernel."""
-    operand, kernel = (each.shape for each in convolution.operands)
+    operand, kernel = (operand.shape for operand in convolution.operands)
     operand_labels, kernel_labels, labels = _labels(convolution)
     channels = operand.dimensions[operand_labels.index("f")]
     groups = convolution.attribute("feature_group_count") or 1
@@ -78,10 +81,16 @@ def _depthwise_window(convolution: MutableInstruction) -> tuple[WindowDimension,
         and operand_labels == labels
     )
     is_plain = all(
-        (each.stride, each.base_dilation, each.window_dilation, each.is_reversed) == _PLAIN
-        and each.low >= 0
-        and each.high >= 0
-        for each in window
+        (
+            dimension.stride,
+            dimension.base_dilation,
+            dimension.window_dilation,
+            dimension.is_reversed,
+        )
+        == _PLAIN
+        and dimension.low >= 0
+        and dimension.high >= 0
+        for dimension in window
     )
     return window if groups > 1 and is_depthwise and is_plain else None
 
@@ -98,7 +107,7 @@ def _rewrite(convolution: MutableInstruction, window: tuple[WindowDimension, ...
     labels, kernel_labels, _ = _labels(convolution)
     kind = operand.shape.element_type
     result = array(kind, convolution.shape.dimensions)
-    padding = {str(n): (each.low, each.high) for n, each in enumerate(window)}
+    padding = {str(n): (dimension.low, dimension.high) for n, dimension in enumerate(window)}
     pads = [padding.get(label, (0, 0)) for label in labels]
     sizes = [
         (size or 1) + low + high
@@ -111,14 +120,16 @@ def _rewrite(convolution: MutableInstruction, window: tuple[WindowDimension, ...
         f"padding={'x'.join(f'{low}_{high}' for low, high in pads)}",
     ]
     total = ""
-    for number, places in enumerate(itertools.product(*(range(each.size) for each in window))):
+    for number, places in enumerate(
+        itertools.product(*(range(dimension.size) for dimension in window))
+    ):
         at = {str(n): place for n, place in enumerate(places)}
         starts = [at.get(label, 0) for label in labels]
         shifted = ", ".join(
             f"[{start}:{start + (size or 1)}]"
             for start, size in zip(starts, convolution.shape.dimensions, strict=True)
         )
-        taken = [
+        bounds = [
             f"[{at[label]}:{at[label] + 1}]" if label in at else f"[0:{size}]"
             for label, size in zip(kernel_labels, kernel.shape.dimensions, strict=True)
         ]
@@ -131,7 +142,7 @@ def _rewrite(convolution: MutableInstruction, window: tuple[WindowDimension, ...
         )
         lines += [
             f"shifted.{number} = {result} slice(padded), slice={{{shifted}}}",
-            f"part.{number} = {part} slice(%p1), slice={{{', '.join(taken)}}}",
+            f"part.{number} = {part} slice(%p1), slice={{{', '.join(bounds)}}}",
             f"factor.{number} = {kind}[{channels}] reshape(part.{number})",
             f"factors.{number} = {result} broadcast(factor.{number}), "
             f"dimensions={integers([labels.index('f')])}",

@@ -21,7 +21,7 @@ def is_ascending(sort: MutableInstruction) -> bool | None:
         return None
     direction = root.attributes.get("direction")
     first, second = comparator.parameters[:2]
-    if [_reads(each) for each in root.operands] != [{first}, {second}]:
+    if [_reads(operand) for operand in root.operands] != [{first}, {second}]:
         return None
     return {"LT": True, "GT": False}.get(direction or "")
 
@@ -40,13 +40,13 @@ def compare_keys(sort: MutableInstruction, payload: Shape) -> MutableComputation
     """
     (original,) = sort.called
     comparator = sort.computation.module.add_computation(original.name)
-    made: dict[MutableInstruction, MutableInstruction] = {}
-    for each in original.post_order():
-        if each.opcode != "parameter" or each.parameter_number < 2:
-            operands = [made[operand] for operand in each.operands]
-            made[each] = clone_into(each, comparator, operands)
-    comparator.parameters.sort(key=lambda each: each.parameter_number)
-    comparator.root = made[original.root]
+    values: dict[MutableInstruction, MutableInstruction] = {}
+    for instruction in original.post_order():
+        if instruction.opcode != "parameter" or instruction.parameter_number < 2:
+            operands = [values[operand] for operand in instruction.operands]
+            values[instruction] = clone_into(instruction, comparator, operands)
+    comparator.parameters.sort(key=lambda parameter: parameter.parameter_number)
+    comparator.root = values[original.root]
     for _ in range(2):
         comparator.make_parameter(payload)
     return comparator

@@ -48,10 +48,10 @@ def program(values):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            top = _top(each) if each.opcode == "sort" else None
+        for instruction in list(graph.walk()):
+            top = _top(instruction) if instruction.opcode == "sort" else None
             if top is not None:
-                yield Site(each, partial(_rewrite, each, top))
+                yield Site(instruction, partial(_rewrite, instruction, top))
 
 
 class _Top(NamedTuple):
@@ -75,18 +75,18 @@ def _top(sort: MutableInstruction) -> _Top | None:
     ):
         return None
     slices = _readers(sort)
-    if not slices or any(each.opcode != "slice" for each in slices):
+    if not slices or any(part.opcode != "slice" for part in slices):
         return None
     size = values.shape.dimensions[dimension] or 1
-    ranges = [_range(each, dimension) for each in slices]
+    ranges = [_range(part, dimension) for part in slices]
     if None in ranges:
         return None
-    found = [each for each in ranges if each is not None]
-    if any(each.step != 1 for each in found):
+    spans = [span for span in ranges if span is not None]
+    if any(span.step != 1 for span in spans):
         return None
-    at_end = all(each.stop == size for each in found)
-    at_start = all(each.start == 0 for each in found)
-    count = max(len(each) for each in found)
+    at_end = all(span.stop == size for span in spans)
+    at_start = all(span.start == 0 for span in spans)
+    count = max(len(span) for span in spans)
     if at_end == at_start or count * _SHARE > size:
         return None
     return _Top(count, ascending == at_end, slices)
@@ -103,7 +103,7 @@ def _range(slice_: MutableInstruction, dimension: int) -> range | None:
     """Return the positions that are read, None if it also cuts another dimension."""
     ranges = slice_ranges(slice_)
     sizes = slice_.operands[0].shape.dimensions
-    whole = all(len(each) == sizes[n] for n, each in enumerate(ranges) if n != dimension)
+    whole = all(len(span) == sizes[n] for n, span in enumerate(ranges) if n != dimension)
     return ranges[dimension] if whole else None
 
 
@@ -112,29 +112,29 @@ def _rewrite(sort: MutableInstruction, top: _Top) -> None:
     (dimension,) = sort.attribute("dimensions")
     kind, sizes = values.shape.element_type, values.shape.dimensions[:dimension]
     kinds = (kind, "s32")
-    both = ", ".join(array(each, (*sizes, top.k)) for each in kinds)
-    found = build(
+    both = ", ".join(array(kind, (*sizes, top.k)) for kind in kinds)
+    top_values = build(
         sort,
         f"ROOT found = ({both}) topk(%p0), k={top.k}, largest={str(top.is_largest).lower()}",
         [values],
     )
     # The best come first, which is the order of the sort at one of its ends.
     is_turned = top.is_largest == bool(is_ascending(sort))
-    for each in top.slices:
-        element = each.operands[0]
+    for part in top.slices:
+        element = part.operands[0]
         number = 0 if element is sort else element.attribute("index")
-        kept = each.shape.dimensions[dimension] or 1
+        length = part.shape.dimensions[dimension] or 1
         whole = array(kinds[number], (*sizes, top.k))
-        some = array(kinds[number], (*sizes, kept))
-        cuts = ", ".join(f"[0:{size}]" for size in (*sizes, kept))
+        some = array(kinds[number], (*sizes, length))
+        cuts = ", ".join(f"[0:{size}]" for size in (*sizes, length))
         turn = f"reverse(some), dimensions={{{dimension}}}"
         put(
-            each,
+            part,
             f"""
             all = {whole} get-tuple-element(%p0), index={number}
             some = {some} slice(all), slice={{{cuts}}}
             {f"ordered = {some} {turn}" if is_turned else ""}
-            ROOT result = {text_of(each)} convert({"ordered" if is_turned else "some"})
+            ROOT result = {text_of(part)} convert({"ordered" if is_turned else "some"})
             """,
-            [found],
+            [top_values],
         )

@@ -53,10 +53,10 @@ def program(values):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            rows = _rows(each)
+        for instruction in list(graph.walk()):
+            rows = _rows(instruction)
             if rows is not None:
-                yield Site(each, partial(_rewrite, each, rows))
+                yield Site(instruction, partial(_rewrite, instruction, rows))
 
 
 def _is_plain(reduction: MutableInstruction) -> bool:
@@ -68,21 +68,25 @@ def _rows(total: MutableInstruction) -> MutableInstruction | None:
     if not _is_plain(total) or total.operands[0].opcode == "parameter":
         return None
     over = set(total.attribute("dimensions"))
-    found = [
+    reductions = [
         user
         for user in total.operands[0].users
         if _is_plain(user)
         and set(user.attribute("dimensions")) < over
         and combiner(user) == combiner(total)
     ]
-    return max(found, key=lambda each: len(each.attribute("dimensions")), default=None)
+    return max(
+        reductions, key=lambda reduction: len(reduction.attribute("dimensions")), default=None
+    )
 
 
 def _rewrite(total: MutableInstruction, rows: MutableInstruction) -> None:
     values, start = total.operands
     reduced = rows.attribute("dimensions")
-    left = [each for each in range(values.shape.rank) if each not in reduced]
-    over = [place for place, each in enumerate(left) if each in total.attribute("dimensions")]
+    left = [dimension for dimension in range(values.shape.rank) if dimension not in reduced]
+    over = [
+        place for place, dimension in enumerate(left) if dimension in total.attribute("dimensions")
+    ]
     opcode = combiner(total) or ""
     way = f"dimensions={integers(over)}, to_apply={opcode}"
     put(

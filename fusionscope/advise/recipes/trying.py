@@ -59,9 +59,9 @@ def find_offers(module: DumpedModule) -> list[Offer]:
     for recipe in helping:
         sites = [site.at.attribute("metadata") or {} for site in recipe.find(graph, module.backend)]
         if sites:
-            names = frozenset(each["op_name"] for each in sites if "op_name" in each)
-            lines = (user_line(source_stack(each, program.frames)) for each in sites)
-            sources = dict.fromkeys(str(each) for each in lines if each is not None)
+            names = frozenset(site["op_name"] for site in sites if "op_name" in site)
+            lines = (user_line(source_stack(site, program.frames)) for site in sites)
+            sources = dict.fromkeys(str(line) for line in lines if line is not None)
             offers.append(Offer(recipe, names, tuple(sources)))
     return offers
 
@@ -72,11 +72,11 @@ def by_example(
     """Return each offer with the figures of the recipe's own example."""
     proofs = read_proofs()
     for offer in offers:
-        own = [each for each in proofs[offer.recipe.id] if each.backend == module.backend]
-        if own and own[-1].helps:
+        own_proofs = [proof for proof in proofs[offer.recipe.id] if proof.backend == module.backend]
+        if own_proofs and own_proofs[-1].helps:
             before, after = (
                 Figures(side.launches, side.bytes_moved, side.time_us)
-                for side in (own[-1].before, own[-1].after)
+                for side in (own_proofs[-1].before, own_proofs[-1].after)
             )
             pairs = map(_names, filter(offer.concerns, refused))
             yield _suggestion(offer, HowTried.EXAMPLE, pairs, before, after)
@@ -137,21 +137,21 @@ def by_compiler(
     compiled or computes something else. Raises ``UnusableInput`` if the unchanged program cannot be
     compiled.
     """
-    found: list[Tried] = []
+    attempts: list[Tried] = []
     problems: list[str] = []
     if not offers:
-        return found, problems
+        return attempts, problems
     program = find_program(module)
     with TemporaryDirectory() as scratch:
         compiler = _Compiler(module, Path(scratch), compilation)
         baseline = compiler.compile("baseline", program)
-        wanted = frozenset(map(_names, refused)) - settled_pairs(module, baseline)
+        refused_pairs = frozenset(map(_names, refused)) - settled_pairs(module, baseline)
         for offer in offers:
             rewritten = apply_recipe(offer.recipe, program, module.backend or "")
             assert rewritten is not None
             try:
-                made = compiler.compile(offer.recipe.id, rewritten.module)
-                races = compiler.race(baseline, made)
+                dump = compiler.compile(offer.recipe.id, rewritten.module)
+                races = compiler.race(baseline, dump)
             except UnusableInput as error:
                 problems.append(f"{offer.recipe.id}: {error}")
                 continue
@@ -160,14 +160,14 @@ def by_compiler(
                 continue
             how = HowTried.MEASURED if races else HowTried.COMPILED
             before, after = (
-                _figures(each, races[number] if races else None)
-                for number, each in enumerate((baseline, made))
+                _figures(dump_of_side, races[number] if races else None)
+                for number, dump_of_side in enumerate((baseline, dump))
             )
-            pairs = settled_pairs(module, made) & wanted
+            pairs = settled_pairs(module, dump) & refused_pairs
             suggestion = _suggestion(offer, how, pairs, before, after)
-            suggestion = replace(suggestion, removes=_removes(module, made))
-            found.append(Tried(suggestion, races[1] if races else None))
-    return found, problems
+            suggestion = replace(suggestion, removes=_removes(module, dump))
+            attempts.append(Tried(suggestion, races[1] if races else None))
+    return attempts, problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,29 +191,31 @@ class _Compiler:
         )
         if captured.problem:
             raise UnusableInput(f"cannot be compiled: {captured.problem}")
-        (made,) = open_dump(captured.directory).modules
-        return made
+        (dump,) = open_dump(captured.directory).modules
+        return dump
 
     def race(self, *modules: DumpedModule) -> list[Race]:
         """Return the measurements, empty if they cannot be run here."""
         if why_not_run(self.module):
             return []
         return race(
-            [Racer(each, Injection()) for each in modules],
+            [Racer(module, Injection()) for module in modules],
             seconds=self.compilation.seconds,
             python=self.compilation.python,
             limit_s=self.compilation.limit_s,
         )
 
 
-def _removes(module: DumpedModule, made: DumpedModule) -> tuple[str, ...]:
-    assert module.final is not None and made.final is not None
-    before, after = module.read(module.final), made.read(made.final)
+def _removes(module: DumpedModule, dump: DumpedModule) -> tuple[str, ...]:
+    assert module.final is not None and dump.final is not None
+    before, after = module.read(module.final), dump.read(dump.final)
     return removed_movements(before, before, after, module.backend)
 
 
 def _computes_the_same(run: Race) -> bool:
-    return bool(run.results) and all(each.verdict is not Numbers.DIFFERENT for each in run.results)
+    return bool(run.results) and all(
+        result.verdict is not Numbers.DIFFERENT for result in run.results
+    )
 
 
 def _figures(module: DumpedModule, run: Race | None) -> Figures:

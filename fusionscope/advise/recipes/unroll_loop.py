@@ -69,11 +69,11 @@ def program(start, force):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            if each.opcode != "while":
+        for instruction in list(graph.walk()):
+            if instruction.opcode != "while":
                 continue
-            steps = count_steps(each)
-            inside = _called(each, "body").opcodes
+            steps = count_steps(instruction)
+            inside = _called(instruction, "body").opcodes
             operations = sum(inside[opcode] for opcode in inside.keys() - _COMPUTES_NOTHING)
             if (
                 steps is not None
@@ -82,10 +82,11 @@ def program(start, force):
                 and operations <= self.longest
                 and not any(inside[opcode] for opcode in _LEFT_ALONE)
                 and all(
-                    _element(user) is not None for user in _called(each, "body").parameters[0].users
+                    _element(user) is not None
+                    for user in _called(instruction, "body").parameters[0].users
                 )
             ):
-                yield Site(each, partial(self._rewrite, each))
+                yield Site(instruction, partial(self._rewrite, instruction))
 
     def _rewrite(self, loop: MutableInstruction) -> None:
         """Replace the body by ``times`` copies of it. Elements of arrays that successive steps
@@ -100,33 +101,37 @@ def program(start, force):
             for index, shape in enumerate(given.shape.elements)
         ]
         blocks: dict[MutableInstruction, MutableInstruction] = {}
-        for each in arrays.reads:
-            array = elements[_index(each.operands[0])]
-            starts = _starts(each.operands[1:], elements, longer)
-            shape = self._block(each.shape)
+        for read in arrays.reads:
+            array = elements[_index(read.operands[0])]
+            starts = _starts(read.operands[1:], elements, longer)
+            shape = self._block(read.shape)
             sizes = ",".join(map(str, shape.dimensions))
             text = f", dynamic_slice_sizes={{{sizes}}}"
-            blocks[each] = longer.make("dynamic-slice", shape, [array, *starts], text)
-        written: dict[int, list[MutableInstruction]] = {index: [] for index in arrays.writes}
+            blocks[read] = longer.make("dynamic-slice", shape, [array, *starts], text)
+        parts_written: dict[int, list[MutableInstruction]] = {index: [] for index in arrays.writes}
         state = list(elements)
         for step in range(self.times):
             clones: dict[MutableInstruction, MutableInstruction] = {}
-            for each in body.post_order():
-                if _element(each) is not None:
-                    clones[each] = state[_index(each)]
-                elif each in blocks:
-                    rest = (f"[0:{size}]" for size in each.shape.dimensions[1:])
-                    text = f", slice={{{', '.join([f'[{step}:{step + 1}]', *rest])}}}"
-                    clones[each] = longer.make("slice", each.shape, [blocks[each]], text)
-                elif each in arrays.writes.values():
-                    clones[each] = clones[each.operands[0]]
-                elif each.opcode != "parameter" and each is not body.root:
-                    clones[each] = clone_into(each, longer, [clones[o] for o in each.operands])
+            for instruction in body.post_order():
+                if _element(instruction) is not None:
+                    clones[instruction] = state[_index(instruction)]
+                elif instruction in blocks:
+                    later_bounds = (f"[0:{size}]" for size in instruction.shape.dimensions[1:])
+                    text = f", slice={{{', '.join([f'[{step}:{step + 1}]', *later_bounds])}}}"
+                    clones[instruction] = longer.make(
+                        "slice", instruction.shape, [blocks[instruction]], text
+                    )
+                elif instruction in arrays.writes.values():
+                    clones[instruction] = clones[instruction.operands[0]]
+                elif instruction.opcode != "parameter" and instruction is not body.root:
+                    clones[instruction] = clone_into(
+                        instruction, longer, [clones[o] for o in instruction.operands]
+                    )
             for index, update in arrays.writes.items():
-                written[index].append(clones[update.operands[1]])
-            state = [clones[each] for each in body.root.operands]
+                parts_written[index].append(clones[update.operands[1]])
+            state = [clones[operand] for operand in body.root.operands]
         for index, update in arrays.writes.items():
-            parts = written[index]
+            parts = parts_written[index]
             block = self._block(parts[0].shape)
             joined = longer.make("concatenate", block, parts, ", dimensions={0}")
             starts = _starts(update.operands[2:], elements, longer)
@@ -135,7 +140,9 @@ def program(start, force):
         longer.root = longer.make("tuple", body.root.shape, state)
         del body.callers[loop]
         longer.callers[loop] = None
-        loop.called = [longer if each is body else each for each in loop.called]
+        loop.called = [
+            longer if computation is body else computation for computation in loop.called
+        ]
         loop.attributes_text = loop.attributes_text.replace(
             f"body=%{body.name}", f"body=%{longer.name}", 1
         )
@@ -163,42 +170,44 @@ def _find_arrays(loop: MutableInstruction, body: MutableComputation) -> _Arrays:
     steps = count_steps(loop) or 0
 
     def is_at_step(array: MutableInstruction, starts: list[MutableInstruction]) -> bool:
-        place, *rest = starts
+        place, *later_starts = starts
         length = array.shape.dimensions[0]
         return (
             _element(array) is not None
             and _element(place) == counter
-            and all(each.opcode == "constant" and is_zero(each) for each in rest)
+            and all(start.opcode == "constant" and is_zero(start) for start in later_starts)
             and length is not None
             and length >= steps
         )
 
     reads: list[MutableInstruction] = []
     writes: dict[int, MutableInstruction] = {}
-    for each in body.instructions:
-        if each.opcode == "dynamic-slice" and is_at_step(each.operands[0], each.operands[1:]):
-            index = _index(each.operands[0])
-            if each.shape.dimensions[0] == 1 and _element(results[index]) == index:
-                reads.append(each)
-    for index, each in enumerate(results):
-        if each.opcode == "dynamic-update-slice" and is_at_step(
-            each.operands[0], each.operands[2:]
+    for instruction in body.instructions:
+        if instruction.opcode == "dynamic-slice" and is_at_step(
+            instruction.operands[0], instruction.operands[1:]
         ):
-            array, update = each.operands[:2]
-            others = [
-                other
-                for other in body.instructions
-                if other is not each and _element(other) == index and other.users
+            index = _index(instruction.operands[0])
+            if instruction.shape.dimensions[0] == 1 and _element(results[index]) == index:
+                reads.append(instruction)
+    for index, result in enumerate(results):
+        if result.opcode == "dynamic-update-slice" and is_at_step(
+            result.operands[0], result.operands[2:]
+        ):
+            array, update = result.operands[:2]
+            other_elements = [
+                element
+                for element in body.instructions
+                if element is not result and _element(element) == index and element.users
             ]
-            is_only = list(array.users) == [each] and list(each.users) == [body.root]
+            is_only = list(array.users) == [result] and list(result.users) == [body.root]
             if (
                 _index(array) == index
                 and update.shape.dimensions[0] == 1
-                and results.count(each) == 1
+                and results.count(result) == 1
                 and is_only
-                and others in ([], [array])
+                and other_elements in ([], [array])
             ):
-                writes[index] = each
+                writes[index] = result
     return _Arrays(reads, writes)
 
 
@@ -209,12 +218,12 @@ def _starts(
 ) -> list[MutableInstruction]:
     """Return the indices of a block in ``target``: the number of the step, and zeros."""
     place, *zeros = starts
-    return [elements[_index(place)], *(clone_into(each, target, []) for each in zeros)]
+    return [elements[_index(place)], *(clone_into(zero, target, []) for zero in zeros)]
 
 
 def _called(loop: MutableInstruction, role: str) -> MutableComputation:
     name = loop.attributes[role].lstrip("%")
-    return next(each for each in loop.called if each.name == name)
+    return next(computation for computation in loop.called if computation.name == name)
 
 
 def count_steps(loop: MutableInstruction) -> int | None:

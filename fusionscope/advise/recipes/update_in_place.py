@@ -53,11 +53,11 @@ program = jax.jit(write, donate_argnums=0)
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         overwritten = _overwritten(graph)
-        for each in list(graph.walk()):
-            if each.opcode == "select" and each.operands[2] in overwritten:
-                place = _place(each)
+        for instruction in list(graph.walk()):
+            if instruction.opcode == "select" and instruction.operands[2] in overwritten:
+                place = _place(instruction)
                 if place is not None:
-                    yield Site(each, partial(_rewrite, each, place))
+                    yield Site(instruction, partial(_rewrite, instruction, place))
 
 
 class _Place(NamedTuple):
@@ -73,14 +73,20 @@ def _overwritten(graph: MutableModule) -> set[MutableInstruction]:
     """
     attributes = graph.source.attributes
     donated = {slot for slot, _, _ in read_aliasing(attributes.get("input_output_alias", ""))}
-    donated |= {int(found) for found in _DONOR.findall(attributes.get("buffer_donor", ""))}
-    found = {each for each in graph.entry.parameters if each.parameter_number in donated}
+    donated |= {
+        int(overwritable) for overwritable in _DONOR.findall(attributes.get("buffer_donor", ""))
+    }
+    overwritable = {
+        parameter for parameter in graph.entry.parameters if parameter.parameter_number in donated
+    }
     for loop in graph.walk():
         if loop.opcode == "while":
             name = loop.attributes["body"].lstrip("%")
-            (body,) = (each for each in loop.called if each.name == name)
-            found |= {each for each in body.instructions if _is_element(each)}
-    return {each for each in found if len(each.users) == 1}
+            (body,) = (value for value in loop.called if value.name == name)
+            overwritable |= {
+                instruction for instruction in body.instructions if _is_element(instruction)
+            }
+    return {value for value in overwritable if len(value.users) == 1}
 
 
 def _is_element(value: MutableInstruction) -> bool:
@@ -98,13 +104,13 @@ def _place(select: MutableInstruction) -> _Place | None:
     if not is_equal or compare.shape.rank != 1 or compare.shape.dimensions == (1,):
         return None
     dimension = 0
-    for each in reversed(chain):
-        if each.opcode == "broadcast":
-            dimension = each.attribute("dimensions")[dimension]
-        elif [size for size in each.shape.dimensions if size != 1] != [*compare.shape.dimensions]:
+    for step in reversed(chain):
+        if step.opcode == "broadcast":
+            dimension = step.attribute("dimensions")[dimension]
+        elif [size for size in step.shape.dimensions if size != 1] != [*compare.shape.dimensions]:
             return None
         else:
-            dimension = each.shape.dimensions.index(compare.shape.dimensions[0])
+            dimension = step.shape.dimensions.index(compare.shape.dimensions[0])
     positions, index = compare.operands
     if positions.opcode != "iota":
         positions, index = index, positions
@@ -126,7 +132,9 @@ def _rewrite(select: MutableInstruction, place: _Place) -> None:
     sizes[place.dimension] = 1
     row, mask = array(old.shape.element_type, sizes), array("pred", sizes)
     kind = place.row.shape.element_type
-    starts = ", ".join("index" if each == place.dimension else "zero" for each in range(len(sizes)))
+    starts = ", ".join(
+        "index" if dimension == place.dimension else "zero" for dimension in range(len(sizes))
+    )
     dimensions = new.attributes["dimensions"]
     put(
         select,

@@ -38,8 +38,12 @@ class Sizes:
     @staticmethod
     def change(cut: Cut, old: int, new: int) -> Change | None:
         """Return the change of the size ``old`` to ``new``, if it is possible."""
-        made = resized(cut, old, new)
-        return None if made is None else Change("the dimension", str(old), str(new), made)
+        resized_cut = resized(cut, old, new)
+        return (
+            None
+            if resized_cut is None
+            else Change("the dimension", str(old), str(new), resized_cut)
+        )
 
 
 class TwoSizes:
@@ -57,27 +61,27 @@ class TwoSizes:
                 steps = [(size, size * times // divisor) for size, (times, divisor) in parts]
                 if steps[0][1] == sizes[1]:
                     steps.reverse()  # the two must stay apart
-                made: Cut | None = cut
+                changed: Cut | None = cut
                 for old, new in steps:
-                    made = resized(made, old, new) if made is not None else None
-                if made is not None:
+                    changed = resized(changed, old, new) if changed is not None else None
+                if changed is not None:
                     before, after = (
-                        " and ".join(map(str, each)) for each in zip(*steps, strict=True)
+                        " and ".join(map(str, step)) for step in zip(*steps, strict=True)
                     )
-                    yield Change("two dimensions", before, after, made)
+                    yield Change("two dimensions", before, after, changed)
 
 
 def _sizes(cut: Cut) -> list[int]:
     """Return the sizes of the pair's dimensions, the most frequent first."""
-    named = {each.name: each for each in cut.module.entry.instructions}
-    found: dict[int, int] = {}
+    by_name = {instruction.name: instruction for instruction in cut.module.entry.instructions}
+    counts: dict[int, int] = {}
     for name in (cut.producer, cut.consumer):
-        shapes = [named[name].shape, *(each.shape for each in named[name].operands)]
+        shapes = [by_name[name].shape, *(operand.shape for operand in by_name[name].operands)]
         for shape in shapes:
             for size in shape.dimensions:
                 if size is not None and size > 1:
-                    found[size] = found.get(size, 0) + 1
-    return sorted(found, key=lambda size: -found[size])
+                    counts[size] = counts.get(size, 0) + 1
+    return sorted(counts, key=lambda size: -counts[size])
 
 
 class ElementType:
@@ -87,14 +91,19 @@ class ElementType:
     name = "element type"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        named = {each.name: each for each in cut.module.entry.instructions}
-        own = named[cut.producer].shape
-        if own.is_array and cut.around in ("the pair", "other users"):
-            for other in _OTHER_TYPES.get(own.element_type, ()):
-                yield Change("the element type", own.element_type, other, _retyped(cut, own, other))
+        by_name = {instruction.name: instruction for instruction in cut.module.entry.instructions}
+        shape = by_name[cut.producer].shape
+        if shape.is_array and cut.around in ("the pair", "other users"):
+            for element_type in _OTHER_TYPES.get(shape.element_type, ()):
+                yield Change(
+                    "the element type",
+                    shape.element_type,
+                    element_type,
+                    _retyped(cut, shape, element_type),
+                )
 
 
-def _retyped(cut: Cut, own: Shape, other: str) -> Cut:
+def _retyped(cut: Cut, model: Shape, element_type: str) -> Cut:
     """Return the cut with ``other`` in place of the element type of ``own``, everywhere."""
     opened = cut.edit()
 
@@ -102,11 +111,13 @@ def _retyped(cut: Cut, own: Shape, other: str) -> Cut:
         if shape.is_tuple:
             return replace(shape, elements=tuple(map(change, shape.elements)))
         return (
-            replace(shape, element_type=other) if shape.element_type == own.element_type else shape
+            replace(shape, element_type=element_type)
+            if shape.element_type == model.element_type
+            else shape
         )
 
-    for each in opened.graph.walk():
-        each.shape = change(each.shape)
+    for instruction in opened.graph.walk():
+        instruction.shape = change(instruction.shape)
     return opened.close()
 
 
@@ -121,8 +132,8 @@ class Layouts:
         value = opened.chain()[-1].shape
         if not value.is_array or value.rank < 2:
             return
-        for each in (*opened.entry.parameters, *opened.results):
-            each.shape = _turned(each.shape)
+        for parameter in (*opened.entry.parameters, *opened.results):
+            parameter.shape = _turned(parameter.shape)
         opened.fit_results()
         order = minor_to_major(value)
         before, after = str(Layout(order)), str(Layout(order[::-1]))
@@ -145,7 +156,11 @@ class Ranks:
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
         rank = opened.producer.shape.rank
-        inside = [each for each in opened.entry.instructions if each is not opened.entry.root]
+        inside = [
+            instruction
+            for instruction in opened.entry.instructions
+            if instruction is not opened.entry.root
+        ]
         if rank < 2 or not all(map(_can_be_flat, inside)):
             return
         for each in inside:

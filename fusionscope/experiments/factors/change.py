@@ -45,12 +45,12 @@ def an(opcode: str) -> str:
 
 
 def listed(instructions: list[MutableInstruction]) -> str:
-    counted = dict.fromkeys(each.opcode for each in instructions)
+    opcodes = dict.fromkeys(instruction.opcode for instruction in instructions)
     words = [
         f"{count} {opcode}"
         if (count := sum(e.opcode == opcode for e in instructions)) > 1
         else opcode
-        for opcode in counted
+        for opcode in opcodes
     ]
     return ", ".join(words[:3]) + (", …" if len(words) > 3 else "")
 
@@ -66,8 +66,8 @@ def added(value: MutableInstruction) -> MutableInstruction:
     joins it with the value.
     """
     opcode = "or" if value.shape.element_type == "pred" else "add"
-    other = value.computation.make_parameter(value.shape)
-    return value.computation.make(opcode, value.shape, [value, other])
+    addend = value.computation.make_parameter(value.shape)
+    return value.computation.make(opcode, value.shape, [value, addend])
 
 
 def concatenated(
@@ -83,20 +83,20 @@ def concatenated(
     return computation.make("concatenate", shape, operands, f", dimensions={{{dimension}}}")
 
 
-def with_producer(opened: OpenCut, made: MutableInstruction) -> Cut:
-    take_place(opened, opened.producer, made)
+def with_producer(opened: OpenCut, producer: MutableInstruction) -> Cut:
+    take_place(opened, opened.producer, producer)
     return opened.close()
 
 
-def take_place(opened: OpenCut, old: MutableInstruction, made: MutableInstruction) -> None:
+def take_place(opened: OpenCut, old: MutableInstruction, new: MutableInstruction) -> None:
     """Put ``made`` in the place of ``old``. What expects the shape of ``old`` gets a parameter."""
-    if made.shape.dimensions != old.shape.dimensions:
-        for user in [each for each in old.users if each not in (made, opened.entry.root)]:
+    if new.shape.dimensions != old.shape.dimensions:
+        for user in [user for user in old.users if user not in (new, opened.entry.root)]:
             replace_with_parameter(old, user)
-    is_read = any(user is not made for user in old.users)
-    opened.entry.replace_uses(old, made)
-    opened.set_results(opened.results if is_read else [*opened.results, made])
+    is_read = any(user is not new for user in old.users)
+    opened.entry.replace_uses(old, new)
+    opened.set_results(opened.results if is_read else [*opened.results, new])
     if opened.producer is old:
-        opened.producer = made
+        opened.producer = new
     if opened.consumer is old:
-        opened.consumer = made
+        opened.consumer = new

@@ -25,12 +25,12 @@ class Barriers:
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
         path = opened.path()
-        if any(each.opcode == _BARRIER for each in path):
+        if any(step.opcode == _BARRIER for step in path):
             replace_operand(opened.consumer, path[-1], _before_barriers(path[-1]))
             yield Change("a barrier between the two", "there", "removed", opened.close())
         opened = cut.edit()
         consumer = opened.consumer
-        users = [each for each in consumer.users if each is not opened.entry.root]
+        users = [user for user in consumer.users if user is not opened.entry.root]
         if users and consumer.shape.is_array:
             barrier = opened.entry.make(_BARRIER, consumer.shape, [consumer])
             for user in users:
@@ -41,14 +41,14 @@ class Barriers:
 def _before_barriers(value: MutableInstruction) -> MutableInstruction:
     """Return the value that a barrier, or a part of one, passes on."""
     while True:
-        match value.opcode, [each.opcode for each in value.operands]:
+        match value.opcode, [operand.opcode for operand in value.operands]:
             case "opt-barrier", _ if value.shape.is_array:
                 value = value.operands[0]
             case "get-tuple-element", ["opt-barrier"]:
-                (given,) = value.operands[0].operands
-                if given.opcode != "tuple":
+                (source,) = value.operands[0].operands
+                if source.opcode != "tuple":
                     return value
-                value = given.operands[value.attribute("index")]
+                value = source.operands[value.attribute("index")]
             case _:
                 return value
 
@@ -62,19 +62,19 @@ class Donation:
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
         read = dict.fromkeys((*opened.consumer.operands, *opened.producer.operands))
-        found = [
-            (place, each)
+        candidates = [
+            (place, parameter)
             for place, result in enumerate(opened.results)
             if result in (opened.consumer, opened.producer)
-            for each in read
-            if each.opcode == "parameter" and each.shape == result.shape
+            for parameter in read
+            if parameter.opcode == "parameter" and parameter.shape == result.shape
         ]
-        if found:
-            made = opened.close()
-            place, parameter = found[0]
+        if candidates:
+            donated = opened.close()
+            place, parameter = candidates[0]
             alias = f"{{ {{{place}}}: ({parameter.inside}, {{}}, may-alias) }}"
-            module = replace(made.module, header=f", input_output_alias={alias}")
-            yield Change("the buffer", "its own", "donated", replace(made, module=module))
+            module = replace(donated.module, header=f", input_output_alias={alias}")
+            yield Change("the buffer", "its own", "donated", replace(donated, module=module))
 
 
 class Setting(NamedTuple):
@@ -93,6 +93,6 @@ class Flags:
     name = "flag"
 
     def changes(self, cut: Cut) -> Iterator[Change]:
-        for each in self.settings:
-            changed = replace(cut, flags=((each.flag, each.other),))
-            yield Change(each.flag, each.value or EMPTY, each.other or EMPTY, changed)
+        for setting in self.settings:
+            changed = replace(cut, flags=((setting.flag, setting.other),))
+            yield Change(setting.flag, setting.value or EMPTY, setting.other or EMPTY, changed)

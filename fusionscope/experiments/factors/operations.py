@@ -32,24 +32,32 @@ class Operands:
     def changes(self, cut: Cut) -> Iterator[Change]:
         for whose in ("consumer", "producer"):
             opened = cut.edit()
-            own: MutableInstruction = getattr(opened, whose)
-            if own.opcode != "concatenate" or len(own.operands) < 3:
+            concatenate: MutableInstruction = getattr(opened, whose)
+            if concatenate.opcode != "concatenate" or len(concatenate.operands) < 3:
                 continue
-            (dimension,) = own.attribute("dimensions")
+            (dimension,) = concatenate.attribute("dimensions")
             if whose == "producer":
-                made = concatenated(opened.entry, own.shape, dimension, 2)
+                shorter = concatenated(opened.entry, concatenate.shape, dimension, 2)
             else:
-                made = self._shortened(own, own.operands.index(opened.chain()[-1]), dimension)
-            take_place(opened, own, made)
-            yield Change(f"operands of the {whose}", str(len(own.operands)), "2", opened.close())
+                shorter = self._shortened(
+                    concatenate, concatenate.operands.index(opened.chain()[-1]), dimension
+                )
+            take_place(opened, concatenate, shorter)
+            yield Change(
+                f"operands of the {whose}", str(len(concatenate.operands)), "2", opened.close()
+            )
 
-    def _shortened(self, own: MutableInstruction, place: int, dimension: int) -> MutableInstruction:
+    def _shortened(
+        self, concatenate: MutableInstruction, place: int, dimension: int
+    ) -> MutableInstruction:
         """Return a concatenate of the operand at ``place`` and another one."""
-        kept = [own.operands[place], own.operands[0 if place else 1]]
-        sizes = list(own.shape.dimensions)
-        sizes[dimension] = sum(each.shape.dimensions[dimension] or 1 for each in kept)
-        shape = replace(own.shape, dimensions=tuple(sizes))
-        return own.computation.make(own.opcode, shape, kept, own.attributes_text)
+        operands = [concatenate.operands[place], concatenate.operands[0 if place else 1]]
+        sizes = list(concatenate.shape.dimensions)
+        sizes[dimension] = sum(operand.shape.dimensions[dimension] or 1 for operand in operands)
+        shape = replace(concatenate.shape, dimensions=tuple(sizes))
+        return concatenate.computation.make(
+            concatenate.opcode, shape, operands, concatenate.attributes_text
+        )
 
 
 class Dimension:
@@ -65,61 +73,69 @@ class Dimension:
         yield from self._of_producer(cut)
 
     def _of_producer(self, cut: Cut) -> Iterator[Change]:
-        named = {each.name: each for each in cut.module.entry.instructions}
-        producer = named[cut.producer]
+        by_name = {instruction.name: instruction for instruction in cut.module.entry.instructions}
+        producer = by_name[cut.producer]
         if producer.opcode != "concatenate":
             return
-        (own,) = _dimensions_of(producer.opcode, producer.attributes, producer.shape.rank)
+        (dimension,) = _dimensions_of(producer.opcode, producer.attributes, producer.shape.rank)
         count = len(producer.operands)
-        for other in reversed(range(producer.shape.rank)):
-            if other != own and (producer.shape.dimensions[other] or 0) >= count:
+        for new_dimension in reversed(range(producer.shape.rank)):
+            if (
+                new_dimension != dimension
+                and (producer.shape.dimensions[new_dimension] or 0) >= count
+            ):
                 opened = cut.edit()
-                made = concatenated(opened.entry, producer.shape, other, count)
+                concatenate = concatenated(opened.entry, producer.shape, new_dimension, count)
                 what = "the dimension of the concatenate"
-                yield Change(what, str(own), str(other), with_producer(opened, made))
+                yield Change(
+                    what, str(dimension), str(new_dimension), with_producer(opened, concatenate)
+                )
 
     def _of_consumer(self, cut: Cut) -> Iterator[Change]:
-        named = {each.name: each for each in cut.module.entry.instructions}
-        consumer = named[cut.consumer]
+        by_name = {instruction.name: instruction for instruction in cut.module.entry.instructions}
+        consumer = by_name[cut.consumer]
         rank = consumer.operands[0].shape.rank
-        own = _dimensions_of(consumer.opcode, consumer.attributes, rank)
-        if len(own) != 1:
+        dimensions = _dimensions_of(consumer.opcode, consumer.attributes, rank)
+        if len(dimensions) != 1:
             return
-        for other in reversed(range(rank)):
-            if other not in own and (made := self._moved(cut, own[0], other)) is not None:
+        for new_dimension in reversed(range(rank)):
+            if (
+                new_dimension not in dimensions
+                and (moved := self._moved(cut, dimensions[0], new_dimension)) is not None
+            ):
                 what = f"the dimension of the {consumer.opcode}"
-                yield Change(what, str(own[0]), str(other), made)
+                yield Change(what, str(dimensions[0]), str(new_dimension), moved)
 
-    def _moved(self, cut: Cut, own: int, other: int) -> Cut | None:
+    def _moved(self, cut: Cut, dimension: int, new_dimension: int) -> Cut | None:
         opened = cut.edit()
         consumer, operands = opened.consumer, list(opened.consumer.operands)
         attributes = dict(consumer.attributes)
         if consumer.opcode == "concatenate":  # of arrays that are equal but for one dimension
             value = opened.chain()[-1]
             operands = [
-                each if each is value else opened.entry.make_parameter(value.shape)
-                for each in operands
+                operand if operand is value else opened.entry.make_parameter(value.shape)
+                for operand in operands
             ]
         if consumer.opcode == "pad":
             parts = attributes["padding"].split("x")
-            parts[own], parts[other] = parts[other], parts[own]
+            parts[dimension], parts[new_dimension] = parts[new_dimension], parts[dimension]
             attributes["padding"] = "x".join(parts)
         else:
-            attributes["dimensions"] = f"{{{other}}}"
+            attributes["dimensions"] = f"{{{new_dimension}}}"
         shape = infer_shape(
             Operation(
                 consumer.opcode,
-                [each.shape for each in operands],
-                [each.root.shape for each in consumer.called],
+                [operand.shape for operand in operands],
+                [computation.root.shape for computation in consumer.called],
                 attributes,
             )
         )
         if shape is None or not shape.is_array:
             return None
         text = "".join(f", {key}={value}" for key, value in attributes.items())
-        made = opened.entry.make(consumer.opcode, shape, operands, text)
-        made.called = list(consumer.called)
-        take_place(opened, consumer, made)
+        moved = opened.entry.make(consumer.opcode, shape, operands, text)
+        moved.called = list(consumer.called)
+        take_place(opened, consumer, moved)
         return opened.close()
 
 
@@ -129,8 +145,8 @@ def _dimensions_of(opcode: str, attributes: Mapping[str, str], rank: int) -> lis
         parts = attributes["padding"].split("x")
         return [place for place, part in enumerate(parts) if part.strip("0_")]
     if opcode in ("concatenate", "reduce"):
-        found = read_value("dimensions", attributes["dimensions"])
-        return list(found) if isinstance(found, tuple) else []
+        dimensions = read_value("dimensions", attributes["dimensions"])
+        return list(dimensions) if isinstance(dimensions, tuple) else []
     return []
 
 
@@ -148,10 +164,12 @@ class ScalarConstant:
         scalar = Shape(constant.shape.element_type)
         literal = "false" if scalar.element_type == "pred" else "1"
         name = opened.graph.instruction_name("scalar")
-        made = opened.entry.add(MutableInstruction(name, "constant", scalar, [], inside=literal))
-        wide = opened.entry.make("broadcast", constant.shape, [made], ", dimensions={}")
+        constant_scalar = opened.entry.add(
+            MutableInstruction(name, "constant", scalar, [], inside=literal)
+        )
+        wide = opened.entry.make("broadcast", constant.shape, [constant_scalar], ", dimensions={}")
         opened.entry.replace(constant, wide)
-        opened.producer = made
+        opened.producer = constant_scalar
         yield Change(
             "the constant", f"{constant.shape.element_count} elements", "1", opened.close()
         )
@@ -165,19 +183,19 @@ class CheapProducer:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        own = opened.producer
-        if own.shape.is_array:
-            made = multiplied(opened.entry, own.shape)
+        producer = opened.producer
+        if producer.shape.is_array:
+            cheap = multiplied(opened.entry, producer.shape)
             yield Change(
-                "the producer", an(own.opcode), an(made.opcode), with_producer(opened, made)
+                "the producer", an(producer.opcode), an(cheap.opcode), with_producer(opened, cheap)
             )
             return
-        for element in [each for each in own.users if each.opcode == "get-tuple-element"]:
+        for element in [user for user in producer.users if user.opcode == "get-tuple-element"]:
             if element in opened.path() and element.shape.is_array:
-                made = multiplied(opened.entry, element.shape)
-                opened.entry.replace_uses(element, made)
-                opened.producer = made
-                yield Change("the producer", an(own.opcode), an(made.opcode), opened.close())
+                cheap = multiplied(opened.entry, element.shape)
+                opened.entry.replace_uses(element, cheap)
+                opened.producer = cheap
+                yield Change("the producer", an(producer.opcode), an(cheap.opcode), opened.close())
                 return
 
 
@@ -191,12 +209,15 @@ class ExpensiveProducer:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        own = opened.producer
-        if own.shape.is_array and own.shape.element_type in ("f32", "f64", "bf16", "f16"):
-            given = opened.entry.make_parameter(own.shape)
-            made = opened.entry.make(_EXPENSIVE, own.shape, [given])
+        producer = opened.producer
+        if producer.shape.is_array and producer.shape.element_type in ("f32", "f64", "bf16", "f16"):
+            parameter = opened.entry.make_parameter(producer.shape)
+            expensive = opened.entry.make(_EXPENSIVE, producer.shape, [parameter])
             yield Change(
-                "the producer", an(own.opcode), an(made.opcode), with_producer(opened, made)
+                "the producer",
+                an(producer.opcode),
+                an(expensive.opcode),
+                with_producer(opened, expensive),
             )
 
 
@@ -208,14 +229,14 @@ class ElementwiseConsumer:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        own = opened.consumer
-        read = [each for each in opened.chain() if each.shape.is_array]
+        consumer = opened.consumer
+        read = [link for link in opened.chain() if link.shape.is_array]
         if not read:
             return
-        made = added(read[-1])
-        results = [each for each in opened.results if each is not own]
-        for user in [each for each in own.users if each is not opened.entry.root]:
-            replace_with_parameter(own, user)
-        opened.set_results([*results, made])
-        opened.consumer = made
-        yield Change("the consumer", an(own.opcode), an(made.opcode), opened.close())
+        sum_of_two = added(read[-1])
+        results = [result for result in opened.results if result is not consumer]
+        for user in [user for user in consumer.users if user is not opened.entry.root]:
+            replace_with_parameter(consumer, user)
+        opened.set_results([*results, sum_of_two])
+        opened.consumer = sum_of_two
+        yield Change("the consumer", an(consumer.opcode), an(sum_of_two.opcode), opened.close())

@@ -25,9 +25,9 @@ class OtherUsers:
         words = listed(users)
         for user in users:
             if user.parent is not None:
-                for each in opened.chain():
-                    if user in each.users:
-                        replace_with_parameter(each, user)
+                for link in opened.chain():
+                    if user in link.users:
+                        replace_with_parameter(link, user)
         yield Change("what else reads the producer", words, "nothing", opened.close())
 
 
@@ -39,9 +39,9 @@ class ProducerAsResult:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        kept = [each for each in opened.results if each not in opened.chain()]
-        if len(kept) < len(opened.results) and kept:
-            opened.set_results(kept)
+        remaining = [result for result in opened.results if result not in opened.chain()]
+        if len(remaining) < len(opened.results) and remaining:
+            opened.set_results(remaining)
             yield Change("the producer", "a result of the program", "not a result", opened.close())
 
 
@@ -54,15 +54,15 @@ class ReadOnce:
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
         last = opened.chain()[-1]
-        slots = [place for place, each in enumerate(opened.consumer.operands) if each is last]
+        slots = [place for place, operand in enumerate(opened.consumer.operands) if operand is last]
         if len(slots) < 2:
             return
         entry, consumer = opened.entry, opened.consumer
         for slot in slots[1:]:
-            made = entry.make_parameter(last.shape)
-            consumer.operands[slot] = made
+            parameter = entry.make_parameter(last.shape)
+            consumer.operands[slot] = parameter
             last.users.drop(consumer)
-            made.users.add(consumer)
+            parameter.users.add(consumer)
         yield Change("operands that are the value", str(len(slots)), "1", opened.close())
 
 
@@ -74,14 +74,16 @@ class ProducerReadsOne:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        own, entry = opened.producer, opened.entry
-        arrays = [each for each in dict.fromkeys(own.operands) if each.opcode != "broadcast"]
-        if len(arrays) < 2 or not own.shape.rank or not is_elementwise(own):
+        producer, entry = opened.producer, opened.entry
+        arrays = [
+            operand for operand in dict.fromkeys(producer.operands) if operand.opcode != "broadcast"
+        ]
+        if len(arrays) < 2 or not producer.shape.rank or not is_elementwise(producer):
             return
-        for each in arrays[1:]:
-            scalar = entry.make_parameter(Shape(each.shape.element_type))
-            wide = entry.make("broadcast", each.shape, [scalar], ", dimensions={}")
-            replace_operand(own, each, wide)
+        for array in arrays[1:]:
+            scalar = entry.make_parameter(Shape(array.shape.element_type))
+            wide = entry.make("broadcast", array.shape, [scalar], ", dimensions={}")
+            replace_operand(producer, array, wide)
         yield Change("arrays that the producer reads", str(len(arrays)), "1", opened.close())
 
 
@@ -94,17 +96,17 @@ class OtherOperands:
     def changes(self, cut: Cut) -> Iterator[Change]:
         for whose in ("consumer", "producer"):
             opened = cut.edit()
-            own: MutableInstruction = getattr(opened, whose)
+            instruction: MutableInstruction = getattr(opened, whose)
             path = set(opened.chain())
-            others = [
-                each
-                for each in dict.fromkeys(own.operands)
-                if each not in path and each.opcode not in ("parameter", "constant")
+            other_operands = [
+                operand
+                for operand in dict.fromkeys(instruction.operands)
+                if operand not in path and operand.opcode not in ("parameter", "constant")
             ]
-            if others:
-                for each in others:
-                    replace_with_parameter(each, own)
-                before = f"computed by {listed(others)}"
+            if other_operands:
+                for each in other_operands:
+                    replace_with_parameter(each, instruction)
+                before = f"computed by {listed(other_operands)}"
                 yield Change(f"operands of the {whose}", before, "parameters", opened.close())
 
 
@@ -116,14 +118,14 @@ class Surroundings:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        kept = [each for each in opened.results if each is opened.consumer]
-        if not kept:
+        remaining = [result for result in opened.results if result is opened.consumer]
+        if not remaining:
             return
-        opened.set_results(kept)
-        made = opened.close()
-        removed = len(cut.module.entry.instructions) - len(made.module.entry.instructions)
+        opened.set_results(remaining)
+        smaller = opened.close()
+        removed = len(cut.module.entry.instructions) - len(smaller.module.entry.instructions)
         if removed > 1:
-            yield Change("operations around the pair", f"{removed} more", "none", made)
+            yield Change("operations around the pair", f"{removed} more", "none", smaller)
 
 
 class Users:
@@ -134,7 +136,7 @@ class Users:
 
     def changes(self, cut: Cut) -> Iterator[Change]:
         opened = cut.edit()
-        users = [each for each in opened.consumer.users if each is not opened.entry.root]
+        users = [user for user in opened.consumer.users if user is not opened.entry.root]
         if not users:
             return
         words = listed(users)
@@ -154,15 +156,15 @@ class ConsumerFused:
         opened = cut.edit()
         consumer = opened.consumer
         if not consumer.shape.is_array or any(
-            each is not opened.entry.root for each in consumer.users
+            user is not opened.entry.root for user in consumer.users
         ):
             return
-        made = added(consumer)
-        results = [made if each is consumer else each for each in opened.results]
+        end = added(consumer)
+        results = [end if result is consumer else result for result in opened.results]
         opened.set_results(results)
         yield Change(
             "the consumer",
             "a single operation",
-            f"an operation and {an(made.opcode)}",
+            f"an operation and {an(end.opcode)}",
             opened.close(),
         )

@@ -23,25 +23,26 @@ def find_autotuned(module: DumpedModule, kernels: Sequence[KernelFacts]) -> tupl
     shape in the stage before the autotuner. Of equal instructions the compiler times one. Raises
     ``UnusableInput`` if that stage or a shape in the log cannot be read.
     """
-    tuned = {each.name: each for each in module.autotuner_log}  # the last of several compilations
+    tuned = {log.name: log for log in module.autotuner_log}  # the last of several compilations
     if not tuned:
         return ()
     from fusionscope.hlo.shape import ShapeTable  # to read a result again takes no parser
 
     shapes = ShapeTable()
-    own = {
-        each.name: each
+    own_shapes = {
+        instruction.name: instruction
         for computation in module.read(_tuned_stage(module)).computations
-        for each in computation.instructions
-        if each.name in tuned
+        for instruction in computation.instructions
+        if instruction.name in tuned
     }
     by_name = {kernel.name: kernel for kernel in kernels}
-    found = [
-        _autotuned(each, by_name.get(name))
-        for name, each in tuned.items()
-        if name in own and (not each.shape or own[name].shape.compatible(shapes[each.shape]))
+    autotuned = [
+        _autotuned(log, by_name.get(name))
+        for name, log in tuned.items()
+        if name in own_shapes
+        and (not log.shape or own_shapes[name].shape.compatible(shapes[log.shape]))
     ]
-    return tuple(sorted(found, key=lambda each: -(each.generators[0].best_us or 0.0)))
+    return tuple(sorted(autotuned, key=lambda log: -(log.generators[0].best_us or 0.0)))
 
 
 def _tuned_stage(module: DumpedModule) -> Stage:
@@ -54,11 +55,13 @@ def _tuned_stage(module: DumpedModule) -> Stage:
 
 def _autotuned(tuned: TunedInstruction, kernel: KernelFacts | None) -> Autotuned:
     by_generator: dict[str, list[Candidate]] = {}
-    for each in tuned.candidates:
-        by_generator.setdefault(each.generator, []).append(each)
+    for candidate in tuned.candidates:
+        by_generator.setdefault(candidate.generator, []).append(candidate)
     generators = [_best(name, candidates) for name, candidates in by_generator.items()]
-    generators.sort(key=lambda each: float("inf") if each.best_us is None else each.best_us)
-    times = [each.best_us for each in generators if each.best_us]
+    generators.sort(
+        key=lambda generator: float("inf") if generator.best_us is None else generator.best_us
+    )
+    times = [generator.best_us for generator in generators if generator.best_us]
     margin = times[1] / times[0] if len(times) > 1 else None
     return Autotuned(
         instruction=tuned.name,
@@ -74,7 +77,7 @@ def _autotuned(tuned: TunedInstruction, kernel: KernelFacts | None) -> Autotuned
 
 
 def _best(generator: str, candidates: Sequence[Candidate]) -> GeneratorTime:
-    times = [each.time_us for each in candidates if each.time_us is not None]
+    times = [candidate.time_us for candidate in candidates if candidate.time_us is not None]
     return GeneratorTime(
         generator=generator,
         best_us=min(times, default=None),

@@ -64,7 +64,7 @@ def break_down(
     where its producer comes from.
     """
     if sorted_by is None:
-        is_timed = any(analysis.facts.kernels[each].time_ns is not None for each in kernels)
+        is_timed = any(analysis.facts.kernels[kernel].time_ns is not None for kernel in kernels)
         sorted_by = SortedBy.TIME if is_timed else SortedBy.BYTES
     rows = partial(_rows, analysis, kernels, pairs)
     tree = _tree(rows(by or Grouping.SCOPE), sorted_by, by or Grouping.SCOPE)
@@ -77,19 +77,19 @@ def break_down(
 
 
 def _is_measured(analysis: Analysis) -> bool:
-    return any(each.measured_us is not None for each in analysis.facts.kernels)
+    return any(kernel.measured_us is not None for kernel in analysis.facts.kernels)
 
 
 def _has_scopes(tree: Branch, sorted_by: SortedBy) -> bool:
     """Return whether half of all is in a scope that somebody named. Loops, the parts of an einsum
     and private functions of JAX do not count.
     """
-    named = fsum(
+    time_in_scopes = fsum(
         child.figure(sorted_by)
         for child in tree.children
         if (child.children or "/" in child.name) and not _UNNAMED.match(child.name)
     )
-    return 2 * named >= tree.figure(sorted_by)
+    return 2 * time_in_scopes >= tree.figure(sorted_by)
 
 
 def _rows(
@@ -202,10 +202,10 @@ def _children(node: _Node, *, folds: bool) -> Iterator[_Node]:
         if len(row.path) > node.depth:
             part = row.path[node.depth]
             groups[_NUMBER.sub("*", part) if folds else part][part].append(row)
-    for pattern, named in groups.items():
-        name = pattern if len(named) > 1 else next(iter(named))
-        rows = [row for own in named.values() for row in own]
-        yield _Node(name, len(named), rows, node.depth + 1)
+    for pattern, names in groups.items():
+        name = pattern if len(names) > 1 else next(iter(names))
+        rows = [row for rows_of_name in names.values() for row in rows_of_name]
+        yield _Node(name, len(names), rows, node.depth + 1)
 
 
 def _key(branch: Branch, sorted_by: SortedBy) -> tuple[float, ...]:
@@ -248,14 +248,14 @@ def _summarize(root: Branch, by: Grouping, sorted_by: SortedBy) -> tuple[Branch,
     lines.sort(key=lambda line: _key(line, sorted_by))
     if len(lines) <= _LINES:
         return tuple(lines)
-    rest = lines[_LINES - 1 :]
-    return (*lines[: _LINES - 1], _joined(f"{len(rest):,} others", rest))
+    later_lines = lines[_LINES - 1 :]
+    return (*lines[: _LINES - 1], _joined(f"{len(later_lines):,} others", later_lines))
 
 
 def _own(branch: Branch) -> Iterator[Branch]:
     """Yield the part of a branch that is in none of its children, if there is any."""
     parts = _joined("", branch.children)
-    own = replace(
+    own_row = replace(
         branch,
         launches=branch.launches - parts.launches,
         bytes_moved=branch.bytes_moved - parts.bytes_moved,
@@ -266,24 +266,24 @@ def _own(branch: Branch) -> Iterator[Branch]:
         ),
         children=(),
     )
-    if own.launches or own.refused_bytes:
-        yield own
+    if own_row.launches or own_row.refused_bytes:
+        yield own_row
 
 
 def _joined(name: str, branches: Sequence[Branch]) -> Branch:
     return Branch(
         name=name,
         count=1,
-        launches=sum(each.launches for each in branches),
-        bytes_moved=sum(each.bytes_moved for each in branches),
-        time_us=fsum(each.time_us for each in branches),
-        refused_bytes=sum(each.refused_bytes for each in branches),
-        spill_bytes=_sum_of_known(each.spill_bytes for each in branches),
+        launches=sum(branch.launches for branch in branches),
+        bytes_moved=sum(branch.bytes_moved for branch in branches),
+        time_us=fsum(branch.time_us for branch in branches),
+        refused_bytes=sum(branch.refused_bytes for branch in branches),
+        spill_bytes=_sum_of_known(branch.spill_bytes for branch in branches),
         children=(),
     )
 
 
 def _sum_of_known(values: Iterable[int | None]) -> int | None:
     """Return the sum of those that are not None, None if all are."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None

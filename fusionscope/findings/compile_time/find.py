@@ -19,36 +19,37 @@ def sum_up_passes(recorded: Sequence[PassTime]) -> CompileTime | None:
     A pipeline is recorded as a pass too, around those that it runs. Source:
     ``xla/hlo/pass/hlo_pass_pipeline.cc``, ``HloPassPipeline::RunPassesInternal``.
     """
-    ended = [each for each in recorded if each.end_us]
+    ended = [pass_time for pass_time in recorded if pass_time.end_us]
     if not ended:
         return None
-    own: dict[str, int] = {}
+    own_times: dict[str, int] = {}
     runs: dict[str, int] = {}
     changes: dict[str, int] = {}
     around: list[PassTime] = []
-    for each in ended:
-        while around and not _runs(around[-1], each):
+    for pass_time in ended:
+        while around and not _runs(around[-1], pass_time):
             around.pop()
-        took = each.end_us - each.start_us
+        took = pass_time.end_us - pass_time.start_us
         if around:
-            own[around[-1].name] -= took
-        around.append(each)
-        own[each.name] = own.get(each.name, 0) + took
-        runs[each.name] = runs.get(each.name, 0) + 1
-        changes[each.name] = changes.get(each.name, 0) + each.module_changed
-    dump_us = own.pop(_WRITES_DUMP, 0)
+            own_times[around[-1].name] -= took
+        around.append(pass_time)
+        own_times[pass_time.name] = own_times.get(pass_time.name, 0) + took
+        runs[pass_time.name] = runs.get(pass_time.name, 0) + 1
+        changes[pass_time.name] = changes.get(pass_time.name, 0) + pass_time.module_changed
+    dump_us = own_times.pop(_WRITES_DUMP, 0)
     passes = (
         PassCost(name=name, runs=runs[name], changes=changes[name], own_us=time)
-        for name, time in own.items()
+        for name, time in own_times.items()
     )
     return CompileTime(
-        total_us=max(each.end_us for each in ended) - min(each.start_us for each in ended),
+        total_us=max(pass_time.end_us for pass_time in ended)
+        - min(pass_time.start_us for pass_time in ended),
         dump_us=dump_us,
-        passes=tuple(sorted(passes, key=lambda each: -each.own_us)),
+        passes=tuple(sorted(passes, key=lambda pass_time: -pass_time.own_us)),
     )
 
 
-def _runs(pipeline: PassTime, each: PassTime) -> bool:
+def _runs(pipeline: PassTime, pass_time: PassTime) -> bool:
     """Return whether ``each`` was recorded while ``pipeline`` ran, as one of its passes."""
-    is_within = pipeline.start_us <= each.start_us and each.end_us <= pipeline.end_us
-    return each.pipeline == pipeline.name and is_within
+    is_within = pipeline.start_us <= pass_time.start_us and pass_time.end_us <= pipeline.end_us
+    return pass_time.pipeline == pipeline.name and is_within

@@ -63,11 +63,11 @@ def find_boundaries(
     calls = [(kernel, facts) for kernel, facts in kernels if _is_call(kernel)]
     if not calls:
         return ()
-    known = _Calls(frozenset(kernel.instruction for kernel, _ in calls))
+    library_calls = _Calls(frozenset(kernel.instruction for kernel, _ in calls))
     since = _first_seen(module, stages, {kernel.name for kernel, _ in calls})
     alike: dict[tuple[Boundary, KernelFacts], list[Boundary]] = defaultdict(list)
     for kernel, facts in calls:
-        found = _boundary(kernel, facts, module.backend, known)
+        found = _boundary(kernel, facts, module.backend, library_calls)
         stage = since.get(kernel.name)
         if stage is not None:
             made_by = stage.pass_name if stage is not stages[0] else None
@@ -117,7 +117,7 @@ def _first_seen(module: DumpedModule, stages: Sequence[Stage], names: set[str]) 
     """
     found: dict[str, Stage] = {}
     earlier = {name.removesuffix(".0"): name for name in names} | {name: name for name in names}
-    known: dict[Body, set[str]] = {}  # stages share what did not change
+    names_by_body: dict[Body, set[str]] = {}  # stages share what did not change
     for stage in stages:
         try:
             bodies = module.read(stage).bodies
@@ -125,9 +125,11 @@ def _first_seen(module: DumpedModule, stages: Sequence[Stage], names: set[str]) 
             module.note(problem)
             continue
         for body in bodies:
-            if body not in known:
-                known[body] = earlier.keys() & {statement.name for statement in body.written}
-            for name in known[body]:
+            if body not in names_by_body:
+                names_by_body[body] = earlier.keys() & {
+                    statement.name for statement in body.written
+                }
+            for name in names_by_body[body]:
                 found.setdefault(earlier[name], stage)
     return found
 
@@ -145,9 +147,9 @@ def _boundary(
         results = results[:-1]
     hero = _hero(launch)
     library = _library(launch, hero, backend)
-    own = taken_by(hero) if hero is not None and hero.opcode == "custom-call" else ()
+    taken_by_hero = taken_by(hero) if hero is not None and hero.opcode == "custom-call" else ()
     taken_before, taken_after = _around(launch, hero)
-    left_out, why = _left_out(results, library, [*own, *taken_after], calls.launches)
+    left_out, why = _left_out(results, library, [*taken_by_hero, *taken_after], calls.launches)
     before, after = _before(operands, calls), _after(results, calls)
     return Boundary(
         names=(kernel.name,),
@@ -164,7 +166,7 @@ def _boundary(
         since=None,
         made_by=None,
         taken_before=taken_before,
-        taken_after=tuple(taken.text for taken in (*own, *taken_after)),
+        taken_after=tuple(step_taken.text for step_taken in (*taken_by_hero, *taken_after)),
         left_out=left_out,
         why=why,
         before=before,
@@ -187,8 +189,8 @@ def _library(launch: Instruction, hero: Instruction | None, backend: str) -> Lib
         inside = ", ".join(dict.fromkeys(operations_in(launch)))
         library = library_of(kind_and_emitter(launch, backend)[1], "", backend)
         return library if library.computes else library._replace(computes=inside)
-    called = hero if hero.opcode == "custom-call" else launch  # which may be a fusion around it
-    return library_of(kind_and_emitter(called, backend)[1], hero.opcode, backend)
+    call = hero if hero.opcode == "custom-call" else launch  # which may be a fusion around it
+    return library_of(kind_and_emitter(call, backend)[1], hero.opcode, backend)
 
 
 def _around(
@@ -226,7 +228,7 @@ def _around(
 def _left_out(
     results: Sequence[Value],
     library: Library,
-    taken: Sequence[Taken],
+    steps_taken: Sequence[Taken],
     launches: frozenset[Instruction],
 ) -> tuple[tuple[str, ...], str | None]:
     """Return the steps right after the call that such calls can include, and why this
@@ -236,26 +238,28 @@ def _left_out(
     is_shared = not all(result.is_read_once for result in results) or any(
         len({user for user, _ in reading.users}) > 1 for reading in readings
     )
-    found: list[EpilogueStep] = []
+    steps_left: list[EpilogueStep] = []
     for reading in readings:
         steps = _steps(reading, EpilogueStep.GELU in library.takes)
         if is_shared:  # a step that changes the value for other users too cannot be included
             steps = [
                 step for step in steps if step not in (EpilogueStep.SCALING, EpilogueStep.ADDITION)
             ]
-        found += [step for step in steps if step in library.takes and step not in found]
-    if not found:
+        steps_left += [step for step in steps if step in library.takes and step not in steps_left]
+    if not steps_left:
         return (), None
-    done = [one.step for one in taken if one.step is not None]
-    if found[0] is EpilogueStep.GELU:
-        return tuple(found), _BY_ERF
+    done_steps = [step_taken.step for step_taken in steps_taken if step_taken.step is not None]
+    if steps_left[0] is EpilogueStep.GELU:
+        return tuple(steps_left), _BY_ERF
     if is_shared:
-        return tuple(found), _MANY
-    if done and comes_too_late(found[0], done):
-        return tuple(found), _ACTIVATED if found[0] in ACTIVATIONS else _TOO_LATE.format(done[-1])
-    if found[0] is EpilogueStep.BIAS and results[0].shape.element_type in ("c64", "c128"):
-        return tuple(found), _COMPLEX
-    return tuple(found), None
+        return tuple(steps_left), _MANY
+    if done_steps and comes_too_late(steps_left[0], done_steps):
+        return tuple(steps_left), _ACTIVATED if steps_left[0] in ACTIVATIONS else _TOO_LATE.format(
+            done_steps[-1]
+        )
+    if steps_left[0] is EpilogueStep.BIAS and results[0].shape.element_type in ("c64", "c128"):
+        return tuple(steps_left), _COMPLEX
+    return tuple(steps_left), None
 
 
 def _steps(reading: ValueUse, knows_gelu: bool) -> list[EpilogueStep]:
@@ -282,12 +286,12 @@ def _leads_to_erf(users: Sequence[tuple[Instruction, Instruction]]) -> bool:
 
     The compiler decomposes the function, but keeps the framework's name for it.
     """
-    seen: set[Instruction] = set()
+    visited: set[Instruction] = set()
     pending = [user for user, _ in users]
     while pending:
         instruction = pending.pop()
-        if instruction not in seen:
-            seen.add(instruction)
+        if instruction not in visited:
+            visited.add(instruction)
             name = (instruction.op_name or "").rpartition("/")[2]
             if instruction.opcode == "erf" or name in ("erf", "erfc"):
                 return True
@@ -318,10 +322,10 @@ def _before(operands: Sequence[Value], calls: _Calls) -> tuple[Neighbour, ...]:
     by_maker: dict[Instruction, list[Value]] = defaultdict(list)
     for operand in operands:
         by_maker[operand.maker].append(operand)
-    found = []
+    boundaries = []
     for maker, values in by_maker.items():
         members = operations_in(maker)
-        found.append(
+        boundaries.append(
             Neighbour(
                 maker.name,
                 tuple(dict.fromkeys(value.made_by.opcode for value in values)),
@@ -330,29 +334,29 @@ def _before(operands: Sequence[Value], calls: _Calls) -> tuple[Neighbour, ...]:
                 _only_moves(members) and calls.are_all_readers(maker),
             )
         )
-    return tuple(found)
+    return tuple(boundaries)
 
 
 def _after(results: Sequence[Value], calls: _Calls) -> tuple[Neighbour, ...]:
     by_reader: dict[Instruction, list[tuple[ValueUse, int]]] = defaultdict(list)
     for result in results:
-        written = result.shape.byte_size if result.is_read_once else 0
+        bytes_written = result.shape.byte_size if result.is_read_once else 0
         for reading in result.readings:
-            by_reader[reading.reader].append((reading, written))
-    found = []
+            by_reader[reading.reader].append((reading, bytes_written))
+    boundaries = []
     for reader, readings in by_reader.items():
         members = operations_in(reader)
         using = dict.fromkeys(user.opcode for r, _ in readings for user, _ in r.users)
-        found.append(
+        boundaries.append(
             Neighbour(
                 reader.name,
                 tuple(using) or members,
                 members,
-                sum(reading.byte_size + written for reading, written in readings),
+                sum(reading.byte_size + bytes_written for reading, bytes_written in readings),
                 _only_moves(members) and calls.are_all_makers(reader),
             )
         )
-    return tuple(found)
+    return tuple(boundaries)
 
 
 def _only_moves(members: Sequence[str]) -> bool:

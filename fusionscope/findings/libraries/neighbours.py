@@ -19,7 +19,7 @@ def without_members(
 ) -> tuple[Boundary, ...]:
     """Return ``boundaries`` without the members of neighbours that are among ``kernels``."""
     nothing: dict[str, tuple[str, ...]] = {kernel.name: () for kernel in kernels}
-    return tuple(_with(each, nothing) for each in boundaries)
+    return tuple(_with(boundary, nothing) for boundary in boundaries)
 
 
 def with_members(
@@ -27,7 +27,7 @@ def with_members(
 ) -> tuple[Boundary, ...]:
     """Undo ``without_members``."""
     members = {kernel.name: kernel.members for kernel in kernels}
-    return tuple(_with(each, members) for each in boundaries)
+    return tuple(_with(boundary, members) for boundary in boundaries)
 
 
 def _with(boundary: Boundary, members: Mapping[str, tuple[str, ...]]) -> Boundary:

@@ -68,7 +68,7 @@ def _bytes(boundary: Boundary) -> str:
 
 def _included(boundary: Boundary) -> str:
     sides = ((boundary.taken_before, "before"), (boundary.taken_after, "after"))
-    return "; ".join(f"{counted(taken, ', ')} {side} it" for taken, side in sides if taken)
+    return "; ".join(f"{counted(steps, ', ')} {side} it" for steps, side in sides if steps)
 
 
 def _left_out(boundary: Boundary) -> str:

@@ -47,20 +47,22 @@ class FoundRuns:
     @property
     def whole_calls(self) -> frozenset[str]:
         """The loops, calls and branches inside of which the trace shows nothing."""
-        seen = {span.instruction for run in self.runs for span in run.spans}
+        visited = {span.instruction for run in self.runs for span in run.spans}
         return frozenset(
-            name for name, held in self.inside.items() if name in seen and seen.isdisjoint(held)
+            name
+            for name, names_inside in self.inside.items()
+            if name in visited and visited.isdisjoint(names_inside)
         )
 
     def spans_of(self, names: Set[str]) -> list[list[Span]]:
         """Return the spans of these instructions in each run."""
-        return [[each for each in run.spans if each.instruction in names] for run in self.runs]
+        return [[span for span in run.spans if span.instruction in names] for run in self.runs]
 
     def times_of(self, kernels: Set[str]) -> dict[str, float]:
         """Return the microseconds of the median run for each of ``kernels``, and for each call that
         counts as a whole.
         """
-        shares = [share_time(each) for each in self.spans_of(kernels | self.whole_calls)]
+        shares = [share_time(span) for span in self.spans_of(kernels | self.whole_calls)]
         return {name: median(times) for name, times in _by_name(shares).items()}
 
 
@@ -74,7 +76,7 @@ def find_runs(module: DumpedModule, profile: Profile) -> FoundRuns:
     """
     final = module.read(module.last)
     runs: Sequence[Run] = profile.runs_of(final.name, module.backend)
-    names = {each.name for each in final.walk()}
+    names = {instruction.name for instruction in final.walk()}
     runs = _renamed(runs, names, final, profile.executed)
     fitting = [run for run in runs if names.issuperset(span.instruction for span in run.spans)]
     if fitting:
@@ -95,12 +97,12 @@ def _renamed(runs: Sequence[Run], names: Set[str], final: Module, executed: str)
     compared = compare(final, parse(executed))
     if compared.find_divergence() is not None:
         return runs
-    known = compared.find_names()
+    new_names = compared.find_names()
     return [
         replace(
             run,
             spans=tuple(
-                replace(span, instruction=known.get(span.instruction, span.instruction))
+                replace(span, instruction=new_names.get(span.instruction, span.instruction))
                 for span in run.spans
             ),
         )
@@ -109,40 +111,40 @@ def _renamed(runs: Sequence[Run], names: Set[str], final: Module, executed: str)
 
 
 def _inside(module: Module) -> Mapping[str, frozenset[str]]:
-    containers = [each for each in module.walk() if each.opcode in _CONTAINERS]
-    return {each.name: frozenset(_names_below(each)) for each in containers}
+    containers = [instruction for instruction in module.walk() if instruction.opcode in _CONTAINERS]
+    return {container.name: frozenset(_names_below(container)) for container in containers}
 
 
 def _names_below(caller: Instruction) -> Iterator[str]:
-    pending, seen = list(caller.called), set(caller.called)
+    pending, visited = list(caller.called), set(caller.called)
     while pending:
-        for each in pending.pop().instructions:
-            yield each.name
-            pending += (called for called in each.called if called not in seen)
-            seen.update(each.called)
+        for instruction in pending.pop().instructions:
+            yield instruction.name
+            pending += (callee for callee in instruction.called if callee not in visited)
+            visited.update(instruction.called)
 
 
 def _why_none(
     module: DumpedModule, name: str, profile: Profile, runs: Sequence[Run], names: set[str]
 ) -> str:
-    shown = shorten(name)
+    short = shorten(name)
     if runs:
         foreign = min({span.instruction for span in runs[0].spans} - names)
         return (
-            f"its {shown} is another program, or of another compiler: it runs {quoted(foreign)}, "
+            f"its {short} is another program, or of another compiler: it runs {quoted(foreign)}, "
             "which is not in the dump"
         )
     if profile.cut[name]:
         more = ": it has as many events as the profiler writes" if profile.is_full else ""
-        return f"the trace ends before the first run of {shown} does{more}"
-    others = {run.backend for run in profile.runs if run.module == name}
-    if others:
-        return f"{shown} ran on a {min(others).upper()}, and the dump is for a {_backend(module)}"
+        return f"the trace ends before the first run of {short} does{more}"
+    backends = {run.backend for run in profile.runs if run.module == name}
+    if backends:
+        return f"{short} ran on a {min(backends).upper()}, and the dump is for a {_backend(module)}"
     modules = sorted({shorten(run.module) for run in profile.runs})
     if not modules:
         return "the trace has no kernels of any program"
     more = " …" if len(modules) > 3 else ""
-    return f"the trace has no run of {shown}, only of {', '.join(modules[:3])}{more}"
+    return f"the trace has no run of {short}, only of {', '.join(modules[:3])}{more}"
 
 
 def _backend(module: DumpedModule) -> str:
@@ -152,24 +154,24 @@ def _backend(module: DumpedModule) -> str:
 def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
     """Return ``analysis`` with the times of its kernels in runs of its module."""
     runs, kernels = found_runs.runs, analysis.facts.kernels
-    own = {kernel.name for kernel in kernels}
+    names = {kernel.name for kernel in kernels}
     whole = found_runs.whole_calls
-    spans = found_runs.spans_of(own | whole)
-    shares = [share_time(each) for each in spans]
-    launches = [Counter(span.instruction for span in each) for each in spans]
+    spans = found_runs.spans_of(names | whole)
+    shares = [share_time(span) for span in spans]
+    launches = [Counter(span.instruction for span in times) for times in spans]
     times = _by_name(shares)
     middle = {name: median(each) for name, each in times.items()}
     total = fsum(middle.values())
     expected = {
-        kernel.name: _modelled(kernel, round(median(each[kernel.name] for each in launches)))
+        kernel.name: _modelled(kernel, round(median(launch[kernel.name] for launch in launches)))
         for kernel in kernels
         if kernel.name in times and kernel.time_ns is not None
     }
     for kernel in kernels:
         if kernel.kind == KernelKind.FUNCTION and kernel.name in expected:
-            held = found_runs.inside[kernel.name]
+            names_inside = found_runs.inside[kernel.name]
             expected[kernel.name] += fsum(
-                _modelled(each, each.runs) for each in kernels if each.name in held
+                _modelled(kernel, kernel.runs) for kernel in kernels if kernel.name in names_inside
             )
     is_nominal = any(kernel.time_source is TimeSource.NOMINAL for kernel in kernels)
     scale = _usual_ratio(middle, expected) if is_nominal else 1.0
@@ -177,27 +179,27 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
     def measured(kernel: KernelFacts) -> KernelFacts:
         if kernel.name not in times:
             return kernel
-        found = middle[kernel.name]
+        measured_us = middle[kernel.name]
         model = expected[kernel.name] * scale if kernel.name in expected else None
         low, high = _quartiles(times[kernel.name])
-        count = round(median(each[kernel.name] for each in launches))
+        count = round(median(launch[kernel.name] for launch in launches))
         is_off = (
             model is not None
-            and max(found, model) >= _SHARE * total
-            and not model / _FACTOR <= found <= model * _FACTOR
+            and max(measured_us, model) >= _SHARE * total
+            and not model / _FACTOR <= measured_us <= model * _FACTOR
         )
         return replace(
             kernel,
-            measured_us=found,
+            measured_us=measured_us,
             measurement=KernelMeasurement(low, high, count, model, is_off),
         )
 
-    found = tuple(map(measured, kernels))
+    measured_us = tuple(map(measured, kernels))
     elapsed = [_elapsed(run) for run in runs]
-    busy = [fsum(each.values()) for each in shares]
+    busy = [fsum(share.values()) for share in shares]
     low, high = _quartiles(elapsed)
-    analysis = replace(analysis, facts=replace(analysis.facts, kernels=found))
-    bandwidth = _bandwidth(found, _SHARE * total)
+    analysis = replace(analysis, facts=replace(analysis.facts, kernels=measured_us))
+    bandwidth = _bandwidth(measured_us, _SHARE * total)
     facts = analysis.facts.with_finding(
         Measured,
         Measured(
@@ -206,9 +208,9 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
             low_us=low,
             high_us=high,
             kernels_us=median(busy),
-            between_us=median(all_ - own for all_, own in zip(elapsed, busy, strict=True)),
+            between_us=median(all_ - names for all_, names in zip(elapsed, busy, strict=True)),
             scale=scale,
-            calls=_calls(whole, times, found_runs.inside, own),
+            calls=_calls(whole, times, found_runs.inside, names),
             bandwidth=bandwidth,
             refusals=_refusals(analysis, bandwidth),
         ),
@@ -218,7 +220,7 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
 
 def _by_name(shares: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """Return the times of each instruction in all runs."""
-    return {name: [each.get(name, 0.0) for each in shares] for name in set().union(*shares)}
+    return {name: [share.get(name, 0.0) for share in shares] for name in set().union(*shares)}
 
 
 def _calls(
@@ -269,7 +271,7 @@ def share_time(spans: Sequence[Span]) -> Mapping[str, float]:
         if span.end_us > span.start_us
         for point in ((span.start_us, True, number), (span.end_us, False, number))
     )
-    found = dict.fromkeys((span.instruction for span in spans), 0.0)
+    shares = dict.fromkeys((span.instruction for span in spans), 0.0)
     began: dict[int, float] = {}
     share = last = 0.0  # what one that is always at work has so far
     for time, is_start, number in points:
@@ -279,8 +281,8 @@ def share_time(spans: Sequence[Span]) -> Mapping[str, float]:
         if is_start:
             began[number] = share
         else:
-            found[spans[number].instruction] += share - began.pop(number)
-    return found
+            shares[spans[number].instruction] += share - began.pop(number)
+    return shares
 
 
 def _elapsed(run: Run) -> float:
@@ -310,14 +312,14 @@ def _refusals(analysis: Analysis, bandwidth: float | None) -> tuple[RefusalWorth
         return ()
     limits: dict[int, float] = defaultdict(float)
     numbers = {id(pair): number for number, pair in enumerate(analysis.facts.pairs)}
-    for kernel, own in zip(analysis.facts.kernels, analysis.kernels, strict=True):
-        for number in {*own.began, *own.ended}:
+    for kernel, marks in zip(analysis.facts.kernels, analysis.kernels, strict=True):
+        for number in {*marks.began, *marks.ended}:
             limits[number] += kernel.measured_us or 0.0
-    found = []
+    refusals = []
     for alike in group_alike(analysis.facts.pairs, lambda pair: pair.reason):
         first = alike[0]
         times = [min(pair.bytes_saved / bandwidth, limits[numbers[id(pair)]]) for pair in alike]
-        found.append(
+        refusals.append(
             RefusalWorth(
                 first.producer.name,
                 first.consumer.name,
@@ -327,4 +329,9 @@ def _refusals(analysis: Analysis, bandwidth: float | None) -> tuple[RefusalWorth
                 fsum(times),
             )
         )
-    return tuple(sorted((each for each in found if each.time_us), key=lambda each: -each.time_us))
+    return tuple(
+        sorted(
+            (refusal for refusal in refusals if refusal.time_us),
+            key=lambda refusal: -refusal.time_us,
+        )
+    )

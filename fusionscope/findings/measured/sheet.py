@@ -22,15 +22,15 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     if measured is None:
         return
     kernels = _measured_kernels(module)
-    shown = kernels[:top]
+    visible = kernels[:top]
     table = Table(
         columns=(
             Column(plural(len(kernels), "kernel"), is_flexible=True),
             *(Column(title, is_number=True) for title in _FIGURES),
         ),
-        rows=tuple((_name(kernel), *_figures(kernel, measured)) for kernel in shown),
+        rows=tuple((_name(kernel), *_figures(kernel, measured)) for kernel in visible),
         noun="kernel",
-        hidden=len(kernels) - len(shown),
+        hidden=len(kernels) - len(visible),
     )
     calls = lines(map(_call, measured.calls[:top]))
     yield Section(title="Measured", summary=spans(_summary(measured)), blocks=(table, calls))

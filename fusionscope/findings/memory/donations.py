@@ -47,14 +47,14 @@ def find_handovers(
     JAX pairs donated arguments and outputs of one shape in their order. Source:
     ``jax/_src/interpreters/mlir.py``, ``_set_up_aliases``.
     """
-    given: dict[str, list[Instruction]] = defaultdict(list)
-    entry = {each.parameter_number: each for each in module.entry.parameters}
+    parameters_by_shape: dict[str, list[Instruction]] = defaultdict(list)
+    entry = {parameter.parameter_number: parameter for parameter in module.entry.parameters}
     for allocation in assignment.allocations:
         if allocation.kind is AllocationKind.PARAMETER and allocation.parameter in entry:
             parameter = entry[allocation.parameter]
-            given[str(parameter.shape)].append(parameter)
-    for parameters in given.values():
-        parameters.sort(key=lambda each: -(each.parameter_number or 0))
+            parameters_by_shape[str(parameter.shape)].append(parameter)
+    for parameters in parameters_by_shape.values():
+        parameters.sort(key=lambda parameter: -(parameter.parameter_number or 0))
     outputs = {
         value.position: (value, allocation)
         for allocation in assignment.allocations
@@ -67,8 +67,8 @@ def find_handovers(
         if position not in outputs:
             continue
         output, allocation = outputs[position]
-        if given.get(output.shape):
-            parameter = given[output.shape].pop()
+        if parameters_by_shape.get(output.shape):
+            parameter = parameters_by_shape[output.shape].pop()
             late = reads.too_late(parameter, position, allocation)
             name = parameter.op_name or parameter.name
             number = arguments[parameter.parameter_number or 0]
@@ -99,16 +99,18 @@ def arguments_of(module: Module) -> Mapping[int, int]:
     """Return the number of the function's argument of each parameter. JAX names parameters by
     arguments and their parts, such as *params['w']*, or *args[0]* for those without a name.
     """
-    found: dict[int, int] = {}
+    arguments: dict[int, int] = {}
     last, number = "", -1
-    for parameter in sorted(module.entry.parameters, key=lambda each: each.parameter_number or 0):
-        named = _ARGUMENT.match(parameter.op_name or "")
-        name = named[0] if named is not None else ""
+    for parameter in sorted(
+        module.entry.parameters, key=lambda parameter: parameter.parameter_number or 0
+    ):
+        match = _ARGUMENT.match(parameter.op_name or "")
+        name = match[0] if match is not None else ""
         if not name or name != last:
             number += 1
         last = name
-        found[parameter.parameter_number or 0] = number
-    return found
+        arguments[parameter.parameter_number or 0] = number
+    return arguments
 
 
 def _results(root: Instruction) -> Iterator[Position]:
@@ -124,7 +126,7 @@ class _Reads:
     def __init__(self, module: Module, sequence: Sequence[str], gpu: GpuTarget | None) -> None:
         self._module = module
         self._places = {name: place for place, name in enumerate(sequence)}
-        self._by_name = {each.name: each for each in module.entry.instructions}
+        self._by_name = {instruction.name: instruction for instruction in module.entry.instructions}
         self._may_share: Sharing = may_share
         if gpu is not None:
             from fusionscope.gpu.buffer_sharing import sharing_on  # CPUs do without
@@ -141,13 +143,13 @@ class _Reads:
         of ``output``; None if nothing does.
         """
         writer = self.first_writer(output, memory)
-        written = self._places.get(writer.name)
-        if written is None:
+        place_written = self._places.get(writer.name)
+        if place_written is None:
             return None
         for operand, reader in _readers(parameter):
             place = self._places.get(reader.name, -1)
-            is_late = place > written
-            if place == written:
+            is_late = place > place_written
+            if place == place_written:
                 user = self._mutable[reader.name]
                 is_late = not self._may_share(self._mutable[operand.name], user, writer.index)
             if is_late:
@@ -158,32 +160,35 @@ class _Reads:
         """Return the value from which ``output`` has its memory, such as what a loop starts from,
         or what is updated in place.
         """
-        own = {value.position for value in memory.values}
+        positions = {value.position for value in memory.values}
         first = output
         while True:
-            own.discard(first)
-            made = self._by_name.get(first.name)
-            operands = made.operands if made is not None else ()
-            if made is not None and made.opcode == "while" and operands[0].opcode == "tuple":
+            positions.discard(first)
+            writer = self._by_name.get(first.name)
+            operands = writer.operands if writer is not None else ()
+            if writer is not None and writer.opcode == "while" and operands[0].opcode == "tuple":
                 operands = operands[0].operands
-            before = next((at for at in map(position_of, operands) if at in own), None)
+            before = next((at for at in map(position_of, operands) if at in positions), None)
             if before is None:
                 return first
             first = before
 
     @cached_property
     def _mutable(self) -> dict[str, MutableInstruction]:
-        return {each.name: each for each in MutableModule(self._module).entry.instructions}
+        return {
+            instruction.name: instruction
+            for instruction in MutableModule(self._module).entry.instructions
+        }
 
 
 def _readers(parameter: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
     """Yield what reads the memory of ``parameter``, after the operand by which it does."""
-    pending, seen = [parameter], {parameter}
+    pending, visited = [parameter], {parameter}
     while pending:
         operand = pending.pop()
         for user in operand.users:
             if user.opcode not in _PASSED_ON:
                 yield operand, user
-            elif user not in seen:
-                seen.add(user)
+            elif user not in visited:
+                visited.add(user)
                 pending.append(user)

@@ -88,7 +88,9 @@ def find_memory(
         at_peak=_alive_at(at, assignment, spans, by_name) if at is not None else (),
         savings=find_savings(refused, by_name, sequence, spans, live) if spans else (),
         donations=tuple(
-            sorted((each.donation for each in handovers), key=lambda donation: -donation.bytes)
+            sorted(
+                (handover.donation for handover in handovers), key=lambda donation: -donation.bytes
+            )
         ),
         donated_peak=donated_peak(spans, length, handovers) if spans else None,
         over_time=tuple(live) if spans else (),
@@ -105,20 +107,22 @@ _TEMPORARY = frozenset({AllocationKind.TEMPORARY})
 
 def _check(module: DumpedModule, assignment: BufferAssignment, final: Module) -> None:
     """Raise ``UnusableInput`` if the files contradict each other, or the final stage."""
-    file, told = str(module.files[Role.BUFFER_ASSIGNMENT][0]), module.memory_usage
+    file, reported = str(module.files[Role.BUFFER_ASSIGNMENT][0]), module.memory_usage
     shapes = {s.name: s.shape for c in final.computations for s in c.graph.statements}
-    for value in (value for each in assignment.allocations for value in each.values):
+    for value in (value for allocation in assignment.allocations for value in allocation.values):
         name, shape = value.position.name, _without_layout(value.shape)
         defined = shapes.get(name)
         is_array = not value.position.index and defined is not None and defined[0] != "("
         if defined is None or (is_array and _without_layout(defined) != shape):
             problem = _NO_INSTRUCTION.format(name=shorten(name), shape=shorten(shape))
             raise UnusableInput(problem, file=file)
-    if told is not None and told != assignment.total_bytes:
-        raise UnusableInput(_DIFFERS.format(sum=assignment.total_bytes, told=told), file=file)
+    if reported is not None and reported != assignment.total_bytes:
+        raise UnusableInput(_DIFFERS.format(sum=assignment.total_bytes, told=reported), file=file)
     if module.live_ranges is not None:
-        known = {value.position for each in assignment.allocations for value in each.values}
-        foreign = next((each for each in module.live_ranges.ranges if each not in known), None)
+        positions = {
+            value.position for allocation in assignment.allocations for value in allocation.values
+        }
+        foreign = next((span for span in module.live_ranges.ranges if span not in positions), None)
         if foreign is not None:
             file = str(module.files.get(Role.LIVE_RANGES, (file,))[0])
             raise UnusableInput(_FOREIGN.format(name=shorten(str(foreign))), file=file)
@@ -129,10 +133,10 @@ def _without_layout(shape: str) -> str:
 
 
 def _by_kind(assignment: BufferAssignment) -> Mapping[AllocationKind, int]:
-    found: dict[AllocationKind, int] = defaultdict(int)
-    for each in assignment.allocations:
-        found[each.kind] += each.size
-    return found
+    totals: dict[AllocationKind, int] = defaultdict(int)
+    for allocation in assignment.allocations:
+        totals[allocation.kind] += allocation.size
+    return totals
 
 
 def _alive_at(
@@ -172,7 +176,7 @@ def _alive_at(
                     source=str(place) if place else None,
                 )
             )
-    return tuple(sorted(found, key=lambda each: -each.bytes))
+    return tuple(sorted(found, key=lambda buffer: -buffer.bytes))
 
 
 def _origin(
@@ -181,14 +185,18 @@ def _origin(
     """Return the instruction that tells where a value comes from. Of what a loop passes on, that
     is one that computes it.
     """
-    own = by_name.get(value.position.name)
-    if own is None or own.op_name:
-        return own
-    if own.opcode == "parameter" and own.computation.is_entry:
-        return own
-    for other in allocation.values:
-        if (other.offset, other.size, other.shape) == (value.offset, value.size, value.shape):
-            found = by_name.get(other.position.name)
-            if found is not None and found.op_name:
-                return found
-    return origin_of(own)
+    instruction = by_name.get(value.position.name)
+    if instruction is None or instruction.op_name:
+        return instruction
+    if instruction.opcode == "parameter" and instruction.computation.is_entry:
+        return instruction
+    for same_value in allocation.values:
+        if (same_value.offset, same_value.size, same_value.shape) == (
+            value.offset,
+            value.size,
+            value.shape,
+        ):
+            instruction_of = by_name.get(same_value.position.name)
+            if instruction_of is not None and instruction_of.op_name:
+                return instruction_of
+    return origin_of(instruction)

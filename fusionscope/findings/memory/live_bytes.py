@@ -65,7 +65,7 @@ def spans_of(assignment: BufferAssignment, ranges: LiveRanges) -> dict[Position,
     """Return the values of all allocations that have a live range, those of fused computations do
     not.
     """
-    found: dict[Position, Span] = {}
+    spans: dict[Position, Span] = {}
     for allocation in assignment.allocations:
         values = [
             (*ranges.ranges[value.position], value)
@@ -77,11 +77,11 @@ def spans_of(assignment: BufferAssignment, ranges: LiveRanges) -> dict[Position,
             begins[first].append((last, order, value))
         for order, (first, last, value) in enumerate(values):
             handed: dict[Position, int] = {}
-            for other_last, other_order, other in begins[last]:
+            for other_last, other_order, next_value in begins[last]:
                 is_later = (first, last, order) < (last, other_last, other_order)
-                start = max(value.offset, other.offset)
-                common = min(value.offset + value.size, other.offset + other.size) - start
-                if other is not value and is_later and common > 0:
-                    handed[other.position] = common
-            found[value.position] = Span(value.size, first, last, handed)
-    return found
+                start = max(value.offset, next_value.offset)
+                common = min(value.offset + value.size, next_value.offset + next_value.size) - start
+                if next_value is not value and is_later and common > 0:
+                    handed[next_value.position] = common
+            spans[value.position] = Span(value.size, first, last, handed)
+    return spans

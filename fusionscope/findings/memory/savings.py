@@ -43,7 +43,7 @@ def find_savings(
     for giver, span in spans.items():
         for taker in span.handed:
             givers[taker].append(giver)
-    found: list[MemorySaving] = []
+    savings: list[MemorySaving] = []
     for position, span in spans.items():
         if not (span.first <= at <= span.last) or span.size < _LEAST_SHARE * peak:
             continue
@@ -51,30 +51,38 @@ def find_savings(
         readers = _readers(kernel, position.index) if kernel is not None else None
         if not readers or kernel is None:
             continue
-        pairs = refused.between(kernel.name, [each.name for each in readers])
-        if pairs is None or any(each.name not in places for each in readers):
+        pairs = refused.between(kernel.name, [reader.name for reader in readers])
+        if pairs is None or any(reader.name not in places for reader in readers):
             continue
-        last = max(places[each.name] for each in readers)
-        own = changes.copy()
-        count(span, own, -1)
-        for each, changed in _changed(position, last, kernel, givers[position], spans):
-            count(spans[each], own, -1)
-            count(changed, own)
-        after = sum_up(own)
+        last = max(places[reader.name] for reader in readers)
+        own_changes = changes.copy()
+        count(span, own_changes, -1)
+        for changed_position, changed in _changed(position, last, kernel, givers[position], spans):
+            count(spans[changed_position], own_changes, -1)
+            count(changed, own_changes)
+        after = sum_up(own_changes)
         highest = max(after)
         if peak - highest >= max(_LEAST_SHARE * peak, 1):
-            found.append(
+            savings.append(
                 MemorySaving(
                     buffer=str(position),
                     producer=pairs[0].producer.name,
-                    consumers=tuple(dict.fromkeys(each.consumer.name for each in pairs)),
+                    consumers=tuple(dict.fromkeys(pair.consumer.name for pair in pairs)),
                     reason=pairs[0].reason,
                     bytes_saved=peak - highest,
                     peak_bytes=highest,
                     at=after.index(highest),
                 )
             )
-    return tuple(sorted(found, key=lambda each: (-each.bytes_saved, len(each.consumers))))
+    return tuple(
+        sorted(
+            savings,
+            key=lambda changed_position: (
+                -changed_position.bytes_saved,
+                len(changed_position.consumers),
+            ),
+        )
+    )
 
 
 class RefusedPairs:
@@ -99,30 +107,32 @@ class RefusedPairs:
         """Return one pair for each of the kernels ``reading``, the costliest that could be fused;
         None if there is none for one of them.
         """
-        found: list[PairFacts] = []
+        pairs_between: list[PairFacts] = []
         for reader in reading:
             numbers = self._ended.get(producing, set()) & self._began.get(reader, set())
             pairs = [self._pairs[number] for number in numbers]
-            pairs = [each for each in pairs if not is_legality(each.reason or "")]
+            pairs = [pair for pair in pairs if not is_legality(pair.reason or "")]
             if not pairs:
                 return None
-            found.append(max(pairs, key=lambda each: (each.bytes_saved, each.producer.name)))
-        return tuple(found)
+            pairs_between.append(
+                max(pairs, key=lambda pair: (pair.bytes_saved, pair.producer.name))
+            )
+        return tuple(pairs_between)
 
 
 def launched_by_name(module: Module) -> dict[str, Instruction]:
     """Return the instructions that run by themselves, and are not part of a fusion."""
-    found: dict[str, Instruction] = {}
-    seen = {module.entry.name}
+    launched: dict[str, Instruction] = {}
+    visited = {module.entry.name}
     pending = [module.entry]
     while pending:
-        for each in pending.pop().instructions:
-            found[each.name] = each
-            for called in each.called if each.opcode != "fusion" else ():
-                if called.name not in seen:
-                    seen.add(called.name)
-                    pending.append(called)
-    return found
+        for instruction in pending.pop().instructions:
+            launched[instruction.name] = instruction
+            for callee in instruction.called if instruction.opcode != "fusion" else ():
+                if callee.name not in visited:
+                    visited.add(callee.name)
+                    pending.append(callee)
+    return launched
 
 
 def _readers(kernel: Instruction, index: tuple[int, ...]) -> list[Instruction] | None:
@@ -132,13 +142,13 @@ def _readers(kernel: Instruction, index: tuple[int, ...]) -> list[Instruction] |
     pending: list[Instruction] = [kernel]
     if index:
         pending = [
-            each
-            for each in kernel.users
-            if each.opcode == "get-tuple-element" and each.attributes.get("index") == str(index[0])
+            user
+            for user in kernel.users
+            if user.opcode == "get-tuple-element" and user.attributes.get("index") == str(index[0])
         ]
     elif kernel.shape.is_tuple:
         return None
-    found: dict[Instruction, None] = {}
+    readers: dict[Instruction, None] = {}
     while pending:
         current = pending.pop()
         if current.is_root:
@@ -149,8 +159,8 @@ def _readers(kernel: Instruction, index: tuple[int, ...]) -> list[Instruction] |
             if is_looked_through(user):
                 pending.append(user)
             else:
-                found[user] = None
-    return list(found)
+                readers[user] = None
+    return list(readers)
 
 
 def _changed(
@@ -164,9 +174,9 @@ def _changed(
     what ``kernel`` reads for it lives until then, and ``givers`` can no longer hand it their
     memory.
     """
-    operands = [each for each in map(position_of, kernel.operands) if each in spans]
-    ends = {each: spans[each].last for each in givers}
-    ends |= {each: max(last, spans[each].last) for each in operands}
+    operands = [operand for operand in map(position_of, kernel.operands) if operand in spans]
+    ends = {giver: spans[giver].last for giver in givers}
+    ends |= {operand: max(last, spans[operand].last) for operand in operands}
     for position, end in ends.items():
         if position != gone:
             yield position, _with_end(spans[position], end, gone, spans)
@@ -180,7 +190,11 @@ def _with_end(span: Span, last: int, gone: Position, spans: Spans) -> Span:
     if gone in span.handed and spans[gone].last == last:
         handed |= spans[gone].handed
     if last == span.last:
-        handed |= {each: size for each, size in span.handed.items() if each != gone}
+        handed |= {
+            handed_position: size
+            for handed_position, size in span.handed.items()
+            if handed_position != gone
+        }
     return Span(span.size, span.first, last, handed)
 
 

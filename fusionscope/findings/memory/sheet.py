@@ -65,9 +65,9 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     if memory is None:
         yield _UNKNOWN
         return
-    shown = _shown(memory)
+    visible = _shown(memory)
     blocks: list[Block] = [_parts(memory)]
-    blocks.append(_buffers(shown[:top], hidden=len(shown) - len(shown[:top])))
+    blocks.append(_buffers(visible[:top], hidden=len(visible) - len(visible[:top])))
     blocks.append(lines(map(_inside, memory.inside_calls[:top])))
     blocks.append(_more(len(memory.inside_calls), top, "library call"))
     blocks.append(Lines(tuple(_saving(saving, is_cut=False) for saving in memory.savings[:top])))
@@ -185,8 +185,8 @@ def _donated(memory: MemoryFacts, *, is_brief: bool) -> Iterator[str]:
 def _donating(donations: Sequence[Donation], names: str) -> str:
     """Return text such as *donate_argnums=(0, 2) (params, state)*."""
     numbers = sorted({donation.argument for donation in donations})
-    written = str(numbers[0]) if len(numbers) == 1 else str(tuple(numbers))
-    return f"donate_argnums={written} ({names})"
+    argnums = str(numbers[0]) if len(numbers) == 1 else str(tuple(numbers))
+    return f"donate_argnums={argnums} ({names})"
 
 
 def _peak(memory: MemoryFacts) -> str:
@@ -203,5 +203,5 @@ def _names(names: Sequence[str], *, is_brief: bool = False) -> str:
     if is_brief:
         return plural(len(names), "parameter")
     more = len(names) - _NAMED_DONATIONS
-    rest = f" and {more:,} more" if more > 0 else ""
-    return f"{', '.join(names[:_NAMED_DONATIONS])}{rest}"
+    more_text = f" and {more:,} more" if more > 0 else ""
+    return f"{', '.join(names[:_NAMED_DONATIONS])}{more_text}"

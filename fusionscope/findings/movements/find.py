@@ -53,14 +53,16 @@ def find_movements(
         costs.setdefault(fact.name, []).append(fact)
     by_name = {kernel.name: kernel.instruction for kernel in kernels}
     launches = [_launch(launch, costs[name]) for name, launch in by_name.items()]
-    origins = _origins(lineage, final, (each for launch in launches for each in launch.moves))
-    found = [
+    origins = _origins(lineage, final, (move for launch in launches for move in launch.moves))
+    movements = [
         _movement(lineage, launch, origins[instruction], instruction)
         for launch in launches
         for instruction in launch.moves
     ]
-    found += _updates(lineage.stages[final].label, launches)
-    return tuple(sorted(found, key=lambda each: (-each.bytes_moved, each.operation.name)))
+    movements += _updates(lineage.stages[final].label, launches)
+    return tuple(
+        sorted(movements, key=lambda movement: (-movement.bytes_moved, movement.operation.name))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,11 @@ class _Launch:
 
 def moves_in(launch: Instruction) -> tuple[tuple[Instruction, ...], bool]:
     """Return the movements that a launch executes, and whether it executes nothing else."""
-    own = [each for each in instructions_in(launch) if each.opcode not in _SILENT]
-    is_alone = all(each.opcode in _MOVES for each in own)
-    return tuple(each for each in own if _moves(each)), is_alone
+    operations = [
+        operation for operation in instructions_in(launch) if operation.opcode not in _SILENT
+    ]
+    is_alone = all(operation.opcode in _MOVES for operation in operations)
+    return tuple(operation for operation in operations if _moves(operation)), is_alone
 
 
 def _launch(launch: Instruction, facts: Sequence[KernelFacts]) -> _Launch:
@@ -153,8 +157,8 @@ def _origins(
     """Follow instructions of stage ``final`` back, all by one step at a time: each step needs the
     matching of two stages, which take too much memory to keep.
     """
-    found: dict[Instruction, _Origin] = {}
-    current = {each: each for each in instructions}
+    origins: dict[Instruction, _Origin] = {}
+    current = {instruction: instruction for instruction in instructions}
     for index in range(final - 1, -1, -1):
         earlier: dict[Instruction, Instruction] = {}
         inserted: dict[Instruction, Instruction] = {}
@@ -170,13 +174,13 @@ def _origins(
             made_by = lineage.stages[index + 1].pass_name
             causes = _causes(lineage, index, made_by, inserted.values())
             for (instruction, here), cause in zip(inserted.items(), causes, strict=True):
-                found[instruction] = _Origin(index + 1, made_by, here, cause)
+                origins[instruction] = _Origin(index + 1, made_by, here, cause)
         current = earlier
     for instruction, here in current.items():
         served = _served(here)
         cause = (MovementCause.PROGRAM, "the program has it", served)
-        found[instruction] = _Origin(0, None, here, cause)
-    return found
+        origins[instruction] = _Origin(0, None, here, cause)
+    return origins
 
 
 def _rewritten(lineage: Lineage, index: int, instruction: Instruction) -> Instruction | None:
@@ -186,9 +190,9 @@ def _rewritten(lineage: Lineage, index: int, instruction: Instruction) -> Instru
 
     def gone(candidates: Iterable[Instruction]) -> dict[Instruction, None]:
         return {
-            each: None
-            for each in candidates
-            if _is_alike(each, instruction) and each not in matching.after
+            candidate: None
+            for candidate in candidates
+            if _is_alike(candidate, instruction) and candidate not in matching.after
         }
 
     source = matching.before.get(_viewed(instruction.operands[0])) if instruction.operands else None
@@ -198,27 +202,27 @@ def _rewritten(lineage: Lineage, index: int, instruction: Instruction) -> Instru
         before = matching.before.get(user)
         if before is not None and slot < len(before.operands):
             by_user |= gone([_viewed(before.operands[slot])])
-    both = {each: None for each in by_user if each in by_operand}
+    both = {instruction: None for instruction in by_user if instruction in by_operand}
     # Of several with the same operand or the same user, each has the same cause.
     return next(iter(both or by_user or by_operand), None)
 
 
 def _served(instruction: Instruction) -> Instruction | None:
     """Return the first operation behind ``instruction`` that computes something."""
-    pending, seen = [instruction], {instruction}
-    for each in pending:  # grows on the way
-        for user in _users(each):
+    pending, visited = [instruction], {instruction}
+    for current in pending:  # grows on the way
+        for user in _users(current):
             if user.opcode not in _REARRANGES | _SILENT:
                 return user
-            if user not in seen and len(seen) < _MOST_STEPS:
-                seen.add(user)
+            if user not in visited and len(visited) < _MOST_STEPS:
+                visited.add(user)
                 pending.append(user)
     return None
 
 
-def _is_alike(one: Instruction, other: Instruction) -> bool:
+def _is_alike(first: Instruction, second: Instruction) -> bool:
     """Return whether both change the order of elements, or both change the type."""
-    opcodes = {one.opcode, other.opcode}
+    opcodes = {first.opcode, second.opcode}
     return opcodes <= _REARRANGES or opcodes == {"convert"}
 
 
@@ -230,13 +234,13 @@ def _viewed(instruction: Instruction) -> Instruction:
 
 def _uses(instruction: Instruction) -> Iterator[tuple[Instruction, int]]:
     """Yield the users and the number of the operand that they read, through views."""
-    pending, seen = [instruction], {instruction}
+    pending, visited = [instruction], {instruction}
     while pending:
         here = pending.pop()
         for user in here.users:
             if user.opcode in _VIEWS or is_free_reshape(user):
-                if user not in seen:
-                    seen.add(user)
+                if user not in visited:
+                    visited.add(user)
                     pending.append(user)
                 continue
             for slot, operand in enumerate(user.operands):
@@ -273,12 +277,16 @@ def _layout(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause 
     if instruction.opcode != "copy" or not instruction.operands:
         return None
     operand = instruction.operands[0]
-    has, needs = (_layout_text(each) for each in (operand, instruction))
-    given = f"{_named(operand)} has {has}"
+    has, needs = (_layout_text(end) for end in (operand, instruction))
+    operand_layout = f"{_named(operand)} has {has}"
     if not users or _is_result(instruction, users):
         where = "the program's result" if _is_entry(instruction) else "the computation's result"
-        return MovementCause.LAYOUT, f"{where} has layout {needs}, {given}", None
-    return MovementCause.LAYOUT, f"{_named(users[0])} reads layout {needs}, {given}", users[0]
+        return MovementCause.LAYOUT, f"{where} has layout {needs}, {operand_layout}", None
+    return (
+        MovementCause.LAYOUT,
+        f"{_named(users[0])} reads layout {needs}, {operand_layout}",
+        users[0],
+    )
 
 
 def _layout_text(instruction: Instruction) -> str:
@@ -305,39 +313,41 @@ def _buffer(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause 
     """
     if instruction.opcode not in ("copy", "copy-start") or not instruction.operands:
         return None
-    rest = _still_needed(instruction)
+    needed_text = _still_needed(instruction)
     served = users[0] if users else None
     for user in users:
-        loop = next((each for each in (user, *_users(user)) if each.opcode == "while"), None)
+        loop = next(
+            (user_of for user_of in (user, *_users(user)) if user_of.opcode == "while"), None
+        )
         if loop is not None:
-            return MovementCause.LOOP, f"{_named(loop)} updates it in place{rest}", loop
+            return MovementCause.LOOP, f"{_named(loop)} updates it in place{needed_text}", loop
     module = instruction.computation.module
     callers = module.callers.get(instruction.computation, ())
     loop = next((caller for caller in callers if caller.opcode == "while"), None)
     if _is_result(instruction, users):
         if loop is not None:
-            text = f"the next step of {_named(loop)} needs it in a buffer of its own{rest}"
+            text = f"the next step of {_named(loop)} needs it in a buffer of its own{needed_text}"
             return MovementCause.LOOP, text, loop
         if callers:
-            text = f"a result of {_named(callers[0])} needs a buffer of its own{rest}"
+            text = f"a result of {_named(callers[0])} needs a buffer of its own{needed_text}"
             return MovementCause.RESULT, text, callers[0]
-        return MovementCause.RESULT, f"a result needs a buffer of its own{rest}", None
+        return MovementCause.RESULT, f"a result needs a buffer of its own{needed_text}", None
     if loop is not None and _element(instruction.operands[0]) is not None:
         readers = _list([user.name for user in users])
         text = f"{_named(loop)} writes the next value in its place before {readers} read this one"
         return MovementCause.LOOP, text, loop
     for user in users:
         if user.opcode in _UPDATES or instruction in _updated(user):
-            return MovementCause.UPDATE, f"{_named(user)} updates it in place{rest}", user
+            return MovementCause.UPDATE, f"{_named(user)} updates it in place{needed_text}", user
     if _source(instruction.operands[0]).opcode == "constant":
-        return MovementCause.BUFFER, f"it needs a buffer that can be written{rest}", served
-    text = f"it is overwritten before its last read{rest}"
+        return MovementCause.BUFFER, f"it needs a buffer that can be written{needed_text}", served
+    text = f"it is overwritten before its last read{needed_text}"
     return MovementCause.BUFFER, text, served
 
 
 def _updated(user: Instruction) -> Iterator[Instruction]:
     if user.opcode == "fusion":
-        yield from (_viewed(each) for each in traffic(user).updated)
+        yield from (_viewed(buffer) for buffer in traffic(user).updated)
 
 
 def _source(instruction: Instruction) -> Instruction:
@@ -376,11 +386,13 @@ def _still_needed(copy: Instruction) -> str:
     is_argument = element is None and source.opcode == "parameter" and _is_entry(source)
     if is_argument and source.parameter_number not in _donated(source):
         return f": {name} is not donated"
-    others = [reader.name for reader in readers if reader is not copy and reader.opcode != "copy"]
-    others += [r.name for r in readers if r is not copy and r.opcode == "copy"]
-    if not others:
+    other_readers = [
+        reader.name for reader in readers if reader is not copy and reader.opcode != "copy"
+    ]
+    other_readers += [r.name for r in readers if r is not copy and r.opcode == "copy"]
+    if not other_readers:
         return ""
-    return f": {_list(others)} also {'reads' if len(others) == 1 else 'read'} {name}"
+    return f": {_list(other_readers)} also {'reads' if len(other_readers) == 1 else 'read'} {name}"
 
 
 def _list(names: Sequence[str]) -> str:
@@ -406,11 +418,15 @@ class _Replaced:
 
     def __init__(self, matching: Matching) -> None:
         self._matching = matching
-        self._removed = {each: None for each in matching.removed if each.opcode not in _SILENT}
+        self._removed = {
+            instruction: None
+            for instruction in matching.removed
+            if instruction.opcode not in _SILENT
+        }
         self._by_op_name: dict[str, Instruction] = {}
-        for each in self._removed:
-            if each.op_name is not None:
-                self._by_op_name.setdefault(each.op_name, each)
+        for instruction in self._removed:
+            if instruction.op_name is not None:
+                self._by_op_name.setdefault(instruction.op_name, instruction)
 
     def find(self, instruction: Instruction) -> Instruction | None:
         """Return the one that has the metadata of ``instruction``, or else its place."""
@@ -429,7 +445,7 @@ def _updates(stage: str, launches: Iterable[_Launch]) -> Iterator[Movement]:
     """Yield the updates that write a whole array for the sake of a part of it."""
     for launch in launches:
         kernel = launch.instruction
-        updates = [each for each in instructions_in(kernel) if each.opcode in _UPDATES]
+        updates = [inner for inner in instructions_in(kernel) if inner.opcode in _UPDATES]
         if not updates or traffic(kernel).updated:
             continue
         for update in updates:
@@ -460,16 +476,18 @@ def _why_not_in_place(launch: Instruction, update: Instruction) -> str:
 
 def _nearest_source(instruction: Instruction) -> str | None:
     """Return the user's line of the nearest operation that has one, among users first."""
-    pending, seen = [instruction], {instruction}
-    for each in pending:  # grows on the way
-        place = user_line(each.stack)
+    pending, visited = [instruction], {instruction}
+    for neighbour in pending:  # grows on the way
+        place = user_line(neighbour.stack)
         if place is not None:
             return str(place)
         if len(pending) < _MOST_STEPS:
             near = [
-                n for n in (*each.users, *each.operands) if n not in seen and n.opcode != "tuple"
+                n
+                for n in (*neighbour.users, *neighbour.operands)
+                if n not in visited and n.opcode != "tuple"
             ]
-            seen.update(near)
+            visited.update(near)
             pending += near
     return None
 

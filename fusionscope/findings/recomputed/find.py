@@ -70,8 +70,10 @@ def find_recomputed(
     """
     facts = {(kernel.path, kernel.instruction): facts for kernel, facts in kernels}
     before = {execution.path: _holders(execution) for execution in first.executions}
-    found = [_Duplicates(execution, facts) for execution in last.executions]
-    last_values = [(each, number) for each in found for number in each.last_of_chains()]
+    all_duplicates = [_Duplicates(execution, facts) for execution in last.executions]
+    last_values = [
+        (duplicate, number) for duplicate in all_duplicates for number in duplicate.last_of_chains()
+    ]
     last_values.sort(key=lambda value: -value[0].work(value[1]))
     drafts = Drafts()
     candidates: list[_Candidate] = []
@@ -79,25 +81,29 @@ def find_recomputed(
         is_enough = len(candidates) >= _MOST_VALUES or drafts.operations >= _MOST_OPERATIONS
         if is_enough and not prices_all:
             break
-        own = before.get(duplicates.execution.path, {}).get(number, {})
-        sources = tuple(each for computing in own.values() for each in computing)
+        computed = before.get(duplicates.execution.path, {}).get(number, {})
+        sources = tuple(duplicate for computing in computed.values() for duplicate in computing)
         candidate = _candidate(duplicates, number, drafts, backend, sources)
         candidates += [] if candidate is None else [candidate]
     measured = _Measured(drafts, backend, gpu)
     values = [_price(candidate, measured) for candidate in candidates]
     measured.release()
     worse = [value for value in values if value is not None]
-    known = [each for each in worse if each.time_again_ns is not None or each.bytes_again > 0]
+    priced = [
+        duplicate
+        for duplicate in worse
+        if duplicate.time_again_ns is not None or duplicate.bytes_again > 0
+    ]
     saving = {
         candidate: value
         for candidate, value in zip(candidates, values, strict=True)
         if value is not None and value.saved_ns
     }
     return Recomputation(
-        values=tuple(sorted(known, key=_rank)),
+        values=tuple(sorted(priced, key=_rank)),
         kept=_keep(saving, backend, gpu),
-        free=sum(each.free for each in found) + len(values) - len(worse),
-        unpriced=len(last_values) - len(candidates) + len(worse) - len(known),
+        free=sum(duplicate.free for duplicate in all_duplicates) + len(values) - len(worse),
+        unpriced=len(last_values) - len(candidates) + len(worse) - len(priced),
     )
 
 
@@ -108,7 +114,7 @@ def _rank(value: RecomputedValue) -> tuple[float, float, int]:
 
 def _holders(execution: Execution) -> dict[int, _Holders]:
     """Return each value that is computed, with the kernels that do."""
-    found: dict[int, _Holders] = defaultdict(dict)
+    holders: dict[int, _Holders] = defaultdict(dict)
     for block in execution.blocks:
         edges = block.computation.graph.operands
         for instruction, operands, value in zip(
@@ -118,8 +124,8 @@ def _holders(execution: Execution) -> dict[int, _Holders]:
                 continue
             if any(value in flatten(block.values[operand]) for operand in operands):
                 continue  # an instruction that only passes the value on
-            found[value].setdefault(block.inside or instruction, []).append(instruction)
-    return found
+            holders[value].setdefault(block.inside or instruction, []).append(instruction)
+    return holders
 
 
 class _Duplicates:
@@ -136,14 +142,16 @@ class _Duplicates:
         for number, holders in _holders(execution).items():
             computation = next(iter(holders)).computation  # the others call it, or it calls them
             launched = {
-                kernel: found
-                for kernel, found in holders.items()
+                kernel: computing
+                for kernel, computing in holders.items()
                 if (execution.path, kernel) in facts and kernel.computation is computation
             }
             if len(launched) > 1:
                 self.holders[number] = launched
                 self._numbers.update(
-                    ((kernel, each), number) for kernel, found in launched.items() for each in found
+                    ((kernel, instruction), number)
+                    for kernel, computing in launched.items()
+                    for instruction in computing
                 )
 
     def last_of_chains(self) -> Iterator[int]:
@@ -155,14 +163,20 @@ class _Duplicates:
         for number, holders in self.holders.items():
             if self._is_free(number):
                 self.free += 1
-            elif any(self._leaves(kernel, each) for kernel in holders for each in holders[kernel]):
+            elif any(
+                self._leaves(kernel, instruction)
+                for kernel in holders
+                for instruction in holders[kernel]
+            ):
                 yield number
 
     def work(self, number: int) -> int:
         """Return how many elements are computed for a value, over all kernels, at most."""
         holders = self.holders[number]
-        own = next(iter(holders.values()))[:1]
-        return len(holders) * sum(each.shape.element_count for each in needed_for(own))
+        first_holder = next(iter(holders.values()))[:1]
+        return len(holders) * sum(
+            instruction.shape.element_count for instruction in needed_for(first_holder)
+        )
 
     def _is_free(self, number: int) -> bool:
         """Return whether computing a value takes no more than reading it."""
@@ -177,17 +191,17 @@ class _Duplicates:
         compute.
         """
         holders = self.holders[self._numbers[kernel, instruction]].keys()
-        pending, seen = [instruction], {instruction}
+        pending, visited = [instruction], {instruction}
         while pending:
-            each = pending.pop()
-            if each is kernel or each.is_root:
+            value = pending.pop()
+            if value is kernel or value.is_root:
                 return True
-            for user in each.users:
+            for user in value.users:
                 number = self._numbers.get((kernel, user))
                 if number is None or self.holders[number].keys() != holders:
                     return True
-                if user not in seen and self._is_free(number):
-                    seen.add(user)
+                if user not in visited and self._is_free(number):
+                    visited.add(user)
                     pending.append(user)
         return False
 
@@ -235,38 +249,41 @@ def _candidate(
     """Draft the launches for a value in memory; None if the kernels cannot be split."""
     holders, execution = duplicates.holders[number], duplicates.execution
     kernels = sorted(holders, key=lambda kernel: kernel.index)
-    fusions = [each for each in kernels if _is_flat(each, holders[each])]
+    fusions = [kernel for kernel in kernels if _is_flat(kernel, holders[kernel])]
     if not fusions:
         return None
     first = fusions[0]
-    writing = [each for each in kernels if set(holders[each]) & set(_results(each))]
-    writer = next((each for each in writing if not _depends(each, kernels)), None)
-    kept = holders[first][0] if writer is None else holders[writer][0]
+    writing = [kernel for kernel in kernels if set(holders[kernel]) & set(_results(kernel))]
+    writer = next(
+        (kernel_writing for kernel_writing in writing if not _depends(kernel_writing, kernels)),
+        None,
+    )
+    kept_value = holders[first][0] if writer is None else holders[writer][0]
     computing = drafts.add(Draft(first, holders[first][:1]), _emission(holders[first][0], backend))
     readers: dict[Instruction, str | None] = {}
     for kernel in kernels:
-        results = [each for each in _results(kernel) if each not in holders[kernel]]
-        if kernel is writer or not _has_type(holders[kernel][0], kept):
+        results = [result for result in _results(kernel) if result not in holders[kernel]]
+        if kernel is writer or not _has_type(holders[kernel][0], kept_value):
             continue
         if not results or kernel.opcode != "fusion":
             readers[kernel] = None
         elif kernel in fusions:
-            given = dict.fromkeys(holders[kernel], kept)
-            readers[kernel] = drafts.add(Draft(kernel, results, given), _attributes(kernel))
+            replacements = dict.fromkeys(holders[kernel], kept_value)
+            readers[kernel] = drafts.add(Draft(kernel, results, replacements), _attributes(kernel))
     if len(readers) + (writer is not None) < 2:
         return None
     options = [_Option(writer) if writer is not None else _Option(None, (computing,))]
-    if writer is None and backend == "gpu" and _can_write(first, kept):
-        written = drafts.add(Draft(first, [*_results(first), kept]), _attributes(first))
-        options.append(_Option(first, (written,), (first,)))
+    if writer is None and backend == "gpu" and _can_write(first, kept_value):
+        writing_draft = drafts.add(Draft(first, [*_results(first), kept_value]), _attributes(first))
+        options.append(_Option(first, (writing_draft,), (first,)))
     return _Candidate(
-        instruction=kept,
+        instruction=kept_value,
         holders=holders,
         kernels={kernel: duplicates.facts[execution.path, kernel] for kernel in kernels},
         is_written=writer is not None,
         computing=computing,
         readers=readers,
-        operand=drafts.operand(kept),
+        operand=drafts.operand(kept_value),
         options=tuple(options),
         before_fusion=before_fusion,
     )
@@ -275,7 +292,7 @@ def _candidate(
 def _is_flat(kernel: Instruction, computing: Sequence[Instruction]) -> bool:
     """Return whether a kernel is a fusion, and computes a value outside of its inner fusions."""
     return kernel.opcode == "fusion" and all(
-        each.computation is kernel.called[0] for each in computing
+        instruction.computation is kernel.called[0] for instruction in computing
     )
 
 
@@ -291,24 +308,24 @@ def _results(kernel: Instruction) -> list[Instruction]:
     return list(root.operands) if root.opcode == "tuple" else [root]
 
 
-def _depends(kernel: Instruction, others: Sequence[Instruction]) -> bool:
+def _depends(kernel: Instruction, kernels: Sequence[Instruction]) -> bool:
     """Return whether ``kernel`` needs a result of one of ``others``."""
-    least = min(each.index for each in others)
-    pending, seen = [kernel], {kernel}
+    least = min(each.index for each in kernels)
+    pending, visited = [kernel], {kernel}
     while pending:
         for operand in pending.pop().operands:
-            if operand in others:
+            if operand in kernels:
                 return True
-            if operand.index > least and operand not in seen:
-                seen.add(operand)
+            if operand.index > least and operand not in visited:
+                visited.add(operand)
                 pending.append(operand)
     return False
 
 
-def _has_type(one: Instruction, other: Instruction) -> bool:
-    return (one.shape.element_type, one.shape.dimensions) == (
-        other.shape.element_type,
-        other.shape.dimensions,
+def _has_type(first: Instruction, second: Instruction) -> bool:
+    return (first.shape.element_type, first.shape.dimensions) == (
+        second.shape.element_type,
+        second.shape.dimensions,
     )
 
 
@@ -316,13 +333,13 @@ def _can_write(fusion: Instruction, value: Instruction) -> bool:
     """Return whether a fusion can have a value as one more result: all have the same elements."""
     count = value.shape.element_count
     return not _is_custom(fusion) and all(
-        each.shape.element_count == count for each in _results(fusion)
+        result.shape.element_count == count for result in _results(fusion)
     )
 
 
 def _attributes(fusion: Instruction) -> dict[str, str]:
-    found = fusion.attributes
-    return {key: found[key] for key in _ATTRIBUTES if key in found}
+    attributes = fusion.attributes
+    return {key: attributes[key] for key in _ATTRIBUTES if key in attributes}
 
 
 def _emission(value: Instruction, backend: str | None) -> dict[str, str]:
@@ -338,9 +355,9 @@ class _Measured:
         module = self._module = drafts.module()
         clock = clock_for(module, backend, gpu)
         self._kernels = {
-            each.name: kernel_of(each, backend)
-            for each in module.entry.instructions
-            if each.opcode == "fusion"
+            instruction.name: kernel_of(instruction, backend)
+            for instruction in module.entry.instructions
+            if instruction.opcode == "fusion"
         }
         self._times = {
             name: clock.time(kernel) if clock is not None else None
@@ -361,16 +378,18 @@ class _Measured:
 
     def read(self, draft: str, operand: str) -> int:
         """Return the bytes that a draft reads of one operand."""
-        found = traffic(self._kernels[draft].instruction).operands
-        return sum(size for each, size in found.items() if each.name == operand)
+        bytes_by_operand = traffic(self._kernels[draft].instruction).operands
+        return sum(
+            size for operand_read, size in bytes_by_operand.items() if operand_read.name == operand
+        )
 
     def cost(self, draft: str, runs: int, *, is_inside: bool) -> RunCosts:
         """Return the cost of so many runs, of which none is a launch if a function has them."""
-        own, time = self._kernels[draft], self._times[draft]
+        kernel, time = self._kernels[draft], self._times[draft]
         launch = self._launch_ns if is_inside else 0.0
         return RunCosts(
             0 if is_inside else runs,
-            runs * (own.bytes_read + own.bytes_written),
+            runs * (kernel.bytes_read + kernel.bytes_written),
             runs * (time.nanoseconds - launch) if time is not None else None,
         )
 
@@ -393,7 +412,7 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
     kernels, readers = candidate.kernels, candidate.readers
     as_is = _sum(_cost(kernels[kernel]) for kernel in readers)
     reading = _sum(
-        measured.cost_instead(draft, each, kernels[each]) for each, draft in readers.items()
+        measured.cost_instead(draft, reader, kernels[reader]) for reader, draft in readers.items()
     )
     time_again = None
     if as_is.time_ns is not None and reading.time_ns is not None:
@@ -408,22 +427,26 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
     bytes_read = sum(kernels[kernel].runs * kernels[kernel].bytes_read for kernel in readers)
     for kernel, draft in readers.items():
         if draft is not None:
-            other = measured.kernel(draft).bytes_read - measured.read(draft, candidate.operand)
-            bytes_read -= kernels[kernel].runs * other
+            bytes_elsewhere = measured.kernel(draft).bytes_read - measured.read(
+                draft, candidate.operand
+            )
+            bytes_read -= kernels[kernel].runs * bytes_elsewhere
     computing = measured.kernel(candidate.computing)
     if not candidate.is_written:  # it is needed once
         bytes_read -= runs * computing.bytes_read
         times -= runs
     choices: list[tuple[_Option, RunCosts, RunCosts]] = []
     for option in candidate.options:
-        rest = {kernel: draft for kernel, draft in readers.items() if kernel not in option.replaced}
-        concerned = dict.fromkeys((*rest, *option.replaced))
+        remaining = {
+            kernel: draft for kernel, draft in readers.items() if kernel not in option.replaced
+        }
+        concerned = dict.fromkeys((*remaining, *option.replaced))
         before = _sum(_cost(kernels[kernel]) for kernel in concerned)
         after = _sum(
             [
                 *(
-                    measured.cost_instead(draft, each, kernels[each])
-                    for each, draft in rest.items()
+                    measured.cost_instead(draft, reader, kernels[reader])
+                    for reader, draft in remaining.items()
                 ),
                 *(measured.cost(draft, runs, is_inside=is_inside) for draft in option.added),
             ]
@@ -465,19 +488,23 @@ def _keep(
         for group in _groups(saving)
     ]
     measured = _Measured(drafts, backend, gpu)
-    chosen: list[KeptValues] = []
+    kept_values: list[KeptValues] = []
     for group, together in groups:
-        best = max((saving[each] for each in group), key=lambda value: value.saved_ns or 0.0)
+        best = max(
+            (saving[choice_of] for choice_of in group), key=lambda value: value.saved_ns or 0.0
+        )
         choices = [KeptValues(1, len(best.kernels), best.before, best.after)]
         choices += [] if together is None else [together.price(measured)]
-        known = (each for each in choices if each.after.time_ns is not None)
-        chosen.append(min(known, key=lambda each: _change(each.before, each.after)))
+        choices_known = (choice for choice in choices if choice.after.time_ns is not None)
+        kept_values.append(
+            min(choices_known, key=lambda choice_of: _change(choice_of.before, choice_of.after))
+        )
     measured.release()
     return KeptValues(
-        sum(each.values for each in chosen),
-        sum(each.kernels for each in chosen),
-        _sum(each.before for each in chosen),
-        _sum(each.after for each in chosen),
+        sum(choice_of.values for choice_of in kept_values),
+        sum(choice_of.kernels for choice_of in kept_values),
+        _sum(choice_of.before for choice_of in kept_values),
+        _sum(choice_of.after for choice_of in kept_values),
     )
 
 
@@ -511,27 +538,38 @@ class _Together:
         self._facts: dict[Instruction, KernelFacts] = {}
         self._launches: list[tuple[str, int, bool]] = []
         self._instead: dict[Instruction, str | None] = {}
-        given: dict[Instruction, dict[Instruction, Instruction]] = defaultdict(dict)
+        replacements: dict[Instruction, dict[Instruction, Instruction]] = defaultdict(dict)
         for candidate in candidates:
             self._facts |= candidate.kernels
             for kernel, computing in candidate.holders.items():
                 if _is_flat(kernel, computing) and _has_type(computing[0], candidate.instruction):
-                    given[kernel].update(dict.fromkeys(computing, candidate.instruction))
+                    replacements[kernel].update(dict.fromkeys(computing, candidate.instruction))
         for candidate in candidates:
-            writer, kept = candidate.options[0].written_by, candidate.instruction
-            if writer is not None and set(given[writer].values()) <= {kept}:
-                del given[writer]
+            writer, kept_value = candidate.options[0].written_by, candidate.instruction
+            if writer is not None and set(replacements[writer].values()) <= {kept_value}:
+                del replacements[writer]
                 continue
-            first = next((each for each in candidate.holders if kept in given[each].values()), None)
+            first = next(
+                (
+                    holder
+                    for holder in candidate.holders
+                    if kept_value in replacements[holder].values()
+                ),
+                None,
+            )
             if first is not None:
                 value = candidate.holders[first][0]
-                others = {each: other for each, other in given[first].items() if other is not kept}
-                launch = drafts.add(Draft(first, [value], others), _emission(value, backend))
-                runs = max(each.runs for each in candidate.kernels.values())
+                other_values = {
+                    instruction: replacement
+                    for instruction, replacement in replacements[first].items()
+                    if replacement is not kept_value
+                }
+                launch = drafts.add(Draft(first, [value], other_values), _emission(value, backend))
+                runs = max(kernel.runs for kernel in candidate.kernels.values())
                 is_inside = any(map(_is_inside, candidate.kernels.values()))
                 self._launches.append((launch, runs, is_inside))
-        for kernel, read in given.items():
-            results = [each for each in _results(kernel) if each not in read]
+        for kernel, read in replacements.items():
+            results = [result for result in _results(kernel) if result not in read]
             draft = Draft(kernel, results, read)
             self._instead[kernel] = drafts.add(draft, _attributes(kernel)) if results else None
 
@@ -550,8 +588,8 @@ class _Together:
 
 
 def _change(before: RunCosts, after: RunCosts) -> tuple[float, int]:
-    known = before.time_ns is not None and after.time_ns is not None
-    time = (after.time_ns or 0.0) - (before.time_ns or 0.0) if known else 0.0
+    are_known = before.time_ns is not None and after.time_ns is not None
+    time = (after.time_ns or 0.0) - (before.time_ns or 0.0) if are_known else 0.0
     return time, after.bytes_moved - before.bytes_moved
 
 
@@ -565,10 +603,10 @@ def _is_inside(facts: KernelFacts) -> bool:
 
 
 def _sum(costs: Iterable[RunCosts]) -> RunCosts:
-    found = list(costs)
-    times = [each.time_ns for each in found if each.time_ns is not None]
+    all_costs = list(costs)
+    times = [cost.time_ns for cost in all_costs if cost.time_ns is not None]
     return RunCosts(
-        sum(each.launches for each in found),
-        sum(each.bytes_moved for each in found),
-        fsum(times) if len(times) == len(found) else None,
+        sum(cost.launches for cost in all_costs),
+        sum(cost.bytes_moved for cost in all_costs),
+        fsum(times) if len(times) == len(all_costs) else None,
     )

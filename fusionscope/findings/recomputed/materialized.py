@@ -31,40 +31,40 @@ class Draft:
 
 
 def needed_for(
-    results: Sequence[Instruction], given: Collection[Instruction] = ()
+    results: Sequence[Instruction], sources: Collection[Instruction] = ()
 ) -> list[Instruction]:
     """Return ``results`` and all of their computation that they need, without what only ``given``
     need, in the order of the text."""
     computation = results[0].computation
     edges, instructions = computation.graph.operands, computation.instructions
-    enough = {each.index for each in given}
-    needed: set[int] = set()
-    pending = [each.index for each in results]
+    enough = {source.index for source in sources}
+    indices: set[int] = set()
+    pending = [result.index for result in results]
     while pending:
         index = pending.pop()
-        if index not in needed:
-            needed.add(index)
+        if index not in indices:
+            indices.add(index)
             if index not in enough:
                 pending += edges[index]
-    return [instructions[index] for index in sorted(needed)]
+    return [instructions[index] for index in sorted(indices)]
 
 
 def _given_to(fusion: Instruction) -> Hashable:
     """Return what is known of the operands of a fusion: the values, and which are views of one."""
     places: dict[Instruction, int] = {}
-    found: list[Hashable] = []
+    key: list[Hashable] = []
     for operand in fusion.operands:
         while operand not in places:
             places[operand] = len(places)
             source = is_view(operand)
             literal = operand.statement.inside if operand.opcode == "constant" else None
-            found.append((operand.opcode if source else literal, operand.statement.shape))
+            key.append((operand.opcode if source else literal, operand.statement.shape))
             if not source:
                 break
             operand = operand.operands[0]
         else:
-            found.append(places[operand])
-    return tuple(found)
+            key.append(places[operand])
+    return tuple(key)
 
 
 @dataclass(slots=True, eq=False)
@@ -94,14 +94,16 @@ class Drafts:
     def _form(self, draft: Draft) -> Hashable:
         """Return everything that the bytes, time and flops of a draft depend on."""
         fused = draft.fusion.called[0]
-        given = self._given.get(draft.fusion)
-        if given is None:
-            given = self._given[draft.fusion] = _given_to(draft.fusion)
+        inputs = self._given.get(draft.fusion)
+        if inputs is None:
+            inputs = self._given[draft.fusion] = _given_to(draft.fusion)
         return (
             fused.module.contents[fused.name],
-            given,
-            tuple([each.index for each in draft.results]),
-            tuple(sorted([(each.index, kept) for each, kept in draft.given.items()])),
+            inputs,
+            tuple([result.index for result in draft.results]),
+            tuple(
+                sorted([(instruction.index, value) for instruction, value in draft.given.items()])
+            ),
         )
 
     def _add(self, draft: Draft, attributes: Mapping[str, str]) -> str:
@@ -110,24 +112,26 @@ class Drafts:
         single = draft.results[0] if len(draft.results) == 1 else None
         instructions = needed_for(draft.results, draft.given)
         outside = draft.fusion.operands
-        for each in instructions:
-            statement = each.statement
-            root = "ROOT" if each is single else ""
-            if each in draft.given or statement.opcode == "parameter":
-                source = draft.given.get(each) or outside[each.parameter_number or 0]
+        for instruction in instructions:
+            statement = instruction.statement
+            root = "ROOT" if instruction is single else ""
+            if instruction in draft.given or statement.opcode == "parameter":
+                source = draft.given.get(instruction) or outside[instruction.parameter_number or 0]
                 inside = str(len(operands))
                 operands.append(self.operand(source))
-                statement = Statement(root, each.name, statement.shape, "parameter", inside, "")
+                statement = Statement(
+                    root, instruction.name, statement.shape, "parameter", inside, ""
+                )
             else:
-                self._call(each.called)
+                self._call(instruction.called)
                 if statement.root != root:
                     statement = statement._replace(root=root)
             statements.append(statement)
         if single is None:
-            shape = f"({', '.join(each.statement.shape for each in draft.results)})"
-            inside = ", ".join(f"%{each.name}" for each in draft.results)
-            taken = {each.name for each in instructions}
-            name = next(name for n in count() if (name := f"results.{n}") not in taken)
+            shape = f"({', '.join(result.statement.shape for result in draft.results)})"
+            inside = ", ".join(f"%{result.name}" for result in draft.results)
+            names = {instruction.name for instruction in instructions}
+            name = next(name for n in count() if (name := f"results.{n}") not in names)
             statements.append(Statement("ROOT", name, shape, "tuple", inside, ""))
         else:
             shape = single.statement.shape
@@ -176,13 +180,13 @@ class Drafts:
         shape = instruction.statement.shape
         self._entry.append(Statement("", name, shape, opcode, inside, ""))
 
-    def _call(self, called: tuple[Computation, ...]) -> None:
+    def _call(self, callees: tuple[Computation, ...]) -> None:
         """Add the computations that an instruction calls, callees first."""
-        pending = [(each, False) for each in called]
+        pending = [(callee, False) for callee in callees]
         while pending:
             computation, is_done = pending.pop()
             if is_done:
                 self._called.setdefault(computation.name, computation.body)
             elif computation.name not in self._called:
                 pending.append((computation, True))
-                pending += [(each, False) for each in computation.calls]
+                pending += [(call, False) for call in computation.calls]

@@ -41,10 +41,10 @@ def brief(module: ModuleFacts) -> Iterator[Section]:
     recomputed = module.find(Recomputation)
     if recomputed is None or not recomputed.values or not _matters(module, recomputed):
         return
-    kept = [(value, tries) for value, tries in _tries(module) if tries]
-    if not kept:
+    tried_values = [(value, tries) for value, tries in _tries(module) if tries]
+    if not tried_values:
         return
-    value, tries = kept[0]
+    value, tries = tried_values[0]
     saving = f"Keeping {value} saves time: {tries}"
     yield Section(title=_TITLE, summary=spans(f"{_summary(recomputed)}. ", (saving, Tone.GOOD)))
 

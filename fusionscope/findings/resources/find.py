@@ -31,7 +31,7 @@ def find_resources(
     ptxas: Path,
     *,
     flags: Sequence[str] = (),
-    kept: Cache | None = None,
+    cache: Cache | None = None,
     progress: Progress = silent,
 ) -> Resources:
     """Return what ``ptxas`` says of the kernels that ``module`` launches on ``device``, with the
@@ -41,21 +41,21 @@ def find_resources(
     """
     texts = module.ptx
     names = module.thunk_instructions or _instructions(module)
-    launches = {names.get(each.thunk, each.entry): each for each in module.launches}
+    launches = {names.get(launch.thunk, launch.entry): launch for launch in module.launches}
     if device is None or not isinstance(device.capability, CudaCapability):
         return Resources({}, (f"{ABOUT}: the module is not for an NVIDIA GPU",))
     if not texts or not launches:
         missing = "PTX" if not texts else "thunk_sequence.txt"
         return Resources({}, (f"{ABOUT}: the dump has no {missing}; {_HOW_TO_DUMP}",))
     flags = (*_flags_of(module), *flags)
-    assembled, problems = assemble(ptxas, texts, flags=flags, kept=kept, progress=progress)
+    assembled, problems = assemble(ptxas, texts, flags=flags, cache=cache, progress=progress)
     external = _with_external_memory(texts)
-    found = {
+    resources = {
         name: _resources(device, launch, assembled[launch.entry], external)
         for name, launch in launches.items()
         if launch.entry in assembled
     }
-    return Resources(found, tuple(_notes(launches, found, problems)))
+    return Resources(resources, tuple(_notes(launches, resources, problems)))
 
 
 def _instructions(module: DumpedModule) -> dict[int, str]:
@@ -77,14 +77,14 @@ def _instructions(module: DumpedModule) -> dict[int, str]:
 
 def _with_external_memory(texts: Sequence[bytes]) -> set[str]:
     """Return the kernels whose shared memory the launch reserves."""
-    found = set()
+    names = set()
     for text in texts:
         symbols = _EXTERNAL.findall(text)
         _, *parts = _ENTRY.split(text) if symbols else ("",)
         for name, body in zip(parts[::2], parts[1::2], strict=True):
             if any(symbol in body for symbol in symbols):
-                found.add(name.decode())
-    return found
+                names.add(name.decode())
+    return names
 
 
 def _flags_of(module: DumpedModule) -> Iterator[str]:
@@ -117,10 +117,10 @@ def _resources(
 
 
 def _notes(
-    launches: Mapping[str, Launch], found: Mapping[str, KernelResources], problems: list[str]
+    launches: Mapping[str, Launch], resources: Mapping[str, KernelResources], problems: list[str]
 ) -> list[str]:
-    missing = sorted(launches.keys() - found.keys())
+    missing = sorted(launches.keys() - resources.keys())
     if missing and not problems:
-        others = f" and {len(missing) - 1} others" if missing[1:] else ""
-        problems = [f"the PTX of {missing[0]}{others} is not in the dump"]
-    return [f"{ABOUT}: {each}" for each in problems]
+        more_text = f" and {len(missing) - 1} others" if missing[1:] else ""
+        problems = [f"the PTX of {missing[0]}{more_text} is not in the dump"]
+    return [f"{ABOUT}: {problem}" for problem in problems]

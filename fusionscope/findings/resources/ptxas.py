@@ -61,11 +61,11 @@ def find_ptxas() -> Path | None:
 
     ``PTXAS`` in the environment names another one. Raises ``UnusableInput`` if that is no file.
     """
-    named = os.environ.get("PTXAS")
-    if named:
-        if not Path(named).is_file():
-            raise UnusableInput("PTXAS names it, and it is no file", file=named)
-        return Path(named)
+    from_environment = os.environ.get("PTXAS")
+    if from_environment:
+        if not Path(from_environment).is_file():
+            raise UnusableInput("PTXAS names it, and it is no file", file=from_environment)
+        return Path(from_environment)
     packages = (
         file
         for directory in sys.path
@@ -73,8 +73,11 @@ def find_ptxas() -> Path | None:
         for file in sorted(Path(directory or ".").glob(place), reverse=True)
     )
     toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "ptxas"
-    found = [*packages, shutil.which("ptxas"), toolkit]
-    return next((Path(each) for each in found if each and Path(each).is_file()), None)
+    candidates = [*packages, shutil.which("ptxas"), toolkit]
+    return next(
+        (Path(candidate) for candidate in candidates if candidate and Path(candidate).is_file()),
+        None,
+    )
 
 
 def assemble(
@@ -82,7 +85,7 @@ def assemble(
     texts: Sequence[bytes],
     *,
     flags: Sequence[str] = (),
-    kept: Cache | None = None,
+    cache: Cache | None = None,
     progress: Progress = silent,
 ) -> tuple[dict[str, Assembled], list[str]]:
     """Return what the kernels in ``texts`` take, by their names, and one line on each text that
@@ -91,32 +94,32 @@ def assemble(
     If the first answers are late, the other texts are left out. Raises ``UnusableInput`` if ptxas
     cannot be run.
     """
-    found: dict[str, Assembled] = {}
+    kernels: dict[str, Assembled] = {}
     problems: list[str] = []
     version = version_of(ptxas)
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def ask(number: int) -> _Answer:
             file = Path(scratch) / f"{number}.ptx"
-            if kept is None:
+            if cache is None:
                 return _assemble(ptxas, texts[number], flags, file)
             key = repr(("ptxas 2", version, tuple(flags))).encode("utf-8", "surrogatepass")
             name = hashlib.sha256(key + b"\0" + texts[number]).hexdigest()
-            known = _decoded(kept.read(name))
-            answer = known or _assemble(ptxas, texts[number], flags, file)
-            if known is None and not answer.problem:
-                _keep(kept, name, answer)
+            cached = _decoded(cache.read(name))
+            answer = cached or _assemble(ptxas, texts[number], flags, file)
+            if cached is None and not answer.problem:
+                _keep(cache, name, answer)
             return answer
 
         for number, answer in enumerate(pool.map(ask, range(len(texts))), start=1):
             progress(f"ptxas: {number} of {len(texts)} files")
-            found.update(answer.kernels)
+            kernels.update(answer.kernels)
             if answer.problem:
                 problems.append(answer.problem)
-            if answer.is_late and not found:
+            if answer.is_late and not kernels:
                 pool.shutdown(wait=False, cancel_futures=True)
                 break
-    return found, problems
+    return kernels, problems
 
 
 def _decoded(content: bytes | None) -> _Answer | None:
@@ -130,10 +133,10 @@ def _decoded(content: bytes | None) -> _Answer | None:
         return None
 
 
-def _keep(kept: Cache, name: str, answer: _Answer) -> None:
+def _keep(cache: Cache, name: str, answer: _Answer) -> None:
     import msgspec
 
-    kept.write(name, msgspec.msgpack.encode(answer))
+    cache.write(name, msgspec.msgpack.encode(answer))
 
 
 def _assemble(ptxas: Path, text: bytes, flags: Sequence[str], file: Path) -> _Answer:
@@ -150,28 +153,28 @@ def _assemble(ptxas: Path, text: bytes, flags: Sequence[str], file: Path) -> _An
         return _Answer(kernels, late, is_late=True)
     if ended.code:
         words = ended.errors.replace(str(file), "PTX").strip().splitlines() or ["no message"]
-        said = f"{ptxas} does not accept a PTX file of the dump ({shorten(words[0])}); {_HINT}"
-        return _Answer(kernels, said)
+        refusal = f"{ptxas} does not accept a PTX file of the dump ({shorten(words[0])}); {_HINT}"
+        return _Answer(kernels, refusal)
     return _Answer(kernels)
 
 
 def _read(output: str) -> Iterator[tuple[str, Assembled]]:
     """Yield the kernels in the output of ``ptxas -v``, each with its name."""
     entries = list(_ENTRY.finditer(output))
-    begins = [each.start() for each in entries]
+    begins = [entry.start() for entry in entries]
     for entry, end in zip(entries, [*begins, len(output)][1:], strict=True):
-        used = _USED.search(output, entry.end(), end)
-        if used is None:
+        match = _USED.search(output, entry.end(), end)
+        if match is None:
             continue
         stores, loads = 0, 0
-        for found in _SPILLS.finditer(output, entry.end(), used.start()):
-            stores, loads = int(found["stores"]), int(found["loads"])
-        shared = _SHARED.search(used["rest"])
-        took = _TOOK.search(output, used.end(), end)
+        for spills in _SPILLS.finditer(output, entry.end(), match.start()):
+            stores, loads = int(spills["stores"]), int(spills["loads"])
+        shared = _SHARED.search(match["rest"])
+        took = _TOOK.search(output, match.end(), end)
         yield (
             entry["name"],
             Assembled(
-                registers=int(used["registers"]),
+                registers=int(match["registers"]),
                 spill_stores=stores,
                 spill_loads=loads,
                 shared_bytes=int(shared[1]) if shared else 0,

@@ -119,8 +119,8 @@ def _differences(change: Suggestion) -> str:
     return ", ".join(words) or "no difference"
 
 
-def _signed(figure: Figure, written: Callable[[Figure], str]) -> str:
-    return f"{'-' if figure < 0 else '+'}{written(abs(figure))}"
+def _signed(figure: Figure, format_figure: Callable[[Figure], str]) -> str:
+    return f"{'-' if figure < 0 else '+'}{format_figure(abs(figure))}"
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
@@ -131,15 +131,15 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
 
 def sections(suggestions: Suggestions, top: int | None) -> Iterator[Section]:
     """Yield what to try; ``top`` limits each list, without it there are the rejected ones, too."""
-    tried = [change for change in suggestions.helpful if change.evidence != "example"]
+    helpful = [change for change in suggestions.helpful if change.evidence != "example"]
     matching = [change for change in suggestions.helpful if change.evidence == "example"]
     rejected = suggestions.rejected if top is None else ()
     blocks: list[Block] = []
-    if not (tried or suggestions.unmeasured):
+    if not (helpful or suggestions.unmeasured):
         more = " (--all shows them)" if suggestions.rejected and not rejected else ""
         blocks.append(lines([f"{_none(suggestions)}{more}"]))
     for heading, noun, changes in (
-        ("", "suggestion", tried),
+        ("", "suggestion", helpful),
         (f"{MATCHING}.", "recipe", matching),
         (f"{UNMEASURED}.", "change", suggestions.unmeasured),
     ):
@@ -212,10 +212,10 @@ def _times(change: Suggestion) -> str:
 
 
 def _none(suggestions: Suggestions) -> str:
-    tried = len(suggestions.rejected)
-    if suggestions.untried or not tried:
+    rejected_count = len(suggestions.rejected)
+    if suggestions.untried or not rejected_count:
         return NOTHING if not suggestions.untried else _nothing_yet(suggestions)
-    return f"{NOTHING}: {plural(tried, 'change')} tried"
+    return f"{NOTHING}: {plural(rejected_count, 'change')} tried"
 
 
 def _nothing_yet(suggestions: Suggestions) -> str:
@@ -224,8 +224,8 @@ def _nothing_yet(suggestions: Suggestions) -> str:
 
 def _notes(suggestions: Suggestions) -> Iterator[str]:
     yield from suggestions.notes
-    shown = (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected)
-    if suggestions.cannot_rerun and any(change.kind != "recipe" for change in shown):
+    all_changes = (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected)
+    if suggestions.cannot_rerun and any(change.kind != "recipe" for change in all_changes):
         yield f"these cannot be compiled from this dump: {suggestions.cannot_rerun}"
     if suggestions.untried:
         what = "more candidate" if suggestions.is_tried else "candidate"

@@ -54,14 +54,14 @@ class CostAnalysis:
         self._walks: dict[MutableInstruction, FusionWalk] = {}
 
     def of(self, instruction: MutableInstruction) -> Costs:
-        found = self._known.get(instruction)
-        if found is None:
+        costs = self._known.get(instruction)
+        if costs is None:
             if instruction.opcode == "fusion":
-                found = self._fusion(instruction)
+                costs = self._fusion(instruction)
             else:
-                found = self._single(instruction)
-            self._known[instruction] = found
-        return found
+                costs = self._single(instruction)
+            self._known[instruction] = costs
+        return costs
 
     def of_fusion(self, fusion: MutableInstruction) -> FusionCosts:
         costs = self.of(fusion)
@@ -126,10 +126,10 @@ class CostAnalysis:
         """Return the flops for one element of the result."""
         return cycles_of(self._architecture, opcode, element_type)
 
-    def _flops_inside(self, called: MutableComputation) -> float:
+    def _flops_inside(self, computation: MutableComputation) -> float:
         """Return the flops of a computation on single elements, such as a reducer."""
         total = 0.0
-        for inner in called.post_order():
+        for inner in computation.post_order():
             total = f32(total + self.of(inner).flops)
         return total
 
@@ -172,7 +172,7 @@ class CostAnalysis:
         """Source: HloCostAnalysis::HandleFusion and FusionCalculateUtilizations."""
         fused = fusion.fused
         outputs = fused.root.operands if fused.root.opcode == "tuple" else [fused.root]
-        in_place = {each for each in outputs if each.opcode == "dynamic-update-slice"}
+        in_place = {output for output in outputs if output.opcode == "dynamic-update-slice"}
         inside = self._walks.get(fusion)
         if inside is None:
             inside = self._walks[fusion] = FusionWalk(
@@ -181,13 +181,15 @@ class CostAnalysis:
         inside.update(in_place)
         costs = FusionCosts(inside.flops, 0.0, [], [], inside.ir_size, inside=inside)
         for output in outputs:
-            written = output.operands[1] if output in in_place else output
-            for leaf in leaves(written.shape):
+            stored = output.operands[1] if output in in_place else output
+            for leaf in leaves(stored.shape):
                 costs.output_bytes = f32(costs.output_bytes + f32(shape_bytes(leaf)))
-        used = inside.used
+        uses = inside.used
         for parameter in fused.parameters:
-            costs.utilization.append(used[parameter])
-            read = sum(self._bytes_inside(each, used[each]) for each in _elements_read(parameter))
+            costs.utilization.append(uses[parameter])
+            read = sum(
+                self._bytes_inside(reader, uses[reader]) for reader in _elements_read(parameter)
+            )
             costs.operand_bytes.append(f32(read))
         return costs
 
@@ -211,15 +213,15 @@ def _elements_read(parameter: MutableInstruction) -> list[MutableInstruction]:
 
     Source: HloCostAnalysis::FusionProcessOperandBytesRead.
     """
-    found: list[MutableInstruction] = []
+    readers: list[MutableInstruction] = []
     pending = [(parameter, parameter.shape)]
     while pending:
         reader, shape = pending.pop()
         if not shape.is_tuple:
-            found.append(reader)
+            readers.append(reader)
         for index, element in enumerate(shape.elements):
             pending.append((_element_of(reader, index) or reader, element))
-    return found
+    return readers
 
 
 def _element_of(reader: MutableInstruction, index: int) -> MutableInstruction | None:
@@ -254,10 +256,10 @@ def _whole_dimension(
     """Return the size of the dimension that a window reduces completely for each of its elements (a
     reduction and a broadcast), or None if the window does anything else.
     """
-    reduced = [index for index, each in enumerate(window) if each.size != 1]
-    padded = [each for each in window if each.low != 0 or each.high != 0]
+    reduced = [index for index, dimension in enumerate(window) if dimension.size != 1]
+    padded = [dimension for dimension in window if dimension.low != 0 or dimension.high != 0]
     if len(reduced) != 1 or len(padded) != 1 or not instruction.shape.is_array:
         return None
-    one, size = window[reduced[0]], sizes(instruction.shape)[reduced[0]]
-    is_whole = one.low == one.high != 0 and one.size == 2 * one.low + 1
-    return size if is_whole and one.low == size - 1 else None
+    only, size = window[reduced[0]], sizes(instruction.shape)[reduced[0]]
+    is_whole = only.low == only.high != 0 and only.size == 2 * only.low + 1
+    return size if is_whole and only.low == size - 1 else None

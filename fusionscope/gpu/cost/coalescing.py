@@ -19,7 +19,9 @@ def spoils_coalescing(instruction: MutableInstruction) -> bool:
         return False
     inside = instruction.fused.instructions if instruction.opcode == "fusion" else [instruction]
     return any(
-        transposes_minor_dimension(each) and not _is_broadcast(each.operands[0]) for each in inside
+        transposes_minor_dimension(instruction_inside)
+        and not _is_broadcast(instruction_inside.operands[0])
+        for instruction_inside in inside
     )
 
 
@@ -36,14 +38,19 @@ def transposes_minor_dimension(instruction: MutableInstruction) -> bool:
     source = instruction.operands[0].shape
     order, extents = minor_to_major(source), sizes(instruction.shape)
     permutation = instruction.attribute("dimensions")
-    minor = next((each for each in minor_to_major(instruction.shape) if extents[each] != 1), None)
+    minor = next(
+        (dimension for dimension in minor_to_major(instruction.shape) if extents[dimension] != 1),
+        None,
+    )
     return minor is not None and permutation[minor] != _minor_dimension(source, order)
 
 
 def _minor_dimension(shape: Shape, order: tuple[int, ...] | None = None) -> int | None:
     """Return the contiguous dimension with more than one element."""
     extents = sizes(shape)
-    return next((each for each in order or minor_to_major(shape) if extents[each] > 1), None)
+    return next(
+        (dimension for dimension in order or minor_to_major(shape) if extents[dimension] > 1), None
+    )
 
 
 def _is_broadcast(instruction: MutableInstruction) -> bool:

@@ -42,11 +42,11 @@ def scaled(duration: Duration, factor: float) -> Duration:
     if duration == INFINITE or factor == math.inf:
         return INFINITE
     seconds, ticks = divmod(int(duration), TICKS_PER_SECOND)
-    rest, whole = math.modf(seconds * factor)
-    rest, more = math.modf(ticks * factor / TICKS_PER_SECOND + rest)
+    fraction, whole = math.modf(seconds * factor)
+    fraction, more = math.modf(ticks * factor / TICKS_PER_SECOND + fraction)
     if whole + more >= _LONGEST:
         return INFINITE
-    return int(whole + more) * TICKS_PER_SECOND + round_to_int64(rest * TICKS_PER_SECOND)
+    return int(whole + more) * TICKS_PER_SECOND + round_to_int64(fraction * TICKS_PER_SECOND)
 
 
 def microseconds(duration: Duration) -> float:

@@ -85,14 +85,14 @@ class FusionWalk:
         self._places: dict[MutableInstruction, int] = {}  # of the instructions in the steps
         self._reads: dict[MutableInstruction, _Reads] = {}
 
-    def common_utilization(self, one: MutableInstruction, other: MutableInstruction) -> float:
+    def common_utilization(self, first: MutableInstruction, second: MutableInstruction) -> float:
         """Return how much of ``one`` is used together with ``other``, both inside the fusion.
 
         Source: CommonElementwiseUtilization.
         """
         total = 0.0
-        roots = self._reads[other].roots
-        for root in self._reads[one].roots:
+        roots = self._reads[second].roots
+        for root in self._reads[first].roots:
             if root in roots:
                 total = f32(total + self._reads[root].utilization)
         return total
@@ -101,13 +101,15 @@ class FusionWalk:
         """Bring all sums up to date with the contents of the fusion. ``in_place`` are its dynamic
         updates that write into their operand.
         """
-        kept = self._follow_growth()
-        if kept is None:
+        unchanged = self._follow_growth()
+        if unchanged is None:
             self._start()
         else:
-            self._undo(kept)
-        done = self._order.index(self._steps[-1].instruction) if self._steps else len(self._order)
-        for current in reversed(self._order[:done]):
+            self._undo(unchanged)
+        position = (
+            self._order.index(self._steps[-1].instruction) if self._steps else len(self._order)
+        )
+        for current in reversed(self._order[:position]):
             if current.opcode != "parameter":
                 self._take(current, is_in_place=current in in_place)
         self._sum_up()
@@ -117,7 +119,7 @@ class FusionWalk:
         self._order = self._fused.post_order()
         self._followed = len(self._fused.growth)
         self._steps, self._places = [], {}
-        self._reads = {each: _Reads() for each in self._order}
+        self._reads = {instruction: _Reads() for instruction in self._order}
         self._reads[root] = _Reads({root: None}, 1.0, 1)
         self.used, self.emitted = {}, {}
 
@@ -128,7 +130,7 @@ class FusionWalk:
         order, reads = self._order, self._reads
         if not order or order[-1] is not self._fused.root:
             return None
-        kept = len(self._steps)
+        unchanged = len(self._steps)
         for parameter, instruction, operands in self._fused.growth[self._followed :]:
             if parameter not in reads:
                 return None
@@ -136,22 +138,22 @@ class FusionWalk:
             above = []
             for operand in dict.fromkeys(operands):
                 if operand in reads:
-                    known = order.index(operand)
-                    if known < place:
+                    old_place = order.index(operand)
+                    if old_place < place:
                         continue
-                    del order[known]
+                    del order[old_place]
                 above.append(operand)
             order[place : place + 1] = [*above, instruction]
             del reads[parameter]
-            for each in (*above, instruction):
-                reads.setdefault(each, _Reads())
+            for reader in (*above, instruction):
+                reads.setdefault(reader, _Reads())
             readers = [self._places[user] for user in instruction.users if user in self._places]
-            kept = min(kept, *readers) if readers else kept
+            unchanged = min(unchanged, *readers) if readers else unchanged
         self._followed = len(self._fused.growth)
-        return kept if len(order) == len(self._fused.instructions) else None
+        return unchanged if len(order) == len(self._fused.instructions) else None
 
-    def _undo(self, kept: int) -> None:
-        while len(self._steps) > kept:
+    def _undo(self, unchanged: int) -> None:
+        while len(self._steps) > unchanged:
             step = self._steps.pop()
             del self._places[step.instruction]
             for reads, roots, utilization, size in reversed(step.undo):
@@ -159,7 +161,7 @@ class FusionWalk:
 
     def _take(self, current: MutableInstruction, *, is_in_place: bool) -> None:
         share, emitted = self._tell_reads(current)
-        own = self._costs_of(current)
+        costs = self._costs_of(current)
         undo: list[tuple[_Reads, _Roots, float, int]] = []
         if self._passes_elements_on(current):
             roots = self._reads[current].roots
@@ -173,7 +175,7 @@ class FusionWalk:
                 reads = self._reads[operand]
                 undo.append((reads, reads.roots, reads.utilization, reads.size))
                 reads.roots = reads.roots | {operand: None}
-                part = 0.0 if slot == 0 and is_in_place else own.utilization[slot]
+                part = 0.0 if slot == 0 and is_in_place else costs.utilization[slot]
                 elements = operand.shape.element_count
                 read = 0.0
                 if elements:
@@ -183,7 +185,7 @@ class FusionWalk:
                 reads.utilization = f32(reads.utilization + read)
                 reads.size = to_int64(f32(f32(reads.size) + emitted))
         flops, ir_size = self._sums
-        flops = add_product(flops, share, own.flops, rounds_product=self._rounds_products)
+        flops = add_product(flops, share, costs.flops, rounds_product=self._rounds_products)
         self._places[current] = len(self._steps)
         self._steps.append(_Step(current, flops, f32(ir_size + emitted), undo))
 

@@ -157,7 +157,7 @@ def _max_unroll(emission: Emission, device: Device, max_unroll: int) -> int:
     if not _is_blackwell(device):
         return _UNROLL
     vector_bits = 256 if _toolkit(device) >= (12, 9) else 128
-    opcodes = {each.opcode for each in emission.body.instructions()}
+    opcodes = {instruction.opcode for instruction in emission.body.instructions()}
     if (
         emission.kind not in (EmitterKind.LOOP, EmitterKind.CONCATENATE)
         or emission.output_bits >= vector_bits // _UNROLL
@@ -168,8 +168,12 @@ def _max_unroll(emission: Emission, device: Device, max_unroll: int) -> int:
     if "pad" in opcodes:
         return _BLACKWELL_UNROLL
     values = [*emission.body.parameters(), *emission.roots]
-    widest = max(8, *(each.shape.bits for each in values))
-    transposes = [each for each in emission.body.instructions() if each.opcode == "transpose"]
+    widest = max(8, *(value.shape.bits for value in values))
+    transposes = [
+        instruction
+        for instruction in emission.body.instructions()
+        if instruction.opcode == "transpose"
+    ]
     unroll = min(max_unroll, vector_bits // widest, *map(_minor_size, transposes))
     return max(1 << unroll.bit_length() >> 1, _BLACKWELL_UNROLL)
 
@@ -195,7 +199,7 @@ def _concatenate(emission: Emission, device: Device, max_unroll: int) -> Launch:
 def largest_operand(concatenate: MutableInstruction) -> MutableInstruction:
     """Return the first operand with the largest extent in the concatenated dimension."""
     dimension = concatenate.attribute("dimensions")[0]
-    return max(concatenate.operands, key=lambda each: sizes(each.shape)[dimension])
+    return max(concatenate.operands, key=lambda operand: sizes(operand.shape)[dimension])
 
 
 def _scatter(emission: Emission, device: Device, max_unroll: int) -> Launch:
@@ -287,9 +291,9 @@ def _reduction(emission: Emission, device: Device) -> Launch:
     )
 
 
-def _rows_together(kept: int, per_row: int) -> int:
+def _rows_together(elements: int, per_row: int) -> int:
     """Return how many rows a block takes so that it has enough threads."""
-    return max(1, min(kept, _THREADS_PER_BLOCK // per_row))
+    return max(1, min(elements, _THREADS_PER_BLOCK // per_row))
 
 
 def _several_rows(emission: Emission, form: Reduction, device: Device) -> Launch | None:
@@ -372,15 +376,15 @@ def count_groups(emission: Emission, device: Device, reached: Reached) -> int:
         for root, hero in zip(roots, emission.heroes, strict=True)
     }
     groups = _Groups(len(roots))
-    others = [index for index, root in enumerate(roots) if not is_reduced[root]]
-    for other in others[1:]:
-        groups.merge(others[0], other)
-    for each, indices in reached(body, roots).items():
+    unreduced = [index for index, root in enumerate(roots) if not is_reduced[root]]
+    for other in unreduced[1:]:
+        groups.merge(unreduced[0], other)
+    for instruction, indices in reached(body, roots).items():
         joined: list[int] = []
         has_reduction = False
         for index in indices:
             if is_reduced[roots[index]]:
-                if has_reduction and _is_scalar(each):
+                if has_reduction and _is_scalar(instruction):
                     continue
                 has_reduction = True
             joined.append(index)
@@ -395,8 +399,8 @@ def _is_scalar(instruction: MutableInstruction) -> bool:
     """
     source = instruction.operands[0] if instruction.opcode == "broadcast" else instruction
     return any(
-        each.opcode == "constant" or (each.shape.is_array and each.shape.rank == 0)
-        for each in (instruction, source)
+        value.opcode == "constant" or (value.shape.is_array and value.shape.rank == 0)
+        for value in (instruction, source)
     )
 
 
@@ -406,22 +410,22 @@ def _reached(
     """Return for each instruction the indices of ``roots`` that depend on it."""
     reached: dict[MutableInstruction, list[int]] = {}
     for index, root in enumerate(roots):
-        for each in _above(body, root):
-            reached.setdefault(each, []).append(index)
+        for instruction in _above(body, root):
+            reached.setdefault(instruction, []).append(index)
     return reached
 
 
 def _above(body: FusionBody, root: MutableInstruction) -> list[MutableInstruction]:
     """Return ``root`` and the instructions that it depends on, in the body and its parameters."""
-    seen = {root: None}
+    visited = {root: None}
     pending = [root]
     while pending:
         for operand in body.operands(pending.pop()):
-            if operand not in seen:
-                seen[operand] = None
+            if operand not in visited:
+                visited[operand] = None
                 if operand in body:
                     pending.append(operand)
-    return list(seen)
+    return list(visited)
 
 
 class _Groups:
@@ -438,8 +442,8 @@ class _Groups:
             number = self._leader[number]
         return number
 
-    def merge(self, one: int, other: int) -> None:
-        self._leader[self._find(other)] = self._find(one)
+    def merge(self, first: int, second: int) -> None:
+        self._leader[self._find(second)] = self._find(first)
 
     def count(self) -> int:
         return len({self._find(number) for number in range(len(self._leader))})

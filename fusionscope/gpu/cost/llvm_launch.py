@@ -75,10 +75,10 @@ def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -
 def _resists(emission: Emission) -> bool:
     """Return whether unrolling slows down some instruction. Source: MayPreventVectorization."""
     return any(
-        each.opcode in _NOT_UNROLLED
-        or (each.opcode == "concatenate" and len(each.operands) > _MOST_CONCATENATED)
-        or (each.opcode == "reduce" and each.shape.is_tuple)
-        for each in emission.body.instructions()
+        instruction.opcode in _NOT_UNROLLED
+        or (instruction.opcode == "concatenate" and len(instruction.operands) > _MOST_CONCATENATED)
+        or (instruction.opcode == "reduce" and instruction.shape.is_tuple)
+        for instruction in emission.body.instructions()
     )
 
 
@@ -115,11 +115,11 @@ def _rows(form: Reduction, emission: Emission) -> Launch:
             while along * rows % _WARP:
                 rows += 1
     vector = 1 if form.minor % 2 or 2 * along > form.minor or _resists(emission) else 2
-    each = 1 if is_small else max(_ELEMENTS_PER_THREAD // vector, 1)
+    per_thread = 1 if is_small else max(_ELEMENTS_PER_THREAD // vector, 1)
     blocks = (
         ceil_of(form.major, min(form.major, _MOST_ROWS_IN_BATCH)),
         ceil_of(form.middle, rows),
-        ceil_of(form.minor // vector, along * each),
+        ceil_of(form.minor // vector, along * per_thread),
     )
     return Launch(math.prod(blocks), along * rows)
 
@@ -139,12 +139,12 @@ def _reached(
     """
     reached = {root: {index} for index, root in enumerate(roots)}
     pending = deque(roots)
-    seen = set(roots)
+    visited = set(roots)
     while pending:
         current = pending.popleft()
         for operand in body.operands(current):
             reached.setdefault(operand, set()).update(reached[current])
-            if operand in body and operand not in seen:
-                seen.add(operand)
+            if operand in body and operand not in visited:
+                visited.add(operand)
                 pending.append(operand)
-    return {each: sorted(indices) for each, indices in reached.items()}
+    return {instruction: sorted(indices) for instruction, indices in reached.items()}

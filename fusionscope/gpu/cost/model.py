@@ -189,35 +189,35 @@ class CostModel:
 
     def emission(self, *parts: MutableInstruction) -> Emission:
         """Return how an instruction, or a producer and a consumer together, would be emitted."""
-        found = self._emissions.get(parts)
-        if found is None:
-            found = self._emissions[parts] = emission_of(
+        emission = self._emissions.get(parts)
+        if emission is None:
+            emission = self._emissions[parts] = emission_of(
                 FusionBody(*parts), self.device, self._emitters
             )
             for part in parts:
                 self._emissions_with.setdefault(part, set()).add(parts)
-        return found
+        return emission
 
     def kind(self, producer: MutableInstruction, consumer: MutableInstruction) -> EmitterKind:
         """Return how the two together would be emitted."""
         key = self._key(producer, consumer)
-        found = self._lookups.kinds.get(key)
-        if found is None:
-            found = self._lookups.kinds[key] = self.emission(producer, consumer).kind
-        return found
+        kind = self._lookups.kinds.get(key)
+        if kind is None:
+            kind = self._lookups.kinds[key] = self.emission(producer, consumer).kind
+        return kind
 
     def merged_size(self, producer: MutableInstruction, consumer: MutableInstruction) -> int:
         """Return the number of instructions that would be emitted for the two as one kernel."""
         key = self._key(producer, consumer)
-        found = self._lookups.sizes.get(key)
-        if found is None:
+        merged = self._lookups.sizes.get(key)
+        if merged is None:
             costs, repeated = self.costs, 1
             if consumer.opcode == "fusion":
                 parameter = consumer.fused.parameters[slots_of(consumer, producer)[0]]
                 repeated = int(costs.of_fusion(consumer).inside.emitted[parameter])
             size = costs.of(producer).ir_size * repeated + costs.of(consumer).ir_size
-            found = self._lookups.sizes[key] = int(size)
-        return found
+            merged = self._lookups.sizes[key] = int(size)
+        return merged
 
     def find_tiling(
         self, producer: MutableInstruction, consumer: MutableInstruction
@@ -232,12 +232,12 @@ class CostModel:
 
     def _structure(self, instruction: MutableInstruction) -> int:
         """Return a number that is equal for instructions with equal costs."""
-        rest: tuple[Hashable, ...] = ()
+        details: tuple[Hashable, ...] = ()
         if instruction.opcode in ("copy", "transpose"):
-            rest = (self._spoils_coalescing(instruction),)  # depends on what it reads
+            details = (self._spoils_coalescing(instruction),)  # depends on what it reads
         elif instruction.backend_kind:
-            rest = (self._triton.config(instruction),)
-        return self._structures.of(instruction, *rest)
+            details = (self._triton.config(instruction),)
+        return self._structures.of(instruction, *details)
 
     def _key(self, producer: MutableInstruction, consumer: MutableInstruction) -> Hashable:
         """Return a key that is equal for pairs with equal costs. Elements of a tuple are not the
@@ -294,18 +294,18 @@ class CostModel:
 
     def time(self, instruction: MutableInstruction) -> RunTime:
         """Source: EstimateRunTimeForInstruction."""
-        found = self._times.get(instruction)
-        if found is None:
+        run_time = self._times.get(instruction)
+        if run_time is None:
             structure = self._structure(instruction)
-            found = self._lookups.times.get(structure)
-            if found is None:
+            run_time = self._lookups.times.get(structure)
+            if run_time is None:
                 if is_generic_triton(instruction):
-                    found = _of_tiling(self._triton.tiling(instruction))
+                    run_time = _of_tiling(self._triton.tiling(instruction))
                 else:
-                    found = self._native(instruction)
-                self._lookups.times[structure] = found
-            self._times[instruction] = found
-        return found
+                    run_time = self._native(instruction)
+                self._lookups.times[structure] = run_time
+            self._times[instruction] = run_time
+        return run_time
 
     def estimate(
         self, producer: MutableInstruction, consumers: Iterable[MutableInstruction]
@@ -331,18 +331,18 @@ class CostModel:
         EstimateRunTimesForMultiOutput.
         """
         unfused = 2 * KERNEL_LAUNCH + self.time(producer).total + self.time(consumer).total
-        known = self._pairs.get(producer, {}).get(consumer)
-        if known is None:
-            known = self.pair_time(producer, consumer, writes_producer=True).total
-            self.set_pair(producer, consumer, known)
-        return Estimate(unfused, KERNEL_LAUNCH + known)
+        duration = self._pairs.get(producer, {}).get(consumer)
+        if duration is None:
+            duration = self.pair_time(producer, consumer, writes_producer=True).total
+            self.set_pair(producer, consumer, duration)
+        return Estimate(unfused, KERNEL_LAUNCH + duration)
 
     def _pair(self, producer: MutableInstruction, consumer: MutableInstruction) -> Duration:
-        known = self._pairs.get(producer, {}).get(consumer)
-        if known is None:
-            known = self.pair_time(producer, consumer).total
-            self.set_pair(producer, consumer, known)
-        return known
+        duration = self._pairs.get(producer, {}).get(consumer)
+        if duration is None:
+            duration = self.pair_time(producer, consumer).total
+            self.set_pair(producer, consumer, duration)
+        return duration
 
     def _native(self, instruction: MutableInstruction) -> RunTime:
         costs = self.costs.of(instruction)
@@ -350,9 +350,11 @@ class CostModel:
         launch = self.launch(emission)
         coalesced = self._is_coalesced(emission, instruction)
         bytes_read, read = self._reads(instruction, launch, coalesced=coalesced)
-        written = saturated(costs.output_bytes)
-        write = write_time(self.device, written)
-        return self._run_time(saturated(costs.flops), bytes_read, written, read, write, launch)
+        bytes_written = saturated(costs.output_bytes)
+        write = write_time(self.device, bytes_written)
+        return self._run_time(
+            saturated(costs.flops), bytes_read, bytes_written, read, write, launch
+        )
 
     def launch(self, emission: Emission) -> Launch:
         """Return the launch of an emission. A Triton fusion has a block for each of its tiles, even
@@ -378,11 +380,11 @@ class CostModel:
     ) -> RunTime:
         """Return the run time of the two as one kernel."""
         key = self._key(producer, consumer), writes_producer
-        found = self._lookups.pairs.get(key)
-        if found is None:
-            found = self._pair_time(producer, consumer, writes_producer=writes_producer)
-            self._lookups.pairs[key] = found
-        return found
+        run_time = self._lookups.pairs.get(key)
+        if run_time is None:
+            run_time = self._pair_time(producer, consumer, writes_producer=writes_producer)
+            self._lookups.pairs[key] = run_time
+        return run_time
 
     def _pair_time(
         self,
@@ -396,14 +398,14 @@ class CostModel:
         if INFINITE in (first.total, second.total):
             return _ENDLESS
         costs = self.costs.of(consumer)
-        used = 0.0
+        utilization = 0.0
         for slot in slots_of(consumer, producer):
-            used = f32(used + costs.utilization[slot])
+            utilization = f32(utilization + costs.utilization[slot])
         flops = to_int64(
             add_product(
                 f32(second.flops),
                 f32(first.flops),
-                used,
+                utilization,
                 rounds_product=self._formulas.rounds_products,
             )
         )
@@ -411,11 +413,11 @@ class CostModel:
         launch = self.launch(emission)
         coalesced = self._is_coalesced(emission, producer, consumer)
         bytes_read, read = self._pair_reads(producer, consumer, launch, coalesced=coalesced)
-        written, write = second.bytes_written, second.write
+        bytes_written, write = second.bytes_written, second.write
         if writes_producer:
-            written += first.bytes_written
+            bytes_written += first.bytes_written
             write += first.write
-        return self._run_time(flops, bytes_read, written, read, write, launch)
+        return self._run_time(flops, bytes_read, bytes_written, read, write, launch)
 
     def consumer_share(
         self, producer: MutableInstruction, consumer: MutableInstruction
@@ -428,7 +430,7 @@ class CostModel:
         least one.
         """
         shares = [(self.consumer_share(producer, user), user) for user in producer.users]
-        shares.sort(key=lambda found: -found[0].loss)
+        shares.sort(key=lambda share_of_user: -share_of_user[0].loss)
         worst = shares[0][1]
         tiling = self._triton.known_tiling(self._triton.identity(producer, worst))
         return ConsumerCosts(
@@ -444,7 +446,7 @@ class CostModel:
         self,
         flops: int,
         bytes_read: int,
-        written: int,
+        bytes_written: int,
         read: Duration,
         write: Duration,
         launch: Launch,
@@ -452,7 +454,7 @@ class CostModel:
         formulas = self._formulas
         compute = formulas.compute_time(self.device, flops, launch.blocks, launch.threads)
         total = formulas.combine(compute, read + write)
-        return RunTime(flops, bytes_read, written, read, write, compute, total, launch)
+        return RunTime(flops, bytes_read, bytes_written, read, write, compute, total, launch)
 
     def _reads(
         self, instruction: MutableInstruction, launch: Launch, *, coalesced: bool
@@ -460,9 +462,9 @@ class CostModel:
         """Return the bytes that ``instruction`` reads in a kernel with this launch, and
         their time.
         """
-        known = self._own_reads.setdefault(instruction, {})
+        reads = self._own_reads.setdefault(instruction, {})
         key = (launch.blocks, coalesced)
-        if key not in known:
+        if key not in reads:
             sizes, slots = self.costs.of(instruction).operand_bytes, _slots(instruction)
             bytes_read = 0
             read: Duration = 0
@@ -470,8 +472,8 @@ class CostModel:
                 total = saturated(sizes[slots[operand]])
                 bytes_read += total
                 read += self._read(operand, total, launch, coalesced=coalesced)
-            known[key] = bytes_read, read
-        return known[key]
+            reads[key] = bytes_read, read
+        return reads[key]
 
     def _pair_reads(
         self,
@@ -509,12 +511,12 @@ class CostModel:
         size = shape_bytes(operand.shape)
         bits = operand.shape.bits if operand.shape.is_array else _OPAQUE_BITS
         key = (min(size, total), total, launch.blocks, 0 if coalesced else bits)
-        found = self._lookups.reads.get(key)
-        if found is None:  # a module has few sizes and few ways to read them
+        duration = self._lookups.reads.get(key)
+        if duration is None:  # a module has few sizes and few ways to read them
             utilization = coalescing_utilization(self.device, bits, coalesced=coalesced)
-            found = read_time(self.device, launch.blocks, key[0], total, utilization)
-            self._lookups.reads[key] = found
-        return found
+            duration = read_time(self.device, launch.blocks, key[0], total, utilization)
+            self._lookups.reads[key] = duration
+        return duration
 
     def _spoils_coalescing(self, part: MutableInstruction) -> bool:
         if part not in self._spoiling:
@@ -568,8 +570,8 @@ class SharedReads:
         slot = _first_slot(self._producer, operand)
         by_producer = common = 0
         if slot is not None:
-            own = saturated(self._own.operand_bytes[slot])
-            by_producer = round_to_int64(f32(f32(own) * self.used))
+            read_bytes = saturated(self._own.operand_bytes[slot])
+            by_producer = round_to_int64(f32(f32(read_bytes) * self.used))
             share = self.common_utilization(slot)
             common = round_to_int64(f32(f32(shape_bytes(operand.shape)) * share))
         return wrap_int64(by_producer + self.bytes_by_consumer(operand) - common)
@@ -603,8 +605,10 @@ class SharedReads:
             return 1.0 if is_elementwise(consumer) else 0.0
         parameters, inside = consumer.fused.parameters, self._costs.of_fusion(consumer).inside
         total = 0.0
-        for other in self._places:
-            total = f32(total + inside.common_utilization(parameters[place], parameters[other]))
+        for consumer_place in self._places:
+            total = f32(
+                total + inside.common_utilization(parameters[place], parameters[consumer_place])
+            )
         return total
 
 

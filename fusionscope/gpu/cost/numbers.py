@@ -18,11 +18,11 @@ def f32(number: float) -> float:
     return c_float(number).value
 
 
-def add_product(total: float, one: float, other: float, *, rounds_product: bool) -> float:
+def add_product(total: float, factor: float, multiplier: float, *, rounds_product: bool) -> float:
     """Return ``total + one * other`` of 32-bit floats, rounded once, or after each of the two
     steps.
     """
-    product = one * other  # exact: twice 24 bits
+    product = factor * multiplier  # exact: twice 24 bits
     return f32(total + (f32(product) if rounds_product else product))
 
 

@@ -66,10 +66,10 @@ class TiledBody:
         pending = [(root, root_tile)]
         while pending:
             instruction, tile = pending.pop()
-            known = region.instructions.setdefault(tile, {})
-            if instruction in known:
+            filled = region.instructions.setdefault(tile, {})
+            if instruction in filled:
                 continue
-            known[instruction] = ()
+            filled[instruction] = ()
             is_inside = instruction in self.body
             problem = self._propagation.problem(instruction, tile, is_inside=is_inside)
             if problem:
@@ -86,7 +86,7 @@ class TiledBody:
                 pending += operands
                 continue
             nested = _nested(instruction)
-            known[instruction] = nested
+            filled[instruction] = nested
             for inner, operand in zip(nested, operands, strict=True):
                 problem = self._fill(inner.region, *operand)
                 if problem:

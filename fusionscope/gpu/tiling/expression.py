@@ -166,9 +166,9 @@ def text(expression: Expression, names: Mapping[int, str]) -> str:
         return str(expression.left)
     operands = []
     for operand in (expression.left, expression.right):
-        written = text(operand, names)
+        operand_text = text(operand, names)
         is_plain = operand.kind in (VARIABLE, CONSTANT, expression.kind) or expression.kind == ADD
-        operands.append(written if is_plain else f"({written})")
+        operands.append(operand_text if is_plain else f"({operand_text})")
     if operands[1].startswith("-"):  # the addition of a number: there are no negative factors here
         return f"{operands[0]} - {operands[1][1:]}"
     return f" {_OPERATORS[expression.kind]} ".join(operands)
@@ -288,9 +288,9 @@ def _canonical_product(left: Expression, factor: int) -> Expression:
 def _canonical_quotient(left: Expression, divisor: int) -> Expression:
     if left.kind == ADD and left.right.kind == CONSTANT:
         # (x + c) // d is x // d + c // d if c % d cannot lift x over the next multiple of d.
-        known = largest_divisor(left.left)
-        whole, rest = divmod(left.right.left, divisor)
-        if rest < gcd(known, divisor):
+        common_divisor = largest_divisor(left.left)
+        whole, remainder = divmod(left.right.left, divisor)
+        if remainder < gcd(common_divisor, divisor):
             return canonical(add(divide(left.left, divisor), whole))
     return divide(left, divisor)
 
@@ -306,9 +306,9 @@ def _canonical_rest(left: Expression, divisor: int) -> Expression:
     if left.kind == MODULO and left.right.left % divisor == 0:
         return canonical(modulo(left.left, divisor))
     if left.kind == ADD:
-        for one, other in ((left.left, left.right), (left.right, left.left)):
-            if is_multiple(one, divisor):
-                return canonical(modulo(other, divisor))
+        for factor_side, remaining_side in ((left.left, left.right), (left.right, left.left)):
+            if is_multiple(factor_side, divisor):
+                return canonical(modulo(remaining_side, divisor))
     return modulo(left, divisor)
 
 
@@ -384,10 +384,10 @@ class Simplifier:
             return self._rest(expression)
         if kind in (MINIMUM, MAXIMUM):
             left, right = expression.left, expression.right
-            for one, other in ((left, right), (right, left)):
-                if self.range(one)[1] <= self.range(other)[0]:
-                    found: Expression = one if kind == MINIMUM else other
-                    return found
+            for smaller, larger in ((left, right), (right, left)):
+                if self.range(smaller)[1] <= self.range(larger)[0]:
+                    result: Expression = smaller if kind == MINIMUM else larger
+                    return result
         return expression
 
     def _product(self, product: Expression) -> Expression:
@@ -399,9 +399,9 @@ class Simplifier:
             return modulo(divide(left.left, divisor), left.right.left // divisor)
         if left.kind == DIVIDE:
             return divide(left.left, divisor * left.right.left)
-        found = self._quotient_of_sum(left, divisor)
-        if found is not None:
-            return found
+        quotient_of_sum = self._quotient_of_sum(left, divisor)
+        if quotient_of_sum is not None:
+            return quotient_of_sum
         return quotient if left == quotient.left else divide(left, divisor)
 
     def _quotient_of_sum(self, dividend: Expression, divisor: int) -> Expression | None:
@@ -414,15 +414,15 @@ class Simplifier:
                 extracted = add(extracted, multiply(term.left, term.right.left // divisor))
                 return ZERO
             if term.kind == CONSTANT:
-                whole, rest = divmod(term.left, divisor)
+                whole, remainder = divmod(term.left, divisor)
                 extracted = add(extracted, whole)
-                return constant(rest)
+                return constant(remainder)
             return term
 
         reduced = _map_terms(dividend, extract)
-        multiplied, factor, others = split_by_factor(reduced)
+        multiplied, factor, remaining = split_by_factor(reduced)
         common = gcd(divisor, factor)
-        low, high = self.range(others)
+        low, high = self.range(remaining)
         if common != 1 and low >= 0 and high < common:
             reduced = multiply(multiplied, factor // common)
             divisor //= common
@@ -440,8 +440,8 @@ class Simplifier:
             divisor *= inner[0]
         return None if reduced == dividend else add(divide(reduced, divisor), extracted)
 
-    def _rest(self, rest: Expression) -> Expression:
-        left, divisor = self._once(rest.left), rest.right.left
+    def _rest(self, modulus: Expression) -> Expression:
+        left, divisor = self._once(modulus.left), modulus.right.left
         low, high = self.range(left)
         offset = low // divisor * -divisor
         if high + offset < divisor:  # it never wraps around
@@ -458,14 +458,14 @@ class Simplifier:
 
         reduced = _map_terms(left, extract)
         reduced = add(reduced, number % divisor)
-        multiplied, factor, others = split_by_factor(reduced)
+        multiplied, factor, remaining = split_by_factor(reduced)
         if divisor % factor == 0:
-            low, high = self.range(others)
+            low, high = self.range(remaining)
             if low == high == 0:
                 return multiply(modulo(multiplied, divisor // factor), factor)
             if low >= 0 and high < factor:
-                return add(modulo(multiply(multiplied, factor), divisor), others)
-        return rest if reduced == rest.left else modulo(reduced, divisor)
+                return add(modulo(multiply(multiplied, factor), divisor), remaining)
+        return modulus if reduced == modulus.left else modulo(reduced, divisor)
 
     def _sum(self, total: Expression) -> Expression:
         rests: list[tuple[Expression, int]] = []
@@ -498,13 +498,13 @@ class Simplifier:
         x - x // c * c stays. A negative factor of a quotient occurs only in the difference of the
         ends of a tile, which is checked for being a constant; a remainder would make it none.
         """
-        for rest, factor in list(rests) if quotients else ():
-            divisor = rest.right.left
-            wanted = self.simplify(divide(rest.left, divisor)), factor * divisor
-            if wanted in quotients:
-                factors[rest.left] += factor
-                quotients.remove(wanted)
-                rests.remove((rest, factor))
+        for modulus, factor in list(rests) if quotients else ():
+            divisor = modulus.right.left
+            matching_quotient = self.simplify(divide(modulus.left, divisor)), factor * divisor
+            if matching_quotient in quotients:
+                factors[modulus.left] += factor
+                quotients.remove(matching_quotient)
+                rests.remove((modulus, factor))
 
 
 def _one_factor(term: Expression) -> tuple[Expression, int]:

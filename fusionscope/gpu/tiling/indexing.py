@@ -89,7 +89,7 @@ class IndexSpace:
 
         ranges = list(self.ranges)
         ranges[self.rank : self.rank] = [(0, extent - 1) for extent in extents]
-        limits = {substitute(each, moved): ends for each, ends in self.limits.items()}
+        limits = {substitute(index, moved): ends for index, ends in self.limits.items()}
         space = IndexSpace(self.rank, ranges, limits, self.is_empty)
         return space, [substitute(index, moved) for index in indices]
 
@@ -125,24 +125,24 @@ class IndexSpace:
 
     def map(self, indices: Sequence[Expression]) -> str:
         """Return indices and constraints as the compiler prints indexing maps."""
-        used = [*indices, *self.limits]
-        reduced = sorted({each for index in used for each in variables(index)})
+        indices_used = [*indices, *self.limits]
+        reduced = sorted({each for index in indices_used for each in variables(index)})
         names = [f"d{number}" for number in range(self.rank)]
-        known = dict(enumerate(names))
+        numbered = dict(enumerate(names))
         for number in reduced:
             if number >= self.rank:
-                known[number] = f"s{len(known) - self.rank}"
-        symbols = [name for number, name in known.items() if number >= self.rank]
-        written = ", ".join(text(index, known) for index in indices)
+                numbered[number] = f"s{len(numbered) - self.rank}"
+        symbols = [name for number, name in numbered.items() if number >= self.rank]
+        results = ", ".join(text(index, numbered) for index in indices)
         limits = [
-            *(f"{name} in {list(self.ranges[number])}" for number, name in known.items()),
+            *(f"{name} in {list(self.ranges[number])}" for number, name in numbered.items()),
             *sorted(
-                f"{text(index, known)} in {list(range)}" for index, range in self.limits.items()
+                f"{text(index, numbered)} in {list(range)}" for index, range in self.limits.items()
             ),
         ]
         listed = f"[{', '.join(symbols)}]" if symbols else ""
         domain = f", domain: {', '.join(limits)}" if limits else ""
-        return f"({', '.join(names)}){listed} -> ({written}){domain}"
+        return f"({', '.join(names)}){listed} -> ({results}){domain}"
 
     def steps(self, index: Expression) -> Expression:
         """Return the index relative to its value at the tile's beginning."""
@@ -157,9 +157,9 @@ class IndexSpace:
 
     def run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run:
         """Return the run of an index that is a run for some tiles of the root."""
-        found = self.find_run(steps, tile_sizes)
-        assert found is not None
-        return found
+        stride_run = self.find_run(steps, tile_sizes)
+        assert stride_run is not None
+        return stride_run
 
     def has_run(self, steps: Expression) -> bool:
         """Return whether the index is a run for some tiles of the root."""
@@ -240,8 +240,8 @@ def _solved(
     """
     while index.kind in (ADD, MULTIPLY, DIVIDE):
         if index.right.kind != CONSTANT:
-            multiplied, factor, others = split_by_factor(index)
-            _, largest = simplifier.range(others)
+            multiplied, factor, remaining = split_by_factor(index)
+            _, largest = simplifier.range(remaining)
             if low or high // factor != (high - largest) // factor:
                 break
             index, high = multiplied, high // factor
@@ -299,8 +299,8 @@ class Reinterpreted(Source):
     space: IndexSpace
 
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
-        tile_sizes = [power_of_two(each.size) for each in inputs]
-        runs = [self.space.run(each, tile_sizes) for each in self.steps]
+        tile_sizes = [power_of_two(source.size) for source in inputs]
+        runs = [self.space.run(step, tile_sizes) for step in self.steps]
         return inputs[0] if all(run.is_one for run in runs) else None
 
 
@@ -326,7 +326,9 @@ class IndexPropagation(Propagation):
 
     def __init__(self, body: FusionBody, *, is_given: bool = False) -> None:
         self._is_given = is_given
-        self._replaces_points = not any(_keeps_points(each) for each in body.instructions())
+        self._replaces_points = not any(
+            _keeps_points(instruction) for instruction in body.instructions()
+        )
         self._indexed: dict[int, Indexed] = {}
         self._space = IndexSpace(0, [])
         self._parts: list[tuple[IndexSpace, list[Expression]]] = []
@@ -361,19 +363,21 @@ class IndexPropagation(Propagation):
         if is_inside and instruction.opcode == "pad":
             return f"Bailing out on {_text(instruction)}"
         if is_inside and instruction.opcode in ("bitcast", "reshape"):
-            own, indices = _reinterpreted(instruction)
-            if not all(own.has_run(own.steps(index)) for index in indices):
+            own_space, indices = _reinterpreted(instruction)
+            if not all(own_space.has_run(own_space.steps(index)) for index in indices):
                 return (
                     f"Bailing out on reshape {_text(instruction)} with indexing map "
-                    f"{own.map(indices)}"
+                    f"{own_space.map(indices)}"
                 )
         indexed = [self._indexed[number] for number in tile]
         space = indexed[0].space if indexed else self._space
-        indices = [each.index for each in indexed]
-        if all(space.has_run(each.steps) for each in indexed) and not space.hides_limits(indices):
+        indices = [index_of_operand.index for index_of_operand in indexed]
+        if all(
+            space.has_run(index_of_operand.steps) for index_of_operand in indexed
+        ) and not space.hides_limits(indices):
             return ""
-        written = space.map(indices)
-        return f"Failed to compute symbolic tile for {written} for HLO {_text(instruction)}"
+        mapped = space.map(indices)
+        return f"Failed to compute symbolic tile for {mapped} for HLO {_text(instruction)}"
 
     def operands(
         self,
@@ -400,10 +404,10 @@ class IndexPropagation(Propagation):
             extents = sizes(operands[0].shape)
             reduced = instruction.attribute("dimensions")
             space, result = space.reduced([extents[place] for place in reduced], result)
-            kept, added = iter(result), count(space.rank)
+            result_indices, added = iter(result), count(space.rank)
             inputs = len(operands) // 2
             indices = [
-                variable(next(added)) if dimension in reduced else next(kept)
+                variable(next(added)) if dimension in reduced else next(result_indices)
                 for dimension in range(len(extents))
             ]
             return [registered(indices)] * inputs + [()] * inputs
@@ -418,10 +422,10 @@ class IndexPropagation(Propagation):
         if opcode == "concatenate":
             return self._of_concatenate(instruction, tile, register, is_outermost=is_outermost)
         if opcode in ("bitcast", "reshape"):
-            own, own_indices = _reinterpreted(instruction)
-            steps = tuple(own.steps(index) for index in own_indices)
+            own_space, own_indices = _reinterpreted(instruction)
+            steps = tuple(own_space.steps(index) for index in own_indices)
             if is_outermost and tile and not self._is_given:
-                register(Reinterpreted(tile, steps, own))
+                register(Reinterpreted(tile, steps, own_space))
             return [registered(substitute(index, result.__getitem__) for index in own_indices)]
         return [registered(result)] * len(operands)
 
@@ -439,15 +443,15 @@ class IndexPropagation(Propagation):
             register(Aligned((tile[place],), extents))
         space = self._indexed[tile[place]].space
         result = [self._indexed[number].index for number in tile]
-        found, start = [], 0
+        operands, start = [], 0
         for extent in extents:
             part = space.limited(result[place], start, start + extent - 1)
             indices = [*result[:place], add(result[place], -start), *result[place + 1 :]]
             indices = [self._simple(index, part) for index in indices]
             self._parts.append((part, indices))
-            found.append(tuple(self._register(index, part, register) for index in indices))
+            operands.append(tuple(self._register(index, part, register) for index in indices))
             start += extent
-        return found
+        return operands
 
     def _simple(self, index: Expression, space: IndexSpace) -> Expression:
         return space.simplify(index, replaces_points=self._replaces_points)
@@ -501,14 +505,14 @@ def _reshaped(
     indices: Sequence[Expression], extents: Sequence[int], target: Sequence[int]
 ) -> list[Expression]:
     """Return the index into a shape with the same elements. Source: ComputeReshapeIndexingMap."""
-    found: list[Expression] = []
+    indices_of_target: list[Expression] = []
     start = end = 0
-    while len(found) < len(target):
+    while len(indices_of_target) < len(target):
         # The fewest dimensions of both with equally many elements.
-        target_end, size, target_size = len(found), 1, 1
+        target_end, size, target_size = len(indices_of_target), 1, 1
         start = end
         while True:
-            if target_end == len(found) or target_size < size:
+            if target_end == len(indices_of_target) or target_size < size:
                 target_size *= target[target_end]
                 target_end += 1
             elif end < len(extents) and (end == start or size < target_size):
@@ -516,9 +520,9 @@ def _reshaped(
                 end += 1
             else:
                 break
-        parts = target[len(found) : target_end]
-        found += delinearized(parts, linearized(extents[start:end], indices[start:end]))
-    return found
+        parts = target[len(indices_of_target) : target_end]
+        indices_of_target += delinearized(parts, linearized(extents[start:end], indices[start:end]))
+    return indices_of_target
 
 
 def _text(instruction: MutableInstruction) -> str:

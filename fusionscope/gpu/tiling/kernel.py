@@ -101,16 +101,16 @@ class TiledKernel:
                 for instruction, nested in instructions.items():
                     earlier = uses.get(instruction, ())
                     uses[instruction] = (*earlier, tile)
-                    for each in nested:
-                        part = Part(each.part, each.whole, tile, earlier)
-                        regions.append(((*path, part), each.region))
+                    for piece in nested:
+                        part = Part(piece.part, piece.whole, tile, earlier)
+                        regions.append(((*path, part), piece.region))
             for instruction, its_tiles in uses.items():
                 use = Use(path, its_tiles)
                 if instruction in body:
                     work[use] += self._flops_of(instruction)
                 else:
                     operands[instruction] = (*operands.get(instruction, ()), use)
-        reads = Counter((uses, Array.of(each.shape)) for each, uses in operands.items())
+        reads = Counter((uses, Array.of(piece.shape)) for piece, uses in operands.items())
         self._elements = [table.elements(tile) for tile in tiles]
         self._work = [(flops, table.work(use)) for use, flops in work.items() if flops]
         self._writes = table.writes(self._root)
@@ -123,14 +123,14 @@ class TiledKernel:
         Source: VerifyTritonConstraints.
         """
         body, table = self._tiled.body, self._table
-        inside = [each for each in instructions if each in body]
-        is_kept = len(inside) < len(instructions) or any(each.opcode == "iota" for each in inside)
+        inside = [instruction for instruction in instructions if instruction in body]
+        is_kept = len(inside) < len(instructions) or any(inner.opcode == "iota" for inner in inside)
         fitting = table.within(tile, table.most_registers if is_kept else _MOST_ELEMENTS)
         if self._version.limits_transposes:
-            for each in inside:
-                if each.opcode == "transpose" and each.shape.bits:
+            for inner in inside:
+                if inner.opcode == "transpose" and inner.shape.bits:
                     memory = table.device.shared_memory_per_block_optin
-                    fitting &= table.within(tile, memory // -(-each.shape.bits // 8))
+                    fitting &= table.within(tile, memory // -(-inner.shape.bits // 8))
         return fitting
 
     def tiling(self, index: int, warps: int | None = None) -> Tiling | None:
@@ -146,7 +146,7 @@ class TiledKernel:
         flops = self._flops_in(index)
         compute = table.compute_time(flops, index, warps)
         reads = [(count, column[index]) for count, column in self._reads]
-        read: Duration = sum(count * each.time for count, each in reads)
+        read: Duration = sum(count * access.time for count, access in reads)
         write = self._writes[index]
         return Tiling(
             tuple(grid.sizes),
@@ -154,7 +154,7 @@ class TiledKernel:
             table.blocks[index],
             warps * table.device.threads_per_warp,
             flops,
-            sum(count * each.size for count, each in reads),
+            sum(count * access.size for count, access in reads),
             self._root.size,
             read,
             write,
@@ -166,7 +166,7 @@ class TiledKernel:
         """Return the fastest tiling; of several equally fast ones, the last."""
         columns: list[list[Duration]] = [self._writes]
         for count, reads in self._reads:
-            columns += [[each.time for each in reads]] * count
+            columns += [[read.time for read in reads]] * count
         memory: list[Duration] = list(map(sum, zip(*columns, strict=True)))
         best: tuple[Duration, int] | None = None
         # No tiling takes less time than its memory accesses.
@@ -174,9 +174,9 @@ class TiledKernel:
             if best is not None and memory[index] > best[0]:
                 break
             compute = self._table.compute_time(self._flops_in(index), index, self._warps(index))
-            found = combine(compute, memory[index]), -index
-            if best is None or found < best:
-                best = found
+            candidate = combine(compute, memory[index]), -index
+            if best is None or candidate < best:
+                best = candidate
         return None if best is None else self.tiling(-best[1])
 
     def _flops_in(self, index: int) -> int:
@@ -218,6 +218,6 @@ class TiledKernel:
         return 0
 
 
-def _members(found: int) -> list[int]:
+def _members(bits: int) -> list[int]:
     """Return the tilings in a set."""
-    return [index for index, digit in enumerate(reversed(bin(found)[2:])) if digit == "1"]
+    return [index for index, digit in enumerate(reversed(bin(bits)[2:])) if digit == "1"]

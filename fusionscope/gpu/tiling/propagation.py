@@ -113,8 +113,8 @@ class TilePropagation(Propagation):
         *,
         is_outermost: bool,
     ) -> list[Numbers] | str:
-        found = _operand_tiles(instruction, tile, register)
-        return NONE_FOUND if found is None else found
+        tiles = _operand_tiles(instruction, tile, register)
+        return NONE_FOUND if tiles is None else tiles
 
 
 def _operand_tiles(
@@ -126,8 +126,8 @@ def _operand_tiles(
     if opcode == "all-reduce" or is_elementwise(instruction):
         return [result] * len(operands)
     if opcode == "broadcast":
-        kept: Numbers = instruction.attribute("dimensions")
-        return [tuple(result[dimension] for dimension in kept)]
+        dimensions: Numbers = instruction.attribute("dimensions")
+        return [tuple(result[dimension] for dimension in dimensions)]
     if opcode == "transpose":
         return [inverted(result, instruction.attribute("dimensions"))]
     if opcode in ("bitcast", "reshape"):
@@ -158,9 +158,9 @@ def _of_reduce(
     """Return the tiles of the inputs, with whole reduced dimensions, then of the initial values."""
     inputs = len(instruction.operands) // 2
     reduced = instruction.attribute("dimensions")
-    kept = iter(result)
+    tile_sizes = iter(result)
     tile = tuple(
-        register(Whole(extent)) if dimension in reduced else next(kept)
+        register(Whole(extent)) if dimension in reduced else next(tile_sizes)
         for dimension, extent in enumerate(sizes(instruction.operands[0].shape))
     )
     return [tile] * inputs + [()] * inputs
@@ -238,32 +238,34 @@ def _reshaped(
     tile: Numbers, extents: Sequence[int], target: Sequence[int], register: Register
 ) -> Numbers | None:
     """Return the tile of a shape with the same elements. Source: PropagateTileThroughReshape."""
-    kept = [(source, extent) for source, extent in zip(tile, extents, strict=True) if extent != 1]
-    wanted = [extent for extent in target if extent != 1]
-    found: list[int] = []
+    source_tiles = [
+        (source, extent) for source, extent in zip(tile, extents, strict=True) if extent != 1
+    ]
+    target_extents = [extent for extent in target if extent != 1]
+    tiles: list[int] = []
     start = end = 0
-    while end < len(kept):
+    while end < len(source_tiles):
         # The fewest dimensions with as many elements as the fewest of the target.
-        size, target_size, target_end = 1, 1, len(found)
+        size, target_size, target_end = 1, 1, len(tiles)
         while size != target_size or end == start:
             if size <= target_size:
-                size *= kept[end][1]
+                size *= source_tiles[end][1]
                 end += 1
             else:
-                target_size *= wanted[target_end]
+                target_size *= target_extents[target_end]
                 target_end += 1
-        sources = tuple(source for source, _ in kept[start:end])
-        parts = tuple(wanted[len(found) : target_end])
+        sources = tuple(source for source, _ in source_tiles[start:end])
+        parts = tuple(target_extents[len(tiles) : target_end])
         if len(sources) == len(parts) == 1:
-            found += sources
+            tiles += sources
         elif len(parts) == 1:
-            found.append(
-                register(Collapsed(sources, tuple(extent for _, extent in kept[start:end])))
+            tiles.append(
+                register(Collapsed(sources, tuple(extent for _, extent in source_tiles[start:end])))
             )
         elif len(sources) == 1:
-            found += [register(Expanded(sources, parts, place)) for place in range(len(parts))]
+            tiles += [register(Expanded(sources, parts, place)) for place in range(len(parts))]
         else:
             return None
         start = end
-    rest = iter(found)
-    return tuple(next(rest) if extent != 1 else register(Whole(1)) for extent in target)
+    remaining = iter(tiles)
+    return tuple(next(remaining) if extent != 1 else register(Whole(1)) for extent in target)

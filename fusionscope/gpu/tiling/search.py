@@ -58,9 +58,9 @@ def find_best_tiling(
         return Untileable(kernel.problem)
     if propagation.can_fail:
         # The compiler goes from small tiles to large ones.
-        for each in product(*map(reversed, tile_sizes)):
-            error = propagation.error(each)
-            if error and table.has_tiles(kernel.sources, grid_of(extents, each)):
+        for tiling in product(*map(reversed, tile_sizes)):
+            error = propagation.error(tiling)
+            if error and table.has_tiles(kernel.sources, grid_of(extents, tiling)):
                 return Untileable(error, True)
     return kernel.best() or Untileable(NONE_FOUND)
 
@@ -115,9 +115,9 @@ def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
     config = fusion.attribute("backend_config")
     for key in ("fusion_config", "fusion_backend_config"):
         if isinstance(config, dict) and isinstance(config.get(key), dict):
-            found = config[key].get("block_level_fusion_config")
-            if isinstance(found, dict) and found.get("output_tiles"):
-                read = _read_config(found)
+            message = config[key].get("block_level_fusion_config")
+            if isinstance(message, dict) and message.get("output_tiles"):
+                read = _read_config(message)
                 root = fusion.shape.elements[0] if fusion.shape.elements else fusion.shape
                 if (
                     read is None
@@ -131,9 +131,9 @@ def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
     return None
 
 
-def _read_config(found: dict[str, Any]) -> BlockLevelConfig | None:
+def _read_config(message: dict[str, Any]) -> BlockLevelConfig | None:
     try:
-        tile_sizes = tuple(map(int, found["output_tiles"][0].get("sizes", ())))
-        return BlockLevelConfig(tile_sizes, int(found.get("num_warps", 0)))
+        tile_sizes = tuple(map(int, message["output_tiles"][0].get("sizes", ())))
+        return BlockLevelConfig(tile_sizes, int(message.get("num_warps", 0)))
     except (AttributeError, LookupError, TypeError, ValueError):
         return None

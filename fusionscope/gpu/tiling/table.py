@@ -121,22 +121,22 @@ class TilingTable:
         return self._sources.register(source)
 
     def _find_tiles(self, source: Source) -> _Tiles:
-        inputs = [self._columns[each] for each in source.inputs]
-        dimensions = source.dimensions.union(*(each.dimensions for each in inputs))
+        inputs = [self._columns[number] for number in source.inputs]
+        dimensions = source.dimensions.union(*(source.dimensions for source in inputs))
         known: dict[tuple[int, ...], int] = {}
-        found: list[int] = []
+        tile_places: list[int] = []
         for index, grid in enumerate(self.grids):
             key = tuple([grid.sizes[dimension] for dimension in dimensions])
             place = known.get(key)
             if place is None:
-                places = [each.places[index] for each in inputs]
+                places = [source.places[index] for source in inputs]
                 tile = None
                 if _NO_TILE not in places:
-                    tile = source.tile([self._distinct[each] for each in places], grid)
+                    tile = source.tile([self._distinct[place] for place in places], grid)
                 place = known[key] = self._place(tile)
-            found.append(place)
-        exists = _set_of(place != _NO_TILE for place in found)
-        return _Tiles(dimensions, found, exists)
+            tile_places.append(place)
+        exists = _set_of(place != _NO_TILE for place in tile_places)
+        return _Tiles(dimensions, tile_places, exists)
 
     def _place(self, tile: DimensionTile | None) -> int:
         if tile is None:
@@ -150,70 +150,70 @@ class TilingTable:
         """Return the set of tilings in which all these sources, with all their inputs, have tiles.
         Columns of figures that depend on them exist from then on.
         """
-        found = self.every
+        tilings = self.every
         for number in sorted(numbers):
             if number not in self._columns:
                 self._columns[number] = self._find_tiles(self._sources[number])
-            found &= self._columns[number].exists
-        return found
+            tilings &= self._columns[number].exists
+        return tilings
 
     def has_tiles(self, numbers: Collection[int], grid: Grid) -> bool:
         """Return whether these sources, with all their inputs, have tiles in a tiling that need not
         be one of the table.
         """
-        found: dict[int, DimensionTile] = {}
+        tiles: dict[int, DimensionTile] = {}
         for number in sorted(numbers):
             source = self._sources[number]
-            tile = source.tile([found[each] for each in source.inputs], grid)
+            tile = source.tile([tiles[number_of_input] for number_of_input in source.inputs], grid)
             if tile is None:
                 return False
-            found[number] = tile
+            tiles[number] = tile
         return True
 
     def _rows_of(self, tile: Numbers) -> list[tuple[int, ...]]:
         """Return a column of what equals another one's where the tiles are equal."""
-        found = self._rows.get(tile)
-        if found is None:
-            found = list(zip(*(self._columns[number].places for number in tile), strict=True))
-            found = self._rows[tile] = found if tile else [()] * len(self.grids)
-        return found
+        rows = self._rows.get(tile)
+        if rows is None:
+            rows = list(zip(*(self._columns[number].places for number in tile), strict=True))
+            rows = self._rows[tile] = rows if tile else [()] * len(self.grids)
+        return rows
 
     def elements(self, tile: Numbers) -> list[int]:
         """Return a column of the elements of a tile, with their size in registers."""
-        found = self._elements.get(tile)
-        if found is None:
-            found = self._elements[tile] = [
+        counts = self._elements.get(tile)
+        if counts is None:
+            counts = self._elements[tile] = [
                 prod([power_of_two(self._distinct[place].size) for place in row])
                 for row in self._rows_of(tile)
             ]
-        return found
+        return counts
 
     def within(self, tile: Numbers, limit: float) -> int:
         """Return the set of tilings in which a tile has at most ``limit`` elements."""
-        found = self._within.get((tile, limit))
-        if found is None:
-            found = _set_of(elements <= limit for elements in self.elements(tile))
-            self._within[tile, limit] = found
-        return found
+        fitting = self._within.get((tile, limit))
+        if fitting is None:
+            fitting = _set_of(elements <= limit for elements in self.elements(tile))
+            self._within[tile, limit] = fitting
+        return fitting
 
     def _blocks_of(self, path: Path) -> list[int]:
         """Return a column of the blocks that compute a region."""
-        found = self._path_blocks.get(path)
-        if found is None:
+        blocks_by_tiling = self._path_blocks.get(path)
+        if blocks_by_tiling is None:
             part, whole, tile, earlier = path[-1]
-            known = [self._rows_of(each) for each in earlier]
-            found = self._path_blocks[path] = [
-                0 if any(rows[index] == row for rows in known) else blocks * part // whole
+            earlier_rows = [self._rows_of(earlier_tile) for earlier_tile in earlier]
+            blocks_by_tiling = self._path_blocks[path] = [
+                0 if any(rows[index] == row for rows in earlier_rows) else blocks * part // whole
                 for index, (blocks, row) in enumerate(
                     zip(self._blocks_of(path[:-1]), self._rows_of(tile), strict=True)
                 )
             ]
-        return found
+        return blocks_by_tiling
 
     def work(self, use: Use) -> list[int]:
         """Return a column of the elements that all blocks compute of an instruction."""
-        found = self._work.get(use)
-        if found is None:
+        products = self._work.get(use)
+        if products is None:
             elements: Iterable[int] = self.elements(use.tiles[0])
             if len(use.tiles) > 1:
                 rows = zip(*map(self._rows_of, use.tiles), strict=True)
@@ -222,25 +222,25 @@ class TilingTable:
                     sum(dict(zip(row, count, strict=True)).values())
                     for row, count in zip(rows, counts, strict=True)
                 )
-            found = self._work[use] = list(map(mul, self._blocks_of(use.path), elements))
-        return found
+            products = self._work[use] = list(map(mul, self._blocks_of(use.path), elements))
+        return products
 
     def writes(self, root: Array) -> list[Duration]:
         """Return a column of the time to write the root."""
-        found = self._writes.get(root)
-        if found is None:
-            found = self._writes[root] = []
+        times = self._writes.get(root)
+        if times is None:
+            times = self._writes[root] = []
             for grid in self.grids:
                 utilization = self._utilization(root, [(size, 1) for size in grid.sizes])
-                used = int(utilization * self.device.memory_bandwidth)
-                found.append(from_seconds(root.size / used))
-        return found
+                bandwidth = int(utilization * self.device.memory_bandwidth)
+                times.append(from_seconds(root.size / bandwidth))
+        return times
 
     def reads(self, uses: tuple[Use, ...], array: Array) -> list[Read]:
         """Return a column of the reads of an operand by all blocks."""
         key = uses, array
-        found = self._reads.get(key)
-        if found is None:
+        accesses = self._reads.get(key)
+        if accesses is None:
             sizes_and_shares = [(0, 1.0)] * len(self.grids)
             for use in uses:
                 columns = [
@@ -248,44 +248,46 @@ class TilingTable:
                 ]
                 for index, blocks in enumerate(self._blocks_of(use.path)):
                     size, utilization = sizes_and_shares[index]
-                    for part, share in {row[index]: each[index] for row, each in columns}.values():
+                    for part, share in {
+                        row[index]: column[index] for row, column in columns
+                    }.values():
                         size += blocks * part
                         utilization = min(utilization, share)
                     sizes_and_shares[index] = size, utilization
-            found = self._reads[key] = [
+            accesses = self._reads[key] = [
                 Read(size, self._read_time(blocks, min(array.size, size), size, utilization))
                 for blocks, (size, utilization) in zip(self.blocks, sizes_and_shares, strict=True)
             ]
-        return found
+        return accesses
 
     def _read_time(self, blocks: int, net: int, total: int, utilization: float) -> Duration:
         key = blocks, net, total, utilization
-        found = self._read_times.get(key)
-        if found is None:
-            found = self._read_times[key] = read_time(self.device, *key)
-        return found
+        duration = self._read_times.get(key)
+        if duration is None:
+            duration = self._read_times[key] = read_time(self.device, *key)
+        return duration
 
     def _accesses_of(self, tile: Numbers, array: Array) -> list[tuple[int, float]]:
         """Return a column of the bytes that one block reads of an array, and of the share of the
         bandwidth that it uses.
         """
         key = tile, array
-        found = self._accesses.get(key)
-        if found is None:
-            known: dict[tuple[int, ...], tuple[int, float]] = {}
-            found = self._accesses[key] = []
+        accesses = self._accesses.get(key)
+        if accesses is None:
+            by_row: dict[tuple[int, ...], tuple[int, float]] = {}
+            accesses = self._accesses[key] = []
             for row in self._rows_of(tile):
-                access = known.get(row)
+                access = by_row.get(row)
                 if access is None:
                     tiles = [self._distinct[place] for place in row]
-                    elements = prod(map(min, [each.size for each in tiles], array.extents))
-                    runs = [(each.size, each.stride) for each in tiles]
-                    access = known[row] = (
+                    elements = prod(map(min, [tile.size for tile in tiles], array.extents))
+                    runs = [(tile.size, tile.stride) for tile in tiles]
+                    access = by_row[row] = (
                         array.element_size * elements,
                         self._utilization(array, runs),
                     )
-                found.append(access)
-        return found
+                accesses.append(access)
+        return accesses
 
     def _utilization(self, array: Array, runs: Sequence[tuple[int, int]]) -> float:
         """Return the share of moved bytes that is used, for the elements that are adjacent.
@@ -309,12 +311,12 @@ class TilingTable:
         """Return the time to compute ``flops`` in the tiling ``index``."""
         # More blocks than run at once make no difference.
         key = flops, min(self.blocks[index], self.device.core_count), warps
-        found = self._compute_times.get(key)
-        if found is None:
+        duration = self._compute_times.get(key)
+        if duration is None:
             threads = warps * self.device.threads_per_warp
-            found = compute_time(self.device, flops, key[1], threads)
-            self._compute_times[key] = found
-        return found
+            duration = compute_time(self.device, flops, key[1], threads)
+            self._compute_times[key] = duration
+        return duration
 
 
 class TilingTables:
@@ -334,24 +336,24 @@ class TilingTables:
         Source: VerifyTritonConstraints.
         """
         key = device, extents, tile_sizes
-        found = self._known.get(key)
-        if found is None:
+        table = self._known.get(key)
+        if table is None:
             fitting = _fitting(device, extents, product(*tile_sizes))
             limit = device.block_dim_limit_x
             grids = [grid for grid in fitting if prod(grid.counts) <= limit]
-            found = self._known[key] = TilingTable(device, grids)
-        return found
+            table = self._known[key] = TilingTable(device, grids)
+        return table
 
     def of_given(
         self, device: Device, extents: tuple[int, ...], tile_sizes: tuple[int, ...]
     ) -> TilingTable:
         """Return the table of one tiling, or of none if its tiles do not fit into registers."""
         key = device, extents, tile_sizes, "given"
-        found = self._known.get(key)
-        if found is None:
+        table = self._known.get(key)
+        if table is None:
             grids = list(_fitting(device, extents, [tile_sizes]))
-            found = self._known[key] = TilingTable(device, grids)
-        return found
+            table = self._known[key] = TilingTable(device, grids)
+        return table
 
 
 def _fitting(

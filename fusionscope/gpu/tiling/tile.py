@@ -265,7 +265,7 @@ def _is_spread(stride: int, tiles: Sequence[DimensionTile], extents: Sequence[in
 
 def _only_has_elements(place: int, tiles: Sequence[DimensionTile]) -> bool:
     """Return whether all other tiles have one element."""
-    return all(tile.size == 1 or other == place for other, tile in enumerate(tiles))
+    return all(tile.size == 1 or position == place for position, tile in enumerate(tiles))
 
 
 def _has_one_partial(

@@ -24,10 +24,10 @@ def set_triton_config(fusion: MutableInstruction, tiling: Tiling) -> None:
         }
     }
     fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
-    kept = [
+    pieces = [
         piece
         for piece in cut_attributes(fusion.attributes_text) or [f", calls=%{fusion.fused.name}"]
         if not piece.startswith((", kind=", ", backend_config="))
     ]
-    written = json.dumps(config, separators=(",", ":"))
-    fusion.attributes_text = "".join([", kind=kCustom", *kept, f", backend_config={written}"])
+    config_text = json.dumps(config, separators=(",", ":"))
+    fusion.attributes_text = "".join([", kind=kCustom", *pieces, f", backend_config={config_text}"])

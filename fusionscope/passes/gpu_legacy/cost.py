@@ -53,7 +53,9 @@ def _branches(instruction: MutableInstruction, costs: CostAnalysis) -> int:
         return instruction.opcode in EMITTED_ANEW
     emitted = costs.of_fusion(instruction).inside.emitted
     return sum(
-        int(emitted[each]) for each in instruction.fused.instructions if each.opcode in EMITTED_ANEW
+        int(emitted[instruction_inside])
+        for instruction_inside in instruction.fused.instructions
+        if instruction_inside.opcode in EMITTED_ANEW
     )
 
 
@@ -80,13 +82,13 @@ def estimate(
 
 
 def _read_again(
-    model: CostModel, time: RunTime, consumer: MutableInstruction, used: float
+    model: CostModel, time: RunTime, consumer: MutableInstruction, utilization: float
 ) -> Duration:
     """Return the time in which the consumer reads the producer's result. Source:
     EstimateUnfusedExecTime.
     """
     blocks = model.launch(model.emission(consumer)).blocks
-    total = round_to_int64(f32(f32(time.bytes_written) * used))
+    total = round_to_int64(f32(f32(time.bytes_written) * utilization))
     return cached_read_time(model.device, blocks, min(time.bytes_written, total), total)
 
 

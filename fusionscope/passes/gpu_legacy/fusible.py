@@ -62,8 +62,8 @@ def find_clash(one: MutableInstruction, other: MutableInstruction, gpu: GpuState
     """Return why kernels with these heroes cannot be combined, in the compiler's words, or None if
     they can. Source: FusionHeroesAreCompatible.
     """
-    reductions = [has_reduction_emitter(each, gpu.device) for each in (one, other)]
-    transposes = [gpu.emitters.tiled_transpose(each) for each in (one, other)]
+    reductions = [has_reduction_emitter(end, gpu.device) for end in (one, other)]
+    transposes = [gpu.emitters.tiled_transpose(end) for end in (one, other)]
     first, second = transposes
     if all(reductions) and normal_reduction(one) != normal_reduction(other):
         return "tiled reductions with different shapes"
@@ -71,7 +71,7 @@ def find_clash(one: MutableInstruction, other: MutableInstruction, gpu: GpuState
         return "tiled transposes with different shapes"
     if (first is not None and reductions[1]) or (second is not None and reductions[0]):
         return "MOF-fusion of a transpose and a reduction"
-    fusions = [_fusion_around(each) for each in (one, other)]
+    fusions = [_fusion_around(end) for end in (one, other)]
     if fusions[0] is None or fusions[1] is None:
         return None
     for transpose, producer, consumer in (
@@ -132,12 +132,12 @@ class ReductionEpilogue(GpuPairRule):
         if hero.opcode == "reduce" and not is_race_free(hero, state.device):
             return self.refuse("Reduction output fusion only works for race free reductions")
         inside = consumer.fused.instructions if is_fusion(consumer) else (consumer,)
-        for each in inside:
-            if not is_intermediate(each, 1) and (
-                each.opcode != "parameter" or not is_fusion(consumer)
+        for instruction in inside:
+            if not is_intermediate(instruction, 1) and (
+                instruction.opcode != "parameter" or not is_fusion(consumer)
             ):
                 message = "Reductions from/to continuous dims epilogue not fusible"
-                return self.refuse(message, by=each.name)
+                return self.refuse(message, by=instruction.name)
         if len(producer.users) > 1:
             message = "reduction output fusion only works for single user"
             return self.refuse(message, users=len(producer.users))

@@ -34,10 +34,10 @@ class Accuracy:
 
 @cache
 def _counted() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
+    counts: dict[str, Any] = json.loads(
         Path(__file__).with_name("accuracy.json").read_text(encoding="utf-8")
     )
-    return found
+    return counts
 
 
 def libtpu() -> str:
@@ -54,7 +54,7 @@ def accuracy_of(rule: str, device: str | None = None) -> Accuracy | None:
     """Return the count of ``rule`` on ``device``, or on all devices if it is None or was not
     counted; None if no pair was.
     """
-    counted: dict[str, list[int]] = _counted()["rules"].get(rule, {})
-    chosen = [counted[device]] if device in counted else list(counted.values())
-    refused, pairs = (sum(each[place] for each in chosen) for place in (0, 1))
+    counts: dict[str, list[int]] = _counted()["rules"].get(rule, {})
+    rows = [counts[device]] if device in counts else list(counts.values())
+    refused, pairs = (sum(row[place] for row in rows) for place in (0, 1))
     return Accuracy(refused, pairs) if pairs else None

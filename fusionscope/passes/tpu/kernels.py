@@ -28,25 +28,29 @@ class Kernels:
     def __init__(self, computation: Computation) -> None:
         self.product: dict[Instruction, Instruction] = {}
         self.end: dict[Instruction, Instruction] = {}
-        for each in computation.instructions:
-            product = self._find_product(each)
+        for instruction in computation.instructions:
+            product = self._find_product(instruction)
             if product is not None:
-                self.product[each] = product
-        for each in reversed(computation.instructions):
-            self.end[each] = self._find_end(each)
+                self.product[instruction] = product
+        for instruction in reversed(computation.instructions):
+            self.end[instruction] = self._find_end(instruction)
 
     def _find_product(self, value: Instruction) -> Instruction | None:
         if value.opcode in PRODUCTS:
             return value
         if not _computes(value) or value.opcode == "copy" or _widens(value):
             return None
-        before = (self.product.get(each) for each in map(viewed, value.operands) if read_once(each))
+        before = (
+            self.product.get(operand)
+            for operand in map(viewed, value.operands)
+            if read_once(operand)
+        )
         return next(filter(None, before), None)
 
     def _find_end(self, value: Instruction) -> Instruction:
         if not _computes(value) and value.opcode not in PRODUCTS:
             return value
-        ends = {self._end_through(each) or value for each in readers(value)[0]}
+        ends = {self._end_through(reader) or value for reader in readers(value)[0]}
         return ends.pop() if len(ends) == 1 else value
 
     def is_read_again(self, value: Instruction) -> bool:
@@ -56,7 +60,7 @@ class Kernels:
 
     def converge(self, value: Instruction) -> bool:
         """Return whether all that reads a value ends in one kernel."""
-        ends = {self._end_through(each) for each in readers(value)[0]}
+        ends = {self._end_through(reader) for reader in readers(value)[0]}
         return len(ends) == 1 and None not in ends
 
     def _end_through(self, reader: Instruction) -> Instruction | None:
@@ -73,12 +77,12 @@ class Kernels:
         kernel = set(reachable([consumer], lambda op: () if self.end[op] is op else readers(op)[0]))
         beside = {
             self.product.get(operand)
-            for each in kernel
-            for operand in map(viewed, each.operands)
+            for reader in kernel
+            for operand in map(viewed, reader.operands)
             if operand not in kernel and read_once(operand)
         }
         beside -= {None, self.product.get(value)}
-        return bool(beside), any(each.opcode in PRODUCTS for each in kernel)
+        return bool(beside), any(reader.opcode in PRODUCTS for reader in kernel)
 
 
 def readers(value: Instruction) -> tuple[list[Instruction], bool]:
@@ -107,7 +111,7 @@ def waits(consumer: Instruction, producer: Instruction) -> bool:
     elementwise operations, so from more than one element of it.
     """
     pending = [(producer, False)]
-    seen = set(pending)
+    visited = set(pending)
     while pending:
         current, is_cut = pending.pop()
         for user in current.users:
@@ -116,8 +120,8 @@ def waits(consumer: Instruction, producer: Instruction) -> bool:
                     return True
                 continue
             step = user, is_cut or not (_computes(user) or is_view(user))
-            if step not in seen and user.index < consumer.index:
-                seen.add(step)
+            if step not in visited and user.index < consumer.index:
+                visited.add(step)
                 pending.append(step)
     return False
 

@@ -62,8 +62,8 @@ def keeps_minor_dimensions(copy: Instruction, count: int) -> bool:
     """Return whether a copy leaves the ``count`` minor-most dimensions in their order: what is next
     to each other in a tile stays so.
     """
-    layouts = [each.shape.layout for each in (copy, *copy.operands)]
-    minor = [each.minor_to_major[:count] for each in layouts if each is not None]
+    layouts = [operand.shape.layout for operand in (copy, *copy.operands)]
+    minor = [layout.minor_to_major[:count] for layout in layouts if layout is not None]
     return len(minor) == len(layouts) == 2 and minor[0] == minor[1]
 
 
@@ -81,8 +81,8 @@ def has_stride_within_tiles(instruction: Instruction) -> bool:
     """Return whether it is a slice with a stride along one of the two minor-most dimensions."""
     if instruction.opcode != "slice":
         return False
-    taken = read_slice(instruction.attributes["slice"])
-    return any(taken[place].step > 1 for place in _in_tiles(instruction.operands[0]))
+    slices = read_slice(instruction.attributes["slice"])
+    return any(slices[place].step > 1 for place in _in_tiles(instruction.operands[0]))
 
 
 def reverses_within_tiles(instruction: Instruction) -> bool:
@@ -96,18 +96,18 @@ def pads_between(instruction: Instruction) -> bool:
     """Return whether it is a pad that puts elements between those of its operand."""
     if instruction.opcode != "pad":
         return False
-    return any(len(each) > 2 and each[2] > 0 for each in instruction.attribute("padding"))
+    return any(len(numbers) > 2 and numbers[2] > 0 for numbers in instruction.attribute("padding"))
 
 
 def is_read_by_products(value: Instruction) -> bool:
     """Return whether a matrix product reads a value, through views."""
-    return any(each.opcode in PRODUCTS for each in readers(value)[0])
+    return any(reader.opcode in PRODUCTS for reader in readers(value)[0])
 
 
 def is_only_padded(value: Instruction) -> bool:
     """Return whether only pads read a value, through views."""
     reading, is_result = readers(value)
-    return not is_result and {each.opcode for each in reading} == {"pad"}
+    return not is_result and {reader.opcode for reader in reading} == {"pad"}
 
 
 def _in_tiles(value: Instruction) -> tuple[int, ...]:
@@ -119,8 +119,8 @@ def _in_tiles(value: Instruction) -> tuple[int, ...]:
 def changes_dimensions(reshape: Instruction) -> bool:
     """Return whether a reshape does more than add or remove dimensions of one element."""
     shapes = reshape.operands[0].shape, reshape.shape
-    one, other = ([size for size in each.dimensions if size != 1] for each in shapes)
-    return one != other
+    first, second = ([size for size in shape.dimensions if size != 1] for shape in shapes)
+    return first != second
 
 
 def ends_in_scatter(consumer: Instruction) -> bool:
@@ -146,5 +146,7 @@ def _is_kernel(instruction: Instruction, opcode: str) -> bool:
     if instruction.opcode != "fusion":
         return instruction.opcode == opcode
     return any(
-        inside.opcode == opcode for called in instruction.called for inside in called.instructions
+        inside.opcode == opcode
+        for computation in instruction.called
+        for inside in computation.instructions
     )

@@ -54,7 +54,9 @@ class Scalar(TpuRule):
 
     def refuses(self, pair: TpuPair) -> bool:
         consumer = pair.consumer
-        if not all(is_effective_scalar(each.shape) for each in (pair.producer, consumer)):
+        if not all(
+            is_effective_scalar(instruction.shape) for instruction in (pair.producer, consumer)
+        ):
             return False
         if not consumer.shape.rank:
             return consumer.opcode != "reduce"

@@ -33,29 +33,33 @@ from fusionscope.report.documents.rules_used import RulesUsed
 
 def _answers(module: ModuleFacts) -> Sequence[object]:
     """Return the answers, each with all suggestions."""
-    tried = module.suggestions
-    return [(tried, answer) for answer in tried.answers] if tried is not None else []
+    suggestions = module.suggestions
+    return (
+        [(suggestions, answer) for answer in suggestions.answers] if suggestions is not None else []
+    )
 
 
 def _numbers(kind: str) -> Callable[[tuple[suggestion.Suggestions, suggestion.Answer]], list[int]]:
     """Return the numbers of the suggestions of one kind that fuse one of the pairs of an answer."""
 
     def find(about: tuple[suggestion.Suggestions, suggestion.Answer]) -> list[int]:
-        tried, answer = about
-        found = getattr(tried, kind)
-        return [each.number for each in found if not set(answer.pairs).isdisjoint(each.pairs)]
+        suggestions, answer = about
+        group = getattr(suggestions, kind)
+        return [each.number for each in group if not set(answer.pairs).isdisjoint(each.pairs)]
 
     return find
 
 
 def _figures(name: str) -> Callable[[suggestion.Suggestion], suggestion.Figures | None]:
     """Return nothing for a recipe that was not tried: its figures are those of another program."""
-    return lambda tried: None if tried.evidence is HowTried.EXAMPLE else getattr(tried, name)
+    return lambda suggestion_tried: (
+        None if suggestion_tried.evidence is HowTried.EXAMPLE else getattr(suggestion_tried, name)
+    )
 
 
-def command_of(tried: suggestion.Suggestion) -> str:
+def command_of(suggestion_tried: suggestion.Suggestion) -> str:
     """Return the command line for a shell."""
-    return shlex.join(tried.command)
+    return shlex.join(suggestion_tried.command)
 
 
 def _suggestions(kind: str) -> Callable[[ModuleFacts], Sequence[object]]:
@@ -176,8 +180,8 @@ class ChangedTime(Form):
     after: Annotated[float, At("1")]
 
 
-def _changed_time(tried: result.WhatIf) -> tuple[float, float] | None:
-    times = tried.before.time_us, tried.after.time_us
+def _changed_time(change: result.WhatIf) -> tuple[float, float] | None:
+    times = change.before.time_us, change.after.time_us
     return None if times[0] is None or times[1] is None else (times[0], times[1])
 
 

@@ -43,7 +43,7 @@ def _attribute(value: Any, name: str) -> Any:
     if name.isdecimal():
         return value[int(name)]
     if isinstance(value, list | tuple) and not hasattr(value, name):
-        return [getattr(each, name) for each in value]
+        return [getattr(element, name) for element in value]
     return getattr(value, name)
 
 
@@ -61,8 +61,8 @@ Converter = Callable[[Any], Any]
 
 def form_of(form: type[SomeForm], result: object) -> SomeForm:
     """Return ``result`` in this form."""
-    made: SomeForm = _converter(form)(result)
-    return made
+    form_value: SomeForm = _converter(form)(result)
+    return form_value
 
 
 def to_data(form: Form) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _converter(kind: Any) -> Converter:
         return _or_null(_converter(arguments[0]))
     if origin is list:
         element = _converter(arguments[0])
-        return lambda values: [element(each) for each in values]
+        return lambda values: [element(value) for value in values]
     if origin is dict:
         return _by_name(_converter(arguments[1]))
     if isinstance(kind, type) and issubclass(kind, Form):
@@ -103,7 +103,9 @@ def _by_name(convert: Converter) -> Converter:
     def make(values: Any) -> dict[str, Any]:
         if isinstance(values, Mapping):
             return {str(name): convert(value) for name, value in values.items()}
-        return {name: convert(rest[0] if len(rest) == 1 else rest) for name, *rest in values}
+        return {
+            name: convert(fields[0] if len(fields) == 1 else fields) for name, *fields in values
+        }
 
     return make
 
@@ -114,14 +116,16 @@ def _of_attributes(form: type[Form]) -> Converter:
     def make(result: Any) -> Form:
         return form(**{name: convert(get(result)) for name, get, convert in fields})
 
-    own = form.__annotations__
+    own_fields = form.__annotations__
     for name, hint in get_type_hints(form, include_extras=True).items():
         if name not in form.__struct_fields__:
             continue
         kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        get = next((each for each in said if isinstance(each, At)), At(name.removesuffix("_")))
+        get = next(
+            (metadata for metadata in said if isinstance(metadata, At)), At(name.removesuffix("_"))
+        )
         fields.append(
-            (name, get if name in own else _behind(form.inherited, get), _converter(kind))
+            (name, get if name in own_fields else _behind(form.inherited, get), _converter(kind))
         )
     return make
 

@@ -15,7 +15,7 @@ from fusionscope.words.section import Section
 
 
 def _flat(name: str) -> At:
-    return At(lambda result: [int(part) for each in getattr(result, name) for part in each])
+    return At(lambda result: [int(part) for row in getattr(result, name) for part in row])
 
 
 class Name(Form):

@@ -16,7 +16,7 @@ def _columns(answer: Answer) -> list[tuple[str, str]]:
 
 
 def _rows(answer: Answer) -> list[list[Any]]:
-    return [[_value(each) for each in row] for row in answer.rows]
+    return [[_value(cell) for cell in row] for row in answer.rows]
 
 
 def _value(value: Any) -> Any:
@@ -30,9 +30,9 @@ def _value(value: Any) -> Any:
     if isinstance(value, date | datetime | time):
         return value.isoformat()
     if isinstance(value, list | tuple):
-        return [_value(each) for each in value]
+        return [_value(element) for element in value]
     if isinstance(value, dict):
-        return {str(name): _value(each) for name, each in value.items()}
+        return {str(name): _value(element) for name, element in value.items()}
     return str(value)
 
 

@@ -168,9 +168,9 @@ def _side(facts: ReportFacts, layouts: Sequence[Layout | None]) -> _Side:
         )
     ]
     modules = facts.explanation.modules
-    tried = [list(sheets_of(("suggestions",), module, None)) for module in modules]
+    suggestion_sheets = [list(sheets_of(("suggestions",), module, None)) for module in modules]
     findings = [list(sheets_of(_FINDINGS, module, _MOST_ENTRIES)) for module in modules]
-    return _Side(facts.explanation, pictures, tried, findings)
+    return _Side(facts.explanation, pictures, suggestion_sheets, findings)
 
 
 def study_page(result: StudyResult) -> str:
@@ -181,7 +181,7 @@ def study_page(result: StudyResult) -> str:
     return _template("study.html").render(
         title=result.study.title,
         what={step.name: step.what for step in result.study.steps},
-        figures=[(each, to_svg(each)) for each in curves_of(result)],
+        figures=[(curves, to_svg(curves)) for curves in curves_of(result)],
         tables=[(grid.heading, grid.titles, grid.rows) for grid in grids(result)],
         notes=notes_on(result),
         style=style,

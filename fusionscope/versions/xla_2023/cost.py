@@ -30,20 +30,22 @@ def estimate(
     Source: EstimateRunTimes.
     """
     device, costs = model.device, model.costs.of(producer)
-    flops, written = to_int64(costs.flops), costs.output_bytes
+    flops, bytes_written = to_int64(costs.flops), costs.output_bytes
     elements = f32(sum(leaf.element_count for leaf in leaves(producer.shape)))
-    write = write_time(device, to_int64(written))
+    write = write_time(device, to_int64(bytes_written))
     compute = _compute_time(device, flops, to_int64(elements))
     unfused = KERNEL_LAUNCH + max(compute, _read_time(model, producer, None) + write)
     fused: Duration = write if writes_producer else 0
     for consumer in consumers:
         shared = SharedReads(model.costs, producer, consumer)
-        used = model.costs.of(consumer).utilization[consumer.operands.index(producer)]
-        again = f32(written * used)
+        utilization = model.costs.of(consumer).utilization[consumer.operands.index(producer)]
+        again = f32(bytes_written * utilization)
         unfused += KERNEL_LAUNCH
-        unfused += _transfer(device, to_int64(min(written, again)), to_int64(again))
-        inside = _compute_time(device, to_int64(f32(f32(flops) * used)), to_int64(elements * used))
-        fused += KERNEL_LAUNCH + max(inside, _read_time(model, producer, (shared, used)))
+        unfused += _transfer(device, to_int64(min(bytes_written, again)), to_int64(again))
+        inside = _compute_time(
+            device, to_int64(f32(f32(flops) * utilization)), to_int64(elements * utilization)
+        )
+        fused += KERNEL_LAUNCH + max(inside, _read_time(model, producer, (shared, utilization)))
     return Estimate(unfused, fused)
 
 

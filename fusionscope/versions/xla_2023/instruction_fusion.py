@@ -22,13 +22,17 @@ class InstructionFusion2023(GpuInstructionFusion):
         """
         order = self.graph.post_order()
         in_library = {
-            called
+            callee
             for computation in order
             for instruction in computation.instructions
             if instruction.attributes.get("custom_call_target") == '"__softmax_fusion"'
-            for called in instruction.called
+            for callee in instruction.called
         }
-        return [each for each in order if not each.is_fused and each not in in_library]
+        return [
+            computation
+            for computation in order
+            if not computation.is_fused and computation not in in_library
+        ]
 
 
 class InstructionFusionPass(FusionPass):

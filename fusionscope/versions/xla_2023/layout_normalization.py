@@ -49,7 +49,7 @@ class LayoutNormalizer2023(LayoutNormalizer):
         self,
         instruction: MutableInstruction,
         arrays: list[MutableInstruction],
-        others: list[MutableInstruction],
+        scalars: list[MutableInstruction],
     ) -> MutableInstruction:
         make, opcode = self._computation.make, instruction.opcode
         shape = self._normal(instruction.shape)
@@ -57,11 +57,11 @@ class LayoutNormalizer2023(LayoutNormalizer):
             return make("transpose", shape, arrays, permutation(instruction))
         if opcode in _AT_INDICES:
             sizes = instruction.operands[0].shape.dimensions
-            others = [each for each, size in zip(others, sizes, strict=True) if size != 1]
+            scalars = [scalar for scalar, size in zip(scalars, sizes, strict=True) if size != 1]
         if opcode not in _BEHIND_TWICE:
-            return make(opcode, shape, [*arrays, *others])
-        kept = _worked_on(instruction, instruction.operands[0])
-        normal = make(opcode, normalized(instruction.shape, kept), [*arrays, *others])
+            return make(opcode, shape, [*arrays, *scalars])
+        dimensions = _worked_on(instruction, instruction.operands[0])
+        normal = make(opcode, normalized(instruction.shape, dimensions), [*arrays, *scalars])
         return self._as(normal, shape)
 
     def _normalize_convolution(self, convolution: MutableInstruction) -> None:
@@ -74,7 +74,7 @@ class LayoutNormalizer2023(LayoutNormalizer):
         shapes = (normalized(results[0]), *results[1:])
         shape = replace(convolution.shape, elements=shapes)
         normal = make("custom-call", shape, operands, convolution.attributes_text)
-        elements = [make("get-tuple-element", each, [normal]) for each in shapes]
+        elements = [make("get-tuple-element", shape, [normal]) for shape in shapes]
         elements[0] = make("bitcast", results[0], [elements[0]])
         replace_and_prune(convolution, make("tuple", convolution.shape, elements))
 
@@ -93,7 +93,7 @@ class LayoutNormalizer2023(LayoutNormalizer):
     def _normal(self, shape: Shape) -> Shape:
         return normalized(shape, wide_dimensions(shape))
 
-    def _mark(self, made: MutableInstruction) -> None:
+    def _mark(self, instruction: MutableInstruction) -> None:
         pass
 
 

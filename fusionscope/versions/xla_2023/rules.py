@@ -226,15 +226,15 @@ class Heroes2023(Heroes):
     __slots__ = ()
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        one, other = state.hero(pair.consumer), state.hero(pair.producer)
+        first, second = state.hero(pair.consumer), state.hero(pair.producer)
         gpu = state.gpu
-        reductions = [has_reduction_emitter(each, gpu.device) for each in (one, other)]
-        transposes = [gpu.emitters.tiled_transpose(each) is not None for each in (one, other)]
-        if all(reductions) and not _reduce_alike(one, other):
+        reductions = [has_reduction_emitter(hero, gpu.device) for hero in (first, second)]
+        transposes = [gpu.emitters.tiled_transpose(hero) is not None for hero in (first, second)]
+        if all(reductions) and not _reduce_alike(first, second):
             return self.refuse("tiled reductions with different shapes")
         if all(transposes) and not (
-            same_but_for_type(one.shape, other.shape)
-            and same_but_for_type(one.operands[0].shape, other.operands[0].shape)
+            same_but_for_type(first.shape, second.shape)
+            and same_but_for_type(first.operands[0].shape, second.operands[0].shape)
         ):
             return self.refuse("tiled transposes with different shapes")
         if (transposes[0] and reductions[1]) or (reductions[0] and transposes[1]):
@@ -244,12 +244,12 @@ class Heroes2023(Heroes):
     looks_at = OutputPairRule.looks_at
 
 
-def _reduce_alike(one: MutableInstruction, other: MutableInstruction) -> bool:
+def _reduce_alike(first: MutableInstruction, second: MutableInstruction) -> bool:
     """Source: IsFusedReductionOutputConsistent."""
-    pairs = [(one.shape, other.shape)]
-    pairs += [(one.operands[slot].shape, other.operands[slot].shape) for slot in (0, 1)]
+    pairs = [(first.shape, second.shape)]
+    pairs += [(first.operands[slot].shape, second.operands[slot].shape) for slot in (0, 1)]
     return all(same_but_for_type(*pair) for pair in pairs) and (
-        reduced_dimensions(one) == reduced_dimensions(other)
+        reduced_dimensions(first) == reduced_dimensions(second)
     )
 
 
@@ -260,15 +260,17 @@ class LoopShape2023(LoopShape):
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         heroes = [state.hero(end) for end in (pair.consumer, pair.producer)]
-        (one, is_special), (other, is_other_special) = (_loop_of(each, state) for each in heroes)
-        if same_but_for_type(one.shape, other.shape):
+        (first, is_special), (second, is_other_special) = (
+            _loop_of(heroe, state) for heroe in heroes
+        )
+        if same_but_for_type(first.shape, second.shape):
             return None
         is_reshapable = (is_special or is_other_special) and not (
-            one.shape.is_tuple or other.shape.is_tuple
+            first.shape.is_tuple or second.shape.is_tuple
         )
-        if is_reshapable and same_elements_in_memory(one.shape, other.shape):
+        if is_reshapable and same_elements_in_memory(first.shape, second.shape):
             return None
-        return self.refuse(consumer=str(one.shape), producer=str(other.shape))
+        return self.refuse(consumer=str(first.shape), producer=str(second.shape))
 
     looks_at = OutputPairRule.looks_at
 
@@ -306,10 +308,12 @@ class Batch2023(Batch):
         first, buffers = candidates[0], 0
         limit = self.fusions if has_slices else self._most_alike(first)
         for count, candidate in enumerate(candidates[1:], 1):
-            one, other = alike(first), alike(candidate)
-            if one[:3] != other[:3] or not (has_slices or have_one_shape(first, candidate)):
+            first_likeness, likeness = alike(first), alike(candidate)
+            if first_likeness[:3] != likeness[:3] or not (
+                has_slices or have_one_shape(first, candidate)
+            ):
                 return count
-            buffers += len(candidate.operands) + other.outputs
+            buffers += len(candidate.operands) + likeness.outputs
             if count >= limit or 8 * buffers >= self.parameter_bytes:
                 return count
         return len(candidates)

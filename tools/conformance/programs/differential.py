@@ -7,7 +7,7 @@ import lineax
 import optimistix
 
 
-def latent_path(weights, start, times, seen):
+def latent_path(weights, start, times, visited):
     """A neural differential equation, and its loss by a backward equation's adjoint."""
 
     def slope(time, state, weights):
@@ -31,7 +31,7 @@ def latent_path(weights, start, times, seen):
             throw=False,
         ).ys
 
-    return jnp.square(jax.vmap(one)(start) - seen).mean()
+    return jnp.square(jax.vmap(one)(start) - visited).mean()
 
 
 def noisy_prices(start, bits, drift, spread):

@@ -34,8 +34,8 @@ def spiking(weights, rates, labels, key):
 
     def step(carry, key):
         first, second, total = carry
-        seen = jax.random.bernoulli(key, rates).astype(rates.dtype)
-        first, hidden = fired(first, seen @ weights[0] + first[1] @ weights[1])
+        visited = jax.random.bernoulli(key, rates).astype(rates.dtype)
+        first, hidden = fired(first, visited @ weights[0] + first[1] @ weights[1])
         second, out = fired(second, hidden @ weights[2])
         return (first, second, total + out), (hidden.mean(), out.mean())
 

@@ -12,8 +12,10 @@ def moved(states, actions):
 def cartpoles(number):
     environment, parameters = gymnax.make("CartPole-v1")
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), number))
-    seen, states = jax.eval_shape(jax.vmap(environment.reset, in_axes=(0, None)), keys, parameters)
-    return states, seen
+    visited, states = jax.eval_shape(
+        jax.vmap(environment.reset, in_axes=(0, None)), keys, parameters
+    )
+    return states, visited
 
 
 def boards(name, number):

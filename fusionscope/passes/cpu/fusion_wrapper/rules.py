@@ -55,7 +55,7 @@ class WrapConvolution(OperationRule):
 
 
 def _can_use_eigen(convolution: MutableInstruction) -> bool:
-    shapes = [each.shape for each in (*convolution.operands[:2], convolution)]
+    shapes = [operand.shape for operand in (*convolution.operands[:2], convolution)]
     labels = convolution.attributes.get("dim_labels", "")
     spatial = "".join(str(number) for number in range(shapes[0].rank - 2))
     return (

@@ -71,8 +71,8 @@ class SoftmaxCoupling(PairRule):
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
-        kept = state.globally_unfusible.get(pair.producer)
-        return self.refuse() if kept and kept.rule == self.id else None
+        obstacle = state.globally_unfusible.get(pair.producer)
+        return self.refuse() if obstacle and obstacle.rule == self.id else None
 
     def keeps(self, producer: MutableInstruction) -> bool:
         """Return whether ``producer`` is the value. Source: IsCoupledReductionShiftExpProducer."""
@@ -99,7 +99,7 @@ def _subtracts_maximum(user: MutableInstruction, maximum: MutableInstruction) ->
     return (
         user.opcode == "subtract"
         and any(o.opcode == "broadcast" and o.operands[0] is maximum for o in user.operands)
-        and any(each.opcode == "exponential" for each in user.users)
+        and any(grand_user.opcode == "exponential" for grand_user in user.users)
     )
 
 
@@ -227,9 +227,11 @@ class MaxReductions(PairRule):
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         if pair.consumer.opcode == "fusion" and pair.producer.opcode == "reduce":
-            found = sum(each.opcode == "reduce" for each in pair.consumer.fused.instructions)
-            if found > self.limit:
-                return self.refuse(reductions=found, limit=self.limit)
+            reductions = sum(
+                instruction.opcode == "reduce" for instruction in pair.consumer.fused.instructions
+            )
+            if reductions > self.limit:
+                return self.refuse(reductions=reductions, limit=self.limit)
         return None
 
 
@@ -268,8 +270,8 @@ class CodeDuplication(PairRule):
         evaluation = state.evaluation(pair.consumer)
         if producer.opcode == "broadcast":
             return None
-        found = emitted_too_often(producer, evaluation.emitted(producer), self.limit)
-        return self.refuse(None, **found) if found else None
+        excess = emitted_too_often(producer, evaluation.emitted(producer), self.limit)
+        return self.refuse(None, **excess) if excess else None
 
 
 @dataclass(frozen=True, slots=True)

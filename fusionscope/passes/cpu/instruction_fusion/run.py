@@ -30,13 +30,13 @@ class CpuInstructionFusion(InstructionFusion):
     def find_globally_unfusible(
         self, order: Sequence[MutableInstruction], judge: Judge
     ) -> dict[MutableInstruction, UnfusibleBy]:
-        kept = InstructionFusion.find_globally_unfusible(self, order, judge)
+        unfusible = InstructionFusion.find_globally_unfusible(self, order, judge)
         rule = self.book.find(SoftmaxCoupling.id)
         if isinstance(rule, SoftmaxCoupling) and self.state.may_duplicate:
             for producer in order:
-                if producer not in kept and rule.keeps(producer):
-                    kept[producer] = UnfusibleBy(rule.id)
-        return kept
+                if producer not in unfusible and rule.keeps(producer):
+                    unfusible[producer] = UnfusibleBy(rule.id)
+        return unfusible
 
     def choose_kind(self, pair: FusionPair) -> str:
         return "kOutput" if can_be_output_fused(pair.producer, pair.consumer) else "kLoop"
@@ -52,12 +52,12 @@ def find_skipped(graph: MutableModule, *, emitters: bool = True) -> frozenset[Mu
         if instruction.is_custom_fusion:
             skipped.add(instruction)
         elif instruction.opcode == "custom-call":
-            for called in instruction.called[:1]:
-                skipped.update(called.instructions)
+            for callee in instruction.called[:1]:
+                skipped.update(callee.instructions)
         elif instruction.called and (
             instruction.opcode == "scatter"
             or (emitters and is_emitted_elementwise(instruction.opcode))
         ):
-            for called in instruction.called:
-                skipped.update(called.instructions)
+            for callee in instruction.called:
+                skipped.update(callee.instructions)
     return frozenset(skipped)

@@ -87,7 +87,7 @@ class Layout(OperationRule):
         if operation.opcode not in _LAYOUT_MATTERS:
             return None
         count = 2 if operation.opcode in ("convolution", "dot") else 1
-        for shape in (operation.shape, *(each.shape for each in operation.operands[:count])):
+        for shape in (operation.shape, *(operand.shape for operand in operation.operands[:count])):
             if not shape.is_array or shape.rank > self.max_rank or not self.is_row_major(shape):
                 return self.refuse(shape=str(shape), max_rank=self.max_rank)
         return None
@@ -124,8 +124,8 @@ class DataMove(OperationRule):
 def _is_plain_padding(pad: MutableInstruction) -> bool:
     sizes = pad.operands[0].shape.dimensions
     text = pad.attributes.get("padding", "")
-    for size, written in zip(sizes, text.split("x") if sizes else (), strict=True):
-        low, high, *interior = (int(number) for number in written.split("_"))
+    for size, padding in zip(sizes, text.split("x") if sizes else (), strict=True):
+        low, high, *interior = (int(number) for number in padding.split("_"))
         if (size == 1 and (low or high)) or any(interior):
             return False
     return True
@@ -143,7 +143,7 @@ class Preferred(OperationRule):
         most = max(
             (
                 shape.element_count
-                for shape in (operation.shape, *(each.shape for each in operation.operands))
+                for shape in (operation.shape, *(operand.shape for operand in operation.operands))
                 if shape.is_array
             ),
             default=0,
@@ -181,10 +181,12 @@ class Dot(OperationRule):
     def check(self, operation: MutableInstruction) -> Decision | None:
         if operation.opcode != "dot":
             return None
-        types = tuple(each.shape.element_type for each in (*operation.operands[:2], operation))
+        types = tuple(
+            operand.shape.element_type for operand in (*operation.operands[:2], operation)
+        )
         if types not in self.types:
             return self.refuse(types=" ".join(types))
-        left, right = (each.shape for each in operation.operands[:2])
+        left, right = (operand.shape for operand in operation.operands[:2])
         batch: tuple[int, ...] = operation.attribute("lhs_batch_dims") or ()
         leading = tuple(range(len(batch)))
         if batch != leading or (operation.attribute("rhs_batch_dims") or ()) != leading:
@@ -220,7 +222,7 @@ class Reduce(OperationRule):
             return None
         if len(operation.operands) != 2:
             return self.refuse(operands=len(operation.operands))
-        source, start = (each.shape.element_type for each in operation.operands)
+        source, start = (operand.shape.element_type for operand in operation.operands)
         result = operation.shape.element_type
         if operation.opcode == "reduce":
             is_shaped = bool(operation.attribute("dimensions"))
@@ -238,13 +240,13 @@ class Reduce(OperationRule):
 
     def _is_tiling(self, operation: MutableInstruction) -> bool:
         window = read_window(operation.attributes.get("window", ""))
-        moving = [each for each in window if each.size > 1 or each.stride > 1]
+        moving = [dimension for dimension in window if dimension.size > 1 or dimension.stride > 1]
         return 0 < len(moving) <= self.max_rank - operation.shape.rank and not any(
-            (each.size > 1 and each.stride != each.size)
-            or each.base_dilation != 1
-            or each.window_dilation != 1
-            or each.is_reversed
-            for each in moving
+            (dimension.size > 1 and dimension.stride != dimension.size)
+            or dimension.base_dilation != 1
+            or dimension.window_dilation != 1
+            or dimension.is_reversed
+            for dimension in moving
         )
 
 
@@ -258,7 +260,10 @@ _COMPARED = frozenset("u8 s8 bf16 f16 f32 f64".split())
 
 def _takes_both(reducer: MutableInstruction) -> bool:
     """Return whether a reducer reads the two parameters of its computation directly."""
-    return {each.inside for each in reducer.operands if each.opcode == "parameter"} == {"0", "1"}
+    return {operand.inside for operand in reducer.operands if operand.opcode == "parameter"} == {
+        "0",
+        "1",
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,18 +275,18 @@ class Convolution(OperationRule):
     def check(self, operation: MutableInstruction) -> Decision | None:
         if operation.opcode != "convolution":
             return None
-        types = tuple(each.shape.element_type for each in (*operation.operands, operation))
+        types = tuple(operand.shape.element_type for operand in (*operation.operands, operation))
         labels = operation.attributes.get("dim_labels", "")
         window = read_window(operation.attributes.get("window", ""))
         if (
             types not in _CONVOLUTION_TYPES
             or labels != "b01f_01io->b01f"
-            or any(each.shape.rank != 4 for each in (*operation.operands, operation))
+            or any(operand.shape.rank != 4 for operand in (*operation.operands, operation))
             or (operation.attribute("batch_group_count") or 1) != 1
-            or any(each.base_dilation != 1 or each.is_reversed for each in window)
+            or any(dimension.base_dilation != 1 or dimension.is_reversed for dimension in window)
         ):
             return self.refuse(types=" ".join(types), labels=labels)
-        image, kernel = (_sizes(each.shape) for each in operation.operands)
+        image, kernel = (_sizes(operand.shape) for operand in operation.operands)
         result = _sizes(operation.shape)
         features = max(image[3], result[3])
         if features <= self.max_features:
@@ -306,9 +311,9 @@ class Elementwise(OperationRule):
     unary: frozenset[str] = _UNARY
 
     def check(self, operation: MutableInstruction) -> Decision | None:
-        types = {each.shape.element_type for each in (*operation.operands, operation)}
-        known = {1: self.unary, 2: _BINARY}.get(len(operation.operands), frozenset())
-        if operation.opcode in known and types <= _ELEMENTWISE_TYPES:
+        types = {operand.shape.element_type for operand in (*operation.operands, operation)}
+        opcodes = {1: self.unary, 2: _BINARY}.get(len(operation.operands), frozenset())
+        if operation.opcode in opcodes and types <= _ELEMENTWISE_TYPES:
             return self.allow()
         return self.refuse(operation=operation.opcode, types=" ".join(sorted(types)))
 

@@ -107,7 +107,7 @@ class LibraryRewriter:
         operation, they have (or it has) other users, or it is full.
         """
         grow = self.book.find(Grow.id)
-        held = len(fusion.fused.instructions)
+        size = len(fusion.fused.instructions)
         neighbours = [
             *((operand, fusion.name) for operand in fusion.operands),
             *((fusion, user.name) for user in fusion.users),
@@ -119,8 +119,8 @@ class LibraryRewriter:
             elif len(value.users) > 1:
                 refusal = LibrarySeveralUsers().refuse_for(value.users)
                 self._decide(fusion.computation, producer, consumer, refusal)
-            elif isinstance(grow, Grow) and grow.limit is not None and held >= grow.limit:
-                refusal = grow.refuse(instructions=held, limit=grow.limit)
+            elif isinstance(grow, Grow) and grow.limit is not None and size >= grow.limit:
+                refusal = grow.refuse(instructions=size, limit=grow.limit)
                 self._decide(fusion.computation, producer, consumer, refusal)
 
     def _supports(self, operation: MutableInstruction) -> Decision:

@@ -20,7 +20,7 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 
 class Connected(Protocol):
-    def __call__(self, one: MutableInstruction, other: MutableInstruction, /) -> bool:
+    def __call__(self, first: MutableInstruction, second: MutableInstruction, /) -> bool:
         """Return whether one of the two depends on the other."""
 
 
@@ -31,7 +31,7 @@ class SiblingRule(Rule):
 
     @abstractmethod
     def check(
-        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
+        self, first: MutableInstruction, second: MutableInstruction, are_connected: Connected
     ) -> Decision | None:
         """Return the decision, or None to leave the pair to the next rule."""
 
@@ -56,9 +56,9 @@ class MultiOutputOperands(SiblingRule):
     limit: int = 20
 
     def check(
-        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
+        self, first: MutableInstruction, second: MutableInstruction, are_connected: Connected
     ) -> Decision | None:
-        most = max(len(one.operands), len(other.operands))
+        most = max(len(first.operands), len(second.operands))
         return self.refuse(operands=most, limit=self.limit) if most >= self.limit else None
 
 
@@ -68,19 +68,20 @@ class MultiOutputLegal(SiblingRule):
     is_legality: ClassVar = True
 
     def check(
-        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
+        self, first: MutableInstruction, second: MutableInstruction, are_connected: Connected
     ) -> Decision | None:
-        if one.opcode != "fusion" or one is other:
-            return self.refuse(first=one.opcode)
-        for end in (one, other):
+        if first.opcode != "fusion" or first is second:
+            return self.refuse(first=first.opcode)
+        for end in (first, second):
             if not end.users and not end.is_root:
                 return self.refuse(unread=end.name)
             if end.is_multi_output and any(u.opcode != "get-tuple-element" for u in end.users):
                 return self.refuse(several_outputs=end.name)
-        if are_connected(one, other):
+        if are_connected(first, second):
             return self.refuse(connected="yes")
         overwritten = [
-            {end.operands[update.slot] for update in in_place_operands(end)} for end in (one, other)
+            {end.operands[update.slot] for update in in_place_operands(end)}
+            for end in (first, second)
         ]
         if overwritten[0] & overwritten[1]:
             return self.refuse(overwritten="the same")
@@ -93,9 +94,9 @@ class MultiOutputShape(SiblingRule):
     is_legality: ClassVar = True
 
     def check(
-        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
+        self, first: MutableInstruction, second: MutableInstruction, are_connected: Connected
     ) -> Decision | None:
-        shapes = _looped_over(one), _looped_over(other)
+        shapes = _looped_over(first), _looped_over(second)
         if shapes[0] == shapes[1]:
             return None
         return self.refuse(first=str(shapes[0]), second=str(shapes[1]))
@@ -112,10 +113,10 @@ class MultiOutputProfit(Rule):
     id: ClassVar = "cpu-mof-profit"
 
 
-def shared_bytes(one: MutableInstruction, other: MutableInstruction) -> int:
+def shared_bytes(first: MutableInstruction, second: MutableInstruction) -> int:
     """Return the bytes that need not be read a second time. Source: GetProfit."""
-    shared = {operand for operand in one.operands if is_profitable(operand)}
-    return sum(_bytes(operand.shape) for operand in other.operands if operand in shared)
+    shared = {operand for operand in first.operands if is_profitable(operand)}
+    return sum(_bytes(operand.shape) for operand in second.operands if operand in shared)
 
 
 def is_profitable(operand: MutableInstruction) -> bool:

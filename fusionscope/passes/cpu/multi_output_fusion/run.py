@@ -51,7 +51,7 @@ class MultiOutputFusion:
             is_async = any(caller.opcode == "async-start" for caller in computation.callers)
             if not (computation.is_fused or is_async or is_embedded(computation)):
                 _Run(self.book, computation, self._decisions).run()
-        if any(each.fusion is not None for each in self._decisions):
+        if any(decision.fusion is not None for decision in self._decisions):
             for computation in self.graph.post_order():
                 _remove_dead(computation)
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
@@ -88,7 +88,7 @@ class _Run:
         self._computation = computation
         self._decisions = decisions
         self._order = computation.post_order()
-        self._index = {each: index for index, each in enumerate(self._order)}
+        self._index = {instruction: index for index, instruction in enumerate(self._order)}
         self._reachability = Reachability(self._order)
         self._gone: set[MutableInstruction] = set()
         # The possible partners of each instruction, and the bytes that fusing with them saves.
@@ -100,49 +100,51 @@ class _Run:
         for instruction in self._order:
             self._look_for_partners(instruction)
         while self._queue:
-            score, _, (one, other) = heapq.heappop(self._queue)
-            if one not in self._gone and other not in self._gone:
-                refusal = self._refusal(one, other)
+            score, _, (first, second) = heapq.heappop(self._queue)
+            if first not in self._gone and second not in self._gone:
+                refusal = self._refusal(first, second)
                 if refusal is None:
-                    self._fuse(one, other, MultiOutputProfit().allow(bytes=-score))
+                    self._fuse(first, second, MultiOutputProfit().allow(bytes=-score))
                 else:
-                    self._tell(one, other, refusal)
+                    self._tell(first, second, refusal)
 
     def _is_fusible(self, instruction: MutableInstruction) -> bool:
         return self._fusible is None or self._fusible.is_fusible(instruction)
 
-    def _are_connected(self, one: MutableInstruction, other: MutableInstruction) -> bool:
+    def _are_connected(self, first: MutableInstruction, second: MutableInstruction) -> bool:
         reaches = self._reachability.reaches
-        return reaches(one, other) or reaches(other, one)
+        return reaches(first, second) or reaches(second, first)
 
-    def _refusal(self, one: MutableInstruction, other: MutableInstruction) -> Decision | None:
-        return first_decision(rule.check(one, other, self._are_connected) for rule in self._legal)
+    def _refusal(self, first: MutableInstruction, second: MutableInstruction) -> Decision | None:
+        return first_decision(
+            rule.check(first, second, self._are_connected) for rule in self._legal
+        )
 
     def _tell(
         self,
-        one: MutableInstruction,
-        other: MutableInstruction,
+        first: MutableInstruction,
+        second: MutableInstruction,
         decision: Decision,
         fusion: str | None = None,
     ) -> None:
         self._decisions.append(
             PairDecision(
                 computation=self._computation.name,
-                producer=one.name,
-                consumer=other.name,
+                producer=first.name,
+                consumer=second.name,
                 decision=decision,
                 fusion=fusion,
             )
         )
 
-    def _push(self, one: MutableInstruction, other: MutableInstruction, profit: int) -> None:
-        heapq.heappush(self._queue, (-profit, -next(self._time), (one, other)))
+    def _push(self, first: MutableInstruction, second: MutableInstruction, profit: int) -> None:
+        heapq.heappush(self._queue, (-profit, -next(self._time), (first, second)))
 
     def _look_for_partners(self, instruction: MutableInstruction) -> None:
         """Source: CreateFusionWorkListForCurrentComputation."""
         if not self._is_fusible(instruction):
             return
-        found: dict[MutableInstruction, None] = {}
+        partners: dict[MutableInstruction, None] = {}
         for operand in instruction.operands:
             if not is_profitable(operand):
                 continue
@@ -153,7 +155,7 @@ class _Run:
             for user in users:
                 if (
                     user is not instruction
-                    and user not in found
+                    and user not in partners
                     and self._is_fusible(user)
                     and not self._are_connected(instruction, user)
                     and not (
@@ -162,10 +164,10 @@ class _Run:
                 ):
                     refusal = self._refusal(instruction, user)
                     if refusal is None:
-                        found[user] = None
+                        partners[user] = None
                     else:
                         self._tell(instruction, user, refusal)
-        for user in found:
+        for user in partners:
             profit = shared_bytes(instruction, user)
             if profit == 0 and self._asks_profit:
                 self._tell(instruction, user, MultiOutputProfit().refuse(bytes=0))
@@ -174,32 +176,34 @@ class _Run:
                 self._partners.setdefault(user, {})[instruction] = profit
                 self._push(instruction, user, profit)
 
-    def _fuse(self, one: MutableInstruction, other: MutableInstruction, decision: Decision) -> None:
+    def _fuse(
+        self, first: MutableInstruction, second: MutableInstruction, decision: Decision
+    ) -> None:
         """Source: Perform, GetNewFusibles, UpdateAfterFuse."""
-        remaining, taken = one, other
-        if taken.is_multi_output and not remaining.is_multi_output:
-            remaining, taken = taken, remaining
-        self._reachability.merge(one, other)
+        remaining, absorbed = first, second
+        if absorbed.is_multi_output and not remaining.is_multi_output:
+            remaining, absorbed = absorbed, remaining
+        self._reachability.merge(first, second)
         partners = {
             partner: profit
-            for partner, profit in self._partners.get(one, {}).items()
-            if partner not in self._gone and not self._are_connected(one, partner)
+            for partner, profit in self._partners.get(first, {}).items()
+            if partner not in self._gone and not self._are_connected(first, partner)
         }
-        self._partners[one] = dict(partners)
-        for partner in self._partners.pop(other, {}):
+        self._partners[first] = dict(partners)
+        for partner in self._partners.pop(second, {}):
             if (
-                partner is not one
+                partner is not first
                 and partner not in partners
                 and partner not in self._gone
-                and not self._are_connected(one, partner)
+                and not self._are_connected(first, partner)
             ):
                 partners[partner] = 0
-        self._tell(one, other, decision, remaining.name)
-        if taken.opcode == "fusion":
-            merge_outputs(remaining, taken)
+        self._tell(first, second, decision, remaining.name)
+        if absorbed.opcode == "fusion":
+            merge_outputs(remaining, absorbed)
         else:
-            add_output(remaining, taken)
-        self._gone.add(taken)
+            add_output(remaining, absorbed)
+        self._gone.add(absorbed)
         for partner, before in partners.items():
             profit = shared_bytes(partner, remaining)
             if profit > before:

@@ -33,8 +33,8 @@ class BlockLevelDot(BlockLevelRule):
     id: ClassVar = "block-rewriter-dot"
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
-        inside = (each.opcode for each in fusion.fused.instructions)
-        return self.refuse() if any(each in ("dot", "scaled-dot") for each in inside) else None
+        inside = (instruction.opcode for instruction in fusion.fused.instructions)
+        return self.refuse() if any(opcode in ("dot", "scaled-dot") for opcode in inside) else None
 
 
 class BlockLevelOutputs(BlockLevelRule):
@@ -55,7 +55,7 @@ class BlockLevelWorth(BlockLevelRule):
         root = fusion.fused.root
         if (fusion.is_loop_fusion and _is_slow_transpose(root)) or (
             root.opcode == "reduce"
-            and all(each.shape.element_type == "s32" for each in (root, *root.operands))
+            and all(operand.shape.element_type == "s32" for operand in (root, *root.operands))
         ):
             return None
         return self.refuse(ends_in=root.opcode)
@@ -102,8 +102,8 @@ class BlockLevelTiling(BlockLevelRule):
     is_legality: ClassVar = True
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
-        found = self.find(fusion, state)
-        return None if isinstance(found, Tiling) else self.refuse(found.message)
+        tiling = self.find(fusion, state)
+        return None if isinstance(tiling, Tiling) else self.refuse(tiling.message)
 
     def find(self, fusion: MutableInstruction, state: GpuState) -> Tiling | Untileable:
         return state.triton.find_best_tiling(FusionBody(fusion))

@@ -70,7 +70,7 @@ class CopiedRoot(CopyRule):
         root = pair.producer.fused.root
         ends = [root]
         if pair.producer.is_multi_output:
-            if all(each.opcode == "slice" for each in root.operands):
+            if all(operand.opcode == "slice" for operand in root.operands):
                 return self.refuse(slices=len(root.operands))
             ends = [root.operands[_element(pair)]]
         for end in ends:

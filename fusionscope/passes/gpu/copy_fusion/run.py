@@ -50,22 +50,23 @@ class CopyFusion:
         limits = [rule for rule in self.book if isinstance(rule, CopyOutputs)]
         decisions: list[PairDecision] = []
         for producer in self.graph.entry.post_order():
-            taken: list[_Way] = []
+            ways_taken: list[_Way] = []
             for way in list(_ways_to_copies(producer)):
                 pair = FusionPair(producer, way[-1], way[0].operands.index(producer))
                 refusal = first_decision(rule.check(pair, self.state) for rule in rules)
                 if refusal is None:
-                    taken.append(way)
+                    ways_taken.append(way)
                 else:
                     decisions.append(_considered(pair.producer, pair.consumer, refusal))
-            if taken:
-                refusal = first_decision(limit.check(producer, len(taken)) for limit in limits)
+            if ways_taken:
+                refusal = first_decision(limit.check(producer, len(ways_taken)) for limit in limits)
                 fusion = producer.name if refusal is None else None
                 decisions += [
-                    _considered(producer, way[-1], refusal or NO_OBJECTION, fusion) for way in taken
+                    _considered(producer, way[-1], refusal or NO_OBJECTION, fusion)
+                    for way in ways_taken
                 ]
                 if refusal is None:
-                    _take_in(producer, taken)
+                    _take_in(producer, ways_taken)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
 
@@ -107,13 +108,15 @@ def _take_in(fusion: MutableInstruction, ways: list[_Way]) -> None:
     first = len(results)
     for way in ways:
         inner = root
-        for each in way:
-            if each.opcode == "get-tuple-element":
-                inner = root.operands[int(each.attributes["index"])]
+        for instruction in way:
+            if instruction.opcode == "get-tuple-element":
+                inner = root.operands[int(instruction.attributes["index"])]
             else:
-                inner = fused.make(each.opcode, each.shape, [inner], each.attributes_text)
+                inner = fused.make(
+                    instruction.opcode, instruction.shape, [inner], instruction.attributes_text
+                )
         results.append(inner)
-    fusion.shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+    fusion.shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
     fused.root = fused.make("tuple", fusion.shape, results)
     if is_tuple:
         fused.remove(root)

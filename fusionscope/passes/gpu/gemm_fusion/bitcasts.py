@@ -25,14 +25,14 @@ class Exchanged(NamedTuple):
     dimensions: tuple[int, ...]
 
 
-def with_type_of(shape: Shape, other: Shape) -> Shape:
+def with_type_of(shape: Shape, model: Shape) -> Shape:
     """Return a shape with the element type of ``other``. Source: CopyElementType."""
-    if shape.element_type == other.element_type:
+    if shape.element_type == model.element_type:
         return shape
     layout = shape.layout
     if layout is not None:
-        layout = replace(layout, properties=other.layout.properties if other.layout else "")
-    return replace(shape, element_type=other.element_type, layout=layout)
+        layout = replace(layout, properties=model.layout.properties if model.layout else "")
+    return replace(shape, element_type=model.element_type, layout=layout)
 
 
 def bitcast_of_broadcast(broadcast: MutableInstruction, result: Shape) -> Exchanged | None:
@@ -42,23 +42,27 @@ def bitcast_of_broadcast(broadcast: MutableInstruction, result: Shape) -> Exchan
     Source: CalculateBitcastOfBroadcast.
     """
     shape = broadcast.shape
-    kept = set(broadcast.attribute("dimensions"))
+    operand_dimensions = set(broadcast.attribute("dimensions"))
     order, result_order = minor_to_major(shape), minor_to_major(result)
     extents = _physical(shape)
     dimensions: list[int] = []
     for (start, old_start), (end, old_end) in _groups(_physical(result), extents):
-        own = {order[place] in kept for place in range(old_start, old_end) if extents[place] != 1}
-        if own == {True, False}:
+        is_from_operand = {
+            order[place] in operand_dimensions
+            for place in range(old_start, old_end)
+            if extents[place] != 1
+        }
+        if is_from_operand == {True, False}:
             return None
-        if own == {True}:
+        if is_from_operand == {True}:
             dimensions += result_order[start:end]
     dimensions.sort()
     places = {dimension: place for place, dimension in enumerate(dimensions)}
     return Exchanged(
         _array(
             result.element_type,
-            [sizes(result)[each] for each in dimensions],
-            [places[each] for each in result_order if each in places],
+            [sizes(result)[dimension] for dimension in dimensions],
+            [places[position] for position in result_order if position in places],
         ),
         tuple(dimensions),
     )
@@ -70,13 +74,13 @@ def broadcast_of_bitcast(broadcast: MutableInstruction, operand: Shape) -> Excha
     Source: CalculateBroadcastOfBitcast.
     """
     bitcast, result = broadcast.operands[0].shape, broadcast.shape
-    kept: tuple[int, ...] = broadcast.attribute("dimensions")
+    dimensions: tuple[int, ...] = broadcast.attribute("dimensions")
     order, result_order = minor_to_major(bitcast), minor_to_major(result)
     ranges: dict[int, tuple[int, int]] = {}
     for (start, old_start), (end, old_end) in _groups(_physical(bitcast), _physical(operand)):
         places = []
         for place in range(start, end):
-            dimension = kept[order[place]]
+            dimension = dimensions[order[place]]
             ranges[dimension] = (old_start, old_end)
             old_start = old_end
             places.append(result_order.index(dimension))
@@ -91,21 +95,23 @@ def broadcast_of_bitcast(broadcast: MutableInstruction, operand: Shape) -> Excha
             new_order.append(len(extents))
             extents[len(extents)] = sizes(result)[dimension]
     return Exchanged(
-        _array(operand.element_type, [extents[each] for each in range(len(extents))], new_order),
+        _array(
+            operand.element_type, [extents[position] for position in range(len(extents))], new_order
+        ),
         tuple(range(operand.rank)),
     )
 
 
 def bitcast_of_transpose(transpose: MutableInstruction, result: Shape) -> Exchanged | None:
     """Swap a bitcast of a transpose. Source: CalculateBitcastOfTranspose."""
-    found = _through_transpose(
+    exchanged = _through_transpose(
         transpose,
         result,
         transpose.shape,
         transpose.operands[0].shape,
         transpose.attribute("dimensions"),
     )
-    return None if found is None else Exchanged(found.shape, _inverse(found.dimensions))
+    return None if exchanged is None else Exchanged(exchanged.shape, _inverse(exchanged.dimensions))
 
 
 def transpose_of_bitcast(transpose: MutableInstruction, operand: Shape) -> Exchanged | None:
@@ -149,8 +155,8 @@ def _through_transpose(
     extents = [0] * result.rank
     dimensions = [0] * result.rank
     targets = iter(result_order)
-    for each in ranges:
-        for place in range(*each):
+    for span in ranges:
+        for place in range(*span):
             target = next(targets, None)
             if target is None:
                 return None
@@ -178,12 +184,12 @@ def _array(element_type: str, extents: Sequence[int], order: Sequence[int]) -> S
 
 
 def _groups(
-    one: Sequence[int], other: Sequence[int], *, merges_empty: bool = False
+    first: Sequence[int], second: Sequence[int], *, merges_empty: bool = False
 ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Return the smallest runs of dimensions of both with equally many elements: their bounds in
     both. Source: CommonFactors, CommonFactorsMergingTrivialRanges.
     """
-    bounds = _common_factors(one, other)
+    bounds = _common_factors(first, second)
     place = 0
     while merges_empty and place + 1 < len(bounds) > 2:
         start, end = bounds[place : place + 2]
@@ -194,13 +200,13 @@ def _groups(
     return list(pairwise(bounds))
 
 
-def _common_factors(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
+def _common_factors(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
     """Source: CommonFactors in xla/tsl's util.cc."""
-    if list(one) == list(other):
-        return [(place, place) for place in range(len(one) + 1)]
+    if list(first) == list(second):
+        return [(place, place) for place in range(len(first) + 1)]
     bounds: list[tuple[int, int]] = []
     i = j = 0
-    while i < len(one) and j < len(other) and one[i] == other[j]:
+    while i < len(first) and j < len(second) and first[i] == second[j]:
         bounds.append((i, j))
         i, j = i + 1, j + 1
     size = other_size = 1
@@ -208,17 +214,17 @@ def _common_factors(one: Sequence[int], other: Sequence[int]) -> list[tuple[int,
         if size == other_size and (not bounds or (i, j) != bounds[-1]):
             bounds.append((i, j))
             continue
-        has, other_has = i < len(one), j < len(other)
+        has, other_has = i < len(first), j < len(second)
         if not (has or other_has):
             return bounds
         equal = size == other_size
-        takes = size < other_size or (has and (not other_has or (equal and one[i] <= other[j])))
+        takes = size < other_size or (has and (not other_has or (equal and first[i] <= second[j])))
         other_takes = other_size < size or (
-            other_has and (not has or (equal and other[j] <= one[i]))
+            other_has and (not has or (equal and second[j] <= first[i]))
         )
         if takes:
-            size *= one[i]
+            size *= first[i]
             i += 1
         if other_takes:
-            other_size *= other[j]
+            other_size *= second[j]
             j += 1

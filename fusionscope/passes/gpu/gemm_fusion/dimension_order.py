@@ -93,9 +93,9 @@ class DimensionOrder:
         stride = 1
         last = None
         for fragment in self.fragments:
-            known = runs.setdefault(fragment.dimension, [])
+            dimension_runs = runs.setdefault(fragment.dimension, [])
             if fragment.dimension == last:
-                run = known[-1]
+                run = dimension_runs[-1]
                 if run.parts and run.parts[-1] == 1:
                     run = run._replace(parts=run.parts[:-1])
                 if fragment.count > 1:
@@ -106,17 +106,21 @@ class DimensionOrder:
                         fragment.used * run.elements,
                         (*run.parts, fragment.used),
                     )
-                known[-1] = run
+                dimension_runs[-1] = run
             else:
-                known.append(
+                dimension_runs.append(
                     Run(stride, fragment.count, fragment.start, fragment.used, (fragment.used,))
                 )
             stride *= fragment.count
             last = fragment.dimension
         return tuple(
-            (dimension, tuple(kept))
-            for dimension, known in sorted(runs.items())
-            if (kept := [run for run in known if run.elements != 1] if len(known) > 1 else known)
+            (dimension, tuple(long_runs))
+            for dimension, dimension_runs in sorted(runs.items())
+            if (
+                long_runs := [run for run in dimension_runs if run.elements != 1]
+                if len(dimension_runs) > 1
+                else dimension_runs
+            )
         )
 
 
@@ -159,11 +163,11 @@ class Propagated(NamedTuple):
     split: int
 
 
-def combine_splits(one: int, other: int) -> int | str:
+def combine_splits(first: int, second: int) -> int | str:
     """Source: CombineSplitDimMajorPartSizeReqs."""
-    if one == other or other == NO_SPLIT:
-        return one
-    return other if one == NO_SPLIT else "Conflicting splits of splittable dimension"
+    if first == second or second == NO_SPLIT:
+        return first
+    return second if first == NO_SPLIT else "Conflicting splits of splittable dimension"
 
 
 def propagate(
@@ -177,10 +181,14 @@ def propagate(
     if isinstance(orders, str):
         return orders
     split = NO_SPLIT
-    for each in (*instruction.operands, instruction):
-        if each in orders:
-            wanted = _split(orders[each], side)
-            combined = wanted if isinstance(wanted, str) else combine_splits(split, wanted)
+    for operand in (*instruction.operands, instruction):
+        if operand in orders:
+            operand_split = _split(orders[operand], side)
+            combined = (
+                operand_split
+                if isinstance(operand_split, str)
+                else combine_splits(split, operand_split)
+            )
             if isinstance(combined, str):
                 return combined
             split = combined
@@ -321,24 +329,24 @@ def _reinterpreted(
     target = instruction.operands[0] if up else instruction
     extents = iter(sizes(target.shape)[place] for place in minor_to_major(target.shape))
     fragments: list[Fragment] = []
-    made: list[list[int]] = []
-    rest = 1  # of the dimension of the target that is being filled
+    pieces: list[list[int]] = []
+    remaining = 1  # of the dimension of the target that is being filled
     for source in order.fragments:
         parts: list[int] = []
-        made.append(parts)
-        if rest >= source.count:
-            if rest % source.count:
+        pieces.append(parts)
+        if remaining >= source.count:
+            if remaining % source.count:
                 return "Unsupported bitcast"
             parts.append(len(fragments))
             fragments.append(source)
-            rest //= source.count
+            remaining //= source.count
             continue
         if source.is_sliced and not following.reshapes_slices:
             return "Unsupported bitcast"
         size, minor = source.count, 1
         while size > 1:
-            if rest > 1:
-                part, rest = rest, 1
+            if remaining > 1:
+                part, remaining = remaining, 1
                 if size % part:
                     return "Unsupported bitcast"
             else:
@@ -346,7 +354,7 @@ def _reinterpreted(
                 if part > size:
                     if part % size:
                         return "Unsupported bitcast"
-                    rest, part = part // size, size
+                    remaining, part = part // size, size
             if source.start % minor or source.used % minor:
                 return "Unsupported bitcast split alignment"
             size //= part
@@ -357,14 +365,14 @@ def _reinterpreted(
             fragments.append(fragment)
             minor *= part
     left = [*extents]
-    if rest != 1 or any(extent != 1 for extent in left):
+    if remaining != 1 or any(extent != 1 for extent in left):
         return "Unsupported bitcast"
     for _ in left if fragments else ():
-        made[-1].append(len(fragments))
+        pieces[-1].append(len(fragments))
         fragments.append(Fragment.whole(fragments[-1].dimension, 1))
     places = {
-        dimension: tuple(part for place in known for part in made[place])
-        for dimension, known in order.places.items()
+        dimension: tuple(part for place in old_places for part in pieces[place])
+        for dimension, old_places in order.places.items()
     }
     return {target: DimensionOrder(tuple(fragments), places)}
 
@@ -388,27 +396,37 @@ def _moved(
     groups = _groups(source.shape, order)
     if up and not following.moves_parts and _moves_part(instruction, groups):
         return "Transposing sliced concatenate dimension to non-major-most physical position."
-    found: dict[MutableInstruction, DimensionOrder] = {}
+    orders: dict[MutableInstruction, DimensionOrder] = {}
     for slot, target in enumerate(instruction.operands if up else [instruction]):
         moved = _moved_groups(instruction, groups, target, slot, up=up)
         if isinstance(moved, str):
             return moved
-        made = [each for place in minor_to_major(target.shape) for each in moved[place]]
-        where = {place: new for new, (place, _) in enumerate(made) if place is not None}
-        kept = {fragment.dimension for _, fragment in made if fragment.count > 1}
+        fragments = [
+            fragment_place
+            for place in minor_to_major(target.shape)
+            for fragment_place in moved[place]
+        ]
+        where = {place: new for new, (place, _) in enumerate(fragments) if place is not None}
+        nontrivial = {fragment.dimension for _, fragment in fragments if fragment.count > 1}
         places: dict[int, tuple[int, ...]] = {}
-        for dimension, known in order.places.items():
+        for dimension, old_places in order.places.items():
             if (
                 instruction.opcode == "broadcast"
-                and dimension in kept
-                and any(order.fragments[each].count > 1 for each in known if each not in where)
+                and dimension in nontrivial
+                and any(
+                    order.fragments[fragment_place].count > 1
+                    for fragment_place in old_places
+                    if fragment_place not in where
+                )
             ):
                 return "Unsupported broadcast"
-            alive = tuple(where[each] for each in known if each in where)
+            alive = tuple(
+                where[fragment_place] for fragment_place in old_places if fragment_place in where
+            )
             if alive:
                 places[dimension] = alive
-        found[target] = DimensionOrder(tuple(fragment for _, fragment in made), places)
-    return found
+        orders[target] = DimensionOrder(tuple(fragment for _, fragment in fragments), places)
+    return orders
 
 
 def _groups(shape: Shape, order: DimensionOrder) -> list[_Group]:
@@ -473,8 +491,8 @@ def _sliced_groups(
 ) -> list[_Group] | str:
     moved: list[_Group] = []
     limits = [
-        [int(number) for number in each.strip("[] ").split(":")]
-        for each in slice_.attributes["slice"].strip("{}").split(",")
+        [int(number) for number in bounds.strip("[] ").split(":")]
+        for bounds in slice_.attributes["slice"].strip("{}").split(",")
     ]
     for (start, end, *_), extent, group in zip(limits, sizes(target.shape), groups, strict=True):
         if end - start == extent:

@@ -70,9 +70,9 @@ class GemmFusion(ABC):
         Source: xla/hlo/ir/hlo_computation.cc, Accept; hlo_instruction.cc, PostOrderDFS.
         """
         unread = [
-            each
-            for each in computation.instructions
-            if not each.users and not each.successors and not each.is_root
+            instruction
+            for instruction in computation.instructions
+            if not instruction.users and not instruction.successors and not instruction.is_root
         ]
         opened: set[MutableInstruction] = set()
         closed: set[MutableInstruction] = set()
@@ -83,7 +83,7 @@ class GemmFusion(ABC):
                 if current not in opened:
                     opened.add(current)
                     children = (*current.operands, *current.predecessors)
-                    pending.extend(each for each in reversed(children) if each not in closed)
+                    pending.extend(child for child in reversed(children) if child not in closed)
                     continue
                 pending.pop()
                 if current not in closed:
@@ -105,11 +105,11 @@ class GemmFusion(ABC):
             return
         fusion, output = grown.fusion, grown.output
         self._decide(computation, dot.name, dot.name, NO_OBJECTION, fusion)
-        for asked in (*grown.asked, *_left_to_others(output)):
-            near = asked.neighbour
-            ends = (near, fusion.name) if asked.is_operand else (fusion.name, near)
-            made = fusion if asked.decision.allow else None
-            self._decide(computation, *ends, asked.decision, made)
+        for question in (*grown.asked, *_left_to_others(output)):
+            near = question.neighbour
+            ends = (near, fusion.name) if question.is_operand else (fusion.name, near)
+            taker = fusion if question.decision.allow else None
+            self._decide(computation, *ends, question.decision, taker)
         result = fusion
         if output.shape != fusion.shape:
             result = computation.make("bitcast", output.shape, [fusion])
@@ -123,14 +123,14 @@ class GemmFusion(ABC):
         decision: Decision,
         fusion: MutableInstruction | None = None,
     ) -> None:
-        made = fusion.name if fusion is not None else None
+        fusion_name = fusion.name if fusion is not None else None
         self._decisions.append(
             PairDecision(
                 computation=computation.name,
                 producer=producer,
                 consumer=consumer,
                 decision=decision,
-                fusion=made,
+                fusion=fusion_name,
             )
         )
 
@@ -169,6 +169,6 @@ def copy_with(
 ) -> MutableInstruction:
     """Return a copy of ``old`` with another shape and other operands."""
     name = computation.module.instruction_name(old.name)
-    made = MutableInstruction(name, old.opcode, shape, operands, old.attributes_text, old.inside)
-    made.origin = old.origin
-    return made
+    copy = MutableInstruction(name, old.opcode, shape, operands, old.attributes_text, old.inside)
+    copy.origin = old.origin
+    return copy

@@ -103,7 +103,7 @@ class GemmSize(DotRule):
 
     def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
         lhs, rhs = (sizes(operand.shape) for operand in dot.operands)
-        batch = prod(lhs[each] for each in dot.attribute("lhs_batch_dims") or ())
+        batch = prod(lhs[dimension] for dimension in dot.attribute("lhs_batch_dims") or ())
         size = (prod(lhs) + prod(rhs)) // batch if batch else 0
         if (
             size >= state.size_threshold
@@ -202,12 +202,12 @@ class GemmOtherInputs(AroundRule[Candidate]):
         operands = candidate.instruction.operands
         slot = operands.index(candidate.reader)
         for operand in (*operands[:slot], *operands[slot + 1 :]):
-            given = operand
+            source = operand
             if operand.opcode == "broadcast":
-                given = operand.operands[0]
-                if not given.shape.rank:
+                source = operand.operands[0]
+                if not source.shape.rank:
                     continue
-            if not _is_effective_parameter(given):
+            if not _is_effective_parameter(source):
                 return self.refuse(operand=operand.name)
         return None
 

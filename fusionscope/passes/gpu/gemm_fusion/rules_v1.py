@@ -56,10 +56,10 @@ class OrderedCandidate(Candidate):
         return propagate(self.original, self.order, self.side, up=is_operand)
 
     def takes_broadcast(self, broadcast: MutableInstruction) -> bool:
-        found = self.propagated()
-        if isinstance(found, str):
+        propagated = self.propagated()
+        if isinstance(propagated, str):
             return False
-        order = found.orders[broadcast]
+        order = propagated.orders[broadcast]
         return not isinstance(propagate(broadcast, order, self.side, up=True), str)
 
 
@@ -130,8 +130,8 @@ def _problem_of_dynamic_slice(instruction: MutableInstruction) -> str | None:
     source, *starts = instruction.operands
     if any(start.shape.element_type not in ("s8", "s16", "s32") for start in starts):
         return "Dynamic slice is only supported with S8, S16, or S32 indices."
-    extents, kept = sizes(source.shape), sizes(instruction.shape)
-    if any(kept[place] != extents[place] for place in minor_to_major(source.shape)[:-1]):
+    extents, slice_extents = sizes(source.shape), sizes(instruction.shape)
+    if any(slice_extents[place] != extents[place] for place in minor_to_major(source.shape)[:-1]):
         return "Unsupported dynamic slice on non-major-most dimension."
     return None
 
@@ -151,8 +151,8 @@ class OrderedDimensions(AroundRule[OrderedCandidate]):
     following: Following = FOLLOWING
 
     def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
-        found = candidate.propagated()
-        return self.refuse(found) if isinstance(found, str) else None
+        propagated = candidate.propagated()
+        return self.refuse(propagated) if isinstance(propagated, str) else None
 
 
 GPU_GEMM_V1: RuleBook[Rule] = RuleBook(

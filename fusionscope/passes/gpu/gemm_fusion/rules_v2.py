@@ -84,14 +84,16 @@ class Tracked:
         """Only the dimensions that the operand has are looked at from here on."""
         kept: tuple[int, ...] = broadcast.attribute("dimensions")
         inverted = self.tracker.inverted()
-        found: list[tuple[int, ...]] = []
+        operand_sections: list[tuple[int, ...]] = []
         for dimensions in (self.contracting, self.batch, self.free):
             mapped = inverted.mapped(dimensions)
             if mapped is None:
                 return None
-            found.append(tuple(kept.index(each) for each in mapped if each in kept))
+            operand_sections.append(
+                tuple(kept.index(dimension) for dimension in mapped if dimension in kept)
+            )
         tracker = ShapeTracker.unchanged(broadcast.operands[0].shape)
-        return Tracked(tracker, self.slot, *found)
+        return Tracked(tracker, self.slot, *operand_sections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,11 @@ class TileCandidate(Candidate):
     @property
     def dot(self) -> MutableInstruction:
         """The dot in the fusion."""
-        return next(each for each in self.fusion.fused.instructions if each.opcode == "dot")
+        return next(
+            instruction
+            for instruction in self.fusion.fused.instructions
+            if instruction.opcode == "dot"
+        )
 
 
 class SpaceRule(Rule):
@@ -308,8 +314,8 @@ class GemmBlocks(AroundRule[TileCandidate]):
     is_legality: ClassVar = True
 
     def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
-        known = blocks_of(state.device)
-        if known is None or any(map(_tiled(candidate).fits, known)):
+        blocks = blocks_of(state.device)
+        if blocks is None or any(map(_tiled(candidate).fits, blocks)):
             return None
         return self.refuse()
 

@@ -89,14 +89,16 @@ class _Growth:
         side = DotSide(-1, 0 if self._split > 1 else -1, self._following)
         while len(output.users) == 1:
             user = next(iter(output.users))
-            found = self._around(OrderedCandidate(Neighbour.USER, user, user, output, order, side))
-            if found is None:
+            propagated = self._around(
+                OrderedCandidate(Neighbour.USER, user, user, output, order, side)
+            )
+            if propagated is None:
                 break
-            order = found.orders[user]
+            order = propagated.orders[user]
             operands = [
                 last
                 if operand is output
-                else self._fuse_towards(operand, found.orders[operand], side, None)
+                else self._fuse_towards(operand, propagated.orders[operand], side, None)
                 for operand in user.operands
             ]
             last, output = self._add(user, operands), user
@@ -109,8 +111,8 @@ class _Growth:
         operand = self._dot.operands[slot]
         batch = self._dot.attribute(f"{side}_batch_dims") or ()
         contracting = self._dot.attribute(f"{side}_contracting_dims")
-        others = {*batch, *contracting}
-        free = next((place for place in range(operand.shape.rank) if place not in others), -1)
+        summed = {*batch, *contracting}
+        free = next((place for place in range(operand.shape.rank) if place not in summed), -1)
         properties = DotSide(free, free if slot == 0 and not batch else -1, self._following)
         order = DimensionOrder.of_dot(operand.shape)
         rule = self._book.find(SideParameters.id)
@@ -122,35 +124,39 @@ class _Growth:
         not join.
         """
         user = candidate.instruction
-        found = self._beyond(candidate)
-        if isinstance(found, Propagated) and len(user.operands) > 1:
-            order = found.orders[user]
+        propagated = self._beyond(candidate)
+        if isinstance(propagated, Propagated) and len(user.operands) > 1:
+            order = propagated.orders[user]
             upwards = self._combined(propagate(user, order, candidate.side, up=True))
             if isinstance(upwards, Propagated):
                 upwards = Propagated({**upwards.orders, user: order}, upwards.split)
-            found = upwards
-        return self._asked(candidate, found)
+            propagated = upwards
+        return self._asked(candidate, propagated)
 
     def _beyond(self, candidate: OrderedCandidate) -> Propagated | Decision:
         """Return the orders beyond a candidate, or why it does not join the fusion."""
         refusal = find_refusal(self._book, candidate, self._state)
         return refusal or self._combined(candidate.propagated())
 
-    def _combined(self, found: Propagated | str) -> Propagated | Decision:
+    def _combined(self, propagated: Propagated | str) -> Propagated | Decision:
         """Combine new requirements with those of the fusion, if possible."""
-        split = found if isinstance(found, str) else combine_splits(self._split, found.split)
-        if isinstance(found, str) or isinstance(split, str):
+        split = (
+            propagated
+            if isinstance(propagated, str)
+            else combine_splits(self._split, propagated.split)
+        )
+        if isinstance(propagated, str) or isinstance(split, str):
             return OrderedDimensions().refuse(str(split))
         self._split = split
-        return found
+        return propagated
 
     def _asked(
-        self, candidate: OrderedCandidate, found: Propagated | Decision
+        self, candidate: OrderedCandidate, propagated: Propagated | Decision
     ) -> Propagated | None:
         is_operand = candidate.neighbour is Neighbour.OPERAND
-        decision = found if isinstance(found, Decision) else NO_OBJECTION
+        decision = propagated if isinstance(propagated, Decision) else NO_OBJECTION
         self.asked.append(Asked(candidate.instruction.name, decision, is_operand))
-        return None if isinstance(found, Decision) else found
+        return None if isinstance(propagated, Decision) else propagated
 
     def _fuse_towards(
         self, start: MutableInstruction, order: DimensionOrder, side: DotSide, limit: int | None
@@ -160,7 +166,7 @@ class _Growth:
         Source: BuildFusionPlanTowardOperands.
         """
         root = _Node(start, order)
-        known: dict[tuple[MutableInstruction, Iteration], _Node] = {
+        nodes: dict[tuple[MutableInstruction, Iteration], _Node] = {
             (start, order.iteration()): root
         }
         inputs = {root}
@@ -181,18 +187,18 @@ class _Growth:
             candidate = OrderedCandidate(
                 Neighbour.OPERAND, instruction, instruction, None, node.order, side
             )
-            found = self._asked(candidate, self._beyond(candidate))
-            if found is None:
+            propagated = self._asked(candidate, self._beyond(candidate))
+            if propagated is None:
                 continue
             inputs.remove(node)
             for operand in instruction.operands:
-                operand_order = found.orders[operand]
+                operand_order = propagated.orders[operand]
                 key = operand, operand_order.iteration()
-                if key not in known:
-                    known[key] = _Node(operand, operand_order)
-                    inputs.add(known[key])
-                    pending.append(known[key])
-                node.operands.append(known[key])
+                if key not in nodes:
+                    nodes[key] = _Node(operand, operand_order)
+                    inputs.add(nodes[key])
+                    pending.append(nodes[key])
+                node.operands.append(nodes[key])
             node.is_fused = True
         for node in pending:
             refusal = Decision(False, SideParameters.id, "", (("limit", limit or 0),))
@@ -201,14 +207,14 @@ class _Growth:
 
     def _build(self, root: _Node) -> MutableInstruction:
         """Source: BuildFusionTowardOperandsImpl."""
-        made: dict[_Node, MutableInstruction] = {}
+        copies: dict[_Node, MutableInstruction] = {}
         for node in post_order([root], lambda node: node.operands):
             if node.is_fused:
-                operands = [made[each] for each in node.operands]
-                made[node] = self._add(node.instruction, operands)
+                operands = [copies[operand] for operand in node.operands]
+                copies[node] = self._add(node.instruction, operands)
             else:
-                made[node] = self._parameter(node.instruction)
-        return made[root]
+                copies[node] = self._parameter(node.instruction)
+        return copies[root]
 
     def _add(
         self, original: MutableInstruction, operands: list[MutableInstruction]

@@ -117,7 +117,9 @@ class _SearchSpace:
                 self._keep(current, self._entry.make_parameter(current.shape))
                 continue
             included.add(current)
-            missing = [each for each in reversed(current.operands) if each not in self._clones]
+            missing = [
+                operand for operand in reversed(current.operands) if operand not in self._clones
+            ]
             if missing:
                 pending.extend(missing)
                 continue
@@ -198,7 +200,8 @@ class _SearchSpace:
             operands = list(operand.operands)
             clone = fuse_instruction(self._fusion, operand)
             pending.extend(
-                (each, None if before is None else before.through(clone, each)) for each in operands
+                (operand, None if before is None else before.through(clone, operand))
+                for operand in operands
             )
 
     def _tell_behind(self, view: MutableInstruction, refusal: Decision) -> None:
@@ -373,12 +376,12 @@ class _SearchSpace:
         computation, operand = bitcast.computation, bitcast.operands[0]
         shape = operand.shape
         if user.opcode in ("broadcast", "transpose"):
-            found = (
+            moved = (
                 broadcast_of_bitcast(user, shape)
                 if user.opcode == "broadcast"
                 else transpose_of_bitcast(user, shape)
             )
-            return None if found is None else self._add_moved(computation, user, found, operand)
+            return None if moved is None else self._add_moved(computation, user, moved, operand)
         if not is_elementwise(user):
             return None
         operands = [
@@ -387,13 +390,13 @@ class _SearchSpace:
             else computation.make("bitcast", with_type_of(shape, each.shape), [each])
             for each in user.operands
         ]
-        made = copy_with(computation, user, with_type_of(shape, user.shape), operands)
-        return computation.add(made)
+        user_copy = copy_with(computation, user, with_type_of(shape, user.shape), operands)
+        return computation.add(user_copy)
 
-    def _stands_for(self, made: MutableInstruction, old: MutableInstruction) -> None:
+    def _stands_for(self, replacement: MutableInstruction, old: MutableInstruction) -> None:
         original = self._originals.get(old)
         if original is not None:
-            self._keep(original, made)
+            self._keep(original, replacement)
 
     def bring_back(self, name: str) -> MutableInstruction:
         """Put the fusion into the compiled module, where nothing reads it yet."""
@@ -404,14 +407,14 @@ class _SearchSpace:
             self._original(operand, parameter.shape)
             for operand, parameter in zip(self._fusion.operands, fused.parameters, strict=True)
         ]
-        made = graph.add_computation(f"{fused.name}.{name}_computation")
+        reducer = graph.add_computation(f"{fused.name}.{name}_computation")
         copies: dict[MutableInstruction, MutableInstruction] = {}
         for inner in fused.post_order():
             operands = [copies[operand] for operand in inner.operands]
-            copies[inner] = made.add(copy_with(made, inner, inner.shape, operands))
-        made.parameters.sort(key=lambda each: each.parameter_number)
-        made.root = copies[fused.root]
-        return add_gemm_fusion(self._dot, name, made, inputs)
+            copies[inner] = reducer.add(copy_with(reducer, inner, inner.shape, operands))
+        reducer.parameters.sort(key=lambda parameter: parameter.parameter_number)
+        reducer.root = copies[fused.root]
+        return add_gemm_fusion(self._dot, name, reducer, inputs)
 
     def _original(self, operand: MutableInstruction, shape: Shape) -> MutableInstruction:
         """Return the instruction of the compiled module for an operand of the fusion.
@@ -419,20 +422,20 @@ class _SearchSpace:
         Source: GetOrCreateOriginalInstruction.
         """
         computation = self._dot.computation
-        known = self._originals.get(operand)
-        if known is not None:
-            if known.shape == shape:
-                return known
-            return computation.make("bitcast", shape, [known])
+        original = self._originals.get(operand)
+        if original is not None:
+            if original.shape == shape:
+                return original
+            return computation.make("bitcast", shape, [original])
         source = self._original(operand.operands[0], shape)
-        made = computation.make("bitcast", shape, [source])
-        self._keep(made, operand)
-        return made
+        bitcast = computation.make("bitcast", shape, [source])
+        self._keep(bitcast, operand)
+        return bitcast
 
 
 def _followed(tracker: ShapeTracker, user: MutableInstruction) -> ShapeTracker | None:
     """Return the tracker with ``user`` appended, or None if its effect on elements is unknown."""
-    found = tracker.then(user)
-    if found is None and is_elementwise(user):
+    following = tracker.then(user)
+    if following is None and is_elementwise(user):
         return tracker.with_element_type(user.shape.element_type)
-    return found
+    return following

@@ -155,7 +155,7 @@ class ShapeTracker:
         """
         if not self.maps_to_one_section(dimensions):
             return False
-        if all(self.source[each] == 1 for each in dimensions):
+        if all(self.source[dimension] == 1 for dimension in dimensions):
             return True
         narrowed = self._narrowed(dimensions)
         return narrowed is not None and not narrowed.has_transpose()
@@ -165,8 +165,8 @@ class ShapeTracker:
         mapped = self.mapped(dimensions)
         return mapped is not None and all(
             extent == 1
-            for one, other in pairwise(mapped)
-            for extent in self.result[one + 1 : other]
+            for place, next_place in pairwise(mapped)
+            for extent in self.result[place + 1 : next_place]
         )
 
     def mapped(self, dimensions: Sequence[int]) -> list[int] | None:
@@ -174,16 +174,20 @@ class ShapeTracker:
         source, or None if they also hold others. Source: MapInputDimensionsToOutputUnordered.
         """
         strides = _strides(self.source)
-        kept = [(strides[each], self.source[each]) for each in dimensions if self.source[each] != 1]
-        if not kept:
+        nontrivial = [
+            (strides[dimension], self.source[dimension])
+            for dimension in dimensions
+            if self.source[dimension] != 1
+        ]
+        if not nontrivial:
             return []
-        sliced = self._sliced(_merged(sorted(kept, reverse=True)))
+        sliced = self._sliced(_merged(sorted(nontrivial, reverse=True)))
         if sliced is None:
             return None
         parts = _unflattened(self.views[-1], self.result)
         if parts is None:
             return None
-        found = []
+        places = []
         for place, part in enumerate(parts):
             if self.result[place] == 1:
                 continue
@@ -193,15 +197,15 @@ class ShapeTracker:
             if common:
                 if common != part:
                     return None
-                found.append(place)
-        return found
+                places.append(place)
+        return places
 
     def _narrowed(self, dimensions: Sequence[int]) -> ShapeTracker | None:
         """Return the tracker for some dimensions of the source only. Source: Narrow."""
         order = sorted(dimensions)
-        kept = tuple(self.source[place] for place in order)
-        source = ShapeTracker(self.element_type, kept, kept, (_whole(kept),))
-        if all(extent == 1 for extent in kept):
+        extents = tuple(self.source[place] for place in order)
+        source = ShapeTracker(self.element_type, extents, extents, (_whole(extents),))
+        if all(extent == 1 for extent in extents):
             return source._reshaped(())
         ranks = sorted(range(len(dimensions)), key=lambda place: dimensions[place])
         if ranks != list(range(len(ranks))):
@@ -225,7 +229,7 @@ class ShapeTracker:
 
         Source: SliceProjectionChain.
         """
-        found: list[View] = []
+        views: list[View] = []
         for view in self.views:
             common = _intersection(view, slice_)
             if common is None:
@@ -249,11 +253,11 @@ class ShapeTracker:
                 following.append((target, extent))
             if prod(extent for _, extent in common) != prod(extent for _, extent in slice_):
                 return None
-            found.append(common)
-            found = list(_folded(found))
-            found[-1] = _packed(found[-1])
+            views.append(common)
+            views = list(_folded(views))
+            views[-1] = _packed(views[-1])
             slice_ = tuple(following)
-        return found, slice_
+        return views, slice_
 
 
 def _whole(extents: Sequence[int]) -> View:
@@ -268,13 +272,13 @@ def _merged(pairs: Sequence[tuple[int, int]]) -> View:
     """Return the view with dimensions of contiguous elements merged. Source:
     MergeAdjacentDimensions.
     """
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for stride, extent in pairs:
-        if found and stride * extent == found[-1][0]:
-            found[-1] = (stride, found[-1][1] * extent)
+        if merged and stride * extent == merged[-1][0]:
+            merged[-1] = (stride, merged[-1][1] * extent)
         else:
-            found.append((stride, extent))
-    return tuple(found)
+            merged.append((stride, extent))
+    return tuple(merged)
 
 
 def _packed(view: View) -> View:
@@ -298,48 +302,48 @@ def _as_transpose(view: View) -> tuple[list[int], list[int]]:
 
 def _unflattened(view: View, extents: Sequence[int]) -> list[View] | None:
     """Return the parts of a view that are dimensions of these extents. Source: TryUnflatten."""
-    found: list[View] = []
+    parts: list[View] = []
     place = 0
-    stride, rest = view[0]
+    stride, remaining = view[0]
     for extent in extents:
         part = []
         while extent > 1:
-            taken = min(rest, extent)
-            if rest % taken or extent % taken:
+            size = min(remaining, extent)
+            if remaining % size or extent % size:
                 return None
-            part.append((stride * (rest // taken), taken))
-            extent //= taken
-            rest //= taken
-            if rest == 1:
+            part.append((stride * (remaining // size), size))
+            extent //= size
+            remaining //= size
+            if remaining == 1:
                 place += 1
                 if place < len(view):
-                    stride, rest = view[place]
+                    stride, remaining = view[place]
                 elif extent > 1:
                     return None
-        found.append(tuple(part))
-    return found
+        parts.append(tuple(part))
+    return parts
 
 
 def _folded(views: Sequence[View]) -> tuple[View, ...]:
     """Return the views with the last ones combined as far as possible. Source:
     TryFoldProjections.
     """
-    found = list(views)
-    while len(found) > 1:
-        extents, permutation = _as_transpose(found[-1])
-        parts = _unflattened(found[-2], extents)
+    folded = list(views)
+    while len(folded) > 1:
+        extents, permutation = _as_transpose(folded[-1])
+        parts = _unflattened(folded[-2], extents)
         if parts is None:
             break
-        found[-2:] = [_merged([pair for place in permutation for pair in parts[place]])]
-    return tuple(found)
+        folded[-2:] = [_merged([pair for place in permutation for pair in parts[place]])]
+    return tuple(folded)
 
 
-def _intersection(view: View, other: View) -> View | None:
+def _intersection(view: View, second: View) -> View | None:
     """Return the common part of two views, or None if it is not a view. Source:
     TryIntersectWith.
     """
-    normal = _merged(sorted(other, key=lambda pair: -pair[0]))
-    found: list[tuple[int, int]] = []
+    normal = _merged(sorted(second, key=lambda pair: -pair[0]))
+    common: list[tuple[int, int]] = []
     for stride, extent in view:
         for other_stride, other_extent in normal:
             low, high = sorted((stride, other_stride))
@@ -350,8 +354,8 @@ def _intersection(view: View, other: View) -> View | None:
                 continue
             if end % high:
                 return None
-            found.append((high, end // high))
-    return tuple(found)
+            common.append((high, end // high))
+    return tuple(common)
 
 
 def _common_parts(source: Shape, result: Shape) -> list[tuple[int, int, int]] | None:
@@ -364,21 +368,21 @@ def _common_parts(source: Shape, result: Shape) -> list[tuple[int, int, int]] | 
         for shape, order in zip((source, result), orders, strict=True)
     ]
     places, rests = [0, 0], [1, 1]
-    found: list[tuple[int, int, int]] = []
+    parts: list[tuple[int, int, int]] = []
     while any(place < len(order) for place, order in zip(places, orders, strict=True)):
         for side in (0, 1):
             if rests[side] == 1 and places[side] < len(orders[side]):
                 rests[side] = extents[side][places[side]]
         size = min(rests)
-        one, other = (
+        first_part, second_part = (
             order[min(place, len(order) - 1)] if order else 0
             for place, order in zip(places, orders, strict=True)
         )
-        found.append((size, one, other))
-        if any(rest % size for rest in rests):
+        parts.append((size, first_part, second_part))
+        if any(remainder % size for remainder in rests):
             return None
         for side in (0, 1):
             rests[side] //= size
             if rests[side] == 1:
                 places[side] += 1
-    return found[::-1]
+    return parts[::-1]

@@ -30,7 +30,7 @@ class Blocks(NamedTuple):
 
 
 def _read(text: str) -> tuple[Blocks, ...]:
-    return tuple(Blocks(*map(int, each.split("x"))) for each in text.split())
+    return tuple(Blocks(*map(int, text_of_blocks.split("x"))) for text_of_blocks in text.split())
 
 
 _AMPERE = _read(
@@ -105,27 +105,27 @@ class TiledDot:
             for place, extent in enumerate(self._extents[:rank])
         )
         pending = [(self.root, tile)]
-        seen: set[tuple[MutableInstruction, Numbers]] = set()
+        visited: set[tuple[MutableInstruction, Numbers]] = set()
         while pending:
             instruction, tile = pending.pop()
             if (
-                (instruction, tile) in seen
+                (instruction, tile) in visited
                 or instruction not in self._body
                 or not instruction.operands
             ):
                 continue
-            seen.add((instruction, tile))
+            visited.add((instruction, tile))
             if instruction is self._dot:
                 self._dot_tile = tile
             if instruction.opcode == "dot":
                 tiles = self._of_dot(instruction, tile)
             else:
-                found = self._propagation.operands(
+                operand_tiles = self._propagation.operands(
                     instruction, tile, self._register, is_outermost=False
                 )
-                if isinstance(found, str):
+                if isinstance(operand_tiles, str):
                     return False
-                tiles = found
+                tiles = operand_tiles
             pending += zip(self._body.operands(instruction), tiles, strict=True)
         return True
 
@@ -155,29 +155,29 @@ class TiledDot:
         rank = self.root.shape.rank
         if rank < 2 or len(self._dot_tile) < 2:
             return False
-        wanted = [1] * (len(self._dot_tile) - 2) + [blocks.rows, blocks.columns]
+        expected = [1] * (len(self._dot_tile) - 2) + [blocks.rows, blocks.columns]
         return any(
-            self._fits([*tile_sizes, blocks.depth], wanted)
+            self._fits([*tile_sizes, blocks.depth], expected)
             for tile_sizes in _orders(rank, blocks.rows, blocks.columns)
         )
 
-    def _fits(self, tile_sizes: Sequence[int], wanted: Sequence[int]) -> bool:
+    def _fits(self, tile_sizes: Sequence[int], expected: Sequence[int]) -> bool:
         counts = [
             -(-extent // size) for extent, size in zip(self._extents, tile_sizes, strict=True)
         ]
         grid = Grid(tile_sizes, counts)
-        found: list[DimensionTile] = []
+        tiles: list[DimensionTile] = []
         for source in self._sources:
-            tile = source.tile([found[number] for number in source.inputs], grid)
+            tile = source.tile([tiles[number] for number in source.inputs], grid)
             if tile is None:
                 return False
-            found.append(tile)
-        return [found[number].size for number in self._dot_tile] == wanted
+            tiles.append(tile)
+        return [tiles[number].size for number in self._dot_tile] == expected
 
 
 def _orders(rank: int, rows: int, columns: int) -> Iterator[tuple[int, ...]]:
     """Yield all tile sizes that consist of the two sizes, and 1 for other dimensions."""
-    for one, other in permutations(range(rank), 2):
+    for row_place, column_place in permutations(range(rank), 2):
         order = [1] * rank
-        order[one], order[other] = rows, columns
+        order[row_place], order[column_place] = rows, columns
         yield tuple(order)

@@ -46,8 +46,8 @@ def unsupported_dot(dot: MutableInstruction, device: Device, version: TritonVers
         return "4-bit integer is not supported."
     contracting = dot.attribute("lhs_contracting_dims") or ()
     if len(contracting) != 1:
-        written = ",".join(map(str, contracting))
-        return f"Exactly one contracting dimension is supported, got {written}"
+        dimensions = ",".join(map(str, contracting))
+        return f"Exactly one contracting dimension is supported, got {dimensions}"
     algorithm = dot.attributes.get("algorithm")
     if algorithm is None:
         return _of_types(lhs, result, device) or _of_types(rhs, result, device)

@@ -115,17 +115,17 @@ class MultiOutputState:
         """Return the instruction that decides how the kernel of ``instruction`` loops: of several
         outputs, the first reduction or tiled transpose. Source: GetRealHeroForMultiOutputFusion.
         """
-        found = self._heroes.get(instruction)
-        if found is None:
-            found = self._heroes[instruction] = find_real_hero(instruction, self.gpu)
-        return found
+        real_hero = self._heroes.get(instruction)
+        if real_hero is None:
+            real_hero = self._heroes[instruction] = find_real_hero(instruction, self.gpu)
+        return real_hero
 
     def hero_facts(self, instruction: MutableInstruction) -> HeroFacts:
         """Return the facts about the hero, cached for all pairs: a full kernel refuses each
         sibling.
         """
-        found = self._facts.get(instruction)
-        if found is None:
+        facts = self._facts.get(instruction)
+        if facts is None:
             hero = self.hero(instruction)
             is_reduction = has_reduction_emitter(hero, self.gpu.device)
             tiled = self.gpu.emitters.tiled_transpose(hero)
@@ -135,8 +135,8 @@ class MultiOutputState:
                 is_nested=hero.opcode == "transpose" and tiled is None,
             )
             reads = hero.operands[0] if is_reduction or tiled is not None else hero
-            found = self._facts[instruction] = HeroFacts(emitted, reads.shape)
-        return found
+            facts = self._facts[instruction] = HeroFacts(emitted, reads.shape)
+        return facts
 
     def changed(self, instruction: MutableInstruction) -> None:
         """Discard what is known of ``instruction``, which has changed."""
@@ -344,9 +344,9 @@ class Connected(OutputPairRule):
     is_legality: ClassVar = True
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        one, other = pair.consumer, pair.producer
-        if state.reaches(one, other) or state.reaches(other, one):
-            return self.refuse(f"{one.name} and {other.name} are connected")
+        first, second = pair.consumer, pair.producer
+        if state.reaches(first, second) or state.reaches(second, first):
+            return self.refuse(f"{first.name} and {second.name} are connected")
         return None
 
 
@@ -384,10 +384,12 @@ class LoopShape(OutputPairRule):
     is_legality: ClassVar = True
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        one, other = (state.hero_facts(each).looped_over for each in (pair.consumer, pair.producer))
-        if one is other or same_elements_in_memory(one, other):
+        first, second = (
+            state.hero_facts(end).looped_over for end in (pair.consumer, pair.producer)
+        )
+        if first is second or same_elements_in_memory(first, second):
             return None
-        return self.refuse(consumer=str(one), producer=str(other))
+        return self.refuse(consumer=str(first), producer=str(second))
 
     def looks_at(
         self, sibling: MutableInstruction, parent: MutableInstruction, state: MultiOutputState
@@ -404,11 +406,11 @@ class DisjointSlices(OutputPairRule):
     bytes: int = 1024
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        one = self._part(pair.parent, pair.consumer)
-        other = None if one is None else self._part(pair.parent, pair.producer)
-        if one is None or other is None:
+        first = self._part(pair.parent, pair.consumer)
+        second = None if first is None else self._part(pair.parent, pair.producer)
+        if first is None or second is None:
             return None
-        for dimension, (a, b) in enumerate(zip(one, other, strict=True)):
+        for dimension, (a, b) in enumerate(zip(first, second, strict=True)):
             if a.stop <= b.start or b.stop <= a.start:
                 return self.refuse(dimension=dimension, bytes=self.bytes)
         return None
@@ -425,8 +427,8 @@ class DisjointSlices(OutputPairRule):
         ``parent`` is small."""
         if parent is None or parent.shape.byte_size < self.bytes:
             return None
-        found = _only_slice(parent, reader)
-        return None if found is None else tuple(slice_ranges(found))
+        only_slice = _only_slice(parent, reader)
+        return None if only_slice is None else tuple(slice_ranges(only_slice))
 
 
 def _only_slice(

@@ -75,7 +75,7 @@ class _Judge:
     def __init__(self, book: RuleBook[Rule]) -> None:
         rules = [*book, *(rule for rule in _NEEDED if book.find(rule.id) is None)]
         self._by_place = {
-            place: [each for each in rules if isinstance(each, PlaceRule) and place in each.places]
+            place: [rule for rule in rules if isinstance(rule, PlaceRule) and place in rule.places]
             for place in Place
         }
         self._by_relation = {
@@ -92,8 +92,8 @@ class _Judge:
             for tells_kinds, rules in groupby(self._by_relation[Relation.SIBLINGS], _tells_kinds)
         ]
         self._forbidden = [rule for rule in book if isinstance(rule, Forbidden)]
-        self._order = next((each for each in book if isinstance(each, SiblingOrder)), None)
-        self._choice = next((each for each in book if isinstance(each, OutputChoice)), None)
+        self._order = next((rule for rule in book if isinstance(rule, SiblingOrder)), None)
+        self._choice = next((rule for rule in book if isinstance(rule, OutputChoice)), None)
 
     def refuses(
         self, place: Place, instruction: MutableInstruction, state: MultiOutputState
@@ -105,17 +105,17 @@ class _Judge:
         return forbidden or _ask(self._by_relation[pair.relation], pair, state)
 
     def refuses_sibling(
-        self, pair: OutputPair, state: MultiOutputState, kind: int, known: _Known
+        self, pair: OutputPair, state: MultiOutputState, kind: int, answers: _Known
     ) -> Decision | None:
         """As ``refuses_pair``. A full kernel refuses all others, so that rules which tell kinds of
         siblings are asked once about each: ``known`` is what they said since the kernel changed."""
         for place, (tells_kinds, rules) in enumerate(self._of_siblings):
             if not tells_kinds:
                 refusal = _ask(rules, pair, state)
-            elif (place, kind) in known:
-                refusal = known[place, kind]
+            elif (place, kind) in answers:
+                refusal = answers[place, kind]
             else:
-                refusal = known[place, kind] = _ask(rules, pair, state)
+                refusal = answers[place, kind] = _ask(rules, pair, state)
             if refusal is not None:
                 return refusal
         return None
@@ -129,16 +129,16 @@ class _Judge:
         """A number for each, equal where rules that tell kinds of siblings see the same."""
         numbers: dict[Hashable, int] = {}
         kinds: dict[MutableInstruction, int] = {}
-        for each in siblings:
-            seen = tuple(
-                rule.looks_at(each, parent, state)
+        for sibling in siblings:
+            visited = tuple(
+                rule.looks_at(sibling, parent, state)
                 if isinstance(rule, OutputPairRule)
-                else rule.looks_at(each, state.gpu)
+                else rule.looks_at(sibling, state.gpu)
                 for tells_kinds, rules in self._of_siblings
                 if tells_kinds
                 for rule in rules
             )
-            kinds[each] = numbers.setdefault(seen, len(numbers))
+            kinds[sibling] = numbers.setdefault(visited, len(numbers))
         return kinds
 
     def arrange(self, siblings: list[MutableInstruction]) -> list[MutableInstruction]:
@@ -159,7 +159,7 @@ class _Run:
         self._order = computation.post_order()
         self._reachability = Reachability(self._order)
         # The replacements of the instructions that were there at the beginning.
-        self._stands_for = {each: each for each in self._order}
+        self._stands_for = {instruction: instruction for instruction in self._order}
 
     def run(self) -> None:
         for producer in reversed(self._order):
@@ -185,10 +185,10 @@ class _Run:
         )
         kinds = self._judge.find_kinds(siblings, parent, self._state)
         while siblings:
-            taker, *others = siblings
+            taker, *remaining = siblings
             if taker.opcode == "fusion":
-                others = self._take_in(taker, others, parent, kinds)
-            siblings = others
+                remaining = self._take_in(taker, remaining, parent, kinds)
+            siblings = remaining
 
     def _take_in(
         self,
@@ -199,11 +199,11 @@ class _Run:
     ) -> list[MutableInstruction]:
         """Those that ``taker`` refused."""
         refused: list[MutableInstruction] = []
-        known: _Known = {}
+        answers: _Known = {}
         slot = taker.operands.index(parent)
         for sibling in siblings:
             pair = OutputPair(sibling, taker, slot, parent)
-            refusal = self._judge.refuses_sibling(pair, self._state, kinds[sibling], known)
+            refusal = self._judge.refuses_sibling(pair, self._state, kinds[sibling], answers)
             if refusal is not None:
                 self._tell(taker, sibling, refusal)
                 refused.append(sibling)
@@ -213,7 +213,7 @@ class _Run:
             self._fuse(sibling, taker, taker)
             if is_input:
                 _set_kind(taker, "kInput")
-            known = {}
+            answers = {}
             slot = taker.operands.index(parent)
         return refused
 
@@ -237,10 +237,10 @@ class _Run:
         if not consumers:
             return
         consumer = self._judge.choose(consumers)
-        for other in consumers:
-            if other is not consumer:
+        for refused_consumer in consumers:
+            if refused_consumer is not consumer:
                 refusal = OutputChoice().refuse(chosen=consumer.name)
-                self._tell(producer, other, refusal, is_recorded=False)
+                self._tell(producer, refused_consumer, refusal, is_recorded=False)
         fusion = consumer
         if consumer.opcode != "fusion":
             gpu = self._state.gpu

@@ -82,12 +82,12 @@ class _Teller:
         return self._grew_from.get(name, name)
 
     def fused(self, fusion: str, producer: str, consumer: str) -> _Told:
-        told = _Told(_Kind.FUSED, self.name(producer), (self.name(consumer),))
+        statement = _Told(_Kind.FUSED, self.name(producer), (self.name(consumer),))
         if producer in self._triton or consumer in self._triton:
             self._triton.add(fusion)
         if fusion != consumer:
-            self._grew_from[fusion] = grown(str(told.rest[0]))
-        return told
+            self._grew_from[fusion] = grown(str(statement.rest[0]))
+        return statement
 
     def refused(self, producer: str, reason: str) -> _Told:
         return _Told(_Kind.REFUSED, self.name(producer), (reason,))
@@ -137,9 +137,9 @@ def recorded_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
     times: Counter[str] = Counter()
     for place, step in enumerate(steps):
         if isinstance(step, Fused):
-            told = teller.fused(step.fusion, step.producer, step.consumer)
-            producers.setdefault(told.producer, place)
-            pairs.setdefault((told.producer, str(told.rest[0])), place)
+            statement = teller.fused(step.fusion, step.producer, step.consumer)
+            producers.setdefault(statement.producer, place)
+            pairs.setdefault((statement.producer, str(statement.rest[0])), place)
         else:
             name = teller.name(step.producer)
             scored[name, times[name]] = place
@@ -176,7 +176,7 @@ def _score(step: Ineligible | Priority) -> RecordedScore:
     if isinstance(step, Ineligible):
         return RecordedScore(True, None)
     times = [f32(each) * TICKS_PER_MICROSECOND for each in (step.unfused_us, step.fused_us)]
-    is_exact = all(abs(each) < _MOST_EXACT for each in times)  # false for NaN
+    is_exact = all(abs(time) < _MOST_EXACT for time in times)  # false for NaN
     return RecordedScore(False, Estimate(*map(round, times)) if is_exact else None)
 
 
@@ -220,19 +220,22 @@ def compare_with_record(
     """
     triton = frozenset(triton)
     theirs, ours = list(_recorded(steps, triton)), list(_replayed(events, triton))
-    sizes = Counter(told.kind for told in theirs), Counter(told.kind for told, _ in ours)
+    sizes = (
+        Counter(statement.kind for statement in theirs),
+        Counter(statement.kind for statement, _ in ours),
+    )
     waiting: dict[_Told, deque[int]] = defaultdict(deque)
-    for place, (told, _) in enumerate(ours):
-        waiting[told].append(place)
+    for place, (statement, _) in enumerate(ours):
+        waiting[statement].append(place)
     agreeing: Counter[_Kind] = Counter()
     lone: list[_Told] = []
-    for told in theirs:
-        if waiting[told]:
-            waiting[told].popleft()
-            agreeing[told.kind] += 1
+    for statement in theirs:
+        if waiting[statement]:
+            waiting[statement].popleft()
+            agreeing[statement.kind] += 1
         else:
-            lone.append(told)
-    rest = [ours[place] for place in sorted(chain(*waiting.values()))]
+            lone.append(statement)
+    unmatched = [ours[place] for place in sorted(chain(*waiting.values()))]
 
     def agreement(kind: _Kind) -> Agreement:
         return Agreement(max(size[kind] for size in sizes), agreeing[kind])
@@ -241,29 +244,35 @@ def compare_with_record(
         native=agreement(_Kind.NATIVE),
         with_triton=agreement(_Kind.WITH_TRITON),
         reasons=agreement(_Kind.REFUSED),
-        reasons_of_another=_count_of_another(lone, rest),
+        reasons_of_another=_count_of_another(lone, unmatched),
         fusions=agreement(_Kind.FUSED),
-        first=_first_difference(lone, [told for told, _ in rest]),
+        first=_first_difference(lone, [statement for statement, _ in unmatched]),
     )
 
 
-def _count_of_another(lone: list[_Told], rest: list[tuple[_Told, tuple[str, ...]]]) -> int:
-    others: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for told, reasons in rest:
-        if told.kind is _Kind.REFUSED:
-            others[told.producer].append(reasons)
+def _count_of_another(lone: list[_Told], unmatched: list[tuple[_Told, tuple[str, ...]]]) -> int:
+    reasons_by_producer: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for statement, reasons in unmatched:
+        if statement.kind is _Kind.REFUSED:
+            reasons_by_producer[statement.producer].append(reasons)
     count = 0
-    for told in lone:
-        known = others[told.producer] if told.kind is _Kind.REFUSED else []
-        found = next((reasons for reasons in known if told.rest[0] in reasons), None)
-        if found is not None:
-            known.remove(found)
+    for statement in lone:
+        alternatives = (
+            reasons_by_producer[statement.producer] if statement.kind is _Kind.REFUSED else []
+        )
+        alternative = next(
+            (reasons for reasons in alternatives if statement.rest[0] in reasons), None
+        )
+        if alternative is not None:
+            alternatives.remove(alternative)
             count += 1
     return count
 
 
-def _first_difference(lone: list[_Told], rest: list[_Told]) -> tuple[str, str] | None:
+def _first_difference(lone: list[_Told], unmatched: list[_Told]) -> tuple[str, str] | None:
     if not lone:
-        return (str(rest[0]), "") if rest else None
-    same = next((each for each in rest if each.producer == lone[0].producer), None)
+        return (str(unmatched[0]), "") if unmatched else None
+    same = next(
+        (statement for statement in unmatched if statement.producer == lone[0].producer), None
+    )
     return str(same or ""), str(lone[0])

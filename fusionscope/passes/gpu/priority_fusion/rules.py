@@ -120,8 +120,8 @@ class ParameterBudget(GpuPairRule):
 
     def check_both(
         self,
-        one: MutableInstruction,
-        other: MutableInstruction,
+        first: MutableInstruction,
+        second: MutableInstruction,
         state: GpuState,
         *,
         grows_consumer: bool,
@@ -129,11 +129,11 @@ class ParameterBudget(GpuPairRule):
         """Return the decision. ``grows_consumer`` says that ``other`` is fused into ``one`` and
         nothing else.
         """
-        outputs = state.facts(one).buffers + state.facts(other).buffers
-        if len(one.operands) + len(other.operands) - 1 + outputs <= self.limit:
+        outputs = state.facts(first).buffers + state.facts(second).buffers
+        if len(first.operands) + len(second.operands) - 1 + outputs <= self.limit:
             return None
-        operands = {*one.operands, *other.operands} - {one, other}
-        if grows_consumer and len(operands) <= len(one.operands):
+        operands = {*first.operands, *second.operands} - {first, second}
+        if grows_consumer and len(operands) <= len(first.operands):
             return None
         count = len(operands) + outputs
         return self.refuse(buffers=count, limit=self.limit) if count > self.limit else None
@@ -215,11 +215,13 @@ class SharedMemoryBudget(GpuPairRule):
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         limit = state.device.shared_memory_per_block
-        used = state.facts(pair.producer).shared_memory + state.facts(pair.consumer).shared_memory
-        if used <= limit:
+        shared_bytes = (
+            state.facts(pair.producer).shared_memory + state.facts(pair.consumer).shared_memory
+        )
+        if shared_bytes <= limit:
             return None
         message = f"shared memory usage would be over the budget of {limit}B"
-        return self.refuse(message, bytes=used, limit=limit)
+        return self.refuse(message, bytes=shared_bytes, limit=limit)
 
     def looks_at(self, sibling: MutableInstruction, state: GpuState) -> Hashable:
         return state.facts(sibling).shared_memory

@@ -159,7 +159,7 @@ def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
     """
     order = graph.post_order()
     left_out = {
-        called
+        callee
         for computation in order
         for instruction in computation.instructions
         if instruction.called
@@ -168,9 +168,13 @@ def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
             instruction.opcode == "call"
             and _STREAM in instruction.attributes.get("frontend_attributes", "")
         )
-        for called in instruction.called
+        for callee in instruction.called
     }
-    return [each for each in order if not each.is_fused and each not in left_out]
+    return [
+        computation
+        for computation in order
+        if not computation.is_fused and computation not in left_out
+    ]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -257,12 +261,14 @@ class _Run:
 
     def run(self) -> None:
         order = self._computation.post_order()
-        for each in order:
-            self._estimate(each)
+        for instruction in order:
+            self._estimate(instruction)
         producers = [
-            each
-            for each in order
-            if each.opcode not in _NOT_SCORED and each.users and is_fusible(each)
+            instruction
+            for instruction in order
+            if instruction.opcode not in _NOT_SCORED
+            and instruction.users
+            and is_fusible(instruction)
         ]
         self._progress(f"scoring {len(producers):,} producers")
         self._score(producers)
@@ -270,7 +276,9 @@ class _Run:
             self._progress(f"{len(self._queue):,} producers left")
             consumers = self._some.pop(producer, None) or self._ids.in_turn(producer)
             if is_fusible_bitcast(producer):
-                consumers = [each for each in consumers if self._decide(producer, each).allow]
+                consumers = [
+                    consumer for consumer in consumers if self._decide(producer, consumer).allow
+                ]
             if consumers:
                 self._fuse_into_all(producer, consumers)
         self._tell_refusals()
@@ -281,10 +289,10 @@ class _Run:
             self._model.time(instruction)
 
     def _decision(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
-        known = self._decisions.setdefault(producer, {})
-        if consumer not in known:
-            known[consumer] = self._judge.decide(producer, consumer)
-        return known[consumer]
+        decisions = self._decisions.setdefault(producer, {})
+        if consumer not in decisions:
+            decisions[consumer] = self._judge.decide(producer, consumer)
+        return decisions[consumer]
 
     def _decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
         """Return the decision, with the side effect of the compiler's query: if Triton can compute
@@ -384,13 +392,13 @@ class _Run:
         requires user overrides: the consumers that accept it, or those that it is forced into.
         """
         if not self._asks_all_users:
-            wanted = list(producer.users)
+            wishes = list(producer.users)
         else:
-            wanted = [each for each in producer.users if self._judge.is_forced(producer, each)]
+            wishes = [user for user in producer.users if self._judge.is_forced(producer, user)]
         some = [
-            each
-            for each in wanted
-            if not is_fusible_bitcast(each) and self._decide(producer, each).allow
+            consumer
+            for consumer in wishes
+            if not is_fusible_bitcast(consumer) and self._decide(producer, consumer).allow
         ]
         if not some:
             return None
@@ -421,16 +429,17 @@ class _Run:
             new is None
             or producer not in self._taken
             or any(
-                is_fusible_bitcast(each) or not self._decide(producer, each).allow for each in new
+                is_fusible_bitcast(consumer) or not self._decide(producer, consumer).allow
+                for consumer in new
             )
         ):
             return False
         shares = self._shares.get(producer)
         if shares is not None:
-            for each in self._changed:
-                shares.remove(each)
-            for each in new:
-                shares.add(each, self._model.share(producer, each))
+            for consumer in self._changed:
+                shares.remove(consumer)
+            for consumer in new:
+                shares.add(consumer, self._model.share(producer, consumer))
         return True
 
     def _refusal(self, producer: MutableInstruction) -> Refused | None:
@@ -441,9 +450,9 @@ class _Run:
         for index, consumer in enumerate(consumers):
             decision = self._decide(producer, consumer)
             if not decision.allow:
-                later = (self._decision(producer, each) for each in consumers[index + 1 :])
-                others = tuple(each.message for each in later if not each.allow)
-                return Refused(producer.name, consumer.name, decision, others)
+                later = (self._decision(producer, consumer) for consumer in consumers[index + 1 :])
+                other_messages = tuple(decision.message for decision in later if not decision.allow)
+                return Refused(producer.name, consumer.name, decision, other_messages)
         if consumers:
             self._taken.add(producer)
             return None
@@ -456,11 +465,11 @@ class _Run:
         """Source: RunImpl."""
         triton = self._state.triton
         if self._recorded_scores is not None:
-            for each in consumers:
-                if is_generic_triton(producer) or is_generic_triton(each):
-                    self._decide(producer, each)  # for the tiling that comes with it
-        identities = {each: triton.identity(producer, each) for each in consumers}
-        tilings = {each: triton.known_tiling(pair) for each, pair in identities.items()}
+            for member in consumers:
+                if is_generic_triton(producer) or is_generic_triton(member):
+                    self._decide(producer, member)  # for the tiling that comes with it
+        identities = {consumer: triton.identity(producer, consumer) for consumer in consumers}
+        tilings = {member: triton.known_tiling(pair) for member, pair in identities.items()}
         to_score: dict[MutableInstruction, None] = {}
         for consumer in consumers:
             if is_fusible_bitcast(consumer):
@@ -505,8 +514,8 @@ class _Run:
                 producer.fused.dissolve()
         for consumer in consumers:
             self._invalidate(consumer)
-        for each in to_score:
-            self._estimate(each)
+        for member in to_score:
+            self._estimate(member)
         self._changed = (*consumers, *([producer] if producer.parent is None else []))
         self._score(list(to_score))
         self._new_consumers.clear()
@@ -540,15 +549,15 @@ class _Run:
                 if operand in self._scored:
                     self._gone[operand] = Estimate(0, 0)  # the record has the difference itself
                 continue
-            known = self._model.known_pairs(operand)
-            if known is None:
+            pair_times = self._model.known_pairs(operand)
+            if pair_times is None:
                 continue
             unfused: Duration = self._model.known_time(operand) + KERNEL_LAUNCH
             fused: Duration = 0
-            for each in (*consumers, producer):
-                if each in known:
-                    fused += known[each]
-                    unfused += self._model.known_time(each)
+            for consumer in (*consumers, producer):
+                if consumer in pair_times:
+                    fused += pair_times[consumer]
+                    unfused += self._model.known_time(consumer)
             self._gone[operand] = Estimate(unfused, fused)
 
     def _invalidate(self, instruction: MutableInstruction) -> None:
@@ -575,33 +584,35 @@ class _Run:
                 continue
             consumers = list(producer.users)
             if not is_fusible_bitcast(producer):
-                others = [each for each in consumers if not is_fusible_bitcast(each)]
-                consumers = others or consumers
+                real_consumers = [
+                    consumer for consumer in consumers if not is_fusible_bitcast(consumer)
+                ]
+                consumers = real_consumers or consumers
             if self._scores.get(producer) is not None:
                 for each in consumers:  # a recorded score takes no decision
                     self._decide(producer, each)
-            told = _Told(producer)
+            refused = _Told(producer)
             for consumer in consumers:
-                self.decisions.append(self._considered(told, consumer))
+                self.decisions.append(self._considered(refused, consumer))
 
-    def _considered(self, told: _Told, consumer: MutableInstruction) -> PairDecision:
-        producer = told.producer
+    def _considered(self, refused: _Told, consumer: MutableInstruction) -> PairDecision:
+        producer = refused.producer
         decision = self._decision(producer, consumer)
         cost: PairCost | None = None
         score = self._scores.get(producer)
         if is_fusible_bitcast(consumer) and not is_fusible_bitcast(producer):
             decision = AllUsers().refuse(AllUsers.only_bitcasts)
         elif decision.allow and score is not None:
-            told.costs = told.costs or self._model.consumer_costs(producer)
+            refused.costs = refused.costs or self._model.consumer_costs(producer)
             share = self._model.consumer_share(producer, consumer)
-            cost = PairCost(score, share, told.costs)
+            cost = PairCost(score, share, refused.costs)
             decision = NegativeBenefit().refuse_by(cost)
         elif decision.allow:
-            told.refused = told.refused or self._refusal(producer)
-            if told.refused is None and self._recorded_scores is not None:
+            refused.refused = refused.refused or self._refusal(producer)
+            if refused.refused is None and self._recorded_scores is not None:
                 raise RecordDiffers
-            assert told.refused is not None, f"{producer.name} can be fused, but has no priority"
-            decision = told.refusal()
+            assert refused.refused is not None, f"{producer.name} can be fused, but has no priority"
+            decision = refused.refusal()
         elif (
             score is not None
             and self._recorded_scores is not None
@@ -655,10 +666,10 @@ class _Shares:
     def total(self) -> Estimate:
         if not self._infinite:
             return Estimate(self._unfused, self._fused)
-        own = [self._known[each] for each in self._infinite]
+        infinite = [self._known[share] for share in self._infinite]
         return Estimate(
-            self._unfused + sum(each.unfused for each in own),
-            self._fused + sum(each.fused for each in own),
+            self._unfused + sum(share.unfused for share in infinite),
+            self._fused + sum(share.fused for share in infinite),
         )
 
     def add(self, consumer: MutableInstruction, share: Estimate) -> None:
@@ -710,19 +721,19 @@ class _Ids:
     def __init__(
         self,
         computation: MutableComputation,
-        known: Mapping[str, int],
+        ids: Mapping[str, int],
         recorded: RecordedOrder | None,
     ) -> None:
-        self._next = max(known.values(), default=0) + 1
+        self._next = max(ids.values(), default=0) + 1
         self._ids: dict[MutableInstruction, int] = {}
         self._grew_from: dict[MutableInstruction, str] = {}
         self._recorded = recorded
         self._scored: Counter[str] = Counter()
-        for each in computation.instructions:
-            if each.name in known:
-                self._ids[each] = known[each.name]
+        for instruction in computation.instructions:
+            if instruction.name in ids:
+                self._ids[instruction] = ids[instruction.name]
             else:
-                self.add(each)
+                self.add(instruction)
 
     def add(
         self, instruction: MutableInstruction, consumer: MutableInstruction | None = None
@@ -772,7 +783,8 @@ class _Ids:
     def in_order(self) -> list[MutableInstruction]:
         """Return the remaining instructions, the oldest first."""
         return sorted(
-            (each for each in self._ids if each.parent is not None), key=self._ids.__getitem__
+            (instruction for instruction in self._ids if instruction.parent is not None),
+            key=self._ids.__getitem__,
         )
 
 

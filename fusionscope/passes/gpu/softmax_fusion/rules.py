@@ -94,10 +94,10 @@ class Diamond:
     def inside(self) -> list[tuple[MutableInstruction, MutableInstruction]]:
         """The producers and consumers that would be in one kernel."""
         return [
-            (operand, each)
-            for each in self.body()
-            if each is not self.producer
-            for operand in dict.fromkeys(each.operands)
+            (operand, instruction)
+            for instruction in self.body()
+            if instruction is not self.producer
+            for operand in dict.fromkeys(instruction.operands)
             if operand is not self.producer and operand.opcode != "parameter"
         ]
 
@@ -132,8 +132,8 @@ class Diamond:
             return True
         if not is_elementwise(instruction) or not 1 <= len(operands) <= 2:
             return False
-        one, other = operands[0], operands[-1]
-        if one is not other and _is_repeated(one) == _is_repeated(other):
+        first, last = operands[0], operands[-1]
+        if first is not last and _is_repeated(first) == _is_repeated(last):
             return False
         return self._triton.unsupported(instruction) is None
 
@@ -190,8 +190,8 @@ class EdgeToBroadcast(DiamondRule):
     is_legality: ClassVar = True
 
     def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
-        found = diamond.broadcast
-        return None if found.opcode == "broadcast" else self.refuse(found=found.name)
+        end = diamond.broadcast
+        return None if end.opcode == "broadcast" else self.refuse(found=end.name)
 
 
 class EdgeToReduce(DiamondRule):
@@ -202,8 +202,8 @@ class EdgeToReduce(DiamondRule):
     is_legality: ClassVar = True
 
     def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
-        found = diamond.reduce
-        return None if found.opcode == "reduce" else self.refuse(found=found.name)
+        end = diamond.reduce
+        return None if end.opcode == "reduce" else self.refuse(found=end.name)
 
 
 class Layouts(DiamondRule):
@@ -213,9 +213,9 @@ class Layouts(DiamondRule):
     is_legality: ClassVar = True
 
     def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
-        for each in (diamond.broadcast, diamond.reduce):
-            if not has_default_layout(each.shape):
-                return self.refuse(shape=str(each.shape))
+        for end in (diamond.broadcast, diamond.reduce):
+            if not has_default_layout(end.shape):
+                return self.refuse(shape=str(end.shape))
         return None
 
 
@@ -254,9 +254,9 @@ class OneUse(DiamondRule):
     message: ClassVar = "More than one use of broadcast or reduce."
 
     def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
-        for each in (diamond.broadcast, diamond.reduce):
-            if len(each.users) != 1:
-                return self.refuse(of=each.name, users=len(each.users))
+        for end in (diamond.broadcast, diamond.reduce):
+            if len(end.users) != 1:
+                return self.refuse(of=end.name, users=len(end.users))
         return None
 
 

@@ -70,11 +70,11 @@ class SoftmaxRewriter:
     def _rules(self) -> Iterator[DiamondRule]:
         """Return the rules about diamonds. The rules about their parts always apply."""
         for rule in GPU_SOFTMAX:
-            asked = self.book.find(rule.id)
-            if asked is None and isinstance(rule, DiamondRule) and rule.is_part:
-                asked = rule
-            if isinstance(asked, DiamondRule):
-                yield asked
+            question = self.book.find(rule.id)
+            if question is None and isinstance(rule, DiamondRule) and rule.is_part:
+                question = rule
+            if isinstance(question, DiamondRule):
+                yield question
 
     def _matches(self, diamond: Diamond, rules: Iterable[DiamondRule]) -> bool:
         """Source: FindAllFusibleNormalizationDiamonds."""
@@ -128,13 +128,13 @@ class SoftmaxRewriter:
         fused = self.graph.add_computation(f"{_NAME}_computation")
         copies: dict[MutableInstruction, MutableInstruction] = {}
         operands: list[MutableInstruction] = []
-        for each in diamond.body():
-            if each is diamond.producer or each.opcode == "parameter":
-                copies[each] = fused.make_parameter(each.shape)
-                operands.append(each)
+        for instruction in diamond.body():
+            if instruction is diamond.producer or instruction.opcode == "parameter":
+                copies[instruction] = fused.make_parameter(instruction.shape)
+                operands.append(instruction)
             else:
-                inner = [copies[operand] for operand in each.operands]
-                copies[each] = clone_into(each, fused, inner)
+                inner = [copies[operand] for operand in instruction.operands]
+                copies[instruction] = clone_into(instruction, fused, inner)
         fused.root = copies[diamond.root]
         name = self.graph.instruction_name(_NAME)
         fusion = MutableInstruction(name, "fusion", fused.root.shape, operands)

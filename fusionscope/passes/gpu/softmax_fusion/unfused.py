@@ -42,7 +42,7 @@ def time_unfused(computation: MutableComputation, device: Device, gpu_model: Gpu
     gpu_model = replace(gpu_model, max_unroll=_MAX_UNROLL, has_heroless_triton=False)
     fuse(graph, device, gpu_model)
     model = GpuState(device, gpu_model).model
-    return sum(model.time(each).total for each in graph.entry.instructions)
+    return sum(model.time(instruction).total for instruction in graph.entry.instructions)
 
 
 def extract(computation: MutableComputation) -> MutableModule:
@@ -50,31 +50,33 @@ def extract(computation: MutableComputation) -> MutableModule:
     computations.
     """
     graph = empty_module()
-    called = {each for instruction in computation.instructions for each in instruction.called}
-    graph.entry = _copy(computation, graph, {each: _copy(each, graph, {}) for each in called})
+    callees = {callee for instruction in computation.instructions for callee in instruction.called}
+    graph.entry = _copy(
+        computation, graph, {callee: _copy(callee, graph, {}) for callee in callees}
+    )
     return graph
 
 
 def _copy(
     computation: MutableComputation,
     graph: MutableModule,
-    called: dict[MutableComputation, MutableComputation],
+    callees: dict[MutableComputation, MutableComputation],
 ) -> MutableComputation:
-    made = graph.add_computation(computation.name)
+    copied = graph.add_computation(computation.name)
     copies: dict[MutableInstruction, MutableInstruction] = {}
-    for each in computation.instructions:
+    for instruction in computation.instructions:
         copy = MutableInstruction(
-            graph.instruction_name(each.name),
-            each.opcode,
-            each.shape,
-            [copies[operand] for operand in each.operands],
-            each.attributes_text,
-            each.inside,
+            graph.instruction_name(instruction.name),
+            instruction.opcode,
+            instruction.shape,
+            [copies[operand] for operand in instruction.operands],
+            instruction.attributes_text,
+            instruction.inside,
         )
-        copy.called = [called[one] for one in each.called]
-        copies[each] = made.add(copy)
-    made.root = copies[computation.root]
-    return made
+        copy.called = [callees[callee] for callee in instruction.called]
+        copies[instruction] = copied.add(copy)
+    copied.root = copies[computation.root]
+    return copied
 
 
 def fuse(graph: MutableModule, device: Device, gpu_model: GpuModel) -> None:
@@ -131,10 +133,10 @@ def _add(
     """
     computation = reduce.computation
     name = computation.module.instruction_name(opcode)
-    made = MutableInstruction(name, opcode, shape, operands, attributes)
+    added = MutableInstruction(name, opcode, shape, operands, attributes)
     if opcode == "reduce":
-        made.called = list(reduce.called)
-    return computation.add(made)
+        added.called = list(reduce.called)
+    return computation.add(added)
 
 
 def _parts(length: int) -> tuple[int, int]:
@@ -145,9 +147,9 @@ def _parts(length: int) -> tuple[int, int]:
     root = isqrt(length)
     shorter, padding = root, -length % root
     for candidate in range(root - 1, root // 2, -1):
-        own = -length % candidate
-        if own < padding or (own == padding and candidate.bit_count() == 1):
-            shorter, padding = candidate, own
+        own_padding = -length % candidate
+        if own_padding < padding or (own_padding == padding and candidate.bit_count() == 1):
+            shorter, padding = candidate, own_padding
     longer = (length + padding) // shorter
     if shorter % 2 == 0 and length % 2 == 0:
         swaps = shorter * 2 < longer or longer % 2 == 0
@@ -164,13 +166,19 @@ def _merge_equal(instructions: Iterable[MutableInstruction]) -> None:
     for fusion in instructions:
         if fusion.opcode != "fusion":
             continue
-        known: dict[Hashable, MutableInstruction] = {}
-        for each in fusion.fused.post_order():
-            if each.opcode == "parameter":
+        firsts: dict[Hashable, MutableInstruction] = {}
+        for instruction in fusion.fused.post_order():
+            if instruction.opcode == "parameter":
                 continue
-            attributes = {k: v for k, v in each.attributes.items() if k != "metadata"}
-            key = each.opcode, each.shape, tuple(each.operands), each.inside, *attributes.items()
-            first = known.setdefault(key, each)
-            if first is not each:
-                fusion.fused.replace_uses(each, first)
-                fusion.fused.remove(each)
+            attributes = {k: v for k, v in instruction.attributes.items() if k != "metadata"}
+            key = (
+                instruction.opcode,
+                instruction.shape,
+                tuple(instruction.operands),
+                instruction.inside,
+                *attributes.items(),
+            )
+            first = firsts.setdefault(key, instruction)
+            if first is not instruction:
+                fusion.fused.replace_uses(instruction, first)
+                fusion.fused.remove(instruction)

@@ -36,16 +36,16 @@ class SortIotaFusion:
 
     def _consider(self, sort: MutableInstruction) -> list[PairDecision]:
         computation, name = sort.computation, sort.name
-        decided = {each: decide(self.book, each) for each in dict.fromkeys(sort.operands)}
-        taken = [operand for operand, decision in decided.items() if decision.allow]
-        made: str | None = None
-        if taken:
+        decided = {operand: decide(self.book, operand) for operand in dict.fromkeys(sort.operands)}
+        fused_operands = [operand for operand, decision in decided.items() if decision.allow]
+        fusion_name: str | None = None
+        if fused_operands:
             fusion = create_fusion(sort, "kCustom")
-            made = fusion.name
-            for operand in taken:
+            fusion_name = fusion.name
+            for operand in fused_operands:
                 fuse_instruction(fusion, operand)
             computation.replace(sort, fusion)
-            for operand in taken:
+            for operand in fused_operands:
                 if not operand.users:
                     computation.remove(operand)
         return [
@@ -54,7 +54,7 @@ class SortIotaFusion:
                 producer=operand.name,
                 consumer=name,
                 decision=decision,
-                fusion=made if decision.allow else None,
+                fusion=fusion_name if decision.allow else None,
             )
             for operand, decision in decided.items()
         ]

@@ -41,13 +41,13 @@ class VariadicOpSplitter:
         for rule in self.book:
             decision = rule.check(concatenate)
             if decision is not None and isinstance(rule, SplitConcatenate):
-                made = _split(concatenate, max(rule.limit, 2)).name
+                fusion_name = _split(concatenate, max(rule.limit, 2)).name
                 return PairDecision(
                     computation=computation,
                     producer=name,
                     consumer=name,
                     decision=decision,
-                    fusion=made,
+                    fusion=fusion_name,
                 )
         return PairDecision(
             computation=computation,
@@ -76,7 +76,7 @@ def _split(concatenate: MutableInstruction, limit: int) -> MutableInstruction:
 def _join(concatenate: MutableInstruction, group: list[MutableInstruction]) -> MutableInstruction:
     computation, (dimension,) = concatenate.computation, concatenate.attribute("dimensions")
     sizes = list(concatenate.shape.dimensions)
-    sizes[dimension] = sum(each.shape.dimensions[dimension] or 1 for each in group)
+    sizes[dimension] = sum(part.shape.dimensions[dimension] or 1 for part in group)
     shape = replace(concatenate.shape, dimensions=tuple(sizes))
     text = concatenate.attributes_text
     return computation.make("concatenate", shape, group, text, name=concatenate.name)

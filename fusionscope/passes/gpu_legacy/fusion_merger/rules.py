@@ -85,9 +85,15 @@ class MergedHeroes(GpuPairRule):
     id: ClassVar = "leg-fm-heroes"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        one, other = (find_real_hero(end, state) for end in (pair.producer, pair.consumer))
-        clash = find_clash(one, other, state)
-        return None if clash is None else self.refuse(clash, producer=one.name, consumer=other.name)
+        producer_hero, consumer_hero = (
+            find_real_hero(end, state) for end in (pair.producer, pair.consumer)
+        )
+        clash = find_clash(producer_hero, consumer_hero, state)
+        return (
+            None
+            if clash is None
+            else self.refuse(clash, producer=producer_hero.name, consumer=consumer_hero.name)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,9 @@ class Uncoalesced(MergeRule):
         if not any(is_input_reduction(u, state.device, state.emitters) for u in producer.users):
             return None
         transposed = sum(
-            _elements(each) for each in producer.fused.instructions if is_transposing(each)
+            _elements(instruction)
+            for instruction in producer.fused.instructions
+            if is_transposing(instruction)
         )
         elements = _elements(producer)
         if elements and transposed and 100 * transposed >= self.percent * elements:
@@ -122,11 +130,11 @@ class MergedCode(MergeRule):
 
     def check(self, producer: MutableInstruction, state: GpuState) -> Decision | None:
         for user in producer.users:
-            found = excess_code(
+            excess = excess_code(
                 producer, user, state, most_branches=self.branches, limit=self.limit
             )
-            if found:
-                return self.refuse(f"if merged with {user.name} will generate huge IR", **found)
+            if excess:
+                return self.refuse(f"if merged with {user.name} will generate huge IR", **excess)
         return None
 
 

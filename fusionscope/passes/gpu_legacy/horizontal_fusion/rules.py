@@ -220,12 +220,14 @@ class Batch(Rule):
         limit = self.fusions if is_small else self.operations
         outputs = buffers = cost = 0
         for count, candidate in enumerate(candidates):
-            one, other = alike(first), alike(candidate)
-            if one[:3] != other[:3] or not (has_slices or have_one_shape(first, candidate)):
+            first_likeness, likeness = alike(first), alike(candidate)
+            if first_likeness[:3] != likeness[:3] or not (
+                has_slices or have_one_shape(first, candidate)
+            ):
                 return max(count, 1)
             if count or self.counts_first():
-                outputs += other.outputs
-                buffers += len(candidate.operands) + other.outputs
+                outputs += likeness.outputs
+                buffers += len(candidate.operands) + likeness.outputs
                 cost += self.unroll_cost(candidate)
             if outputs >= limit or 8 * buffers >= self.parameter_bytes or self.is_too_long(cost):
                 return max(count, 1)
@@ -246,8 +248,8 @@ class Batch(Rule):
         return False
 
 
-def have_one_shape(one: MutableInstruction, other: MutableInstruction) -> bool:
-    return same_but_for_type(outputs_of(one)[0].shape, outputs_of(other)[0].shape)
+def have_one_shape(first: MutableInstruction, second: MutableInstruction) -> bool:
+    return same_but_for_type(outputs_of(first)[0].shape, outputs_of(second)[0].shape)
 
 
 _NOT_EMITTED = frozenset(

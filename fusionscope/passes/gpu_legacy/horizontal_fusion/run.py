@@ -95,14 +95,14 @@ class _LoopRun:
 
     def _fuse_operands(self, siblings: Siblings) -> None:
         """Source: FuseConsumerOperands."""
-        found = dict.fromkeys(map(without_elements, siblings.consumer.operands))
-        candidate, *others = self._rules
-        candidates = [each for each in found if self._allows(candidate, each, siblings)]
+        operands = dict.fromkeys(map(without_elements, siblings.consumer.operands))
+        candidate, *rules = self._rules
+        candidates = [operand for operand in operands if self._allows(candidate, operand, siblings)]
         siblings = replace(siblings, candidates=candidates)
         fusible = [
-            each
-            for each in candidates
-            if all(self._allows(rule, each, siblings) for rule in others)
+            candidate
+            for candidate in candidates
+            if all(self._allows(rule, candidate, siblings) for rule in rules)
         ]
         fusible.sort(key=alike)
         while fusible:
@@ -110,9 +110,11 @@ class _LoopRun:
             if count > 1:
                 self._fuse(fusible[:count], has_slices=siblings.has_slices)
             if count < len(fusible):
-                first, other = fusible[0], fusible[count]
-                if siblings.has_slices or have_one_shape(first, other):  # else slices come next
-                    self._tell(first, other, self._batch.refuse())
+                first, next_fusible = fusible[0], fusible[count]
+                if siblings.has_slices or have_one_shape(
+                    first, next_fusible
+                ):  # else slices come next
+                    self._tell(first, next_fusible, self._batch.refuse())
             fusible = fusible[count:]
 
     def _allows(
@@ -125,21 +127,21 @@ class _LoopRun:
 
     def _tell(
         self,
-        one: MutableInstruction,
-        other: MutableInstruction,
+        first: MutableInstruction,
+        second: MutableInstruction,
         decision: Decision,
         fusion: MutableInstruction | None = None,
     ) -> None:
         """Record a decision once, even if it is made twice."""
-        key = one.name, other.name, decision.rule
+        key = first.name, second.name, decision.rule
         if fusion is not None or key not in self._told:
             self._told.add(key)
             name = fusion.name if fusion is not None else None
             self.decisions.append(
                 PairDecision(
                     computation=self._computation.name,
-                    producer=one.name,
-                    consumer=other.name,
+                    producer=first.name,
+                    consumer=second.name,
                     decision=decision,
                     fusion=name,
                 )
@@ -148,17 +150,17 @@ class _LoopRun:
     def _fuse(self, members: Sequence[MutableInstruction], *, has_slices: bool) -> None:
         """Source: Fuse."""
         computation = self._computation
-        fusions = [_as_fusion(each, "kLoop") for each in members]
-        made = _side_by_side(fusions, computation, has_slices=has_slices)
-        self._waiting.append(made)
+        fusions = [_as_fusion(member, "kLoop") for member in members]
+        joined = _side_by_side(fusions, computation, has_slices=has_slices)
+        self._waiting.append(joined)
         for member in members[1:]:
-            self._tell(members[0], member, NO_OBJECTION, made)
+            self._tell(members[0], member, NO_OBJECTION, joined)
         index = 0
         for fusion in fusions:
             results: list[MutableInstruction] = []
             for output in outputs_of(fusion):
                 element = computation.make(
-                    "get-tuple-element", made.shape.elements[index], [made], f", index={index}"
+                    "get-tuple-element", joined.shape.elements[index], [joined], f", index={index}"
                 )
                 if output.shape.rank != 1:
                     element = computation.make("bitcast", output.shape, [element])
@@ -166,10 +168,10 @@ class _LoopRun:
                 index += 1
             result = results[0]
             if len(results) > 1:
-                shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+                shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
                 result = computation.make("tuple", shape, results)
             computation.replace(fusion, result)
-        _read_once(made)
+        _read_once(joined)
 
 
 def _side_by_side(
@@ -179,55 +181,57 @@ def _side_by_side(
     CreateFusedComputation.
     """
     module = computation.module
-    made = module.add_computation("horizontally_fused_computation")
+    fused = module.add_computation("horizontally_fused_computation")
     clones: dict[MutableInstruction, MutableInstruction] = {}
     operands: list[MutableInstruction] = []
     for fusion in fusions:
         for parameter, operand in zip(fusion.fused.parameters, fusion.operands, strict=True):
-            clones[parameter] = made.make_parameter(operand.shape)
+            clones[parameter] = fused.make_parameter(operand.shape)
             operands.append(operand)
     for fusion in fusions:
         root = fusion.fused.root
-        for each in fusion.fused.post_order():
-            is_left_out = has_slices and each is root and each.opcode == "tuple"
-            if each.opcode != "parameter" and not is_left_out:
-                inside = [clones[operand] for operand in each.operands]
-                clones[each] = clone_into(each, made, inside)
-    outputs = [[clones[each] for each in outputs_of(fusion)] for fusion in fusions]
+        for instruction in fusion.fused.post_order():
+            is_left_out = has_slices and instruction is root and instruction.opcode == "tuple"
+            if instruction.opcode != "parameter" and not is_left_out:
+                inside = [clones[operand] for operand in instruction.operands]
+                clones[instruction] = clone_into(instruction, fused, inside)
+    outputs = [[clones[output] for output in outputs_of(fusion)] for fusion in fusions]
     if has_slices:
-        outputs = _sliced(made, outputs)
+        outputs = _sliced(fused, outputs)
     results = [output for each in outputs for output in each]
-    shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
-    made.root = made.make("tuple", shape, results)
+    shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
+    fused.root = fused.make("tuple", shape, results)
     name = module.instruction_name("fusion")
     fusion = MutableInstruction(name, "fusion", shape, operands)
     fusion.fusion_kind = "kInput" if has_slices else "kLoop"
-    fusion.called = [made]
+    fusion.called = [fused]
     return computation.add(fusion)
 
 
 def _sliced(
-    made: MutableComputation, outputs: list[list[MutableInstruction]]
+    computation: MutableComputation, outputs: list[list[MutableInstruction]]
 ) -> list[list[MutableInstruction]]:
     """Return slices of one long output for the outputs of each fusion, by fusion."""
     slices: list[list[MutableInstruction]] = [[] for _ in outputs]
     for same in zip(*outputs, strict=True):
-        flat = [_flat(made, each) for each in same]
-        total = sum(each.shape.element_count for each in flat)
-        long = made.make("concatenate", _line(flat[0].shape, total), flat, ", dimensions={0}")
+        flat = [_flat(computation, part) for part in same]
+        total = sum(part.shape.element_count for part in flat)
+        long = computation.make(
+            "concatenate", _line(flat[0].shape, total), flat, ", dimensions={0}"
+        )
         start = 0
-        for place, each in enumerate(flat):
-            size = each.shape.element_count
+        for place, part in enumerate(flat):
+            size = part.shape.element_count
             text = f", slice={{[{start}:{start + size}]}}"
-            slices[place].append(made.make("slice", _line(each.shape, size), [long], text))
+            slices[place].append(computation.make("slice", _line(part.shape, size), [long], text))
             start += size
     return slices
 
 
-def _flat(made: MutableComputation, output: MutableInstruction) -> MutableInstruction:
+def _flat(computation: MutableComputation, output: MutableInstruction) -> MutableInstruction:
     if output.shape.rank == 1:
         return output
-    return made.make("reshape", _line(output.shape, output.shape.element_count), [output])
+    return computation.make("reshape", _line(output.shape, output.shape.element_count), [output])
 
 
 def _line(shape: Shape, elements: int) -> Shape:
@@ -276,33 +280,35 @@ class HorizontalInputFusion:
         rules = [rule for rule in self.book if isinstance(rule, SiblingRule)]
         candidates: list[MutableInstruction] = []
         name = consumer.computation.name
-        for each in dict.fromkeys(map(without_elements, consumer.operands)):
-            refusal = first_decision(rule.check(each, siblings, state) for rule in rules)
+        for operand in dict.fromkeys(map(without_elements, consumer.operands)):
+            refusal = first_decision(rule.check(operand, siblings, state) for rule in rules)
             if refusal is None:
-                candidates.append(each)
+                candidates.append(operand)
             else:
                 yield PairDecision(
                     computation=name,
-                    producer=each.name,
+                    producer=operand.name,
                     consumer=consumer.name,
                     decision=refusal,
                 )
         if len(candidates) < 2:
             return
-        candidates.sort(key=lambda each: (*_input_sizes(each, state), count_instructions(each)))
-        fusions = [_as_fusion(each, "kInput") for each in candidates]
+        candidates.sort(
+            key=lambda operand: (*_input_sizes(operand, state), count_instructions(operand))
+        )
+        fusions = [_as_fusion(candidate, "kInput") for candidate in candidates]
         anchor = fusions[0]
         for fusion in fusions[1:]:
             pair = OutputPair(fusion, anchor, 0, None)
             refusal = self._refusal(pair, state)
             decision = refusal or NO_OBJECTION
-            made = anchor.name if refusal is None else None
+            fusion_name = anchor.name if refusal is None else None
             yield PairDecision(
                 computation=name,
                 producer=fusion.name,
                 consumer=anchor.name,
                 decision=decision,
-                fusion=made,
+                fusion=fusion_name,
             )
             if refusal is None:
                 merge_outputs(anchor, fusion)

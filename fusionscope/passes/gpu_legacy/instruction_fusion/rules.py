@@ -151,8 +151,8 @@ class CodeDuplication(PairRule):
         if not is_fusion(pair.consumer) or producer.opcode == "broadcast":
             return None
         emitted = state.evaluation(pair.consumer).emitted(producer)
-        found = emitted_too_often(producer, emitted, self.limit)
-        return self.refuse(None, **found) if found else None
+        excess = emitted_too_often(producer, emitted, self.limit)
+        return self.refuse(None, **excess) if excess else None
 
 
 _RULES: tuple[Rule, ...] = (

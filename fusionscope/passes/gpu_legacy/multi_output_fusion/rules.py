@@ -56,8 +56,8 @@ class TiledHeroes(Heroes):
     __slots__ = ()
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        one, other = state.hero(pair.consumer), state.hero(pair.producer)
-        clash = find_clash(one, other, state.gpu)
+        first, second = state.hero(pair.consumer), state.hero(pair.producer)
+        clash = find_clash(first, second, state.gpu)
         return None if clash is None else self.refuse(clash)
 
     looks_at = OutputPairRule.looks_at
@@ -79,14 +79,14 @@ class BranchingOutputCodeSize(OutputCodeSize):
     branches: int = 10
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        found = excess_code(
+        excess = excess_code(
             pair.producer,
             pair.consumer,
             state.gpu,
             most_branches=self.branches,
             limit=self.limit,
         )
-        return self.refuse(None, **found) if found else None
+        return self.refuse(None, **excess) if excess else None
 
 
 MULTI_OUTPUT_BEFORE_PRIORITY_FUSION: RuleBook[Rule] = RuleBook(

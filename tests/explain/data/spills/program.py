@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 def step(*inputs):
     values = [
-        jnp.roll(each, place + 1, 0) / (1.5 + jnp.abs(each))
-        + jnp.where(each > 0, jnp.sin(each), jnp.cos(each))
-        for place, each in enumerate(inputs)
+        jnp.roll(source, place + 1, 0) / (1.5 + jnp.abs(source))
+        + jnp.where(source > 0, jnp.sin(source), jnp.cos(source))
+        for place, source in enumerate(inputs)
     ]
     count = len(values)
     for k in range(6):
