@@ -60,8 +60,8 @@ class Protobuf:
 
         field = descriptors.FieldDescriptorProto
         file = descriptors.FileDescriptorProto(name="xla.proto", package="xla", syntax="proto3")
-        for known in (any_pb2, duration_pb2):
-            file.dependency.append(known.DESCRIPTOR.name)
+        for names in (any_pb2, duration_pb2):
+            file.dependency.append(names.DESCRIPTOR.name)
         for name, values in _ENUMS.items():
             enum = file.enum_type.add(name=name)
             for value, number in values.items():
@@ -80,8 +80,8 @@ class Protobuf:
                     added.type = field.TYPE_ENUM if is_enum else field.TYPE_MESSAGE
                     added.type_name = f".{kind}"
         self._pool = descriptor_pool.DescriptorPool()
-        for each in (any_pb2, duration_pb2):
-            self._pool.AddSerializedFile(each.DESCRIPTOR.serialized_pb)
+        for item in (any_pb2, duration_pb2):
+            self._pool.AddSerializedFile(item.DESCRIPTOR.serialized_pb)
         self._pool.Add(file)
 
     def __getitem__(self, name: str) -> Any:
@@ -101,17 +101,17 @@ def add_log(protobuf: Protobuf, logs: Any, instruction: Any, results: list[dict[
     """
     log = logs.logs.add()
     log.instr.Pack(instruction)
-    for each in results:
-        result = log.results.add(scratch_bytes=each.get("scratch_bytes", 0))
-        result.run_time.FromNanoseconds(each.get("nanos", 0))
-        if "failure" in each:
-            kind, message = each["failure"]
+    for item in results:
+        result = log.results.add(scratch_bytes=item.get("scratch_bytes", 0))
+        result.run_time.FromNanoseconds(item.get("nanos", 0))
+        if "failure" in item:
+            kind, message = item["failure"]
             result.failure.kind, result.failure.msg = kind, message
         for key in ("gemm", "triton"):
-            if key in each:
-                getattr(result, key).CopyFrom(_with(protobuf, key, each[key]))
-        if "other" in each:
-            result.other.name = each["other"]
+            if key in item:
+                getattr(result, key).CopyFrom(_with(protobuf, key, item[key]))
+        if "other" in item:
+            result.other.name = item["other"]
             result.other.config.Pack(protobuf["NativeEmitterBackendConfig"](block_y=4))
 
 

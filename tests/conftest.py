@@ -26,8 +26,8 @@ settings.load_profile("fusionscope")
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """None, for all cores, but where one file is run: starting workers would take longer."""
-    (first, *others) = config.args or [""]
-    return 0 if not others and Path(first.partition("::")[0]).is_file() else None
+    (first, *remaining) = config.args or [""]
+    return 0 if not remaining and Path(first.partition("::")[0]).is_file() else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected

@@ -36,8 +36,8 @@ def test_a_table_is_replaced_and_the_text_around_it_stays(tmp_path, monkeypatch)
     monkeypatch.setattr("sys.argv", ["all.py", "--python", "other", "--directory", "/dumps"])
     with pytest.raises(SystemExit, match="two ended with 2"):
         everything.main()
-    found = page.read_text()
-    assert ", | new other /dumps/x |\n\n<!-- end -->\nbetween\n" in found
-    assert "old" not in found
-    assert found.startswith("before\n")
-    assert found.endswith("| kept |\n<!-- end -->\nafter\n")
+    actual = page.read_text()
+    assert ", | new other /dumps/x |\n\n<!-- end -->\nbetween\n" in actual
+    assert "old" not in actual
+    assert actual.startswith("before\n")
+    assert actual.endswith("| kept |\n<!-- end -->\nafter\n")

@@ -23,8 +23,8 @@ def test_a_module_finds_what_it_imports(name: str) -> None:
 
 def test_the_page_names_every_check_and_module() -> None:
     page = (FOLDER / "README.md").read_text()
-    known = {*checks(), *(f"{name}.py" for name in {*MODULES} - checks().keys())}
-    assert [name for name in sorted(known) if f"`{name}`" not in page] == []
+    names = {*checks(), *(f"{name}.py" for name in {*MODULES} - checks().keys())}
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", checks())

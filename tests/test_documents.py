@@ -51,15 +51,15 @@ def test_links_lead_somewhere(path):
 def test_the_pages_of_recipes_are_what_the_recipes_say():
     docs = ROOT / "docs"
     files = [docs / "recipes.md", *(docs / "recipes").glob("*.md")]
-    written = {path.relative_to(docs).as_posix(): path.read_text() for path in files}
+    output = {path.relative_to(docs).as_posix(): path.read_text() for path in files}
     scope = runpy.run_path(str(docs / "make_recipes.py"))
-    assert written == scope["pages"](), "run python docs/make_recipes.py"
+    assert output == scope["pages"](), "run python docs/make_recipes.py"
 
 
 def test_the_published_schemas_are_what_the_types_of_documents_say():
-    written = {path.name: path.read_text() for path in (ROOT / "docs" / "schema").iterdir()}
+    output = {path.name: path.read_text() for path in (ROOT / "docs" / "schema").iterdir()}
     scope = runpy.run_path(str(ROOT / "docs" / "make_schema.py"))
-    assert written == scope["schemas"](), "run python docs/make_schema.py"
+    assert output == scope["schemas"](), "run python docs/make_schema.py"
 
 
 def test_the_page_of_commands_is_what_their_help_says():
@@ -98,12 +98,12 @@ def test_json_has_the_types_that_its_page_says():
     for command, section in re.findall(r"^## (\w+)$(.*?)(?=^## |\Z)", page, re.M | re.S):
         schema = scope["schema_of"](command)
         fields = dict(scope["_fields"](schema, {"$ref": schema["$ref"]}, ""))
-        for row, said in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section, re.M):
+        for row, message in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section, re.M):
             for path in scope["_paths"](row):
                 plain = re.sub(r"(\[\]|\.\*)+$", "", path)  # the list or the table that it is in
                 kinds = json_kinds(schema, fields[path if path in fields else plain])
                 if "*" not in path.removeprefix(plain):
-                    words = re.split(", or | or ", re.sub(" of [a-z]+", "", said))
+                    words = re.split(", or | or ", re.sub(" of [a-z]+", "", message))
                     assert kinds == set(words), (command, path)
 
 
@@ -118,25 +118,25 @@ def test_readme_shows_what_its_first_command_prints():
     install, _, command = blocks(README, "sh")[0].splitlines()[0].partition(" && ")
     assert install == "pip install ."
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", *shlex.split(command)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
         check=True,
     )
-    printed = [line.rstrip() for line in done.stdout.decode().rstrip().splitlines()]
+    printed = [line.rstrip() for line in result.stdout.decode().rstrip().splitlines()]
     assert blocks(README, "text")[0].splitlines() == printed
 
 
 def test_readme_shows_figures_that_it_explains():
     """The paragraph below the output repeats figures of it."""
-    shown = blocks(README, "text")[0]
+    visible = blocks(README, "text")[0]
     paragraph = README.read_text().partition("Read it like this:")[2].partition("\n## ")[0]
     figures = re.findall(r"\d[\d.]* [kM]B|(?<=be )\d+(?= kernels)", paragraph)
     assert len(figures) == 4
     for figure in figures:
-        assert figure in shown, figure
+        assert figure in visible, figure
 
 
 @pytest.mark.main
@@ -144,7 +144,7 @@ def test_the_library_works_as_its_page_shows(tmp_path):
     (code,) = blocks(ROOT / "docs" / "library.md", "python")
     sample = ROOT / "samples" / "dumps" / "h100" / "concatenate"
     (tmp_path / "dump").symlink_to(sample)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -152,19 +152,19 @@ def test_the_library_works_as_its_page_shows(tmp_path):
         text=True,
         check=True,
     )
-    assert "tanh.1.0 concatenate.1.0 not-fused pf-negative" in done.stdout
+    assert "tanh.1.0 concatenate.1.0 not-fused pf-negative" in result.stdout
 
 
 @functools.cache
 def help_of(command: str) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "fusionscope", command, "--help"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout
+    return result.stdout
 
 
 def test_commands_in_documents_have_options_that_exist():
@@ -174,20 +174,20 @@ def test_commands_in_documents_have_options_that_exist():
                 if re.match(r"([A-Z_]+=\S* )*fusionscope ", line):
                     _, _, words_after = line.partition("fusionscope ")
                     command, *words = shlex.split(words_after, comments=True)
-                    shown = help_of(command)
+                    visible = help_of(command)
                     for word in words:
-                        assert not word.startswith("--") or word in shown, line
+                        assert not word.startswith("--") or word in visible, line
 
 
 def output_of(command: str) -> str:
     """What a command prints in full, on one line."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", *shlex.split(command), *([] if "verify" in command else ["--all"])],
         cwd=ROOT,
         capture_output=True,
         check=True,
     )
-    return " ".join(done.stdout.decode().split())
+    return " ".join(result.stdout.decode().split())
 
 
 SOFTMAX = "samples/dumps/h100/softmax samples/dumps/h100-without-triton-softmax/softmax"

@@ -34,8 +34,8 @@ def test_errors_quote_values_in_one_way():
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "UnusableInput":
-                shown = [each for each in ast.walk(node) if isinstance(each, ast.FormattedValue)]
-                assert all(each.conversion == -1 for each in shown), f"{path}:{node.lineno}"
+                visible = [item for item in ast.walk(node) if isinstance(item, ast.FormattedValue)]
+                assert all(item.conversion == -1 for item in visible), f"{path}:{node.lineno}"
 
 
 PLANS = (
@@ -66,8 +66,8 @@ CHANGES = ("--allow", "--forbid", "--set", "--disable", "--plan")
         *(["explain", "DUMP", option, LONG] for option in SELECTORS),
         *(["what-if", "DUMP", option, LONG] for option in CHANGES),
         *(["what-if", "DUMP", "--plan", plan] for plan in PLANS),
-        *(["check", "DUMP", "--expect", each] for each in EXPECTATIONS),
-        *(["check", "DUMP", "--baseline", each] for each in (LONG, f'{{"schema": "{LONG}"}}')),
+        *(["check", "DUMP", "--expect", item] for item in EXPECTATIONS),
+        *(["check", "DUMP", "--baseline", item] for item in (LONG, f'{{"schema": "{LONG}"}}')),
         ["history", "DUMP", LONG],
         ["diff", f"DUMP@{LONG}", "DUMP"],
         ["rules", LONG],

@@ -39,14 +39,14 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
 @cache
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, at its top or inside a function."""
-    found = set()
+    actual = set()
     for node in nodes(path):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            actual |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: a relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            actual |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return actual
 
 
 def folder(path: Path) -> str | None:
@@ -101,9 +101,9 @@ def test_these_names_are_the_library():
 
 @pytest.mark.parametrize("name", fusionscope.__all__)
 def test_each_name_is_what_its_folder_defines(name):
-    found = getattr(fusionscope, name)
+    actual = getattr(fusionscope, name)
     if name != "__version__":
-        assert getattr(importlib.import_module(found.__module__), found.__name__) is found
+        assert getattr(importlib.import_module(actual.__module__), actual.__name__) is actual
 
 
 def test_names_stay_when_the_folders_are_imported():
@@ -122,21 +122,21 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_importing_the_package_imports_nothing_heavy():
     code = "import sys; old = set(sys.modules); import fusionscope; print(*set(sys.modules) - old)"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    loaded = {name.partition(".")[0] for name in result.stdout.split()}
     assert loaded - sys.stdlib_module_names == {"fusionscope"}
-    assert "fusionscope.hlo" not in done.stdout
+    assert "fusionscope.hlo" not in result.stdout
 
 
 def is_dataclass(node: ast.ClassDef) -> bool:
-    return any(ast.unparse(each).startswith("dataclass") for each in node.decorator_list)
+    return any(ast.unparse(item).startswith("dataclass") for item in node.decorator_list)
 
 
 def has_fields(node: ast.ClassDef) -> bool:
-    annotated = (each for each in node.body if isinstance(each, ast.AnnAssign))
-    return any("ClassVar" not in ast.unparse(each.annotation) for each in annotated)
+    annotated = (item for item in node.body if isinstance(item, ast.AnnAssign))
+    return any("ClassVar" not in ast.unparse(item.annotation) for item in annotated)
 
 
 def test_a_class_that_adds_no_fields_is_not_made_a_dataclass_again():
@@ -152,14 +152,14 @@ def test_a_class_that_adds_no_fields_is_not_made_a_dataclass_again():
 
 
 def test_version():
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "fusionscope", "--version"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == f"fusionscope, version {fusionscope.__version__}\n"
+    assert result.stdout == f"fusionscope, version {fusionscope.__version__}\n"
 
 
 def test_a_folder_imports_only_those_above_it():
@@ -168,9 +168,9 @@ def test_a_folder_imports_only_those_above_it():
             continue
         allowed = {*LAYERS[: LAYERS.index(layer) + 1], "errors", "progress"}
         for name in imports(path):
-            package, _, rest = name.partition(".")
-            if package == "fusionscope" and rest != "__version__":
-                assert rest.partition(".")[0] in allowed, f"{path} imports {name}"
+            package, _, remaining = name.partition(".")
+            if package == "fusionscope" and remaining != "__version__":
+                assert remaining.partition(".")[0] in allowed, f"{path} imports {name}"
 
 
 def test_extras_are_documented_and_tried():
@@ -187,15 +187,15 @@ def test_extras_are_documented_and_tried():
 
 def test_each_extra_that_is_named_exists():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = set()
+    by_name = set()
     for path in tracked():
         if path.suffix in (".md", ".py", ".toml", "") and "dumps" not in path.parts:
             for names in re.findall(
                 r"(?:fusionscope|[ '\"]\.)\[([a-z,]+)\]['\"]", path.read_text()
             ):
-                named |= set(names.split(","))
-    assert {"cuda", "docs", "jax", "report", "test"} <= named
-    assert named <= set(project["optional-dependencies"])
+                by_name |= set(names.split(","))
+    assert {"cuda", "docs", "jax", "report", "test"} <= by_name
+    assert by_name <= set(project["optional-dependencies"])
 
 
 def test_the_version_is_the_same_everywhere():
@@ -234,9 +234,9 @@ def test_possessive_patterns_are_found(pattern):
 
 def test_jax_stays_outside():
     for path in SOURCES:
-        found = {name.partition(".")[0] for name in imports(path)} & {"jax", "jaxlib"}
+        actual = {name.partition(".")[0] for name in imports(path)} & {"jax", "jaxlib"}
         is_script = path == PACKAGE / "dump" / "proto_printer.py"  # run in a process of its own
-        assert not found or folder(path) in WITH_JAX or is_script, path
+        assert not actual or folder(path) in WITH_JAX or is_script, path
 
 
 def test_networkx_is_imported_where_a_graph_is_asked_for():
@@ -267,9 +267,9 @@ FOREIGN = re.compile(
 
 
 def test_no_file_names_a_machine_or_a_registry():
-    found = [
+    actual = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in tracked()
         if (match := FOREIGN.search(path.read_bytes().decode("utf-8", "replace")))
     ]
-    assert not found
+    assert not actual

@@ -98,10 +98,10 @@ def test_a_full_kernel_asks_most_rules_once_about_equal_siblings(
     asked = 0
     check = ReductionBudget.check
 
-    def count(*given: Any) -> Decision | None:
+    def count(*inputs: Any) -> Decision | None:
         nonlocal asked
         asked += 1
-        return check(*given)
+        return check(*inputs)
 
     monkeypatch.setattr(ReductionBudget, "check", count)
     pairs, checks = [], []
@@ -132,8 +132,8 @@ def test_no_record_is_made_that_is_not_compared(
     scale.write_dump(path, "gpu", scale.write_module("fan-out", scale.SMALL, is_changed=False))
     monkeypatch.delattr("fusionscope.verify.verification._told")
     dump = open_dump(path)
-    found = verify(dump, dump.modules)
-    assert found.passes and not any(fusion_pass.decisions for fusion_pass in found.passes)
+    actual = verify(dump, dump.modules)
+    assert actual.passes and not any(fusion_pass.decisions for fusion_pass in actual.passes)
 
 
 def test_explain_reads_each_stage_that_it_needs_once(
@@ -168,27 +168,27 @@ def test_bytes_and_outcomes_are_not_found_where_plans_are_equal(
     scale.write_dump(path, "gpu", scale.write_module("fan-out", scale.SMALL, is_changed=False))
     monkeypatch.delattr("fusionscope.verify.verification.outcomes_after")
     dump = open_dump(path)
-    found = verify(dump, dump.modules)
-    assert found.is_identical and all(
-        fusion_pass.pairs == fusion_pass.pairs_agreeing for fusion_pass in found.passes
+    actual = verify(dump, dump.modules)
+    assert actual.is_identical and all(
+        fusion_pass.pairs == fusion_pass.pairs_agreeing for fusion_pass in actual.passes
     )
 
 
 def test_the_bytes_of_a_launch_are_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted: Counter[Instruction] = Counter()
+    counts: Counter[Instruction] = Counter()
     count_bytes = traffic._traffic
 
     def count(launch: Instruction) -> traffic.Traffic:
-        counted[launch] += 1
+        counts[launch] += 1
         return count_bytes(launch)
 
     monkeypatch.setattr(traffic, "_traffic", count)
     path = tmp_path / "dump"
     scale.write_dump(path, "gpu", scale.write_module("fan-out", scale.SMALL, is_changed=False))
     scale.run("explain", [path])
-    assert counted and set(counted.values()) == {1}
+    assert counts and set(counts.values()) == {1}
 
 
 def test_graphs_are_freed_without_the_collector(
@@ -220,10 +220,10 @@ def test_no_computation_is_looked_for_among_all(
 ) -> None:
     compared = 0
 
-    def is_equal(one: Computation, other: object) -> bool:
+    def is_equal(first: Computation, second: object) -> bool:
         nonlocal compared
         compared += 1
-        return one is other
+        return first is second
 
     path = tmp_path / "dump"
     scale.write_dump(path, "cpu", scale.write_module("fan-out", SIZES[1], is_changed=False))

@@ -35,5 +35,5 @@ def test_links_to_nothing_are_found(tmp_path, link, problem):
 def test_addresses_elsewhere_are_listed(tmp_path):
     text = '<a href="https://a.example/x"></a><script src="//b.example/y.js"></script>'
     (tmp_path / "index.html").write_text(text)
-    found = runpy.run_path(str(CHECK))["check"](tmp_path)
-    assert found == ([], {"https://a.example/x", "//b.example/y.js"}, 0)
+    actual = runpy.run_path(str(CHECK))["check"](tmp_path)
+    assert actual == ([], {"https://a.example/x", "//b.example/y.js"}, 0)

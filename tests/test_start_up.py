@@ -21,10 +21,10 @@ finally:
 
 def loaded(*command: str) -> set[str]:
     """The modules that are loaded when the command ends."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", CODE, *command], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    modules = set(done.stderr.split())
+    modules = set(result.stderr.split())
     assert "fusionscope.cli.main" in modules
     return modules
 

@@ -39,12 +39,12 @@ def name_of(dump: Path) -> str:
 def follow_all(dump: Path, tools: Path) -> int:
     """Run all commands, and return how many there are."""
     write_tool(tools)
-    found, problem = advice_on(dump)
+    actual, problem = advice_on(dump)
     assert not problem
-    for advice in found:
+    for advice in actual:
         followed = follow(advice, 0.1, tools)
         assert not followed.problem, (advice.command, followed)
-    return len(found)
+    return len(actual)
 
 
 @pytest.mark.slow
@@ -73,9 +73,9 @@ def test_names_are_those_before_a_pass_that_renames(tmp_path: Path) -> None:
     assert follow_all(captured.directory, tmp_path) > 1
     suggest = suggester(EVERYTHING, is_limited=False)
     (facts,) = explain(open_dump(captured.directory), suggest=suggest).modules
-    found = facts.suggestions
-    assert found is not None
-    assert any("--allow" in each.change for each in (*found.helpful, *found.rejected))
+    actual = facts.suggestions
+    assert actual is not None
+    assert any("--allow" in item.change for item in (*actual.helpful, *actual.rejected))
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_a_plan_predicts_what_is_printed(dump: Path) -> None:
     opened = open_dump(dump)
     (module,) = opened.modules
     (facts,) = explain(opened, suggest=suggester(EVERYTHING, is_limited=False)).modules
-    found = facts.suggestions
-    assert found is not None
-    for each in (*found.helpful, *found.unmeasured, *found.rejected):
-        if each.kind is SuggestionKind.RULE:
-            plan = make_plan(module, read_candidate(each).changes)
-            assert plan.predicted == each.after
+    actual = facts.suggestions
+    assert actual is not None
+    for item in (*actual.helpful, *actual.unmeasured, *actual.rejected):
+        if item.kind is SuggestionKind.RULE:
+            plan = make_plan(module, read_candidate(item).changes)
+            assert plan.predicted == item.after

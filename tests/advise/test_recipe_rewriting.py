@@ -77,8 +77,8 @@ def check_equal(recipe: Recipe, before: Module, after: Module) -> None:
     device = runner._prepare(here, [])
     texts = to_text(before), to_text(after)
     inputs = runner._find_inputs(texts[0], choose_inputs(before, None), 0)
-    expected, found = (runner.Executable(text, device, inputs).run() for text in texts)
-    for result in runner._compare(expected, found, None):
+    expected, actual = (runner.Executable(text, device, inputs).run() for text in texts)
+    for result in runner._compare(expected, actual, None):
         assert result["is_equal"] or result["difference"] <= recipe.tolerance
 
 
@@ -117,8 +117,8 @@ def rotations(vectors, matrices):
     import jax
     import jax.numpy as jnp
 
-    each = jax.vmap(jnp.dot, in_axes=(0, None))  # for each matrix: its rows
-    return jax.vmap(jax.vmap(each, in_axes=(0, 0)), in_axes=(None, 0))(matrices, vectors)
+    item = jax.vmap(jnp.dot, in_axes=(0, None))  # for each matrix: its rows
+    return jax.vmap(jax.vmap(item, in_axes=(0, 0)), in_axes=(None, 0))(matrices, vectors)
 
 
 def checked_labels(scores, labels):
@@ -157,7 +157,7 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
     ]
     lowered = jax.jit(function).lower(*arguments)
     before = parse(lowered.compiler_ir("hlo").as_hlo_text())
-    recipe = next(each for each in RECIPES if each.id == id)
+    recipe = next(item for item in RECIPES if item.id == id)
     rewritten = apply_recipe(recipe, before, "gpu")
     assert rewritten is not None
     assert gone in to_text(before)
@@ -231,7 +231,7 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
 def test_it_does_not_fit_what_only_looks_alike(id: str, backend: str, old: str, new: str) -> None:
     text = (PROGRAMS / f"{id}-before.hlo").read_text()
     assert old in text
-    recipe = next(each for each in RECIPES if each.id == id)
+    recipe = next(item for item in RECIPES if item.id == id)
     assert apply_recipe(recipe, parse(text), backend) is not None
     assert apply_recipe(recipe, parse(text.replace(old, new)), backend) is None
 
@@ -241,6 +241,6 @@ def test_a_program_that_lacks_an_attribute_is_no_fault(recipe: Recipe, backend: 
     text = (PROGRAMS / f"{recipe.id}-before.hlo").read_text()
     # Each attribute left out.
     left_out = re.finditer(r", \w+=(?:\{(?:[^{}]|\{[^{}]*\})*\}|[^,{}\s]+)", text)
-    for each in left_out:
+    for item in left_out:
         with contextlib.suppress(UnusableInput):
-            apply_recipe(recipe, parse(text[: each.start()] + text[each.end() :]), backend)
+            apply_recipe(recipe, parse(text[: item.start()] + text[item.end() :]), backend)

@@ -90,7 +90,7 @@ def test_a_dump_without_the_program_offers_nothing(tmp_path):
 @with_jax
 def test_the_compiler_is_asked(tmp_path):
     """A cache of 8 MB is copied for an update of 4 kB, and no longer once it is donated."""
-    recipe = next(each for each in RECIPES if each.id == "donate-update")
+    recipe = next(item for item in RECIPES if item.id == "donate-update")
     file = tmp_path / "cache.py"
     file.write_text(recipe.example.module_of(recipe.example.before))
     program = read_program(f"{file}:program", recipe.example.arguments)
@@ -99,8 +99,8 @@ def test_the_compiler_is_asked(tmp_path):
     suggest = suggester(Selection(), compilation=compilation)
     (facts,) = explain(open_dump(captured.directory), suggest=suggest).modules
     assert facts.suggestions is not None
-    found = facts.suggestions.helpful + facts.suggestions.rejected
-    (donated,) = (each for each in found if each.kind is SuggestionKind.RECIPE)
+    actual = facts.suggestions.helpful + facts.suggestions.rejected
+    (donated,) = (item for item in actual if item.kind is SuggestionKind.RECIPE)
     assert donated.evidence is HowTried.MEASURED
     assert (donated.before.launches, donated.after.launches) == (2, 1)
     assert donated.before.bytes_moved > 16_000_000 > 10_000 > donated.after.bytes_moved
@@ -110,7 +110,7 @@ def test_the_compiler_is_asked(tmp_path):
 @with_jax
 def test_on_a_cpu_a_recipe_that_was_not_timed_is_no_suggestion(tmp_path):
     """The dump leaves a large constant out, so the program can be compiled, but not run."""
-    recipe = next(each for each in RECIPES if each.id == "donate-update")
+    recipe = next(item for item in RECIPES if item.id == "donate-update")
     file = tmp_path / "cache.py"
     table = "\n\nupdate = program\n\n\ndef program(*arguments):\n"
     table += "    import numpy\n\n    return update(*arguments), numpy.arange(4096.0) ** 0.5\n"

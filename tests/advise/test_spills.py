@@ -54,10 +54,10 @@ def test_a_change_helps_if_less_is_spilled_and_no_time_is_lost() -> None:
     assert split.is_better_than(BEFORE)
     assert not slow.is_better_than(BEFORE)
     assert not equal.is_better_than(BEFORE)
-    tried = [SpillTrial("a", equal), SpillTrial("b", None, "no"), SpillTrial("c", slow)]
-    assert over_fused(("k",), BEFORE, tuple(tried)).best is None
-    tried += [SpillTrial("d", split), SpillTrial("e", replace(split, time_us=14.0))]
-    best = over_fused(("k",), BEFORE, tuple(tried)).best
+    attempts = [SpillTrial("a", equal), SpillTrial("b", None, "no"), SpillTrial("c", slow)]
+    assert over_fused(("k",), BEFORE, tuple(attempts)).best is None
+    attempts += [SpillTrial("d", split), SpillTrial("e", replace(split, time_us=14.0))]
+    best = over_fused(("k",), BEFORE, tuple(attempts)).best
     assert best == "e"
 
 
@@ -81,16 +81,16 @@ def test_what_helps_is_compiled_and_comes_true(tmp_path, monkeypatch) -> None:
     ptxas.write_text(PTXAS.replace("PYTHON", sys.executable).replace("SHORT", str(longest // 2)))
     ptxas.chmod(0o755)
     monkeypatch.setenv("PTXAS", str(ptxas))
-    shown = run("explain", dump, "--resources", "--compile", "--format", "json")
-    found = json.loads(shown)["modules"][0]["over_fused"]
-    (best,) = [trial for trial in found["tried"] if trial["change"] == found["best"]]
-    assert 0 <= best["after"]["spill_bytes"] < found["before"]["spill_bytes"]
-    assert best["after"]["launches"] > found["before"]["launches"] == 1
+    visible = run("explain", dump, "--resources", "--compile", "--format", "json")
+    actual = json.loads(visible)["modules"][0]["over_fused"]
+    (best,) = [trial for trial in actual["tried"] if trial["change"] == actual["best"]]
+    assert 0 <= best["after"]["spill_bytes"] < actual["before"]["spill_bytes"]
+    assert best["after"]["launches"] > actual["before"]["launches"] == 1
     run(
         "rerun", dump, *shlex.split(best["change"]), "--flag", "xla_dump_emitter_re=.*",
         "--output", changed,
     )  # fmt: skip
     (module,) = explain(open_dump(changed), Selection(resources=True)).modules
-    taken = [kernel.resources for kernel in module.kernels for _ in range(kernel.runs)]
-    assert sum(each.spill_bytes for each in taken if each) == best["after"]["spill_bytes"]
+    resources = [kernel.resources for kernel in module.kernels for _ in range(kernel.runs)]
+    assert sum(item.spill_bytes for item in resources if item) == best["after"]["spill_bytes"]
     assert module.summary.launches == best["after"]["launches"]

@@ -104,9 +104,9 @@ with_a_flag = pytest.mark.parametrize(
 @with_a_flag
 def test_a_flag_does_what_the_replay_says(flag, without, compiled):
     replays, candidate = flag_tried(without, flag)
-    found = replays.try_out(candidate)
-    assert found is not None and replays.agrees(candidate) and found.is_certain
-    assert (found.figures.launches, found.figures.bytes_moved) == totals(compiled)
+    actual = replays.try_out(candidate)
+    assert actual is not None and replays.agrees(candidate) and actual.is_certain
+    assert (actual.figures.launches, actual.figures.bytes_moved) == totals(compiled)
 
 
 def test_a_flag_that_changes_nothing_is_no_suggestion():
@@ -132,14 +132,14 @@ def explained(name: str, selection: Selection = EVERYTHING) -> tuple[ModuleFacts
 
 
 def test_on_a_cpu_nothing_is_suggested_that_was_not_timed():
-    _, found = explained("cpu/concatenate")
-    assert not [each for each in found.helpful if each.kind is not SuggestionKind.RECIPE]
-    first = found.unmeasured[0]
+    _, actual = explained("cpu/concatenate")
+    assert not [item for item in actual.helpful if item.kind is not SuggestionKind.RECIPE]
+    first = actual.unmeasured[0]
     assert first.change == "--allow 'tanh.1 -> concatenate.1'"
     assert (first.kind, first.evidence) == ("rule", "replayed")
     assert first.after.launches < first.before.launches
     for producer, consumer in first.pairs:
-        assert found.is_open(producer, consumer)
+        assert actual.is_open(producer, consumer)
 
 
 def test_a_value_that_starts_another_pass_is_not_replayed():
@@ -152,37 +152,37 @@ def test_a_value_that_starts_another_pass_is_not_replayed():
 
 @pytest.mark.parametrize("name", ["cpu/concatenate", "cpu/cartpole", "h100/cartpole"])
 def test_nothing_is_suggested_that_fuses_no_refused_pair_or_costs_time(name):
-    module, found = explained(name)
+    module, actual = explained(name)
     refused = {
         (pair.producer.name, pair.consumer.name)
         for pair in module.pairs
         if pair.outcome == "not-fused"
     }
-    replayed = [each for each in found.helpful if each.kind is not SuggestionKind.RECIPE]
-    shown = [*replayed, *found.unmeasured]
-    assert shown and found.rejected
-    for each in shown:
-        assert refused.issuperset(each.pairs)
-        assert each.before.time_us and each.after.time_us
-        assert each.after.time_us < each.before.time_us
-    for each in found.helpful:
-        for producer, consumer in each.pairs:
-            assert each.number in found.find(producer, consumer)
-    assert all(each.why_not for each in found.rejected)
-    assert not any(each.why_not for each in (*found.helpful, *found.unmeasured))
-    numbers = [each.number for each in (*found.helpful, *found.unmeasured, *found.rejected)]
+    replayed = [item for item in actual.helpful if item.kind is not SuggestionKind.RECIPE]
+    visible = [*replayed, *actual.unmeasured]
+    assert visible and actual.rejected
+    for item in visible:
+        assert refused.issuperset(item.pairs)
+        assert item.before.time_us and item.after.time_us
+        assert item.after.time_us < item.before.time_us
+    for item in actual.helpful:
+        for producer, consumer in item.pairs:
+            assert item.number in actual.find(producer, consumer)
+    assert all(item.why_not for item in actual.rejected)
+    assert not any(item.why_not for item in (*actual.helpful, *actual.unmeasured))
+    numbers = [item.number for item in (*actual.helpful, *actual.unmeasured, *actual.rejected)]
     assert numbers == list(range(1, len(numbers) + 1))
-    saved = [each.saved_us for each in shown]
+    saved = [item.saved_us for item in visible]
     assert saved == sorted(saved, reverse=True)
 
 
 def test_a_suggestion_for_some_pairs_is_for_these():
     selection = Selection(producer="multiply", consumer="concatenate")
     module, suggestions = explained("h100/concatenate", selection)
-    wanted = {(pair.producer.name, pair.consumer.name) for pair in module.pairs}
-    assert len(wanted) == 1
+    expected = {(pair.producer.name, pair.consumer.name) for pair in module.pairs}
+    assert len(expected) == 1
     assert suggestions.helpful
-    assert all(set(each.pairs) == wanted for each in suggestions.helpful)
+    assert all(set(item.pairs) == expected for item in suggestions.helpful)
 
 
 def test_a_flag_that_is_set_is_no_candidate():
@@ -190,8 +190,8 @@ def test_a_flag_that_is_set_is_no_candidate():
         for module in open_dump(path).modules:
             values = module.flags.values if module.flags is not None else {}
             for candidate in flag_candidates(module):
-                for name, wanted in candidate.flags.items():
-                    assert values.get(name) != wanted, (path, candidate.change)
+                for name, expected in candidate.flags.items():
+                    assert values.get(name) != expected, (path, candidate.change)
 
 
 def test_every_flag_that_a_pass_reads_is_a_candidate():
@@ -202,30 +202,30 @@ def test_every_flag_that_a_pass_reads_is_a_candidate():
         for path in (PACKAGE / folder).rglob("*.py")
         for name in re.findall(r'"(xla_(?:cpu|gpu)_\w+)"', path.read_text())
     }
-    known = {flag.name for flag in FUSION_FLAGS} | {
+    names = {flag.name for flag in FUSION_FLAGS} | {
         name for options in EXTRA_OPTIONS.values() for name in options
     }
-    assert read - known == {"xla_cpu_disable_new_fusion_emitters"}  # jaxlib 0.12 has none else
+    assert read - names == {"xla_cpu_disable_new_fusion_emitters"}  # jaxlib 0.12 has none else
 
 
 @pytest.mark.parametrize("name", ["cpu/attention", "h100/attention", "h100/cartpole"])
 def test_each_of_the_costliest_refusals_has_an_answer(name):
-    module, found = explained(name)
+    module, actual = explained(name)
     refused = [pair for pair in module.pairs if pair.outcome == "not-fused"]
     costliest = group_alike(refused, lambda pair: pair.reason)[:10]
-    assert len(found.answers) == len(costliest)
-    for alike, answer in zip(costliest, found.answers, strict=True):
+    assert len(actual.answers) == len(costliest)
+    for alike, answer in zip(costliest, actual.answers, strict=True):
         names = {(pair.producer.name, pair.consumer.name) for pair in alike}
         assert set(answer.pairs) == names
         for producer, consumer in answer.pairs:
-            tried = (
-                found.find(producer, consumer),
-                found.not_timed(producer, consumer),
-                found.not_worth_it(producer, consumer),
+            attempts = (
+                actual.find(producer, consumer),
+                actual.not_timed(producer, consumer),
+                actual.not_worth_it(producer, consumer),
                 answer.in_vain,
                 answer.why,
             )
-            assert any(tried) and found.answer(producer, consumer) is not None
+            assert any(attempts) and actual.answer(producer, consumer) is not None
         assert not answer.untried
 
 
@@ -241,30 +241,30 @@ def test_later_names_are_those_of_the_same_operations(name):
     )
     later = FirstNames(module, before).later
     names = {
-        one: other
-        for one, other in later.items()
-        if one in old and other in new and old[one].opcode != "parameter"
+        first: second
+        for first, second in later.items()
+        if first in old and second in new and old[first].opcode != "parameter"
     }
-    assert names and all(one != other for one, other in names.items())
-    for one, other in names.items():
-        assert (old[one].opcode, old[one].op_name) == (new[other].opcode, new[other].op_name)
+    assert names and all(first != second for first, second in names.items())
+    for first, second in names.items():
+        assert (old[first].opcode, old[first].op_name) == (new[second].opcode, new[second].op_name)
 
 
 @pytest.mark.parametrize("name", ["cpu/concatenate", "h100/cartpole"])
 def test_a_suggestion_can_be_tried_again(name):
-    facts, found = explained(name)
+    facts, actual = explained(name)
     (module,) = open_dump(DUMPS / name).modules
     groups = group_alike(facts.pairs, lambda pair: pair.reason)
     replays = Replays(module, module.read(module.final))
     rules = (rule_candidates(replays.compiler, alike, replays.names()) for alike in groups)
-    known = {
+    names = {
         candidate.change: candidate for candidate in (*flag_candidates(module), *chain(*rules))
     }
-    tried = (*found.helpful, *found.unmeasured, *found.rejected)
-    again = [read_candidate(each) for each in tried if each.change in known]
-    assert {each.kind for each in again} == {SuggestionKind.FLAG, SuggestionKind.RULE}
-    for each in again:
-        assert (each.flags, each.changes) == (known[each.change].flags, known[each.change].changes)
+    attempts = (*actual.helpful, *actual.unmeasured, *actual.rejected)
+    again = [read_candidate(item) for item in attempts if item.change in names]
+    assert {item.kind for item in again} == {SuggestionKind.FLAG, SuggestionKind.RULE}
+    for item in again:
+        assert (item.flags, item.changes) == (names[item.change].flags, names[item.change].changes)
 
 
 def test_operations_that_the_passes_go_over_are_counted():
@@ -286,9 +286,9 @@ def test_operations_that_the_passes_go_over_are_counted():
 def test_the_pairs_that_a_compiled_change_fuses_are_those_of_the_replay(flag, without, compiled):
     replays, candidate = flag_tried(without, flag)
     (module,) = open_dump(DUMPS / without).modules
-    (made,) = open_dump(DUMPS / compiled).modules
-    found = replays.try_out(candidate)
-    assert settled_pairs(module, made) == replays.fused_pairs(found)
+    (output,) = open_dump(DUMPS / compiled).modules
+    actual = replays.try_out(candidate)
+    assert settled_pairs(module, output) == replays.fused_pairs(actual)
 
 
 def test_a_change_removes_the_copies_that_the_compiler_then_does_not_make():
@@ -326,8 +326,8 @@ def test_a_change_removes_the_copies_that_the_compiler_then_does_not_make():
 
 
 def replayed(suggestions):
-    tried = (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected)
-    return [suggestion for suggestion in tried if suggestion.evidence is HowTried.REPLAYED]
+    attempts = (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected)
+    return [suggestion for suggestion in attempts if suggestion.evidence is HowTried.REPLAYED]
 
 
 def test_nothing_is_replayed_beyond_the_limit_of_operations():
@@ -361,15 +361,15 @@ def test_keeping_values_is_a_replay():
     dump = open_dump(RESIDUAL)
     (facts,) = explain(dump, suggest=suggester(EVERYTHING, is_limited=False)).modules
     assert facts.find(Recomputation) is not None and facts.suggestions is not None
-    values = [each.value.name for each in facts.find(Recomputation).values]
-    tried = [each for each in facts.suggestions.unmeasured if each.keeps]
-    assert [each.keeps for each in tried] == [tuple(values[:8]), (values[0],), (values[1],)]
-    for each in tried:
-        forbidden = [f"{value} -> *" for value in each.keeps]
+    values = [item.value.name for item in facts.find(Recomputation).values]
+    attempts = [item for item in facts.suggestions.unmeasured if item.keeps]
+    assert [item.keeps for item in attempts] == [tuple(values[:8]), (values[0],), (values[1],)]
+    for item in attempts:
+        forbidden = [f"{value} -> *" for value in item.keeps]
         selection = Selection(changes=read_changes(forbid=forbidden))
         (changed,) = explain(open_dump(RESIDUAL), selection).modules
         assert changed.what_if is not None and changed.what_if.final is not None
-        assert changed.what_if.final == (each.before, each.after)
+        assert changed.what_if.final == (item.before, item.after)
 
 
 @pytest.mark.parametrize(
@@ -383,8 +383,8 @@ def test_keeping_values_is_a_replay():
 def test_what_leaves_the_library_is_other_code(name, change, moves):
     """Dots and reductions: in YNN kernels of their own, or with what is around them, or outside."""
     replays, candidate = flag_tried(name, change)
-    found = replays.try_out(candidate)
-    assert found is not None and replays.changes_code(found) is moves
+    actual = replays.try_out(candidate)
+    assert actual is not None and replays.changes_code(actual) is moves
 
 
 @with_jax
@@ -399,10 +399,10 @@ def test_products_of_integers_are_not_taken_out_of_the_library_unmeasured(tmp_pa
     (module,) = dump.modules
     assert "__ynn_fusion" in to_text(module.read(module.final))
     (facts,) = explain(dump, suggest=suggester(EVERYTHING, is_limited=False)).modules
-    found = facts.suggestions
-    changes = [each.change for each in (*found.helpful, *found.unmeasured)]
+    actual = facts.suggestions
+    changes = [item.change for item in (*actual.helpful, *actual.unmeasured)]
     assert not any("dot-library-rewriter" in change for change in changes)
-    assert any("other code compute what the library" in note for note in found.notes)
+    assert any("other code compute what the library" in note for note in actual.notes)
 
 
 @with_jax
@@ -474,7 +474,7 @@ def test_a_flag_that_lets_a_library_take_narrow_dots_is_not_replayed(tmp_path):
     flag = f"--xla_cpu_experimental_ynn_fusion_type={ELEMENTWISE}"
     file = tmp_path / "product.py"
     file.write_text("def program(x, y):\n    return x @ y\n")
-    known = {}
+    names = {}
     for dtype in ("bf16", "f32"):
         program = read_program(f"{file}:program", (f"{dtype}[64,64]", f"{dtype}[64,64]"))
         captured = capture(program, read_target("cpu"), tmp_path / dtype)
@@ -483,5 +483,5 @@ def test_a_flag_that_lets_a_library_take_narrow_dots_is_not_replayed(tmp_path):
         (candidate,) = (
             candidate for candidate in flag_candidates(module) if candidate.change == flag
         )
-        known[dtype] = replays.can_try(candidate)
-    assert known == {"bf16": False, "f32": True}
+        names[dtype] = replays.can_try(candidate)
+    assert names == {"bf16": False, "f32": True}

@@ -28,17 +28,17 @@ def test_nothing_of_the_result_can_be_left_out(
     def test(items: Sequence[int]) -> bool:
         return frozenset(items) in passing
 
-    found = minimize(range(count), test)
-    assert test(found)
-    assert len(found) == 1 or not any(test([e for e in found if e != each]) for each in found)
+    actual = minimize(range(count), test)
+    assert test(actual)
+    assert len(actual) == 1 or not any(test([e for e in actual if e != item]) for item in actual)
 
 
 def test_one_of_many_takes_few_tests() -> None:
-    tried: list[Sequence[int]] = []
+    attempts: list[Sequence[int]] = []
 
     def test(items: Sequence[int]) -> bool:
-        tried.append(items)
+        attempts.append(items)
         return 700 in items
 
     assert minimize(range(1000), test) == [700]
-    assert len(tried) <= 20
+    assert len(attempts) <= 20

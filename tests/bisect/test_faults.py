@@ -39,14 +39,14 @@ def test_a_planted_fault_is_found_and_nothing_else(name: str, seed: int, tmp_pat
     drawn = draw(FusedPlan(module, own_plan(module)), random.Random(seed))
     assert drawn is not None
     fault, least, _ = drawn
-    found = bisect(module, Reference(), alter=fault.plant, directory=tmp_path / "wrong")
-    assert not found.problem
-    assert found.shows_in == found.runs
-    assert judge(fault, least, found) == (True, True)
-    alone = [each.reproducer for each in found.found if each.reproducer is not None]
-    assert [each.problem for each in alone] == [""] * len(fault.places)
+    actual = bisect(module, Reference(), alter=fault.plant, directory=tmp_path / "wrong")
+    assert not actual.problem
+    assert actual.shows_in == actual.runs
+    assert judge(fault, least, actual) == (True, True)
+    alone = [item.reproducer for item in actual.found if item.reproducer is not None]
+    assert [item.problem for item in alone] == [""] * len(fault.places)
     # The fault of two places needs both.
-    assert [each.differs for each in alone] == [len(alone) == 1] * len(alone)
+    assert [item.differs for item in alone] == [len(alone) == 1] * len(alone)
 
 
 def crashing(module: Module) -> Module:
@@ -67,10 +67,10 @@ def crashing(module: Module) -> Module:
 
 @with_jax
 def test_a_crash_is_found_as_well() -> None:
-    found = bisect(dump("elementwise"), Reference(), alter=crashing, python=sys.executable)
-    assert found.crash
-    assert not found.problem
-    (culprit,) = found.found
+    actual = bisect(dump("elementwise"), Reference(), alter=crashing, python=sys.executable)
+    assert actual.crash
+    assert not actual.problem
+    (culprit,) = actual.found
     assert [operation.opcode for operation in culprit.operations] == ["multiply", "add"]
 
 
@@ -88,9 +88,9 @@ def test_what_is_wrong_in_some_runs_only(tmp_path: Path) -> None:
     )
     predicate = f"{check}:is_wrong_every_other_time"
     reference = Reference(against=Against.PREDICATE, predicate=predicate)
-    found = bisect(dump("elementwise"), reference)
-    assert 0 < found.shows_in < found.runs
-    (culprit,) = found.found
+    actual = bisect(dump("elementwise"), reference)
+    assert 0 < actual.shows_in < actual.runs
+    (culprit,) = actual.found
     assert [operation.opcode for operation in culprit.operations] == ["multiply", "add"]
 
 
@@ -100,36 +100,36 @@ def slow(module: Module) -> Module:
     for instruction in list(graph.walk()):
         if [instruction.opcode, *(o.opcode for o in instruction.operands)][:2] == ["add", "slice"]:
             users, is_root = list(instruction.users), instruction.is_root
-            made = instruction
+            output = instruction
             for _ in range(100):
-                made = instruction.computation.make("tanh", instruction.shape, [made])
+                output = instruction.computation.make("tanh", instruction.shape, [output])
             for user in users:
-                replace_operand(user, instruction, made)
+                replace_operand(user, instruction, output)
             if is_root:
-                instruction.computation.root = made
+                instruction.computation.root = output
     return to_module(graph)
 
 
 @with_jax
 @pytest.mark.parametrize("by", [By.TIME, By.COMPILE_TIME])
 def test_what_makes_it_slow(by: By) -> None:
-    found = bisect(dump("concatenate"), Reference(), by=by, alter=slow)
-    assert not found.problem
-    assert found.cost is not None
-    assert found.cost.without_s < found.cost.whole_s
-    for culprit in found.found:
+    actual = bisect(dump("concatenate"), Reference(), by=by, alter=slow)
+    assert not actual.problem
+    assert actual.cost is not None
+    assert actual.cost.without_s < actual.cost.whole_s
+    for culprit in actual.found:
         opcodes = {operation.name: operation.opcode for operation in culprit.operations}
         ends = {(opcodes[pair.producer], opcodes[pair.consumer]) for pair in culprit.pairs}
         assert ends == {("slice", "add")}
 
 
 def result(**facts: object) -> Made:
-    known = {"dtype": "float32", "elements": 8, "is_equal": False, "epsilon": 2.0**-23} | facts
-    return Made(1, (ResultDifference(**known),))  # type: ignore[arg-type]
+    names = {"dtype": "float32", "elements": 8, "is_equal": False, "epsilon": 2.0**-23} | facts
+    return Made(1, (ResultDifference(**names),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("made", "by_default", "to_the_bit", "loosely"),
+    ("output", "by_default", "to_the_bit", "loosely"),
     [
         (result(is_equal=True), False, False, False),
         (result(difference=2.0**-23), False, True, False),
@@ -140,12 +140,12 @@ def result(**facts: object) -> Made:
         (result(dtype="int32", epsilon=None, difference=0.01), True, True, False),
     ],
 )
-def test_what_is_wrong(made: Made, by_default: bool, to_the_bit: bool, loosely: bool) -> None:
-    assert Reference().is_wrong(made) is by_default
-    assert Reference(tolerance=0.0).is_wrong(made) is to_the_bit
-    assert Reference(tolerance=0.1).is_wrong(made) is loosely
+def test_what_is_wrong(output: Made, by_default: bool, to_the_bit: bool, loosely: bool) -> None:
+    assert Reference().is_wrong(output) is by_default
+    assert Reference(tolerance=0.0).is_wrong(output) is to_the_bit
+    assert Reference(tolerance=0.1).is_wrong(output) is loosely
     predicate = Reference(against=Against.PREDICATE, predicate="check.py:f")
-    assert not predicate.is_wrong(made)
+    assert not predicate.is_wrong(output)
 
 
 def test_runs_that_show_a_rare_fault() -> None:

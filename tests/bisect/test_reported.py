@@ -43,9 +43,9 @@ def test_products_that_cancel(tmp_path: Path) -> None:
     import numpy
 
     inputs = [numpy.float32(1e20), numpy.float32(-1e20), numpy.float32(1e10)]
-    found = bisected(lambda a, b, x: a * x + b * x, inputs, Reference(), tmp_path)
-    assert [operation.opcode for operation in found.found[0].operations] == ["multiply", "add"]
-    assert printed(found)[1] == "  fused 4.993411122843311e+21, unfused 0.0"
+    actual = bisected(lambda a, b, x: a * x + b * x, inputs, Reference(), tmp_path)
+    assert [operation.opcode for operation in actual.found[0].operations] == ["multiply", "add"]
+    assert printed(actual)[1] == "  fused 4.993411122843311e+21, unfused 0.0"
 
 
 def test_equal_squares(tmp_path: Path) -> None:
@@ -54,9 +54,12 @@ def test_equal_squares(tmp_path: Path) -> None:
 
     inputs = [numpy.full(1, 0.1, numpy.float32)] * 2
     reference = Reference(tolerance=0.0)
-    found = bisected(lambda x, y: x**2 - y**2, inputs, reference, tmp_path)
-    assert [operation.opcode for operation in found.found[0].operations] == ["multiply", "subtract"]
-    assert printed(found)[1].startswith("  fused -4.09781")
+    actual = bisected(lambda x, y: x**2 - y**2, inputs, reference, tmp_path)
+    assert [operation.opcode for operation in actual.found[0].operations] == [
+        "multiply",
+        "subtract",
+    ]
+    assert printed(actual)[1].startswith("  fused -4.09781")
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
@@ -71,7 +74,7 @@ def test_an_update_that_overwrites_what_it_reads(dtype: str, tmp_path: Path) -> 
         return base.at[1:].set(base[:-1]).reshape((1, *base.shape))
 
     rows = numpy.arange(128, dtype=dtype).reshape(8, 16)
-    found = bisected(shifted, [rows], Reference(), tmp_path)
-    opcodes = [operation.opcode for operation in found.found[0].operations]
+    actual = bisected(shifted, [rows], Reference(), tmp_path)
+    opcodes = [operation.opcode for operation in actual.found[0].operations]
     assert {"slice", "dynamic-update-slice"} <= set(opcodes)
-    assert printed(found)[0].startswith("96 of 128 elements differ")
+    assert printed(actual)[0].startswith("96 of 128 elements differ")

@@ -23,9 +23,9 @@ def test_the_name_of_a_module_is_no_code(tmp_path: Path) -> None:
     about, *_ = body = ast.parse(script_for(module, kernel, ["float32"], [([8], "float32")])).body
     assert isinstance(about, ast.Expr)
     assert name in str(ast.literal_eval(about.value))
-    called = {ast.unparse(each.func) for part in body for each in ast.walk(part) if is_call(each)}
-    assert "numpy.load" in called
-    assert "open" not in called
+    callees = {ast.unparse(item.func) for part in body for item in ast.walk(part) if is_call(item)}
+    assert "numpy.load" in callees
+    assert "open" not in callees
 
 
 def is_call(node: ast.AST) -> bool:

@@ -45,17 +45,17 @@ def captured(words: str, directory: Path, *arguments: str, device: str = "cpu") 
 
 @with_jax
 def test_a_function_is_compiled_with_its_example(model: Path, tmp_path: Path) -> None:
-    found = captured(f"{model}:step", tmp_path / "dump")
-    assert found.problem == ""
-    assert found.arguments == ("f32[16,8]", "f32[4,16]")
+    actual = captured(f"{model}:step", tmp_path / "dump")
+    assert actual.problem == ""
+    assert actual.arguments == ("f32[16,8]", "f32[4,16]")
     # What the file computes while it is imported is not the program.
-    (module,) = open_dump(found.directory).modules
+    (module,) = open_dump(actual.directory).modules
     assert module.name == "jit_step"
     assert len(module.stages) > 10
-    manifest = json.loads((found.directory / MANIFEST).read_text())
+    manifest = json.loads((actual.directory / MANIFEST).read_text())
     assert manifest["schema"] == "fusionscope.capture/1"
-    assert manifest["versions"]["jaxlib"] == found.versions["jaxlib"]
-    (facts,) = explain_dump(open_dump(found.directory)).modules
+    assert manifest["versions"]["jaxlib"] == actual.versions["jaxlib"]
+    (facts,) = explain_dump(open_dump(actual.directory)).modules
     assert facts.pairs
 
 
@@ -74,8 +74,8 @@ def test_a_function_is_compiled_with_its_example(model: Path, tmp_path: Path) ->
 def test_arguments_are_those_that_were_asked_for(
     model: Path, tmp_path: Path, function: str, arguments: list[str], expected: tuple[str, ...]
 ) -> None:
-    found = captured(f"{model}:{function}", tmp_path / "dump", *arguments)
-    assert (found.problem, found.arguments) == ("", expected)
+    actual = captured(f"{model}:{function}", tmp_path / "dump", *arguments)
+    assert (actual.problem, actual.arguments) == ("", expected)
 
 
 @with_jax
@@ -93,9 +93,9 @@ def test_stablehlo_and_hlo_compile_to_the_same(model: Path, tmp_path: Path) -> N
     (tmp_path / "step.pb").write_bytes(proto)
     opcodes = []
     for name in ("step.mlir", "step.hlo", "step.pb"):
-        found = captured(str(tmp_path / name), tmp_path / f"dump {name}")
-        assert found.problem == ""
-        (module,) = open_dump(found.directory).modules
+        actual = captured(str(tmp_path / name), tmp_path / f"dump {name}")
+        assert actual.problem == ""
+        (module,) = open_dump(actual.directory).modules
         ends = module.read(module.stages[0]), module.read(module.final)
         opcodes.append([sorted(instruction.opcode for instruction in end.walk()) for end in ends])
     assert opcodes[0] == opcodes[1] == opcodes[2]
@@ -105,11 +105,11 @@ def test_stablehlo_and_hlo_compile_to_the_same(model: Path, tmp_path: Path) -> N
 @with_cuda
 @pytest.mark.parametrize("device", ["h100", "b200"])
 def test_a_card_that_is_not_here_is_compiled_for(model: Path, tmp_path: Path, device: str) -> None:
-    found = captured(f"{model}:step", tmp_path / "dump", device=device)
-    assert len(found.arguments) == 2
-    dump = open_dump(found.directory)
+    actual = captured(f"{model}:step", tmp_path / "dump", device=device)
+    assert len(actual.arguments) == 2
+    dump = open_dump(actual.directory)
     (module,) = dump.modules
-    if not found.problem:
+    if not actual.problem:
         assert module.ptx
     assert module.priority_fusion is not None  # whatever becomes of the code behind it
     assert verify_dump(dump, dump.modules).is_identical
@@ -120,13 +120,13 @@ def test_functions_and_all_that_is_compiled_in_between(tmp_path: Path) -> None:
     import jax
     import jax.numpy as jnp
 
-    found = capture_dump(jnp.tanh, jnp.ones(8), directory=tmp_path / "one")
-    assert (found.problem, found.arguments) == ("", ("f32[8]",))
+    actual = capture_dump(jnp.tanh, jnp.ones(8), directory=tmp_path / "one")
+    assert (actual.problem, actual.arguments) == ("", ("f32[8]",))
     square = jax.jit(lambda x: x @ x)
     square(jnp.ones((4, 4)))
     with capturing(tmp_path / "several") as several:
         square(jnp.ones((4, 4))).sum()
-    names = [module.name for each in several for module in open_dump(each.directory).modules]
+    names = [module.name for item in several for module in open_dump(item.directory).modules]
     assert "jit__lambda" in names
     assert "jit__reduce_sum" in names
     with pytest.raises(UnusableInput, match="compiled nothing"), capturing(tmp_path / "none"):
@@ -206,16 +206,16 @@ example_args = (jnp.zeros((128, 8)),)
 @with_jax
 def test_flags_that_a_program_sets_are_kept(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(FLAGS)
-    found = captured(f"{tmp_path / 'model.py'}:step", tmp_path / "dump")
-    assert found.program_flags.split() == [
+    actual = captured(f"{tmp_path / 'model.py'}:step", tmp_path / "dump")
+    assert actual.program_flags.split() == [
         "--xla_cpu_enable_fast_math=true",
         "--xla_force_host_platform_device_count=4",
     ]
-    (module,) = open_dump(found.directory).modules
+    (module,) = open_dump(actual.directory).modules
     assert module.flags is not None
     assert module.flags.values["xla_cpu_enable_fast_math"] == ("true",)
     assert module.read(module.stages[0]).attributes["num_partitions"] == "4"
-    assert found.notes == ()
+    assert actual.notes == ()
 
 
 @with_jax
@@ -284,8 +284,8 @@ def test_what_is_no_flag_is_an_error(model: Path, tmp_path: Path, flag: str) -> 
 @with_cuda
 def test_a_program_with_a_library_call_is_compiled_again(model: Path, tmp_path: Path) -> None:
     """Reading HLO gives calls an attribute that the plugin does not know."""
-    found = captured(f"{model}:factor", tmp_path / "dump", "f32[64,64]", device="h100")
-    (module,) = open_dump(found.directory).modules
+    actual = captured(f"{model}:factor", tmp_path / "dump", "f32[64,64]", device="h100")
+    (module,) = open_dump(actual.directory).modules
     again = rerun(module, None, tmp_path / "again")
     assert (again.problem, again.variant) == ("", again.baseline)
 
@@ -299,10 +299,10 @@ def test_a_program_is_run_and_its_kernels_are_measured(
     model: Path, tmp_path: Path, function: str, arguments: tuple[str, ...]
 ) -> None:
     program = read_program(f"{model}:{function}", arguments)
-    found = capture(program, read_target("cpu"), tmp_path / "dump", runs=True)
-    assert (found.problem, found.profile) == ("", tmp_path / "dump" / PROFILE)
-    profile = read_profile(found.profile)
-    (facts,) = explain_dump(open_dump(found.directory), Selection(profile=profile)).modules
+    actual = capture(program, read_target("cpu"), tmp_path / "dump", runs=True)
+    assert (actual.problem, actual.profile) == ("", tmp_path / "dump" / PROFILE)
+    profile = read_profile(actual.profile)
+    (facts,) = explain_dump(open_dump(actual.directory), Selection(profile=profile)).modules
     assert facts.find(Measured) is not None
     assert any(kernel.measured_us for kernel in facts.kernels)
 
@@ -310,10 +310,10 @@ def test_a_program_is_run_and_its_kernels_are_measured(
 @with_jax
 def test_a_program_that_fails_when_it_runs_keeps_its_dump(model: Path, tmp_path: Path) -> None:
     program = read_program(f"{model}:failing", ())
-    found = capture(program, read_target("cpu"), tmp_path / "dump", runs=True)
-    assert found.problem.startswith("was compiled, and cannot be run: ")
-    assert found.profile is None and found.compile_s is not None
-    assert open_dump(found.directory).modules
+    actual = capture(program, read_target("cpu"), tmp_path / "dump", runs=True)
+    assert actual.problem.startswith("was compiled, and cannot be run: ")
+    assert actual.profile is None and actual.compile_s is not None
+    assert open_dump(actual.directory).modules
 
 
 @pytest.mark.parametrize(

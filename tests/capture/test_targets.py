@@ -81,13 +81,13 @@ def test_programs_are_named(tmp_path: Path) -> None:
     python, text = tmp_path / "model.py", tmp_path / "step.mlir"
     python.touch()
     text.write_text("module @jit_f attributes {mhlo.num_partitions = 8 : i32} {}")
-    found = read_program(f"{python}:step", ["f32[128, 256]", "pred[]"])
-    assert (found.kind, found.file, found.name) == (ProgramKind.FUNCTION, python, "step")
-    assert found.arguments == (Argument("f32", (128, 256)), Argument("pred", ()))
-    found = read_program("package.model:Model.step")
-    assert (found.module, found.name, found.arguments) == ("package.model", "Model.step", None)
-    found = read_program(str(text))
-    assert (found.kind, found.partitions) == (ProgramKind.STABLEHLO, 8)
+    actual = read_program(f"{python}:step", ["f32[128, 256]", "pred[]"])
+    assert (actual.kind, actual.file, actual.name) == (ProgramKind.FUNCTION, python, "step")
+    assert actual.arguments == (Argument("f32", (128, 256)), Argument("pred", ()))
+    actual = read_program("package.model:Model.step")
+    assert (actual.module, actual.name, actual.arguments) == ("package.model", "Model.step", None)
+    actual = read_program(str(text))
+    assert (actual.kind, actual.partitions) == (ProgramKind.STABLEHLO, 8)
 
 
 @pytest.mark.parametrize(

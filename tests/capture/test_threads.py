@@ -41,9 +41,9 @@ def test_workers_do_not_wait_for_the_thread_that_runs_the_program(worker: int) -
     with threads_apart() as place:
         for _ in range(40):
             place()
-            own, others = os.sched_getaffinity(0), os.sched_getaffinity(worker)
-            assert len(own) == 1 and others == allowed - own
-            visited.update(own)
+            local, remaining = os.sched_getaffinity(0), os.sched_getaffinity(worker)
+            assert len(local) == 1 and remaining == allowed - local
+            visited.update(local)
         assert len(visited) > 1  # no processor is the only one
     assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == allowed
 

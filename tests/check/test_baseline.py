@@ -79,9 +79,9 @@ def test_names_do_not_matter(dump: str, tmp_path: Path, samples) -> None:
 
 def test_a_pass_that_is_off(tmp_path: Path, samples) -> None:
     now = samples.explanation("h100-without-triton-softmax/softmax")
-    found = held(now, samples.explanation("h100/softmax"), tmp_path)
-    lost = [each for each in found if "was fused by" in each.what]
-    assert [each.reason for each in lost] == ["pf-two-reduces"]
+    actual = held(now, samples.explanation("h100/softmax"), tmp_path)
+    lost = [item for item in actual if "was fused by" in item.what]
+    assert [item.reason for item in lost] == ["pf-two-reduces"]
     assert "was fused by triton-softmax-rewriter, and is not: reduce f32[256]" in lost[0].what
     assert lost[0].source == "samples/programs/softmax.py:9"
 
@@ -89,8 +89,8 @@ def test_a_pass_that_is_off(tmp_path: Path, samples) -> None:
 def test_what_is_better_is_told_unless_it_is_allowed(tmp_path: Path, samples) -> None:
     now = samples.explanation("h100/softmax")
     before = samples.explanation("h100-without-triton-softmax/softmax")
-    (found,) = held(now, before, tmp_path)
-    assert "is fused, and was not: reduce f32[256] -> broadcast f32[256,512]" in found.what
+    (actual,) = held(now, before, tmp_path)
+    assert "is fused, and was not: reduce f32[256] -> broadcast f32[256,512]" in actual.what
     assert held(now, before, tmp_path, Tolerance(allow_better=True)) == ()
 
 
@@ -104,8 +104,8 @@ def test_a_library_that_took_over(tmp_path: Path, samples) -> None:
     fused = replace(pair, producer=dot, outcome="fused", kernel="f", stage=None)
     kernels = tuple(kernel for kernel in facts.kernels if kernel.kind != "library")
     module = replace(facts, pairs=(*facts.pairs, fused), kernels=kernels)
-    found = held(now, replace(now, modules=(module,)), tmp_path)
-    assert any(f"is a new call to {library}" in each.what for each in found)
+    actual = held(now, replace(now, modules=(module,)), tmp_path)
+    assert any(f"is a new call to {library}" in item.what for item in actual)
 
 
 def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path, samples) -> None:
@@ -113,8 +113,8 @@ def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path, samples) -> N
     (facts,) = now.modules
     summary = structs.replace(facts.summary, bytes_moved=facts.summary.bytes_moved * 95 // 100)
     before = replace(now, modules=(replace(facts, summary=summary),))
-    (found,) = held(now, before, tmp_path)
-    assert "bytes moved of the same pairs" in found.what
+    (actual,) = held(now, before, tmp_path)
+    assert "bytes moved of the same pairs" in actual.what
     assert held(now, before, tmp_path, Tolerance(0.04))
     assert not held(now, before, tmp_path, Tolerance(0.06))
 
@@ -126,8 +126,8 @@ def test_more_memory_of_the_same_pairs(tmp_path: Path, samples) -> None:
     assert memory is not None and memory.peak_bytes is not None
     memory = structs.replace(memory, peak_bytes=memory.peak_bytes * 95 // 100)
     before = replace(now, modules=(facts.with_finding(MemoryFacts, memory),))
-    (found,) = held(now, before, tmp_path)
-    assert "bytes of memory at the peak of the same pairs" in found.what
+    (actual,) = held(now, before, tmp_path)
+    assert "bytes of memory at the peak of the same pairs" in actual.what
     assert not held(now, before, tmp_path, Tolerance(0.06))
     # A baseline without it, such as an older one, states nothing.
     assert not held(now, replace(now, modules=(replace(facts, findings={}),)), tmp_path)
@@ -139,9 +139,9 @@ def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path, samples)
     before = replace(now, modules=(replace(facts, pairs=facts.pairs[1:]),))
     file = tmp_path / "baseline.json"
     file.write_text(write_baseline(record_all(cells(before))))
-    found = check(cells(now), [], read_baseline(file, EXACT))
-    assert found.is_met
-    (note,) = found.outcomes[0].notes
+    actual = check(cells(now), [], read_baseline(file, EXACT))
+    assert actual.is_met
+    (note,) = actual.outcomes[0].notes
     assert note.startswith("1 kinds of pairs are new, 0 are gone, such as dot f32[4,")
     assert not check(cells(now), [], read_baseline(file, EXACT)).violations
 
@@ -150,8 +150,8 @@ def test_another_program_of_that_name_and_arguments(tmp_path: Path, samples) -> 
     now = samples.explanation("h100/elementwise")
     arguments = samples.explanation("h100/softmax").modules[0].arguments
     now = replace(now, modules=(replace(now.modules[0], arguments=arguments),))
-    found = held(now, samples.explanation("h100/softmax"), tmp_path)
-    assert any("no longer exist: another program?" in each.what for each in found)
+    actual = held(now, samples.explanation("h100/softmax"), tmp_path)
+    assert any("no longer exist: another program?" in item.what for item in actual)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_a_module_is_known_by_its_name_arguments_and_device(
     missed, new = held(now, before, tmp_path)
     assert missed.what.startswith("no dump has this module")
     assert new.what.startswith("no baseline for this module")
-    for each in (missed, new):
-        assert (f"which differs in {words}" in each.what) == bool(words)
+    for item in (missed, new):
+        assert (f"which differs in {words}" in item.what) == bool(words)
 
 
 SEVERAL = Path(__file__).parent / "several"
@@ -208,10 +208,10 @@ def test_dumps_hold_what_was_written_of_them(samples, dumps: list[str], random: 
     with TemporaryDirectory() as directory:
         file = Path(directory) / "baseline.json"
         file.write_text(write_baseline(record_all(cells(*before))))
-        found = check(cells(*now), [], read_baseline(file, EXACT))
-    assert found.violations == ()
-    assert not any(outcome.notes for outcome in found.outcomes)
-    assert len(found.outcomes) == sum(len(each.modules) for each in now)
+        actual = check(cells(*now), [], read_baseline(file, EXACT))
+    assert actual.violations == ()
+    assert not any(outcome.notes for outcome in actual.outcomes)
+    assert len(actual.outcomes) == sum(len(item.modules) for item in now)
 
 
 def test_of_modules_with_one_key_the_one_that_changed_is_told(tmp_path: Path, samples) -> None:
@@ -220,9 +220,9 @@ def test_of_modules_with_one_key_the_one_that_changed_is_told(tmp_path: Path, sa
     good = samples.explanation("h100/softmax")
     before = replace(good, modules=good.modules + good.modules)
     numbered = [replace(module, number=n) for n, module in enumerate((*worse, *good.modules))]
-    found = held(replace(good, modules=tuple(numbered)), before, tmp_path)
-    assert {each.reason for each in found if "was fused by" in each.what} == {"pf-two-reduces"}
-    assert not any("no baseline" in each.what for each in found)
+    actual = held(replace(good, modules=tuple(numbered)), before, tmp_path)
+    assert {item.reason for item in actual if "was fused by" in item.what} == {"pf-two-reduces"}
+    assert not any("no baseline" in item.what for item in actual)
 
 
 OTHER_SCHEMA = '{"schema": "fusionscope.baseline/1", "modules": 3}'
@@ -235,7 +235,7 @@ def test_a_line_for_each_pair_in_order(samples) -> None:
     pairs = content["modules"][0]["pairs"]
     assert list(pairs) == sorted(pairs)
     for key, outcomes in pairs.items():
-        (line,) = [each for each in text.splitlines() if each.strip().startswith(f'"{key}": {{')]
+        (line,) = [item for item in text.splitlines() if item.strip().startswith(f'"{key}": {{')]
         assert json.dumps(outcomes) in line
     assert "dot_general" not in text  # a name
 
@@ -262,9 +262,9 @@ def test_a_line_for_each_pair_in_order(samples) -> None:
 def test_files_that_are_no_baseline(text: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "baseline.json"
     file.write_text(text)
-    with pytest.raises(UnusableInput, match=problem) as told:
+    with pytest.raises(UnusableInput, match=problem) as reported:
         read_baseline(file, Tolerance())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
 
 
 @pytest.mark.parametrize("key", ["", " ", "->", " -> ", "add f32[2]"])
@@ -274,5 +274,5 @@ def test_a_pair_in_no_form_is_one_that_is_gone(key: str, tmp_path: Path, samples
     content["modules"][0]["pairs"] = {key: {"fused": 100}}
     file = tmp_path / "baseline.json"
     file.write_text(json.dumps(content))
-    found = check(cells(now), [], read_baseline(file, EXACT))
-    assert "100 of 100 pairs that were fused no longer exist" in found.violations[0].what
+    actual = check(cells(now), [], read_baseline(file, EXACT))
+    assert "100 of 100 pairs that were fused no longer exist" in actual.violations[0].what

@@ -46,8 +46,8 @@ def test_what_stands_in_it(tmp_path: Path) -> None:
 
 def test_a_table_of_a_pyproject(tmp_path: Path) -> None:
     text = "[project]\nname = 'x'\n" + GOOD.replace("[[expect]]", "[[tool.fusionscope.expect]]")
-    found = read_expectations(written(tmp_path, text, "pyproject.toml"))
-    assert [each.line for each in found] == [5, 10]
+    actual = read_expectations(written(tmp_path, text, "pyproject.toml"))
+    assert [item.line for item in actual] == [5, 10]
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_a_table_of_a_pyproject(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_with_its_line(
     text: str, line: int | None, problem: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UnusableInput) as told:
+    with pytest.raises(UnusableInput) as reported:
         read_expectations(written(tmp_path, text))
-    assert problem in told.value.problem
-    assert told.value.line == line
-    assert "\n" not in str(told.value)
+    assert problem in reported.value.problem
+    assert reported.value.line == line
+    assert "\n" not in str(reported.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -145,12 +145,12 @@ def test_a_matrix(tmp_path: Path) -> None:
 
 
 def test_budgets_and_exceptions(tmp_path: Path) -> None:
-    found = read_expected(written(tmp_path, ALLOW))
-    assert [(expectation.value, expectation.line) for expectation in found.expectations] == [
+    actual = read_expected(written(tmp_path, ALLOW))
+    assert [(expectation.value, expectation.line) for expectation in actual.expectations] == [
         ({"launches": 1}, 3),
         ({"time": "5%"}, 3),
     ]
-    (allowance,) = found.allowances
+    (allowance,) = actual.allowances
     assert (allowance.until, allowance.why) == (date(2026, 5, 31), "a workaround")
     assert allowance.place.endswith("fusionscope.toml:5")
 
@@ -176,7 +176,7 @@ def test_budgets_and_exceptions(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_matrix_or_a_budget(
     text: str, line: int | None, problem: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UnusableInput) as told:
+    with pytest.raises(UnusableInput) as reported:
         read_expected(written(tmp_path, text))
-    assert problem in told.value.problem
-    assert told.value.line == line
+    assert problem in reported.value.problem
+    assert reported.value.line == line

@@ -126,10 +126,10 @@ def test_what_is_so(dump: str, kind: str, value: Any, where: dict[str, str]) -> 
 def test_what_is_not_so(
     dump: str, kind: str, value: Any, where: dict[str, str], reason: str | None, about: str
 ) -> None:
-    found = asked(dump, kind, value, **where)
-    assert found
-    assert any(each.reason == reason and each.about.startswith(about) for each in found)
-    assert all(each.module == "jit_program" for each in found)
+    actual = asked(dump, kind, value, **where)
+    assert actual
+    assert any(item.reason == reason and item.about.startswith(about) for item in actual)
+    assert all(item.module == "jit_program" for item in actual)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_what_is_not_so(
 def test_what_selects_nothing_is_not_met(
     kind: str, value: Any, where: dict[str, str], what: str
 ) -> None:
-    (found,) = asked("h100/attention", kind, value, **where)
-    assert what in found.what
+    (actual,) = asked("h100/attention", kind, value, **where)
+    assert what in actual.what
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_what_selects_nothing_is_not_met(
 def test_the_nearest_is_told_where_nothing_is_selected(
     dump: str, kind: str, value: Any, source: str, nearest: str
 ) -> None:
-    (found,) = asked(dump, kind, value, source=source)
-    assert nearest in found.what
+    (actual,) = asked(dump, kind, value, source=source)
+    assert nearest in actual.what
 
 
 def test_a_misspelt_pair_is_told_with_one_that_is_there() -> None:
-    (found,) = asked("h100/attention", "fused", "exponental -> reduce", source="attention.py:12")
-    assert "; there is exponential -> reduce" in found.what or "; there are" in found.what
+    (actual,) = asked("h100/attention", "fused", "exponental -> reduce", source="attention.py:12")
+    assert "; there is exponential -> reduce" in actual.what or "; there are" in actual.what
 
 
 @pytest.mark.parametrize("value", [{}, {"dot": -1}, {"dot": "2"}, {"{{(}}": 1}, ["dot"]])
@@ -195,9 +195,9 @@ def test_what_is_in_braces_is_a_regular_expression_and_nothing_else() -> None:
 def test_one_dump_of_several_is_enough_for_an_expectation_of_a_device() -> None:
     expectation = EXPECTATIONS["kernels"](3, Where(device="h100"))
     both = [explained("cpu/attention"), explained("h100/attention")]
-    found = check(cells(*both), [expectation])
-    assert found.is_met
-    assert found.outcomes[0].modules == ("jit_program",)
+    actual = check(cells(*both), [expectation])
+    assert actual.is_met
+    assert actual.outcomes[0].modules == ("jit_program",)
     assert not check(cells(*both[:1]), [expectation]).is_met
 
 

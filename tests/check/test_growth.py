@@ -66,8 +66,8 @@ def test_a_figure_that_is_100_now(limit: Any, before: int, is_met: bool) -> None
     ((key, record),) = record_all([now])
     baseline = Baseline(((key, replace(record, bytes_moved=before)),), LAX)
     assert not EXPECTATIONS["max_growth"].expected({"bytes": limit})
-    found = check([now], [EXPECTATIONS["max_growth"]({"bytes": limit})], baseline)
-    assert found.outcomes[0].is_met == is_met
+    actual = check([now], [EXPECTATIONS["max_growth"]({"bytes": limit})], baseline)
+    assert actual.outcomes[0].is_met == is_met
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_an_exception_holds_until_its_day() -> None:
     ],
 )
 def test_an_exception_that_covers_nothing_is_named(value: Any, where: dict[str, str]) -> None:
-    found = checked({"launches": "0%"}, [allowed(value, TODAY, **where)], launches=2)
-    assert not found.is_met
-    assert "nothing needs the exception growth = " in found.problems[-1]
+    actual = checked({"launches": "0%"}, [allowed(value, TODAY, **where)], launches=2)
+    assert not actual.is_met
+    assert "nothing needs the exception growth = " in actual.problems[-1]
 
 
 def test_a_pair_may_be_lost_for_a_while() -> None:
@@ -133,12 +133,12 @@ def test_a_pair_may_be_lost_for_a_while() -> None:
         for violation in check([worse], [], baseline).violations
         if violation.reason is not None
     ]
-    assert {each.reason for each in lost} == {"pf-two-reduces"}
+    assert {item.reason for item in lost} == {"pf-two-reduces"}
     for where in ({}, {"source": "softmax.py:9"}, {"source": "softmax.py:program"}):
         exceptions = [allowed("reduce -> *", TODAY, "pair", **where)]
-        found = check([worse], [], baseline, allowances=exceptions, today=TODAY)
-        assert not any(violation.reason for violation in found.violations)
-        assert found.violations  # others are duplicated now
+        actual = check([worse], [], baseline, allowances=exceptions, today=TODAY)
+        assert not any(violation.reason for violation in actual.violations)
+        assert actual.violations  # others are duplicated now
     exceptions = [allowed("* -> *", TODAY, "pair")]
     assert check([worse], [], baseline, allowances=exceptions, today=TODAY).is_met
     exceptions = [allowed("dot -> *", TODAY, "pair")]
@@ -149,16 +149,16 @@ def test_strict_counts_whatever_is_new() -> None:
     """`h100/attention` has three kernels; before, the last of them did not exist."""
     now = cell("h100/attention")
     ((key, record),) = record_all([now])
-    (gone, *rest) = record.kernels
+    (gone, *remaining) = record.kernels
     fewer = replace(
         record,
-        kernels={name: record.kernels[name] for name in rest},
+        kernels={name: record.kernels[name] for name in remaining},
         pairs=dict(list(record.pairs.items())[1:]),
         launches=record.launches - record.kernels[gone],
     )
     assert check([now], [], Baseline(((key, fewer),))).is_met
-    found = check([now], [], Baseline(((key, fewer),), Tolerance(is_strict=True)))
-    words = [violation.what for violation in found.violations]
+    actual = check([now], [], Baseline(((key, fewer),), Tolerance(is_strict=True)))
+    words = [violation.what for violation in actual.violations]
     assert any(word.startswith("is a new kernel") and word.endswith(gone) for word in words)
     assert f"{record.launches} launches, was {fewer.launches}" in words
     assert check([now], [], Baseline(((key, record),), Tolerance(is_strict=True))).is_met
@@ -167,8 +167,8 @@ def test_strict_counts_whatever_is_new() -> None:
 def test_a_module_that_only_one_side_has_is_no_violation_of_a_base() -> None:
     base = Origin("main", is_base=True)
     softmax, attention = cell("h100/softmax"), cell("h100/attention")
-    found = check([softmax], [], Baseline(record_all([attention]), LAX, base))
-    assert found.is_met
-    notes = [note for outcome in found.outcomes for note in outcome.notes]
+    actual = check([softmax], [], Baseline(record_all([attention]), LAX, base))
+    assert actual.is_met
+    notes = [note for outcome in actual.outcomes for note in outcome.notes]
     assert any(note.startswith("only main has this module") for note in notes)
     assert any(note.startswith("new: main has no such module") for note in notes)

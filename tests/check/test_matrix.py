@@ -52,21 +52,21 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "models" / "nn.py").write_text(MODEL)
     (tmp_path / "fusionscope.toml").write_text(FILE)
     for words in ("init --quiet --initial-branch main", "add .", "commit --quiet --message one"):
-        own = ("-c", "user.name=n", "-c", "user.email=n@localhost", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *own, *words.split()], cwd=tmp_path, check=True)
+        local = ("-c", "user.name=n", "-c", "user.email=n@localhost", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *local, *words.split()], cwd=tmp_path, check=True)
     return tmp_path
 
 
 @pytest.fixture
 def check(project: Path) -> Run:
     def run(*arguments: str) -> tuple[int, str, str]:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "fusionscope", "check", *arguments],
             cwd=project,
             capture_output=True,
             text=True,
         )
-        return done.returncode, done.stdout, done.stderr
+        return result.returncode, result.stdout, result.stderr
 
     return run
 
@@ -78,9 +78,9 @@ def test_a_change_is_compared_with_its_base(project: Path, check: Run) -> None:
     code, out, errors = check("--against", "main", "--strict", "--format", "json")
     assert (code, errors) == (1, "")
     verdicts = json.loads(out)["expectations"]
-    found = [(each["module"], each["what"]) for v in verdicts for each in v["violations"]]
-    assert any(where == "mix on cpu" and "was fused by fusion" in what for where, what in found)
-    assert any(where == "total on cpu" and "sort" in what for where, what in found)
+    actual = [(item["module"], item["what"]) for v in verdicts for item in v["violations"]]
+    assert any(where == "mix on cpu" and "was fused by fusion" in what for where, what in actual)
+    assert any(where == "total on cpu" and "sort" in what for where, what in actual)
     assert {v["violations"][0]["source"] for v in verdicts[:1]} == {f"{source}:6"}
 
 

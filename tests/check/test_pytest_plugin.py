@@ -24,16 +24,16 @@ def project(tmp_path: Path) -> Path:
 
 def run_pytest(project: Path, *arguments: str) -> tuple[int, str]:
     """In a process of its own, with the plugin whether it is installed or not."""
-    known = importlib.metadata.entry_points(group="pytest11")
-    plugin = [] if "fusionscope" in known.names else ["-p", "fusionscope.check.pytest_plugin"]
-    done = subprocess.run(
+    names = importlib.metadata.entry_points(group="pytest11")
+    plugin = [] if "fusionscope" in names.names else ["-p", "fusionscope.check.pytest_plugin"]
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugin, *arguments],
         cwd=project,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
     )
-    return done.returncode, done.stdout
+    return result.returncode, result.stdout
 
 
 @with_jax
@@ -50,23 +50,23 @@ def test_a_project_with_tests_that_pass_and_one_that_fails(project: Path) -> Non
 
 @with_jax
 def test_a_baseline_is_written_and_held(project: Path) -> None:
-    chosen = ("-k", "as_it_was")
+    choice = ("-k", "as_it_was")
     (baseline,) = (project / "tests" / "fusionscope_baselines").iterdir()
-    written = baseline.read_text()
+    output = baseline.read_text()
     baseline.unlink()
-    code, out = run_pytest(project, *chosen)
+    code, out = run_pytest(project, *choice)
     assert code == 1
     assert "--fusionscope-update writes it" in out
-    assert run_pytest(project, *chosen, "--fusionscope-update")[0] == 0
-    assert baseline.read_text() == written or '"jit_normalize"' in baseline.read_text()
-    assert run_pytest(project, *chosen)[0] == 0
+    assert run_pytest(project, *choice, "--fusionscope-update")[0] == 0
+    assert baseline.read_text() == output or '"jit_normalize"' in baseline.read_text()
+    assert run_pytest(project, *choice)[0] == 0
     # A barrier between what was one kernel.
     model = project / "model.py"
     text = model.read_text().replace(
         "jnp.sqrt(spread + 1e-5)", "jnp.sqrt(jax.lax.optimization_barrier(spread + 1e-5))"
     )
     model.write_text(text.replace("import jax.numpy", "import jax\nimport jax.numpy"))
-    code, out = run_pytest(project, *chosen)
+    code, out = run_pytest(project, *choice)
     assert code == 1
     assert "was fused by" in out
 

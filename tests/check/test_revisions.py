@@ -12,11 +12,11 @@ from fusionscope.check.revisions import checked_out
 
 
 def git(repository: Path, *arguments: str) -> str:
-    own = ("-c", "user.name=n", "-c", "user.email=n@localhost", "-c", "commit.gpgsign=false")
-    done = subprocess.run(
-        ["git", *own, *arguments], cwd=repository, check=True, capture_output=True, text=True
+    local = ("-c", "user.name=n", "-c", "user.email=n@localhost", "-c", "commit.gpgsign=false")
+    result = subprocess.run(
+        ["git", *local, *arguments], cwd=repository, check=True, capture_output=True, text=True
     )
-    return done.stdout
+    return result.stdout
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ class Result(NamedTuple):
     out: str
     errors: str
 
-    def check_refused(self, said: str) -> None:
+    def check_refused(self, message: str) -> None:
         """The command did nothing, and says why in one line, or with its usage."""
         assert (self.code, self.out) == (2, "")
-        assert said in self.errors
+        assert message in self.errors
         assert "Traceback" not in self.errors
         if "Usage" not in self.errors:
             assert len(self.errors.splitlines()) == 1

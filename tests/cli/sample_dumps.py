@@ -139,8 +139,8 @@ def damaged(random_: random.Random, content: bytes) -> bytes:
             for _ in range(random_.choice((1, 2, 5))):
                 lines.insert(random_.randrange(len(lines)), random_.choice(lines))
         case 4:
-            one, two = random_.randrange(len(lines)), random_.randrange(len(lines))
-            lines[one], lines[two] = lines[two], lines[one]
+            first, two = random_.randrange(len(lines)), random_.randrange(len(lines))
+            lines[first], lines[two] = lines[two], lines[first]
         case 5:
             return content[:place] + random_.choice(_PIECES) + content[place:]
         case 6:

@@ -32,25 +32,25 @@ with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason
     ],
 )
 def test_what_cannot_be_bisected_is_told_in_one_line(run, arguments, problem):
-    done = run(*arguments)
-    done.check_refused(problem)
+    result = run(*arguments)
+    result.check_refused(problem)
 
 
 @with_jax
 def test_the_pair_that_changes_the_bits_and_a_script_that_shows_it(run, tmp_path):
     """A product and a sum are rounded once if they are in one kernel, and twice if they are not."""
     wrong = tmp_path / "wrong"
-    done = run(CPU, "--tolerance", "0", "--output", wrong, "--format", "json")
-    assert done.code == 0
-    document = json.loads(done.out)
-    found = {key.partition("results[]")[0] for key in keys(document)}
+    result = run(CPU, "--tolerance", "0", "--output", wrong, "--format", "json")
+    assert result.code == 0
+    document = json.loads(result.out)
+    actual = {key.partition("results[]")[0] for key in keys(document)}
     described = documented("bisect") - {
-        f"cost.{each}_s" for each in ("whole", "without", "unfused")
+        f"cost.{item}_s" for item in ("whole", "without", "unfused")
     }
-    assert described - {"results[]", "alone[]"} <= found
-    assert not {e for e in found - documented("bisect") if e and not e.startswith("alone[].")}
+    assert described - {"results[]", "alone[]"} <= actual
+    assert not {e for e in actual - documented("bisect") if e and not e.startswith("alone[].")}
     (kernel,) = document["found"]
-    assert [each["opcode"] for each in kernel["operations"]] == ["multiply", "add"]
+    assert [item["opcode"] for item in kernel["operations"]] == ["multiply", "add"]
     assert "elementwise.py:" in kernel["operations"][0]["source"]
     assert kernel["of"] > len(kernel["operations"])
     (pair,) = kernel["pairs"]
@@ -68,10 +68,10 @@ def test_the_pair_that_changes_the_bits_and_a_script_that_shows_it(run, tmp_path
 
 @with_jax
 def test_rounding_is_not_wrong(run):
-    done = run(CPU)
-    assert done.code == 1
-    assert "rounded differently" in done.out
-    assert "the results are not wrong" in done.out
+    result = run(CPU)
+    assert result.code == 1
+    assert "rounded differently" in result.out
+    assert "the results are not wrong" in result.out
 
 
 @with_jax
@@ -83,10 +83,10 @@ def test_a_predicate_decides(run, tmp_path):
         "def always(results):\n    return bool(numpy.isfinite(results[0]).any())\n"
         "def broken(results):\n    return results[99]\n"
     )
-    done = run(CPU, "--predicate", f"{check}:never")
-    assert (done.code, "the results are not wrong" in done.out) == (1, True)
-    done = run(CPU, "--predicate", f"{check}:always")
-    assert (done.code, "wrong without any fusion, too" in done.out) == (1, True)
+    result = run(CPU, "--predicate", f"{check}:never")
+    assert (result.code, "the results are not wrong" in result.out) == (1, True)
+    result = run(CPU, "--predicate", f"{check}:always")
+    assert (result.code, "wrong without any fusion, too" in result.out) == (1, True)
     run(CPU, "--predicate", f"{check}:broken").check_refused("the predicate failed: IndexError")
     run(CPU, "--predicate", f"{check}:nothing").check_refused("the predicate cannot be loaded")
 
@@ -95,17 +95,17 @@ def test_a_predicate_decides(run, tmp_path):
 def test_other_references(run, tmp_path):
     import numpy
 
-    done = run(CPU, "--flag", "xla_disable_hlo_passes=fusion", "--tolerance", "0")
-    assert "against --xla_disable_hlo_passes=fusion" in done.out
-    assert "multiply" in done.out
-    done = run(CPU, "--reference", CPU, "--tolerance", "0")
-    assert (done.code, "the results are not wrong" in done.out) == (1, False)  # nor unfused
-    assert "wrong without any fusion, too" in done.out
+    result = run(CPU, "--flag", "xla_disable_hlo_passes=fusion", "--tolerance", "0")
+    assert "against --xla_disable_hlo_passes=fusion" in result.out
+    assert "multiply" in result.out
+    result = run(CPU, "--reference", CPU, "--tolerance", "0")
+    assert (result.code, "the results are not wrong" in result.out) == (1, False)  # nor unfused
+    assert "wrong without any fusion, too" in result.out
     arrays = tmp_path / "arrays.npz"
     numpy.savez(arrays, numpy.zeros(3, "float32"))
     run(CPU, "--reference", arrays).check_refused("the reference has the results float32[3]")
-    other = run(CPU, "--reference", DUMPS / "cpu/softmax")
-    other.check_refused("the reference jit_program is another program: its parameters and result")
+    second = run(CPU, "--reference", DUMPS / "cpu/softmax")
+    second.check_refused("the reference jit_program is another program: its parameters and result")
     arrays.write_text("no arrays")
     run(CPU, "--reference", arrays).check_refused("expected an .npz of plain arrays")
     run(CPU, "--flag", "nonsense=1").check_refused("No such compile option: 'nonsense'")
@@ -121,6 +121,6 @@ def test_by_time(run):
 
 
 def test_help_shows_examples(run):
-    done = run("--help")
-    assert done.code == 0
-    assert "fusionscope bisect dump_dir/ --output wrong" in done.out
+    result = run("--help")
+    assert result.code == 0
+    assert "fusionscope bisect dump_dir/ --output wrong" in result.out

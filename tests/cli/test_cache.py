@@ -73,8 +73,8 @@ def results(home: Path) -> list[Path]:
 
 def ask(dump: Path, *options: str) -> tuple[int, str, str]:
     """The exit code of a command, what it prints, and what it reports as an error."""
-    done = CliRunner().invoke(command, [str(dump), *options])
-    return done.exit_code, done.stdout, done.stderr
+    result = CliRunner().invoke(command, [str(dump), *options])
+    return result.exit_code, result.stdout, result.stderr
 
 
 def explained(dump: Path, selection: Selection = SELECTIONS[0]) -> Explanation:
@@ -101,14 +101,14 @@ def test_what_is_kept_shows_the_same(path):
     (module, *_) = open_dump(path).modules
     fresh = analyze_module(module)
     encoded = msgspec.msgpack.encode(to_cache(fresh))
-    kept = from_cache(msgspec.msgpack.decode(encoded, type=cached_type()))
+    saved = from_cache(msgspec.msgpack.decode(encoded, type=cached_type()))
     for selection in SELECTIONS:
-        one, other = (
-            to_json("explain", Explanation("", (view(each, selection),), (), ()))
-            for each in (fresh, kept)
+        first, second = (
+            to_json("explain", Explanation("", (view(item, selection),), (), ()))
+            for item in (fresh, saved)
         )
-        assert one == other
-        assert repr(one) == repr(other)  # 1 is not 1.0
+        assert first == second
+        assert repr(first) == repr(second)  # 1 is not 1.0
 
 
 @pytest.mark.parametrize("path", [SMALL, DUMPS / "h100" / "concatenate"], ids=str)
@@ -122,8 +122,8 @@ def test_another_question_reads_nothing(home, path, analyses):
 
 def test_every_output_is_the_same(home):
     path = DUMPS / "h100" / "concatenate"
-    for asked in ("", "--top 3", "--format json", "--movements", "--disable pf-negative"):
-        options = asked.split()
+    for request in ("", "--top 3", "--format json", "--movements", "--disable pf-negative"):
+        options = request.split()
         expected = ask(path, *options, "--no-cache")
         assert ask(path, *options) == expected
         assert ask(path, *options) == expected
@@ -147,12 +147,12 @@ def test_a_changed_file_is_read_again(home, dump, analyses):
     """Though its size and the time of its last change are the same."""
     (final,) = dump.glob("*cpu_after_optimizations.txt")
     name = explained(dump).modules[0].kernels[0].name
-    other = name[:-1] + "Z"
+    second = name[:-1] + "Z"
     times = final.stat()
-    final.write_text(final.read_text().replace(name, other))
+    final.write_text(final.read_text().replace(name, second))
     os.utime(final, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert final.stat().st_size == times.st_size
-    assert explained(dump).modules[0].kernels[0].name == other
+    assert explained(dump).modules[0].kernels[0].name == second
     assert len(analyses) == 2
 
 
@@ -317,9 +317,9 @@ def another_place(place: Path) -> None:
 def test_a_place_that_is_not_the_users_is_not_used(home, damage, analyses):
     expected = explained(SMALL)
     damage(home / "fusionscope" / "results")
-    for asked in (2, 3):
+    for options in (2, 3):
         assert explained(SMALL) == expected
-        assert len(analyses) == asked
+        assert len(analyses) == options
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
@@ -352,9 +352,9 @@ def test_a_full_disk(home):
     options = ["--no-try", "--format", "json"]
     python = f"{sys.executable} -B"
     line = f"ulimit -f 1; exec {python} -m fusionscope explain {SMALL} {' '.join(options)}"
-    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+    result = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
     expected = ask(SMALL, *options, "--no-cache")
-    assert (done.returncode, done.stdout, done.stderr) == expected
+    assert (result.returncode, result.stdout, result.stderr) == expected
     assert not results(home)
 
 

@@ -38,8 +38,8 @@ def model(tmp_path, monkeypatch):
 
 @with_jax
 def test_text(run, model, tmp_path):
-    done = run(model, "--output", "dump")
-    assert done.code == 0
+    result = run(model, "--output", "dump")
+    assert result.code == 0
     for part in (
         "model.py:step for cpu",
         "1 argument: f32[64,32]",
@@ -47,25 +47,25 @@ def test_text(run, model, tmp_path):
         "launches",
         "What to try",
     ):
-        assert part in done.out
+        assert part in result.out
     assert (tmp_path / "dump" / "fusionscope-capture.json").exists()
     assert "launches" not in run(model, "--output", "other", "--no-explain").out
 
 
 @with_jax
 def test_json_has_the_documented_fields(run, model):
-    done = run(
+    result = run(
         model, "--output", "dump", "--flag", "xla_cpu_enable_fast_math=true", "--format", "json"
     )
-    document = json.loads(done.out)
-    documented_keys = {each.replace("<key>", "jaxlib") for each in documented("capture")}
-    found = {key for key in keys(document) if ".versions." not in key or "jaxlib" in key}
-    assert found - {"captures[].versions"} == documented_keys
+    document = json.loads(result.out)
+    documented_keys = {item.replace("<key>", "jaxlib") for item in documented("capture")}
+    actual = {key for key in keys(document) if ".versions." not in key or "jaxlib" in key}
+    assert actual - {"captures[].versions"} == documented_keys
     assert document["captures"][0]["flags"] == ["--xla_cpu_enable_fast_math=true"]
-    kept = json.loads(Path("dump/fusionscope-capture.json").read_text())
+    saved = json.loads(Path("dump/fusionscope-capture.json").read_text())
     entry = document["captures"][0]
     places = ("directory", "profile")  # which change when the dump is moved
-    assert {name: kept[name] for name in entry if name not in places} == {
+    assert {name: saved[name] for name in entry if name not in places} == {
         name: value for name, value in entry.items() if name not in places
     }
 
@@ -84,14 +84,14 @@ def test_many_arguments_are_counted(run, model):
 def test_several_dumps_end_with_a_table(run, model, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     variant = "nothing-is-fused: xla_disable_hlo_passes=fusion"
-    done = run(model, "--variant", variant, "--output", "dumps")
-    assert max(map(len, done.out.splitlines())) <= int(columns)
-    *_, header, plain, other = done.out.splitlines()
+    result = run(model, "--variant", variant, "--output", "dumps")
+    assert max(map(len, result.out.splitlines())) <= int(columns)
+    *_, header, plain, second = result.out.splitlines()
     assert header.split() == "device launches bytes fused duplicated not fused".split()
     # sine, the broadcast of 2, multiply and add: one kernel, or four.
     assert plain.split()[:2] == ["cpu", "1"]
-    assert other.split()[:2] == ["cpu+nothing-is-fused", "4"]
-    assert plain.split()[-1] == "0" != other.split()[-1]
+    assert second.split()[:2] == ["cpu+nothing-is-fused", "4"]
+    assert plain.split()[-1] == "0" != second.split()[-1]
     assert "device  " not in run(model, "--output", "one").out
 
 
@@ -114,24 +114,24 @@ def test_a_mistake_of_the_user_is_shown_with_its_place(run, model, text, line, p
     helper = "\nimport jax.numpy as jnp\n\n\ndef twice(a, b):\n    return a + b\n\n\n"
     end = "" if "example_args" in text else "\n\nexample_args = (jnp.ones((64, 32)),)\n"
     Path("model.py").write_text(helper + text + end)
-    done = run(model, "--output", "dump")
-    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
-    assert done.errors.startswith(f"fusionscope: model.py:{line}: ")
-    assert problem in done.errors
-    assert "Traceback" not in done.errors
+    result = run(model, "--output", "dump")
+    assert (result.code, result.out, result.errors.count("\n")) == (2, "", 1)
+    assert result.errors.startswith(f"fusionscope: model.py:{line}: ")
+    assert problem in result.errors
+    assert "Traceback" not in result.errors
 
 
 @with_jax
 def test_the_traceback_is_shown_where_it_is_asked_for(model):
     Path("model.py").write_text(MODEL.replace("jnp.sin(x)", "jnp.sin(x, 3, 4)"))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "fusionscope", "--debug", "capture", model],
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 2
-    assert "return jnp.sin(x, 3, 4) * 2 + x" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("fusionscope: model.py:6: TypeError")
+    assert result.returncode == 2
+    assert "return jnp.sin(x, 3, 4) * 2 + x" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("fusionscope: model.py:6: TypeError")
 
 
 @with_jax
@@ -139,8 +139,8 @@ def test_variants_can_be_compared(run, model):
     variant = (
         "loops: xla_cpu_multi_thread_eigen=false xla_disable_hlo_passes=dot-library-rewriter,fusion"
     )
-    done = run(model, "--variant", variant, "--output", "dumps", "--format", "json")
-    plain, loops = json.loads(done.out)["captures"]
+    result = run(model, "--variant", variant, "--output", "dumps", "--format", "json")
+    plain, loops = json.loads(result.out)["captures"]
     assert (plain["directory"], loops["directory"]) == ("dumps/cpu", "dumps/cpu+loops")
     assert plain["flags"] == []
     assert len(loops["flags"]) == 2
@@ -150,11 +150,11 @@ def test_variants_can_be_compared(run, model):
 
 @with_jax
 def test_one_device_that_is_missing_does_not_spoil_the_other(run, model):
-    done = run(model, "--device", "cpu", "--device", "gpu", "--output", "dumps", "--no-explain")
-    if done.code:  # no GPU is here
-        assert (done.code, done.errors.count("\n")) == (2, 1)
-        assert "no gpu is present" in done.errors
-    assert "model.py:step for cpu" in done.out
+    result = run(model, "--device", "cpu", "--device", "gpu", "--output", "dumps", "--no-explain")
+    if result.code:  # no GPU is here
+        assert (result.code, result.errors.count("\n")) == (2, 1)
+        assert "no gpu is present" in result.errors
+    assert "model.py:step for cpu" in result.out
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_one_device_that_is_missing_does_not_spoil_the_other(run, model):
     ],
 )
 def test_what_cannot_be_compiled_is_told_in_one_line(run, model, arguments, problem):
-    done = run(*arguments)
-    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
-    assert problem in done.errors
+    result = run(*arguments)
+    assert (result.code, result.out, result.errors.count("\n")) == (2, "", 1)
+    assert problem in result.errors
 
 
 def test_help_shows_examples(run):
-    done = run("--help")
-    assert done.code == 0
-    assert "fusionscope capture model.py:step --device h100" in done.out
+    result = run("--help")
+    assert result.code == 0
+    assert "fusionscope capture model.py:step --device h100" in result.out

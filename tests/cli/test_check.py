@@ -33,23 +33,23 @@ def expected(tmp_path):
 
 
 def test_met_and_not_met(run, tmp_path, expected):
-    done = run(DUMP, "--expect", expected)
-    assert done.code == 1
-    assert "met      softmax, in one kernel" in done.out
-    assert "NOT MET  fused = divide -> dot" in done.out
-    assert "div.11 -> dot_general.3 is not fused (gf-input-worth" in done.out
-    assert "at samples/programs/attention.py:13" in done.out
-    assert "2 of 3 expectations not met" in done.out
+    result = run(DUMP, "--expect", expected)
+    assert result.code == 1
+    assert "met      softmax, in one kernel" in result.out
+    assert "NOT MET  fused = divide -> dot" in result.out
+    assert "div.11 -> dot_general.3 is not fused (gf-input-worth" in result.out
+    assert "at samples/programs/attention.py:13" in result.out
+    assert "2 of 3 expectations not met" in result.out
     expected.write_text(EXPECTED.partition("\n[[expect]]\nfused")[0])
-    done = run(DUMP, "--expect", expected)
-    assert done.code == 0
-    assert "1 expectation met" in done.out
+    result = run(DUMP, "--expect", expected)
+    assert result.code == 0
+    assert "1 expectation met" in result.out
 
 
 def test_json(run, expected):
     document = json.loads(run(DUMP, "--expect", expected, "--format", "json").out)
     assert document["met"] is False
-    assert [each["met"] for each in document["expectations"]] == [True, False, False]
+    assert [item["met"] for item in document["expectations"]] == [True, False, False]
 
 
 def test_junit_is_read_by_others(run, tmp_path, expected):
@@ -80,7 +80,7 @@ def test_sarif_is_read_by_others(run, tmp_path, expected, monkeypatch):
     assert place["artifactLocation"]["uri"] == expected.name
     assert place["region"]["startLine"] == EXPECTED.splitlines().index("kernels = 2") + 1
     rules = content["runs"][0]["tool"]["driver"]["rules"]
-    assert [rules[each["ruleIndex"]]["id"] for each in (first, second)] == ["fused", "kernels"]
+    assert [rules[item["ruleIndex"]]["id"] for item in (first, second)] == ["fused", "kernels"]
     sarif = pytest.importorskip("sarif_pydantic")
     assert len(sarif.Sarif.model_validate(content).runs[0].results) == 2
 
@@ -88,9 +88,9 @@ def test_sarif_is_read_by_others(run, tmp_path, expected, monkeypatch):
 def test_annotations_and_a_summary(run, tmp_path, expected, monkeypatch):
     summary = tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    done = run(DUMP, "--expect", expected, "--format", "github")
-    assert done.code == 1
-    lines = done.out.splitlines()
+    result = run(DUMP, "--expect", expected, "--format", "github")
+    assert result.code == 1
+    lines = result.out.splitlines()
     assert all(re.match(r"::(error|notice) [^:]*::", line) for line in lines)
     assert lines[0].startswith(
         "::error file=samples/programs/attention.py,line=13,title=fused = divide -> dot::"
@@ -105,19 +105,19 @@ def test_what_lies_outside_of_the_repository_is_no_place_in_it(
 ):
     (tmp_path / "repository" / ".git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "repository")
-    done = run(DUMP, "--expect", expected, "--format", format_name)
-    assert "samples/programs/attention.py" in done.out
-    assert str(tmp_path) not in done.out
-    assert expected.name not in done.out
+    result = run(DUMP, "--expect", expected, "--format", format_name)
+    assert "samples/programs/attention.py" in result.out
+    assert str(tmp_path) not in result.out
+    assert expected.name not in result.out
 
 
 @pytest.mark.parametrize("name", ["folder", "/dev/full", "nowhere/summary.md"])
 def test_a_summary_that_cannot_be_written_is_told(run, tmp_path, expected, monkeypatch, name):
     (tmp_path / "folder").mkdir()
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / name))
-    done = run(DUMP, "--expect", expected, "--format", "github")
-    assert done.code == 1
-    (line,) = done.errors.splitlines()
+    result = run(DUMP, "--expect", expected, "--format", "github")
+    assert result.code == 1
+    (line,) = result.errors.splitlines()
     assert line.startswith("fusionscope: no step summary: ")
 
 
@@ -127,9 +127,9 @@ def test_a_baseline(run, tmp_path):
     assert run(softmax, "--baseline", file, "--update").code == 0
     assert run(softmax, "--baseline", file).code == 0
     worse = DUMPS / "h100-without-triton-softmax/softmax"
-    done = run(worse, "--baseline", file)
-    assert done.code == 1
-    assert "was fused by triton-softmax-rewriter, and is not" in done.out
+    result = run(worse, "--baseline", file)
+    assert result.code == 1
+    assert "was fused by triton-softmax-rewriter, and is not" in result.out
     run(worse, "--baseline", file, "--update")
     assert run(softmax, "--baseline", file).code == 1
     assert run(softmax, "--baseline", file, "--allow-better").code == 0
@@ -144,24 +144,24 @@ def test_a_baseline(run, tmp_path):
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_line(run, arguments, problem):
-    done = run(DUMP, *arguments)
-    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
-    assert problem in done.errors
+    result = run(DUMP, *arguments)
+    assert (result.code, result.out, result.errors.count("\n")) == (2, "", 1)
+    assert problem in result.errors
 
 
 def test_a_mistake_in_a_file_is_told_with_its_line(run, expected):
     expected.write_text(EXPECTED.replace("kernels = 2", "kernel = 2"))
-    done = run(DUMP, "--expect", expected)
+    result = run(DUMP, "--expect", expected)
     line = EXPECTED.splitlines().index("kernels = 2") + 1
-    assert done.code == 2
-    assert done.errors.startswith(f"fusionscope: {expected}:{line}: unknown key 'kernel'")
+    assert result.code == 2
+    assert result.errors.startswith(f"fusionscope: {expected}:{line}: unknown key 'kernel'")
 
 
 def test_nothing_is_expected(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = run(DUMP)
-    assert done.code == 2
-    assert "nothing is expected" in done.errors
+    result = run(DUMP)
+    assert result.code == 2
+    assert "nothing is expected" in result.errors
     Path("pyproject.toml").write_text("[[tool.fusionscope.expect]]\nkernels = 3\n")
     assert run(DUMP).code == 0
     Path("fusionscope.toml").write_text("[[expect]]\nkernels = 2\n")
@@ -169,9 +169,9 @@ def test_nothing_is_expected(run, tmp_path, monkeypatch):
 
 
 def test_help_shows_examples(run):
-    done = run("--help")
-    assert done.code == 0
-    assert "fusionscope check dump_dir/ --baseline fusions.json --update" in done.out
+    result = run("--help")
+    assert result.code == 0
+    assert "fusionscope check dump_dir/ --baseline fusions.json --update" in result.out
 
 
 GOOD, WORSE = DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softmax"
@@ -179,9 +179,9 @@ GOOD, WORSE = DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softm
 
 def test_against_another_dump(run):
     """Without a file; improvements are accepted."""
-    done = run(WORSE, "--against", GOOD)
-    assert done.code == 1
-    assert "was fused by triton-softmax-rewriter, and is not" in done.out
+    result = run(WORSE, "--against", GOOD)
+    assert result.code == 1
+    assert "was fused by triton-softmax-rewriter, and is not" in result.out
     assert run(GOOD, "--against", WORSE).code == 0
     assert run(GOOD, "--against", GOOD, "--strict").code == 0
 
@@ -201,12 +201,12 @@ def test_every_format_at_once_and_every_field(run, tmp_path):
     assert unlike_documented("check", keys(document)) == set()
     (module,) = document["modules"]
     assert (module["before"]["kernels"], module["before"]["launches"]) == (1, 1)
-    allowed = [each for verdict in document["expectations"] for each in verdict["allowed"]]
-    assert {(each["reason"], each["until"]) for each in allowed} == {
+    allowed = [item for verdict in document["expectations"] for item in verdict["allowed"]]
+    assert {(item["reason"], item["until"]) for item in allowed} == {
         (None, "9999-12-31"),
         ("pf-two-reduces", "9999-12-31"),
     }
-    (growth,) = (each["growth"] for each in document["expectations"][0]["violations"])
+    (growth,) = (item["growth"] for item in document["expectations"][0]["violations"])
     assert growth["figure"] == "launches"
     assert growth["after"] == module["now"]["launches"]
     text = files["markdown"].read_text()
@@ -267,12 +267,12 @@ def test_an_update_of_one_module_leaves_the_others(run, tmp_path):
     file = tmp_path / "baseline.json"
     run(several, GOOD, "--baseline", file, "--update")
     whole = file.read_text()
-    names = {each["name"] for each in json.loads(whole)["modules"]}
-    other = sorted(names - {"jit_program"})[0]
-    done = run(several, "--baseline", file, "--update", "--module", other)
-    assert re.search(r"^kept      \d other modules?$", done.out, re.MULTILINE)
+    names = {item["name"] for item in json.loads(whole)["modules"]}
+    second = sorted(names - {"jit_program"})[0]
+    result = run(several, "--baseline", file, "--update", "--module", second)
+    assert re.search(r"^kept      \d other modules?$", result.out, re.MULTILINE)
     assert file.read_text() == whole
-    assert run(several, "--baseline", file, "--module", other).code == 0
+    assert run(several, "--baseline", file, "--module", second).code == 0
     assert run(several, "--baseline", file).code == 1  # the softmax is missed
 
 
@@ -289,6 +289,6 @@ def test_an_update_of_one_module_leaves_the_others(run, tmp_path):
 )  # fmt: skip
 def test_options_that_do_not_fit(run, arguments, problem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = run(*arguments)
-    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
-    assert problem in done.errors
+    result = run(*arguments)
+    assert (result.code, result.out, result.errors.count("\n")) == (2, "", 1)
+    assert problem in result.errors

@@ -30,7 +30,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["explian", CPU], "no command is called 'explian'; did you mean 'explain'?"),
         (["hystory"], "did you mean 'history'?"),
@@ -49,10 +49,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Any:
         (["explain", CPU, "--rules", "cpu-0.1O"], "cpu-0.10"),
     ],
 )
-def test_a_name_that_nothing_has(run, tmp_path, monkeypatch, words, said):
+def test_a_name_that_nothing_has(run, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text("def step(x): return x\n")
-    run(*words).check_refused(said)
+    run(*words).check_refused(message)
 
 
 @pytest.mark.parametrize("command", ["tune", "rerun", "bisect"])
@@ -86,8 +86,8 @@ def test_a_text_that_is_no_hlo(run, command, file):
 def test_hlo_with_a_mistake_is_taken_for_hlo(run, tmp_path):
     text = "// a comment\n/* and\n another */ HloModule m\n\nENTRY e {\n  ROOT a = f32[2 add()\n}\n"
     (tmp_path / "mistake.hlo").write_text(text)
-    done = run("parse", tmp_path / "mistake.hlo")
-    assert done.code == 2 and "Is this" not in done.errors
+    result = run("parse", tmp_path / "mistake.hlo")
+    assert result.code == 2 and "Is this" not in result.errors
 
 
 def test_a_function_that_a_file_does_not_have(run, tmp_path, monkeypatch):

@@ -42,10 +42,10 @@ def complete(tmp_path):
 
     def offered(*words: str) -> list[str]:
         command = [BASH, "-euc", SCRIPT, "bash", *words]
-        done = subprocess.run(
+        result = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
         )
-        return sorted(done.stdout.split())
+        return sorted(result.stdout.split())
 
     return offered
 

@@ -50,8 +50,8 @@ def launches(dump: Path) -> int:
 
 def labels(dump: Path) -> dict[int, str]:
     """Labels of the numbered stages, from the names of the files."""
-    found = (re.fullmatch(r"module_\d+\.\w+\.(\d{4})\.(.*)\.txt", name) for name in unpacked(dump))
-    return {int(match[1]): match[2] for match in found if match}
+    actual = (re.fullmatch(r"module_\d+\.\w+\.(\d{4})\.(.*)\.txt", name) for name in unpacked(dump))
+    return {int(match[1]): match[2] for match in actual if match}
 
 
 def stage(dump: Path, number: int) -> Path:
@@ -79,10 +79,10 @@ def plain(text: str) -> str:
 
 
 def document_of(run: Any, *arguments: object) -> dict[str, Any]:
-    done = run(*arguments, "--format", "json")
-    assert done.errors == ""
-    assert done.code == 0
-    return json.loads(done.out)
+    result = run(*arguments, "--format", "json")
+    assert result.errors == ""
+    assert result.code == 0
+    return json.loads(result.out)
 
 
 def module_of(run: Any, *arguments: object) -> dict[str, Any]:
@@ -92,25 +92,25 @@ def module_of(run: Any, *arguments: object) -> dict[str, Any]:
 
 @pytest.mark.main
 @pairs
-def test_sides(run, one, other):
-    module = module_of(run, one, other)
-    for side, dump in (("before", one), ("after", other)):
-        found = module[side]
-        assert found["path"] == str(dump)
-        assert found["module"] == "jit_program"
-        assert found["stage"].endswith("gpu_after_optimizations")
-        assert list(dump.glob(f"*.{found['stage']}.txt*"))
-        assert found["launches"] == launches(dump)
+def test_sides(run, first, second):
+    module = module_of(run, first, second)
+    for side, dump in (("before", first), ("after", second)):
+        actual = module[side]
+        assert actual["path"] == str(dump)
+        assert actual["module"] == "jit_program"
+        assert actual["stage"].endswith("gpu_after_optimizations")
+        assert list(dump.glob(f"*.{actual['stage']}.txt*"))
+        assert actual["launches"] == launches(dump)
         elements = set(re.findall(r"%[\w.\-]+#\d+", final(dump)))  # of tuples, without lines
         lines = re.findall(r"^  .* = ", final(dump), re.MULTILINE)
-        assert found["instructions"] == len(lines) + len(elements)
-        assert sum(found["kinds"].values()) == found["launches"]
-    names = [set(fusions(final(dump))) for dump in (one, other)]
+        assert actual["instructions"] == len(lines) + len(elements)
+        assert sum(actual["kinds"].values()) == actual["launches"]
+    names = [set(fusions(final(dump))) for dump in (first, second)]
     assert set(module["lost"]) <= names[0] and set(module["gained"]) <= names[1]
     # What is neither lost nor gained is on both sides.
     assert len(names[0]) - len(module["lost"]) == len(names[1]) - len(module["gained"])
-    text = run(one, other).out
-    assert f"launches {launches(one)} → {launches(other)}" in text
+    text = run(first, second).out
+    assert f"launches {launches(first)} → {launches(second)}" in text
 
 
 def test_devices_and_flags(run):
@@ -125,7 +125,7 @@ def test_devices_and_flags(run):
 
 @pytest.mark.main
 @pytest.mark.parametrize(
-    ("one", "other", "side", "pass_name"),
+    ("first", "second", "side", "pass_name"),
     [
         (A100, B200, "after", "splitk-rewriter"),
         (WHOLE, NO_MERGE, "before", "multi_output_fusion"),
@@ -133,23 +133,23 @@ def test_devices_and_flags(run):
     ],
     ids=["devices", "multi-output", "triton-softmax"],
 )
-def test_where_they_part(run, one, other, side, pass_name):
+def test_where_they_part(run, first, second, side, pass_name):
     """By the names of the files only one side has this pass, and up to it both say the same."""
-    having, lacking = (one, other) if side == "before" else (other, one)
+    having, lacking = (first, second) if side == "before" else (second, first)
     assert not any(f"after_{pass_name}." in label for label in labels(lacking).values())
     (number,) = (n for n, label in labels(having).items() if f"after_{pass_name}." in label)
     for dump in (having, lacking):
         assert labels(dump)[number - 1] == labels(having)[number - 1]
     texts = [plain(text_of(stage(dump, number - 1)).decode()) for dump in (having, lacking)]
     assert texts[0] == texts[1]
-    for arguments, its_side in (((one, other), side), ((other, one), OPPOSITE[side])):
-        found = module_of(run, *arguments)["first_divergence"]
-        assert found[its_side] == labels(having)[number]
-        assert found[OPPOSITE[its_side]] is None
+    for arguments, its_side in (((first, second), side), ((second, first), OPPOSITE[side])):
+        actual = module_of(run, *arguments)["first_divergence"]
+        assert actual[its_side] == labels(having)[number]
+        assert actual[OPPOSITE[its_side]] is None
         for format_name in ("text", "markdown"):
             assert pass_name in run(*arguments, "--format", format_name).out
     # Between the last stage that is told to be the same and that one nothing changed.
-    last = next(n for n, label in labels(having).items() if label == found["last_same"])
+    last = next(n for n, label in labels(having).items() if label == actual["last_same"])
     assert len({plain(text_of(stage(having, n)).decode()) for n in range(last, number)}) == 1
 
 
@@ -157,8 +157,8 @@ OPPOSITE = {"before": "after", "after": "before"}
 
 
 @pairs
-def test_swapped_sides_tell_the_opposite(run, one, other):
-    there, back = module_of(run, one, other), module_of(run, other, one)
+def test_swapped_sides_tell_the_opposite(run, first, second):
+    there, back = module_of(run, first, second), module_of(run, second, first)
     assert there["before"] == back["after"] and there["after"] == back["before"]
     assert set(there["lost"]) == set(back["gained"])
     assert set(there["gained"]) == set(back["lost"])
@@ -221,7 +221,7 @@ def test_pairs_that_ended_differently(run):
 def test_two_stages(run):
     """Nothing is fused before; every operation of the entry is launched alone."""
     module = module_of(run, f"{GPU}@pre-fusion", f"{GPU}@final")
-    number = next(n for n, each in labels(GPU).items() if ".after_priority-fusion." in each) - 1
+    number = next(n for n, item in labels(GPU).items() if ".after_priority-fusion." in item) - 1
     assert module["before"]["stage"] == labels(GPU)[number]
     assert module["after"]["stage"] == "sm_9.0a_gpu_after_optimizations"
     text = stage(GPU, number).read_text()
@@ -278,16 +278,16 @@ SAME = [
 
 
 @pytest.mark.main
-@pytest.mark.parametrize(("one", "other"), SAME)
-def test_nothing_changed(run, one, other):
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_nothing_changed(run, first, second):
     for format_name in ("text", "markdown"):
-        done = run(one, other, "--format", format_name, "--exit-code")
-        assert (done.code, done.errors) == (0, "")
-        (line,) = done.out.strip("\n").splitlines()
+        result = run(first, second, "--format", format_name, "--exit-code")
+        assert (result.code, result.errors) == (0, "")
+        (line,) = result.out.strip("\n").splitlines()
         assert line.startswith("nothing changed") and "jit_program" in line
-    done = run(one, other, "--exit-code", "--format", "json")
-    document = json.loads(done.out)
-    assert done.code == 0
+    result = run(first, second, "--exit-code", "--format", "json")
+    document = json.loads(result.out)
+    assert result.code == 0
     assert document["is_same"] is True
     assert document["modules"] == document["only_before"] == document["only_after"] == []
 
@@ -309,7 +309,7 @@ def changed(text: str, how: str) -> str:
             while left:
                 inside = [set(re.findall(r"(?:calls|to_apply)=%([\w.\-]+)", b)) for b in left]
                 names = {block.split()[0].lstrip("%") for block in left}
-                ready = [b for b, called in zip(left, inside, strict=True) if not called & names]
+                ready = [b for b, callees in zip(left, inside, strict=True) if not callees & names]
                 blocks.append(ready[-1])
                 left.remove(ready[-1])
             return "\n\n".join([head, *blocks]) + "\n"
@@ -324,9 +324,9 @@ def test_what_does_not_count(run, tmp_path, dump, how):
     (tmp_path / "one.hlo").write_text(text)
     (tmp_path / "other.hlo").write_text(changed(text, how))
     assert changed(text, how) != text or how in ("tables", "comments")
-    done = run(tmp_path / "one.hlo", tmp_path / "other.hlo", "--exit-code")
-    assert done.code == 0, done.out
-    assert done.out.startswith("nothing changed")
+    result = run(tmp_path / "one.hlo", tmp_path / "other.hlo", "--exit-code")
+    assert result.code == 0, result.out
+    assert result.out.startswith("nothing changed")
 
 
 @pytest.mark.main
@@ -347,10 +347,10 @@ def test_one_edit_is_told(run, tmp_path, old, new, field, format_name):
     (edit,) = module_of(run, *arguments)["edits"]
     assert edit["kind"] == "updated"
     assert edit["fields"] == {field[0]: field[1]}
-    done = run(*arguments, "--format", format_name)
-    assert done.code == 0
+    result = run(*arguments, "--format", format_name)
+    assert result.code == 0
     if format_name != "json":
-        assert f"{field[0]} {' → '.join(field[1])}" in done.out
+        assert f"{field[0]} {' → '.join(field[1])}" in result.out
     assert run(*arguments, "--exit-code", "--format", format_name).code == 1
 
 
@@ -399,9 +399,9 @@ def compared(run: Any, directory: Path, *exchanges: tuple[str, str]) -> Any:
     (directory / "one.hlo").write_text(BY_HAND)
     (directory / "other.hlo").write_text(text)
     arguments = (directory / "one.hlo", directory / "other.hlo", "--exit-code")
-    done = run(*arguments, "--format", "json")
-    assert run(*arguments).code == done.code
-    return done.code, json.loads(done.out)
+    result = run(*arguments, "--format", "json")
+    assert run(*arguments).code == result.code
+    return result.code, json.loads(result.out)
 
 
 @pytest.mark.main
@@ -449,8 +449,10 @@ def test_what_is_read_in_another_order_counts(run, tmp_path):
 
 def test_an_edit_shows_two_different_things(run, tmp_path):
     _, document = compared(run, tmp_path, ("fusion(%x, %y)", "fusion(%y, %x)"))
-    shown = [pair for m in document["modules"] for e in m["edits"] for pair in e["fields"].values()]
-    assert [pair for pair in shown if pair[0] == pair[1]] == []
+    visible = [
+        pair for m in document["modules"] for e in m["edits"] for pair in e["fields"].values()
+    ]
+    assert [pair for pair in visible if pair[0] == pair[1]] == []
 
 
 @pytest.mark.parametrize(
@@ -469,8 +471,8 @@ def test_how_a_module_is_run_counts(run, tmp_path, old, new, name, texts):
     assert list(module["header"]) == [name]
     assert texts in (None, module["header"][name])
     for format_name in ("text", "markdown"):
-        done = run(tmp_path / "one.hlo", tmp_path / "other.hlo", "--format", format_name)
-        assert f"{name} " in done.out
+        result = run(tmp_path / "one.hlo", tmp_path / "other.hlo", "--format", format_name)
+        assert f"{name} " in result.out
 
 
 def test_what_was_printed_is_as_good_as_a_directory(run, tmp_path):
@@ -488,22 +490,22 @@ def test_what_was_printed_is_as_good_as_a_directory(run, tmp_path):
 
 @pytest.mark.main
 @pairs
-def test_exit_code(run, one, other):
-    plain_run, asked = run(one, other), run(one, other, "--exit-code")
-    assert (plain_run.code, asked.code) == (0, 1)
-    assert plain_run.out == asked.out
+def test_exit_code(run, first, second):
+    plain_run, options = run(first, second), run(first, second, "--exit-code")
+    assert (plain_run.code, options.code) == (0, 1)
+    assert plain_run.out == options.out
 
 
 @pairs
-def test_text_markdown_and_json_tell_the_same(run, one, other):
-    module = module_of(run, one, other)
+def test_text_markdown_and_json_tell_the_same(run, first, second):
+    module = module_of(run, first, second)
     # A width that wraps nothing.
-    text = run(one, other, "--all", COLUMNS="4000").out
-    markdown = run(one, other, "--all", "--format", "markdown").out
+    text = run(first, second, "--all", COLUMNS="4000").out
+    markdown = run(first, second, "--all", "--format", "markdown").out
     assert text.startswith("jit_program\n") and markdown.startswith("## jit_program\n")
-    for each in module["fusions"]:
-        assert f"{each['kind']}: {each['text']}" in text
-        assert f"| {each['kind']} | {each['text']}" in markdown
+    for item in module["fusions"]:
+        assert f"{item['kind']}: {item['text']}" in text
+        assert f"| {item['kind']} | {item['text']}" in markdown
     for change in module["outcomes"]:
         pair = [change["before"][end]["name"] for end in ("producer", "consumer")]
         outcome = f"{change['before']['outcome']} → {change['after']['outcome']}"
@@ -520,12 +522,12 @@ def test_text_markdown_and_json_tell_the_same(run, one, other):
 
 def test_top_and_all(run):
     module = module_of(run, A100, B200)
-    for name, shown in (("1", 1), ("2", 2), ("50", 50)):
+    for name, visible in (("1", 1), ("2", 2), ("50", 50)):
         out = run(A100, B200, "--top", name, COLUMNS="4000").out
         assert len(re.findall(r"^    [a-z-]+: ", out, re.MULTILINE)) == min(
-            shown, len(module["fusions"])
-        ) + min(shown, len(module["edits"]))
-        assert ("--top" in out) == (shown < 50)
+            visible, len(module["fusions"])
+        ) + min(visible, len(module["edits"]))
+        assert ("--top" in out) == (visible < 50)
     assert "--top" not in run(A100, B200, "--all").out
     assert len(module["edits"]) > 5
     assert f"… and {len(module['edits']) - 5} more" in run(A100, B200).out
@@ -538,19 +540,19 @@ def test_top_and_all(run):
 @pytest.mark.parametrize("arguments", [(A100, B200), (GPU, GPU)], ids=["differ", "same"])
 def test_output_goes_to_a_file(run, tmp_path, arguments, format_name):
     printed = run(*arguments, "--format", format_name)
-    written = run(*arguments, "--format", format_name, "--output", tmp_path / "out", "--exit-code")
-    assert (written.code, written.out) == (int(arguments[0] != arguments[1]), "")
+    output = run(*arguments, "--format", format_name, "--output", tmp_path / "out", "--exit-code")
+    assert (output.code, output.out) == (int(arguments[0] != arguments[1]), "")
     assert (tmp_path / "out").read_text(encoding="utf-8") == printed.out != ""
 
 
 @pairs
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_text_fits_its_width(run, one, other, width):
-    lines = run(one, other, "--all", COLUMNS=str(width)).out.splitlines()
+def test_text_fits_its_width(run, first, second, width):
+    lines = run(first, second, "--all", COLUMNS=str(width)).out.splitlines()
     assert max(map(len, lines)) <= width
     assert [line for line in lines if line.endswith(" ")] == []
     if width == 100:
-        assert run(one, other, "--all").out.splitlines() == lines  # also in a pipe
+        assert run(first, second, "--all").out.splitlines() == lines  # also in a pipe
 
 
 def test_lines_that_go_on_are_indented(run):
@@ -567,9 +569,9 @@ def test_a_terminal_gets_colours_unless_told_otherwise(run):
 
 
 def test_help_shows_examples(run):
-    done = run("--help")
-    assert done.code == 0
-    _, _, examples = done.out.partition("Examples:")
+    result = run("--help")
+    assert result.code == 0
+    _, _, examples = result.out.partition("Examples:")
     assert len(re.findall(r"^ +fusionscope diff \S+ \S", examples, re.MULTILINE)) >= 3
 
 
@@ -585,12 +587,12 @@ def tree(directory: Path, **samples: str) -> Path:
 
 
 def test_several_modules(run, tmp_path):
-    one = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax", jit_c="cpu/loop")
+    first = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax", jit_c="cpu/loop")
     # As if compiled in another order, with another program in the place of one.
-    other = tree(
+    second = tree(
         tmp_path / "two", jit_x="cpu/attention", jit_b="cpu/softmax", jit_a="h100/concatenate"
     )
-    document = document_of(run, one, other)
+    document = document_of(run, first, second)
     (module,) = document["modules"]
     assert (module["before"]["launches"], module["after"]["launches"]) == (7, launches(GPU))
     assert "sm_9" in module["after"]["stage"] and "cpu" in module["before"]["stage"]
@@ -598,49 +600,49 @@ def test_several_modules(run, tmp_path):
     assert (document["only_before"], document["only_after"]) == (["jit_c"], ["jit_x"])
     assert not document["is_same"]
     for format_name in ("text", "markdown"):
-        out = run(one, other, "--format", format_name).out
+        out = run(first, second, "--format", format_name).out
         assert "only before: jit_c" in out and "only after: jit_x" in out
         assert "nothing changed in 1 module" in out
-    assert run(one, other, "--exit-code").code == 1
+    assert run(first, second, "--exit-code").code == 1
 
 
 def test_module(run, tmp_path):
-    one = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax")
-    other = tree(tmp_path / "two", jit_a="h100/concatenate", jit_b="cpu/softmax")
-    assert run(one, other, "--module", "jit_b", "--exit-code").code == 0
-    assert run(one, other, "--module", "jit_a", "--exit-code").code == 1
-    assert run(one, other, "--module", "jit_*").out == run(one, other).out
-    refused = run(one, other, "--module", "no*")
+    first = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax")
+    second = tree(tmp_path / "two", jit_a="h100/concatenate", jit_b="cpu/softmax")
+    assert run(first, second, "--module", "jit_b", "--exit-code").code == 0
+    assert run(first, second, "--module", "jit_a", "--exit-code").code == 1
+    assert run(first, second, "--module", "jit_*").out == run(first, second).out
+    refused = run(first, second, "--module", "no*")
     assert (refused.code, refused.out) == (2, "")
     (line,) = refused.errors.splitlines()
     assert "jit_a" in line and "jit_b" in line
 
 
 def test_the_name_that_is_shown_selects_the_module(run):
-    (shown,) = document_of(run, TPU, TPU)["same"]
-    assert run(TPU, TPU, "--module", shown).code == 0
+    (visible,) = document_of(run, TPU, TPU)["same"]
+    assert run(TPU, TPU, "--module", visible).code == 0
 
 
 def test_no_module_in_common(run, tmp_path):
-    one = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax")
-    other = tree(tmp_path / "two", jit_c="cpu/loop", jit_d="cpu/convolution")
-    done = run(one, other)
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
+    first = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax")
+    second = tree(tmp_path / "two", jit_c="cpu/loop", jit_d="cpu/convolution")
+    result = run(first, second)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
     assert all(name in line for name in ("jit_a", "jit_b", "jit_c", "jit_d"))
 
 
 def test_json_is_as_documented(run, tmp_path):
-    one = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax", jit_c="cpu/loop")
-    other = tree(
+    first = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax", jit_c="cpu/loop")
+    second = tree(
         tmp_path / "two", jit_a="h100/concatenate", jit_b="cpu/softmax", jit_x="cpu/attention"
     )
-    for directory in (one, other):
+    for directory in (first, second):
         write(directory, {"module_0009.n.cpu_after_optimizations.txt": b"HloModule n\n"})
     compared(run, tmp_path, ("num_partitions=2", "num_partitions=4"))
-    found: set[str] = set()
+    actual: set[str] = set()
     for arguments in (
-        (one, other),
+        (first, second),
         *PAIRS,
         (DUMPS / "cpu/dense", DUMPS / "h100/dense"),
         (DUMPS / "rtx6000pro/concatenate", GPU),  # a decision differs
@@ -652,23 +654,23 @@ def test_json_is_as_documented(run, tmp_path):
         for module in document["modules"]:
             for edit in module["edits"]:  # names of attributes have dots
                 edit["fields"] = {name.replace(".", "-"): x for name, x in edit["fields"].items()}
-        found |= keys(document)
-    assert "problems[]" in found
+        actual |= keys(document)
+    assert "problems[]" in actual
     sides = (
         r"(modules\[\]|outcomes\[\]|edits\[\]|passes|first_divergence|decision|memory|places\[\])"
         r"\.(?:before|after)\b(?!\[)"
     )
-    found = {re.sub(sides, r"\1.<side>", path) for path in found}
-    found = {re.sub(r"passes\.(?:before|after)", "passes.<side>", path) for path in found}
-    found = {re.sub(r"\.kinds\.[\w-]+", ".kinds.<kind>", path) for path in found}
-    found = {re.sub(r"matched\.steps\.\w+", "matched.steps.<step>", path) for path in found}
-    found = {re.sub(r"(edits\[\]\.fields)\.[\w-]+", r"\1.<name>", path) for path in found}
-    found = {re.sub(r"(<side>\.rules)\..*", r"\1", path) for path in found}  # as in explain
-    found = {re.sub(r"(\.header|\.flags)\.\w+", r"\1.<name>", path) for path in found}
+    actual = {re.sub(sides, r"\1.<side>", path) for path in actual}
+    actual = {re.sub(r"passes\.(?:before|after)", "passes.<side>", path) for path in actual}
+    actual = {re.sub(r"\.kinds\.[\w-]+", ".kinds.<kind>", path) for path in actual}
+    actual = {re.sub(r"matched\.steps\.\w+", "matched.steps.<step>", path) for path in actual}
+    actual = {re.sub(r"(edits\[\]\.fields)\.[\w-]+", r"\1.<name>", path) for path in actual}
+    actual = {re.sub(r"(<side>\.rules)\..*", r"\1", path) for path in actual}  # as in explain
+    actual = {re.sub(r"(\.header|\.flags)\.\w+", r"\1.<name>", path) for path in actual}
     roles = r"(fusions\[\])\.(?:before|after|gained|lost)"
-    found = {re.sub(roles + r"\[\]", r"\1.<role>[]", path) for path in found}
-    found -= {path for path in found if re.search(roles, path)}
-    assert not unlike_documented("diff", found)
+    actual = {re.sub(roles + r"\[\]", r"\1.<role>[]", path) for path in actual}
+    actual -= {path for path in actual if re.search(roles, path)}
+    assert not unlike_documented("diff", actual)
 
 
 # Bad input.
@@ -676,7 +678,7 @@ def test_json_is_as_documented(run, tmp_path):
 
 @pytest.mark.main
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["missing", GPU], "missing"),
         ([GPU, "missing"], "missing"),
@@ -696,16 +698,16 @@ def test_json_is_as_documented(run, tmp_path):
         ([], "BEFORE"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
-    done = run(*arguments)
-    done.check_refused(said)
-    assert CONTROL.search(done.errors.replace("\n", "")) is None
+def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
+    result = run(*arguments)
+    result.check_refused(message)
+    assert CONTROL.search(result.errors.replace("\n", "")) is None
 
 
 def test_a_name_longer_than_any_file(run):
-    done = run("x" * 300, GPU)
-    assert done.code == 2
-    assert "bug in fusionscope" not in done.errors
+    result = run("x" * 300, GPU)
+    assert result.code == 2
+    assert "bug in fusionscope" not in result.errors
 
 
 def test_a_stage_of_nothing(run, monkeypatch):
@@ -721,17 +723,17 @@ def test_a_stage_of_nothing(run, monkeypatch):
 def test_a_file_that_is_no_hlo(run, tmp_path, content):
     (tmp_path / "junk.txt").write_bytes(content)
     for arguments in ((tmp_path / "junk.txt", GPU), (GPU, tmp_path / "junk.txt")):
-        done = run(*arguments)
-        assert (done.code, done.out) == (2, "")
-        (line,) = done.errors.splitlines()
+        result = run(*arguments)
+        assert (result.code, result.out) == (2, "")
+        (line,) = result.errors.splitlines()
         assert "junk.txt" in line and "bug in fusionscope" not in line
 
 
 def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path):
     for arguments in ((tmp_path, GPU), (GPU, tmp_path), (f"{tmp_path}@final", GPU)):
-        done = run(*arguments)
-        assert (done.code, done.out) == (2, "")
-        (line,) = done.errors.splitlines()
+        result = run(*arguments)
+        assert (result.code, result.out) == (2, "")
+        (line,) = result.errors.splitlines()
         assert "--xla_dump_to" in line
 
 
@@ -751,9 +753,9 @@ def test_a_directory_or_file_without_permission(run, tmp_path):
         (tmp_path / "dump").symlink_to(tmp_path / "dump")  # a link that leads to itself
     else:
         (tmp_path / "dump").mkdir(mode=0)
-    done = run(tmp_path / "dump", GPU)
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
+    result = run(tmp_path / "dump", GPU)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
     assert "bug in fusionscope" not in line
 
 
@@ -765,28 +767,28 @@ def test_a_last_stage_that_cannot_be_read(run, tmp_path, wrong, side):
     files[bad] = {"truncated": files[bad][:3000], "binary": b"\0\1" * 99, "empty": b""}[wrong]
     dumps = [GPU, GPU]
     dumps[side] = write(tmp_path / "dump", files)
-    done = run(*dumps)
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
+    result = run(*dumps)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
     assert bad in line
     # Another stage can still be compared.
     assert run(*(f"{dump}@pre-fusion" for dump in dumps), "--exit-code").code == 0
 
 
 def test_a_module_that_cannot_be_read_is_told_beside_the_others(run, tmp_path):
-    one = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax")
-    other = tree(tmp_path / "two", jit_a="cpu/concatenate", jit_b="cpu/softmax")
-    (bad,) = (other / "jit_b").glob("*cpu_after_optimizations.txt")
+    first = tree(tmp_path / "one", jit_a="cpu/concatenate", jit_b="cpu/softmax")
+    second = tree(tmp_path / "two", jit_a="cpu/concatenate", jit_b="cpu/softmax")
+    (bad,) = (second / "jit_b").glob("*cpu_after_optimizations.txt")
     bad.write_bytes(bad.read_bytes()[:2000])
-    done = run(one, other)
-    assert done.code == 0
-    (line,) = done.errors.splitlines()
+    result = run(first, second)
+    assert result.code == 0
+    (line,) = result.errors.splitlines()
     assert bad.name in line
-    assert done.out.startswith("nothing changed in 1 module")
-    assert run(one, other, "--exit-code").code == 1
-    document = json.loads(run(one, other, "--format", "json").out)
+    assert result.out.startswith("nothing changed in 1 module")
+    assert run(first, second, "--exit-code").code == 1
+    document = json.loads(run(first, second, "--format", "json").out)
     assert bad.name in document["problems"][0] and not document["is_same"]
-    assert bad.name in run(one, other, "--format", "markdown").out
+    assert bad.name in run(first, second, "--format", "markdown").out
 
 
 def stage_damaged(directory: Path, dump: Path, number: int) -> tuple[Path, str]:
@@ -800,9 +802,9 @@ def stage_damaged(directory: Path, dump: Path, number: int) -> tuple[Path, str]:
 def test_a_stage_that_cannot_be_read_does_no_harm(run, tmp_path):
     """What the last stages say does not depend on one between."""
     dump, _ = stage_damaged(tmp_path / "dump", NO_MERGE, 20)
-    whole, found = module_of(run, WHOLE, NO_MERGE), module_of(run, WHOLE, dump)
+    whole, actual = module_of(run, WHOLE, NO_MERGE), module_of(run, WHOLE, dump)
     for name in ("outcomes", "lost", "gained", "edits", "first_divergence"):
-        assert found[name] == whole[name]
+        assert actual[name] == whole[name]
     assert run(NO_MERGE, dump, "--exit-code").code == 0
 
 
@@ -820,15 +822,15 @@ def test_a_damaged_record_is_noted(run, tmp_path, dump, part, content):
     bad = next(file for file in files if file.endswith(part))
     files[bad] = content or files[bad][: len(files[bad]) // 2]
     damaged_dump = write(tmp_path / "dump", files)
-    other = WHOLE if dump is NO_MERGE else DUMPS / "cpu/concatenate"
-    module, whole = module_of(run, other, damaged_dump), module_of(run, other, dump)
+    second = WHOLE if dump is NO_MERGE else DUMPS / "cpu/concatenate"
+    module, whole = module_of(run, second, damaged_dump), module_of(run, second, dump)
     assert [note for note in module["notes"] if bad in note]
     for name in ("lost", "gained", "edits", "first_divergence"):
         assert module[name] == whole[name]
     for format_name in ("text", "markdown"):
-        done = run(other, damaged_dump, "--format", format_name)
-        assert (done.code, done.errors) == (0, "")
-        assert bad in re.sub(r"\s+", "", done.out)
+        result = run(second, damaged_dump, "--format", format_name)
+        assert (result.code, result.errors) == (0, "")
+        assert bad in re.sub(r"\s+", "", result.out)
 
 
 @pytest.mark.parametrize("figure", [b"inf", b"nan"])
@@ -836,16 +838,16 @@ def test_figures_that_are_no_numbers(run, tmp_path, figure):
     files = unpacked(GPU)
     record = next(name for name in files if name.endswith("priority_fusion_dump.txt"))
     files[record] = files[record].replace(b"us_fused: 8.42075", b"us_fused: " + figure)
-    done = run(CPU, write(tmp_path, files), "--format", "json")
-    assert done.code == 0
-    assert not re.search(r"NaN|Infinity", done.out)
+    result = run(CPU, write(tmp_path, files), "--format", "json")
+    assert result.code == 0
+    assert not re.search(r"NaN|Infinity", result.out)
 
 
 def test_a_dump_that_ends_early_is_not_the_same(run, tmp_path):
     """The compiler died in one of them."""
     files = {n: c for n, c in unpacked(GPU).items() if "after_optimizations" not in n}
-    done = run(GPU, write(tmp_path, files))
-    assert "after_optimizations" in done.out + done.errors
+    result = run(GPU, write(tmp_path, files))
+    assert "after_optimizations" in result.out + result.errors
 
 
 @pytest.mark.parametrize("part", ["gpu_target_config.pbtxt", "debug_options"])
@@ -868,12 +870,12 @@ def test_hostile_names_never_reach_the_output_raw(run, tmp_path, format_name):
         (f"{dump}@pre-fusion", f"{dump}@final"),
         (dump, dump),
     ):
-        done = run(*arguments, "--all", "--format", format_name)
-        assert (done.code, done.errors) == (0, ""), done.errors
-        assert CONTROL.search(done.out) is None
+        result = run(*arguments, "--all", "--format", format_name)
+        assert (result.code, result.errors) == (0, ""), result.errors
+        assert CONTROL.search(result.out) is None
         if format_name == "markdown":
-            assert "<script" not in done.out and "<b>" not in done.out
-            for table in re.split(r"\n\n+", done.out):
+            assert "<script" not in result.out and "<b>" not in result.out
+            for table in re.split(r"\n\n+", result.out):
                 rows = [r for r in table.splitlines() if r.startswith("|")]
                 assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1
     if format_name == "json":
@@ -888,12 +890,12 @@ def test_hostile_literals_attributes_and_targets(run, tmp_path, odd):
     (tmp_path / "one.hlo").write_text(text)
     (tmp_path / "two.hlo").write_text(text.replace("tanh(%left.1", f'{target}{odd}"'))
     for format_name in FORMATS:
-        done = run(tmp_path / "one.hlo", tmp_path / "two.hlo", "--all", "--format", format_name)
-        assert done.code in (0, 2)
-        assert "bug in fusionscope" not in done.errors
-        assert CONTROL.search(done.out + done.errors) is None
+        result = run(tmp_path / "one.hlo", tmp_path / "two.hlo", "--all", "--format", format_name)
+        assert result.code in (0, 2)
+        assert "bug in fusionscope" not in result.errors
+        assert CONTROL.search(result.out + result.errors) is None
         if format_name == "markdown":
-            assert "<b>" not in done.out
+            assert "<b>" not in result.out
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -910,9 +912,9 @@ def test_where_the_time_went_comes_first(run, format_name):
 
 
 def test_unrelated_programs_are_said_to_be_unrelated(run):
-    done = run(CPU, GPU.parent / "softmax", "--format", "json")
-    (module,) = json.loads(done.out)["modules"]
-    assert [each["kind"] for each in module["unrelated"]] == ["programs", "backends"]
+    result = run(CPU, GPU.parent / "softmax", "--format", "json")
+    (module,) = json.loads(result.out)["modules"]
+    assert [item["kind"] for item in module["unrelated"]] == ["programs", "backends"]
     first, second, *_ = run(CPU, GPU.parent / "softmax").out.splitlines()[1:]
     assert first.strip().startswith("these are different programs: ")
     assert second.strip().startswith("compiled for different backends (CPU and H100")
@@ -936,32 +938,32 @@ def test_damage_never_makes_it_fall_over(run, tmp_path):
         for pair in (*PAIRS, (GPU, DUMPS / "h200/concatenate"), (CPU, CPU), (TPU, CPU))
     ]
     signal.signal(signal.SIGALRM, lambda *_: pytest.fail("diff hangs"))
-    told = 0
+    count = 0
     for seed in range(ROUNDS):
         random_ = random.Random(seed)
         pair = [dict(files) for files in random_.choice(dumps)]
         files = random_.choice(pair)
         name = random_.choice(sorted(files))
         files[name] = damaged(random_, files[name])
-        ends = [write(tmp_path / f"{i}", each) for i, each in enumerate(pair)]
+        ends = [write(tmp_path / f"{i}", item) for i, item in enumerate(pair)]
         stages = random_.choice((("", ""), ("", ""), ("@pre-fusion", "@final")))
         signal.alarm(60)
-        done = run(
+        result = run(
             *(f"{end}{at}" for end, at in zip(ends, stages, strict=True)),
             "--format",
             random_.choice(FORMATS),
         )
         signal.alarm(0)
-        assert done.code in (0, 2), (seed, name)
-        assert "Traceback" not in done.errors, (seed, name)
-        assert "bug in fusionscope" not in done.errors, (seed, name, done.errors)
-        if done.code == 2:
-            told += 1
-            assert done.out == "", (seed, name)
-            (line,) = done.errors.splitlines()
+        assert result.code in (0, 2), (seed, name)
+        assert "Traceback" not in result.errors, (seed, name)
+        assert "bug in fusionscope" not in result.errors, (seed, name, result.errors)
+        if result.code == 2:
+            count += 1
+            assert result.out == "", (seed, name)
+            (line,) = result.errors.splitlines()
             assert name in line or stages[0], (seed, name, line)
         else:  # a stage that is damaged is left out, and named
-            told += name in "".join(done.out.split())
+            count += name in "".join(result.out.split())
         for end in ends:
             shutil.rmtree(end)
-    assert told > ROUNDS / 20
+    assert count > ROUNDS / 20

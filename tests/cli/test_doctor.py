@@ -41,23 +41,23 @@ def install(python: Path, name: str, version: str, code: str) -> None:
     (packages / f"{name}-{version}.dist-info" / "METADATA").write_text(metadata)
 
 
-def findings(done: Any) -> dict[str, Any]:
-    return {each["name"]: each for each in json.loads(done.out)["findings"]}
+def findings(result: Any) -> dict[str, Any]:
+    return {item["name"]: item for item in json.loads(result.out)["findings"]}
 
 
 def test_a_python_without_jax_is_no_fault(run, python):
-    done = run("--python", python)
-    assert done.code == 0
-    assert done.out.startswith(f"fusionscope {__version__}, Python ")
-    assert "jax     absent" in done.out
-    assert f"{python} -m pip install 'fusionscope[jax]'" in " ".join(done.out.split())
-    assert done.out.endswith("everything installed works\n")
+    result = run("--python", python)
+    assert result.code == 0
+    assert result.out.startswith(f"fusionscope {__version__}, Python ")
+    assert "jax     absent" in result.out
+    assert f"{python} -m pip install 'fusionscope[jax]'" in " ".join(result.out.split())
+    assert result.out.endswith("everything installed works\n")
 
 
 def test_json_has_the_documented_fields(run, python):
     install(python, "jax", "0.12", "raise ImportError('half of it is missing')")
     document = json.loads(run("--python", python, "--format", "json").out)
-    documented_keys = {each.replace("<key>", "jax") for each in documented("doctor")}
+    documented_keys = {item.replace("<key>", "jax") for item in documented("doctor")}
     assert keys(document) - {"compiler.versions"} == documented_keys - {"compiler.versions"}
     assert document["compiler"]["versions"] == {"jax": "0.12"}
     assert document["compiler"]["path"] == str(python)
@@ -70,27 +70,27 @@ def test_text_and_json_go_to_files(run, python, tmp_path):
 
 def test_a_damaged_jax_is_broken(run, python):
     install(python, "jax", "0.12", "raise ImportError('half of it is missing')")
-    done = run("--python", python, "--format", "json")
-    jax = findings(done)["jax"]
-    assert done.code == 1
+    result = run("--python", python, "--format", "json")
+    jax = findings(result)["jax"]
+    assert result.code == 1
     assert jax["state"] == "broken"
     assert "half of it is missing" in jax["found"]
     assert "--force-reinstall 'fusionscope[jax]'" in jax["advice"]
-    assert "cpu" not in findings(done)
+    assert "cpu" not in findings(result)
 
 
 def test_a_jax_that_ends_the_process_is_broken(run, python):
     install(python, "jax", "0.12", "import os; os.abort()")
-    done = run("--python", python, "--format", "json")
-    assert done.code == 1
-    assert "SIGABRT" in findings(done)["jax"]["found"]
+    result = run("--python", python, "--format", "json")
+    assert result.code == 1
+    assert "SIGABRT" in findings(result)["jax"]["found"]
 
 
 def test_a_jax_that_never_ends_is_broken(run, python):
     install(python, "jax", "0.12", "import time; time.sleep(1000)")
-    done = run("--python", python, "--format", "json", "--limit", 2)
-    assert done.code == 1
-    assert "longer than 2 s" in findings(done)["jax"]["found"]
+    result = run("--python", python, "--format", "json", "--limit", 2)
+    assert result.code == 1
+    assert "longer than 2 s" in findings(result)["jax"]["found"]
 
 
 @pytest.mark.parametrize("text", ["sleep 1000", "exit 3", "echo no Python >&2; exit 1"])
@@ -108,9 +108,9 @@ def test_a_cache_that_others_can_write_to_is_not_used(run, python, tmp_path, mod
     results.mkdir(parents=True)
     results.parent.chmod(0o700)
     results.chmod(mode)
-    done = run("--python", python, "--format", "json", XDG_CACHE_HOME=str(tmp_path / "home"))
-    cache = findings(done)["cache"]
-    assert (done.code, cache["state"]) == (0, state)
+    result = run("--python", python, "--format", "json", XDG_CACHE_HOME=str(tmp_path / "home"))
+    cache = findings(result)["cache"]
+    assert (result.code, cache["state"]) == (0, state)
     assert list(results.iterdir()) == []
     assert bool(cache["advice"]) is (state == "limited")
     assert state == "works" or "others can write" in cache["found"]
@@ -118,24 +118,24 @@ def test_a_cache_that_others_can_write_to_is_not_used(run, python, tmp_path, mod
 
 def test_a_cache_without_a_place_is_limited(run, python, tmp_path):
     (tmp_path / "file").touch()
-    done = run("--python", python, "--format", "json", XDG_CACHE_HOME=str(tmp_path / "file"))
-    assert done.code == 0
-    assert findings(done)["cache"]["state"] == "limited"
-    assert str(tmp_path / "file") in findings(done)["cache"]["found"]
+    result = run("--python", python, "--format", "json", XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert result.code == 0
+    assert findings(result)["cache"]["state"] == "limited"
+    assert str(tmp_path / "file") in findings(result)["cache"]["found"]
 
 
 def test_a_ptxas_that_is_none_is_broken(run, python):
-    done = run("--python", python, "--format", "json", PTXAS=shutil.which("true") or "")
-    assert done.code == 1
-    assert findings(done)["ptxas"]["state"] == "broken"
+    result = run("--python", python, "--format", "json", PTXAS=shutil.which("true") or "")
+    assert result.code == 1
+    assert findings(result)["ptxas"]["state"] == "broken"
 
 
 def test_no_ptxas_is_no_fault(run, python, tmp_path, monkeypatch):
     monkeypatch.delenv("PTXAS", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    done = run("--python", python, "--format", "json", PATH="", CUDA_HOME=str(tmp_path))
-    assert done.code == 0
-    assert findings(done)["ptxas"]["state"] == "absent"
+    result = run("--python", python, "--format", "json", PATH="", CUDA_HOME=str(tmp_path))
+    assert result.code == 0
+    assert findings(result)["ptxas"]["state"] == "absent"
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_a_package_of_an_extra_that_does_not_import(
     (tmp_path / "jinja2.py").write_text(code)
     monkeypatch.delitem(sys.modules, "jinja2", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    done = run("--python", python, "--format", "json")
-    report = findings(done)["report"]
-    assert (done.code, report["state"]) == (int(state == "broken"), state)
+    result = run("--python", python, "--format", "json")
+    report = findings(result)["report"]
+    assert (result.code, report["state"]) == (int(state == "broken"), state)
     assert words in report["found"]
     assert "pip install" in report["advice"]
 
@@ -162,23 +162,23 @@ def test_a_package_of_an_extra_that_does_not_import(
 @pytest.mark.slow
 @with_jax
 def test_what_is_installed_here_works(run):
-    done = run("--format", "json")
-    found = findings(done)
-    assert done.code == 0, done.out
-    assert found["cpu"]["state"] == "works"
-    assert "compiles and runs" in found["cpu"]["found"]
-    assert "rerun works" in found["cpu"]["found"]
+    result = run("--format", "json")
+    actual = findings(result)
+    assert result.code == 0, result.out
+    assert actual["cpu"]["state"] == "works"
+    assert "compiles and runs" in actual["cpu"]["found"]
+    assert "rerun works" in actual["cpu"]["found"]
     cuda = importlib.util.find_spec("jax_cuda13_plugin") is not None
-    assert found["cuda"]["state"] == ("works" if cuda else "absent")
-    assert found["tpu"]["state"] == ("works" if importlib.util.find_spec("libtpu") else "absent")
+    assert actual["cuda"]["state"] == ("works" if cuda else "absent")
+    assert actual["tpu"]["state"] == ("works" if importlib.util.find_spec("libtpu") else "absent")
 
 
 @pytest.mark.slow
 @with_jax
 def test_a_flag_that_the_compiler_does_not_know_is_named(run):
-    done = run("--format", "json", XLA_FLAGS="--xla_nonsense=3")
-    cpu = findings(done)["cpu"]
-    assert done.code == 1
+    result = run("--format", "json", XLA_FLAGS="--xla_nonsense=3")
+    cpu = findings(result)["cpu"]
+    assert result.code == 1
     assert cpu["state"] == "broken"
     assert "--xla_nonsense=3" in cpu["found"]
     assert "XLA_FLAGS" in cpu["advice"]
@@ -197,9 +197,9 @@ def test_a_damaged_plugin_is_broken(run, tmp_path):
     (install_metadata / "METADATA").write_text(text)
     if importlib.util.find_spec("jax_cuda13_plugin") is not None:
         pytest.skip("has a plugin that works")
-    done = run("--format", "json", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
-    found = findings(done)
-    assert done.code == 1
-    assert found["cpu"]["state"] == "works"
-    assert found["cuda"]["state"] == "broken"
-    assert "'fusionscope[cuda]'" in found["cuda"]["advice"]
+    result = run("--format", "json", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    actual = findings(result)
+    assert result.code == 1
+    assert actual["cpu"]["state"] == "works"
+    assert actual["cuda"]["state"] == "broken"
+    assert "'fusionscope[cuda]'" in actual["cuda"]["advice"]

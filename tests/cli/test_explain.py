@@ -62,9 +62,9 @@ def test_text_in_a_pipe_is_a_hundred_wide(run):
 
 
 def test_top_limits_every_list(run):
-    one, many = (run(DUMPS / "cpu/attention", "--top", n).out for n in (1, 50))
-    assert len(one.splitlines()) < len(many.splitlines())
-    assert "\n  2. " not in one and "\n  2. " in many
+    first, many = (run(DUMPS / "cpu/attention", "--top", n).out for n in (1, 50))
+    assert len(first.splitlines()) < len(many.splitlines())
+    assert "\n  2. " not in first and "\n  2. " in many
 
 
 @pytest.mark.main
@@ -91,8 +91,8 @@ def test_what_is_asked_for(run, options, expected):
     pairs = document["modules"][0]["pairs"]
     assert {(pair["producer"]["name"], pair["consumer"]["name"]) for pair in pairs} == expected
     text = run(GPU, *options).out
-    found = {tuple(p) for p in re.findall(r"^ +\d+\. (\S+) -> (\S+)  ", text, re.MULTILINE)}
-    assert found == expected
+    actual = {tuple(p) for p in re.findall(r"^ +\d+\. (\S+) -> (\S+)  ", text, re.MULTILINE)}
+    assert actual == expected
 
 
 def test_all_lists_every_pair(run):
@@ -108,15 +108,18 @@ def test_module(run):
     assert refused.code == 2 and "jit_program" in refused.errors
 
 
-def tried_changes(compilation, kept, device, tries, module, facts, taken, progress):
+def tried_changes(compilation, saved, device, tries, module, facts, resources, progress):
     """What compiling found for the program of ``SPILLS`` with larger arrays."""
     before = SpillCost(
         launches=1, bytes_moved=172 * 10**6, time_us=1610.0,
         spilling=1, spill_bytes=5_310_000_000, spill_us=1585.0,
     )  # fmt: skip
     after = replace(before, launches=43, spill_bytes=66_100_000, spill_us=19.7)
-    tried = (SpillTrial("--set pf-code-dup.limit=840", after), SpillTrial("--flag a=b", None, "no"))
-    return replace(taken, over_fused=over_fused(("loop_add_fusion",), before, tried))
+    attempts = (
+        SpillTrial("--set pf-code-dup.limit=840", after),
+        SpillTrial("--flag a=b", None, "no"),
+    )
+    return replace(resources, over_fused=over_fused(("loop_add_fusion",), before, attempts))
 
 
 def test_json_is_as_documented(run, tmp_path, monkeypatch):
@@ -131,23 +134,23 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
     tiny = b"HloModule m\n\nENTRY %e (x: f32[]) -> f32[] {\n  ROOT %x = f32[] parameter(0)\n}\n"
     write(tmp_path, {"module_0002.m.cpu_after_optimizations.txt": tiny})
     write(tmp_path, {"module_0003.n.cpu_after_optimizations.txt": b"HloModule n\n"})
-    found: set[str] = set()
+    actual: set[str] = set()
     tuned = tmp_path.with_name("tuned")
     log = 'logs { results { run_time { nanos: 9 } gemm { } } fusion_name: "gemm_fusion_dot" }'
     write(tuned, {**unpacked(DUMPS / "h100/dense"), "autotune_logs.txt": log.encode()})
-    tried = ("--disable", "cpu-concat", "--allow", "no -> such")
-    asked = (
-        (tmp_path,), (tuned,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
+    attempts = ("--disable", "cpu-concat", "--allow", "no -> such")
+    request = (
+        (tmp_path,), (tuned,), (GPU,), (TPU,), (CPU, *attempts), (LIBRARIES,), (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
         (SPILLS, "--resources"), (SPILLS, "--resources", "--compile"), (SPILLS.parent / "graphs",),
         (SPILLS.parent / "residual",), (SPILLS.parent / "kernel_sum",),
         (PROFILE / "dump", "--profile", PROFILE / "trace"),
     )  # fmt: skip
-    for dump, *options in asked:
+    for dump, *options in request:
         document = json.loads(run(dump, *options, "--format", "json").out)
         assert document["schema"] == "fusionscope.explain/1"
-        found |= keys(document)
-    found = {
+        actual |= keys(document)
+    actual = {
         re.sub(
             r"(\.kinds|\.reasons|\.outcomes)\.[\w-]+",
             lambda m: f"{m[1]}.<{m[1][1:-1]}>",
@@ -157,16 +160,16 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
                 re.sub(r"(?<=\.numbers\.)[\w-]+", "<name>", path),
             ),
         )
-        for path in found
+        for path in actual
     }
-    assert not unlike_documented("explain", found)
+    assert not unlike_documented("explain", actual)
     # What users were promised by these names.
     for name in (
         "producer.name", "consumer.name", "computation", "outcome", "kernel", "stage", "reason",
         "message", "evidence", "bytes_saved", "source.producer", "source.consumer",
     ):  # fmt: skip
-        assert f"modules[].pairs[].{name}" in found
-    assert {f"modules[].{n}" for n in ("name", "backend", "device", "summary")} <= found
+        assert f"modules[].pairs[].{name}" in actual
+    assert {f"modules[].{n}" for n in ("name", "backend", "device", "summary")} <= actual
 
 
 @pytest.mark.main
@@ -205,14 +208,14 @@ def test_a_kernel_that_is_not_there(run):
 def test_output_goes_to_a_file(run, tmp_path, format_name):
     file = tmp_path / "explanation"
     printed = run(GPU, "--format", format_name)
-    written = run(GPU, "--format", format_name, "--output", file)
-    assert (written.code, written.out) == (0, "")
+    output = run(GPU, "--format", format_name, "--output", file)
+    assert (output.code, output.out) == (0, "")
     assert file.read_text(encoding="utf-8") == printed.out
 
 
 @pytest.mark.main
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["missing"], "missing"),
         ([GPU, "--pair", "no arrow"], "PRODUCER -> CONSUMER"),
@@ -225,24 +228,24 @@ def test_output_goes_to_a_file(run, tmp_path, format_name):
         ([], "DUMP"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
-    run(*arguments).check_refused(said)
+def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
+    run(*arguments).check_refused(message)
 
 
 def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path):
-    done = run(tmp_path)
-    assert done.code == 2
-    assert "--xla_dump_to" in done.errors
+    result = run(tmp_path)
+    assert result.code == 2
+    assert "--xla_dump_to" in result.errors
 
 
 def test_a_module_that_cannot_be_read_is_told_beside_the_others(run, tmp_path):
     write(tmp_path, unpacked(CPU))
     write(tmp_path, {"module_0007.bad.cpu_after_optimizations.txt": b"\x00\x01"})
-    done = run(tmp_path)
-    assert done.code == 0
-    (line,) = done.errors.splitlines()
+    result = run(tmp_path)
+    assert result.code == 0
+    (line,) = result.errors.splitlines()
     assert "module_0007.bad.cpu_after_optimizations.txt" in line
-    assert "jit_program on CPU" in done.out
+    assert "jit_program on CPU" in result.out
 
 
 @pytest.fixture
@@ -253,15 +256,15 @@ def hostile(tmp_path: Path) -> Path:
 @pytest.mark.main
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
 def test_hostile_names_never_reach_the_output_raw(run, hostile, format_name):
-    done = run(hostile, "--all", "--format", format_name)
-    assert done.code == 0, done.errors
-    assert CONTROL.search(done.out) is None
-    assert CONTROL.search(done.errors) is None
+    result = run(hostile, "--all", "--format", format_name)
+    assert result.code == 0, result.errors
+    assert CONTROL.search(result.out) is None
+    assert CONTROL.search(result.errors) is None
     if format_name == "json":
-        pairs = json.loads(done.out)["modules"][0]["pairs"]
+        pairs = json.loads(result.out)["modules"][0]["pairs"]
         assert any("\x1b[31m" in (pair["producer"]["op_name"] or "") for pair in pairs)
     if format_name == "markdown":
-        assert "<script" not in done.out and "<b>" not in done.out
+        assert "<script" not in result.out and "<b>" not in result.out
 
 
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
@@ -270,21 +273,21 @@ def test_hostile_calls_never_reach_the_output_raw(run, tmp_path, format_name):
         name: content.replace(b"__cublas$lt$matmul", HOSTILE.encode())
         for name, content in hostile_files(LIBRARIES).items()
     }
-    done = run(write(tmp_path / "dump", files), "--all", "--format", format_name)
-    assert done.code == 0, done.errors
-    assert CONTROL.search(done.out) is None
+    result = run(write(tmp_path / "dump", files), "--all", "--format", format_name)
+    assert result.code == 0, result.errors
+    assert CONTROL.search(result.out) is None
     if format_name == "json":
-        calls = json.loads(done.out)["modules"][0]["boundaries"]
+        calls = json.loads(result.out)["modules"][0]["boundaries"]
         assert {call["computes"] for call in calls} == {HOSTILE}
     if format_name == "markdown":
-        assert "<script" not in done.out
+        assert "<script" not in result.out
 
 
 def test_hostile_names_never_reach_an_error_raw(run, tmp_path):
-    done = run(tmp_path / "no\x1b[31m\nsuch\u202edump")
-    assert done.code == 2
-    assert len(done.errors.splitlines()) == 1
-    assert CONTROL.search(done.errors) is None
+    result = run(tmp_path / "no\x1b[31m\nsuch\u202edump")
+    assert result.code == 2
+    assert len(result.errors.splitlines()) == 1
+    assert CONTROL.search(result.errors) is None
 
 
 @pytest.mark.parametrize("format_name", ["text", "markdown"])
@@ -295,8 +298,8 @@ def test_names_that_are_no_text_can_be_written_to_a_file(run, tmp_path, format_n
         odd = os.fsencode(name).replace(b"jit_program", b"jit_\xff\xfe")
         Path(os.fsdecode(os.fsencode(dump) + b"/" + odd)).write_bytes(content)
     assert run(dump).code == 0
-    done = run(dump, "--format", format_name, "--output", tmp_path / "out")
-    assert done.code == 0
+    result = run(dump, "--format", format_name, "--output", tmp_path / "out")
+    assert result.code == 0
     assert "jit_" in (tmp_path / "out").read_text(encoding="utf-8")
 
 
@@ -336,14 +339,14 @@ def test_nothing_is_tried_unless_asked_for(run):
 
 @pytest.mark.main
 def test_a_rule_left_out_fuses_what_it_kept_apart(run):
-    found = tried(run, CPU, "--disable", "cpu-concat")
-    assert found["changes"] == "without cpu-concat" and not found["notes"]
+    actual = tried(run, CPU, "--disable", "cpu-concat")
+    assert actual["changes"] == "without cpu-concat" and not actual["notes"]
     # The rule is about concatenates, and each pair that it kept apart is one with it.
-    joined = [pair for pair in found["pairs"] if pair["before"] == "not-fused"]
+    joined = [pair for pair in actual["pairs"] if pair["before"] == "not-fused"]
     assert joined and {pair["rule"] for pair in joined} <= {"cpu-concat", "cpu-small-matvec"}
     assert all("concatenate" in pair["producer"] + pair["consumer"] for pair in joined)
-    assert found["launches"]["after"] < found["launches"]["before"]
-    assert found["bytes_moved"]["after"] < found["bytes_moved"]["before"]
+    assert actual["launches"]["after"] < actual["launches"]["before"]
+    assert actual["bytes_moved"]["after"] < actual["bytes_moved"]["before"]
 
 
 def test_a_threshold_does_what_leaving_out_the_rule_does(run):
@@ -356,12 +359,12 @@ def test_a_threshold_does_what_leaving_out_the_rule_does(run):
 def test_a_forbidden_pair_is_parted_and_an_allowed_one_joined(run):
     pairs = json.loads(run(CPU, "--format", "json").out)["modules"][0]["pairs"]
     fused = next(pair for pair in pairs if pair["outcome"] == "fused")
-    one, other = (fused[end]["name"] for end in ("producer", "consumer"))
-    parted = tried(run, CPU, "--forbid", f"{one} -> {other}")
+    first, second = (fused[end]["name"] for end in ("producer", "consumer"))
+    parted = tried(run, CPU, "--forbid", f"{first} -> {second}")
     assert {
-        "producer": one, "consumer": other, "before": "fused", "after": "not-fused",
+        "producer": first, "consumer": second, "before": "fused", "after": "not-fused",
         "rule": "user-forbid",
-    }.items() <= next(p for p in parted["pairs"] if p["producer"] == one).items()  # fmt: skip
+    }.items() <= next(p for p in parted["pairs"] if p["producer"] == first).items()  # fmt: skip
     assert parted["launches"]["after"] > parted["launches"]["before"]
     joined = tried(run, CPU, "--allow", "concatenate -> *", "--allow", "* -> concatenate")
     assert any(
@@ -372,12 +375,12 @@ def test_a_forbidden_pair_is_parted_and_an_allowed_one_joined(run):
 def test_what_is_not_legal_is_not_allowed(run):
     """Nothing goes into a library's fusion, whatever a user asks for."""
     dump = DUMPS / "cpu/attention"
-    found = tried(run, dump, "--allow", "* -> *")
+    actual = tried(run, dump, "--allow", "* -> *")
     pairs = json.loads(run(dump, "--format", "json").out)["modules"][0]["pairs"]
     reasons = {(p["producer"]["name"], p["consumer"]["name"]): p["reason"] for p in pairs}
     kept_out = ("lib-", "never-", "ynn-")
     assert any(reason and reason.startswith(kept_out) for reason in reasons.values())
-    for pair in found["pairs"]:
+    for pair in actual["pairs"]:
         if pair["after"] != "not-fused":
             assert not reasons[pair["producer"], pair["consumer"]].startswith(kept_out)
 
@@ -394,7 +397,7 @@ def test_what_is_not_legal_is_not_allowed(run):
     ],
 )
 def test_a_change_without_effect_or_use_is_told(run, options, note):
-    assert any(note in each for each in tried(run, CPU, *options)["notes"])
+    assert any(note in item for item in tried(run, CPU, *options)["notes"])
     for format_name in ("text", "markdown"):
         assert note in " ".join(
             run(CPU, *options, "--format", format_name, COLUMNS="500").out.split()
@@ -415,7 +418,7 @@ def test_a_plan_file_is_the_same_as_options(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--set", "cpu-concat"], "RULE.NAME=N"),
         (["--set", "cpu-concat=9"], "RULE.NAME=N"),
@@ -434,15 +437,15 @@ def test_a_plan_file_is_the_same_as_options(run, tmp_path):
         (["--plan", str(CPU)], "a directory, expected a regular file"),
     ],
 )
-def test_a_change_that_is_none_is_said_in_a_line(run, options, said):
-    done = run(CPU, *options)
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
-    assert said in line and len(line) < 400
+def test_a_change_that_is_none_is_said_in_a_line(run, options, message):
+    result = run(CPU, *options)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
+    assert message in line and len(line) < 400
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"disable = [", "not TOML"),
         (b"disable = cpu-concat", ":1:11: not TOML"),
@@ -462,13 +465,13 @@ def test_a_change_that_is_none_is_said_in_a_line(run, options, said):
         (b"HloModule m\n", "not TOML"),
     ],
 )
-def test_a_plan_file_that_is_none_is_said_in_a_line(run, tmp_path, content, said):
+def test_a_plan_file_that_is_none_is_said_in_a_line(run, tmp_path, content, message):
     plan = tmp_path / "plan.toml"
     plan.write_bytes(content)
-    done = run(CPU, "--plan", plan)
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
-    assert str(plan) in line and said in line
+    result = run(CPU, "--plan", plan)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
+    assert str(plan) in line and message in line
 
 
 def test_thresholds_are_those_of_the_version(run):
@@ -479,19 +482,19 @@ def test_thresholds_are_those_of_the_version(run):
 
 
 def test_rules_of_a_backend_that_is_not_replayed_cannot_be_changed(run):
-    done = run(TPU, "--disable", "cpu-concat")
-    assert done.code == 2 and "no fusion pass can be replayed" in done.errors
+    result = run(TPU, "--disable", "cpu-concat")
+    assert result.code == 2 and "no fusion pass can be replayed" in result.errors
 
 
 def test_rules_of_another_backend_change_nothing(run):
-    done = run(GPU, "--disable", "cpu-concat")
-    assert done.code == 0 and "none of the replayed passes uses cpu-concat" in done.out
+    result = run(GPU, "--disable", "cpu-concat")
+    assert result.code == 0 and "none of the replayed passes uses cpu-concat" in result.out
 
 
 def without_device(dump: Path, directory: Path) -> Path:
     """What is left where no file tells the GPU or the compiler's decisions."""
-    told = re.compile(r"target_config|priority_fusion_dump|_fusion\.")
-    files = {n: c for n, c in unpacked(dump).items() if not told.search(n)}
+    reported = re.compile(r"target_config|priority_fusion_dump|_fusion\.")
+    files = {n: c for n, c in unpacked(dump).items() if not reported.search(n)}
     return write(directory, files)
 
 
@@ -512,12 +515,12 @@ def test_a_dump_that_does_not_tell_its_gpu_has_reasons_once_it_is_named(run, tmp
     (note, _) = module_of(run, dump)["notes"]
     assert "--device h100" in note and note in " ".join(run(dump, COLUMNS="999").out.split())
     description = next(GPU.glob("*target_config*"))
-    own = module_of(run, GPU)
+    local = module_of(run, GPU)
     for name in "h100", "H100", description:
-        told = module_of(run, dump, "--device", name)
-        assert reasons_of(told) == reasons_of(own)
-        assert told["device"] == own["device"] and told["what_if"] is None
-        assert any("does not describe its GPU" in note for note in told["notes"])
+        reported = module_of(run, dump, "--device", name)
+        assert reasons_of(reported) == reasons_of(local)
+        assert reported["device"] == local["device"] and reported["what_if"] is None
+        assert any("does not describe its GPU" in note for note in reported["notes"])
 
 
 def test_the_gpu_of_the_dump_is_no_other_one(run):
@@ -528,9 +531,9 @@ def test_the_gpu_of_the_dump_is_no_other_one(run):
 def test_what_would_be_fused_for_another_gpu_is_what_its_own_dump_shows(run, name):
     """Of one program there are dumps for several, which differ in what was fused."""
     here, there = (module_of(run, DUMPS / card / GPU.name) for card in ("h100", name))
-    tried = module_of(run, GPU, "--device", name)
-    assert [note for note in tried["notes"] if "H100 SXM" in note and there["device"] in note]
-    assert tried["pairs"] == here["pairs"] and tried["device"] == here["device"]
+    attempts = module_of(run, GPU, "--device", name)
+    assert [note for note in attempts["notes"] if "H100 SXM" in note and there["device"] in note]
+    assert attempts["pairs"] == here["pairs"] and attempts["device"] == here["device"]
 
     def together(module):
         return {
@@ -539,9 +542,9 @@ def test_what_would_be_fused_for_another_gpu_is_what_its_own_dump_shows(run, nam
             if pair["outcome"] in ("fused", "duplicated")
         }
 
-    changed = {(pair["producer"], pair["consumer"]) for pair in tried["what_if"]["pairs"]}
+    changed = {(pair["producer"], pair["consumer"]) for pair in attempts["what_if"]["pairs"]}
     assert changed == together(here) ^ together(there)
-    assert there["device"] in tried["what_if"]["changes"]
+    assert there["device"] in attempts["what_if"]["changes"]
     assert there["device"] in " ".join(run(GPU, "--device", name).out.split())
     # Changed rules are tried for the other GPU, too.
     both = module_of(run, GPU, "--device", name, "--disable", "pf-negative")["what_if"]["changes"]
@@ -555,7 +558,7 @@ def test_a_gpu_is_nothing_to_a_cpu(run):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("h300", "did you mean h200 or h100"),
         ("no/such/file", "a file that describes one"),
@@ -565,15 +568,15 @@ def test_a_gpu_is_nothing_to_a_cpu(run):
         ("\x1b[31mred\n", "no device is called"),
     ],
 )
-def test_a_gpu_that_is_none_is_said_in_a_line(run, name, said):
-    done = run(GPU, "--device", name)
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
-    assert said in line
+def test_a_gpu_that_is_none_is_said_in_a_line(run, name, message):
+    result = run(GPU, "--device", name)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
+    assert message in line
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "no gpu_device_info in it"),
         (b"\xff\xfe\x00\x01" * 500, "byte 0 is not text"),
@@ -585,13 +588,13 @@ def test_a_gpu_that_is_none_is_said_in_a_line(run, name, said):
         (b'gpu_device_info { name: "x }', "expected name: value"),
     ],
 )
-def test_a_description_that_is_none_is_said_in_a_line(run, tmp_path, content, said):
+def test_a_description_that_is_none_is_said_in_a_line(run, tmp_path, content, message):
     file = tmp_path / "device.pbtxt"
     file.write_bytes(content)
-    done = run(GPU, "--device", file)
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
-    assert said in line and str(file) in line and len(line) < 500
+    result = run(GPU, "--device", file)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
+    assert message in line and str(file) in line and len(line) < 500
 
 
 def test_a_description_cut_short_or_unreadable_is_said_in_a_line(run, tmp_path):
@@ -599,28 +602,28 @@ def test_a_description_cut_short_or_unreadable_is_said_in_a_line(run, tmp_path):
     file = tmp_path / "device.pbtxt"
     for end in range(1, len(whole) - 300, len(whole) // 12):
         file.write_bytes(whole[:end])
-        done = run(GPU, "--device", file)
-        assert (done.code, done.out) == (2, ""), end
-        (line,) = done.errors.splitlines()
+        result = run(GPU, "--device", file)
+        assert (result.code, result.out) == (2, ""), end
+        (line,) = result.errors.splitlines()
         assert str(file) in line, end
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    done = run(GPU, "--device", loop)
-    assert done.code == 2 and "cannot be read" in done.errors
+    result = run(GPU, "--device", loop)
+    assert result.code == 2 and "cannot be read" in result.errors
 
 
 def test_a_description_puts_no_escapes_into_the_output(run, tmp_path):
     description = next(GPU.glob("*target_config*")).read_text()
     file = tmp_path / "device.pbtxt"
     hostile = r'"\\033[31mred\\n<b>x|y\\355\\240\\200"'
-    named = re.sub(r'"NVIDIA[^"]*"', hostile, description)
-    file.write_text(named.replace("core_count: 132", "core_count: 131"))
+    by_name = re.sub(r'"NVIDIA[^"]*"', hostile, description)
+    file.write_text(by_name.replace("core_count: 132", "core_count: 131"))
     for format_name in "text", "json", "markdown":
-        done = run(GPU, "--device", file, "--format", format_name)
-        assert done.code == 0, done.errors
-        assert "131 cores" in done.out and "red" in done.out
-        assert CONTROL.search(done.out) is None
-        assert format_name != "markdown" or "<b>" not in done.out
+        result = run(GPU, "--device", file, "--format", format_name)
+        assert result.code == 0, result.errors
+        assert "131 cores" in result.out and "red" in result.out
+        assert CONTROL.search(result.out) is None
+        assert format_name != "markdown" or "<b>" not in result.out
 
 
 @pytest.mark.parametrize("value", ["0", "-1", str(2**62), "9" * 200])
@@ -629,9 +632,9 @@ def test_a_gpu_that_cannot_be_is_noted(run, tmp_path, figure, value):
     description = next(GPU.glob("*target_config*")).read_text()
     file = tmp_path / "device.pbtxt"
     file.write_text(re.sub(rf"\b{figure}: \S+", f"{figure}: {value}", description))
-    done = run(without_device(GPU, tmp_path / "dump"), "--device", file)
-    assert (done.code, done.errors) == (0, "")
-    assert f"{figure} of the GPU" in " ".join(done.out.split())
+    result = run(without_device(GPU, tmp_path / "dump"), "--device", file)
+    assert (result.code, result.errors) == (0, "")
+    assert f"{figure} of the GPU" in " ".join(result.out.split())
 
 
 def test_help_shows_how_to_name_a_gpu(run):
@@ -654,24 +657,24 @@ def test_damage_is_told_in_one_line(run, tmp_path):
         for dump in (GPU, CPU, TPU, DUMPS / "cpu-jaxlib-0.10/concatenate", DUMPS / "cpu/loop")
     ]
     directory = tmp_path / "dump"
-    told = 0
+    count = 0
     for seed, random_, name in damaged_dumps(dumps, directory, ROUNDS):
-        done = run(directory, "--format", random_.choice(("text", "json", "markdown")))
-        assert done.code in (0, 2), (seed, name)
-        assert "Traceback" not in done.errors, (seed, name)
-        if done.code == 2:
-            told += 1
-            assert done.out == "", (seed, name)
-            (line,) = done.errors.splitlines()
+        result = run(directory, "--format", random_.choice(("text", "json", "markdown")))
+        assert result.code in (0, 2), (seed, name)
+        assert "Traceback" not in result.errors, (seed, name)
+        if result.code == 2:
+            count += 1
+            assert result.out == "", (seed, name)
+            (line,) = result.errors.splitlines()
             assert name in line, (seed, name, line)
-    assert told > ROUNDS / 20
+    assert count > ROUNDS / 20
 
 
 def test_a_filter_that_selects_nothing_prints_only_that(run):
-    done = run(GPU, "--pair", "foo -> concatenate")
-    assert (done.code, done.errors) == (1, "")
-    assert len(done.out.splitlines()) == 1
-    assert "'foo -> concatenate'" in done.out
+    result = run(GPU, "--pair", "foo -> concatenate")
+    assert (result.code, result.errors) == (1, "")
+    assert len(result.out.splitlines()) == 1
+    assert "'foo -> concatenate'" in result.out
     assert run(GPU, "--pair", "tanh -> concatenate").code == 0
 
 
@@ -711,5 +714,5 @@ def test_a_bounded_loop_says_so_and_steps_overrule_it(run):
     ],
 )
 def test_steps_that_make_no_sense_are_refused(run, steps, words):
-    done = run(DUMPS / "cpu" / "loop", "--no-try", "--steps", steps)
-    assert (done.code, done.out) == (2, "") and words in done.errors
+    result = run(DUMPS / "cpu" / "loop", "--no-try", "--steps", steps)
+    assert (result.code, result.out) == (2, "") and words in result.errors

@@ -83,18 +83,18 @@ class Told:
 
 def computations(text: str) -> dict[str, str]:
     """The computations that the entry leads to, by name ("ENTRY" for the entry)."""
-    found = {}
+    actual = {}
     for block in re.findall(r"^(?:ENTRY )?%\S+ \(.*?^}", text, re.MULTILINE | re.DOTALL):
         head, _, body = block.partition("\n")
         name = head.split()[0]
-        found["ENTRY" if name == "ENTRY" else name.lstrip("%")] = body
+        actual["ENTRY" if name == "ENTRY" else name.lstrip("%")] = body
     alive, pending = {}, ["ENTRY"]
     while pending:
         name = pending.pop()
         if name not in alive:
-            alive[name] = found[name]
-            mentioned = set(re.findall(r"%([\w.\-]+)", found[name]))
-            pending += [other for other in found if other in mentioned]
+            alive[name] = actual[name]
+            mentioned = set(re.findall(r"%([\w.\-]+)", actual[name]))
+            pending += [second for second in actual if second in mentioned]
     return alive
 
 
@@ -111,13 +111,13 @@ def kernels_with(text: str, opcode: str) -> set[str]:
     """Names of the entry's fusions whose computation has this opcode."""
     inside = {name for name, body in computations(text).items() if f" {opcode}(" in body}
     calls = re.findall(r"%(\S+) = .* fusion\(.*?calls=%([^\s,]+)", computations(text)["ENTRY"])
-    return {name for name, called in calls if called in inside}
+    return {name for name, callees in calls if callees in inside}
 
 
 def story_of(run: Any, *arguments: object) -> dict[str, Any]:
-    done = run(*arguments, "--format", "json")
-    assert (done.code, done.errors) == (0, "")
-    (module,) = json.loads(done.out)["modules"]
+    result = run(*arguments, "--format", "json")
+    assert (result.code, result.errors) == (0, "")
+    (module,) = json.loads(result.out)["modules"]
     return module
 
 
@@ -127,36 +127,36 @@ def trace_of(run: Any, dump: Path, name: str) -> dict[str, Any]:
 
 @samples
 def test_passes_are_those_of_the_files(run, dump):
-    told, story = Told(dump), story_of(run, dump)
-    assert story["stages"]["first"] == told.labels[0]
-    assert story["stages"]["last"] == told.labels[-1]
-    stages = [each["stage"] for each in story["passes"]]
-    assert stages == [label for label in told.labels if label in stages]
-    assert story["stages"]["quiet"] == len(told.labels) - 1 - len(stages)
-    assert story["fusions"] == len(fusions(told.stages[-1][1]))
-    for each in story["passes"]:
-        assert f".after_{each['pass']}." in f".{each['stage']}."
-        now, before = told.text(each["stage"]), told.before(each["stage"])
-        assert each["fusions"] == len(fusions(now))
-        assert sum(each["kinds"].values()) == sum(c["count"] for c in each["changes"]) > 0
-        for change in each["changes"]:
+    reported, story = Told(dump), story_of(run, dump)
+    assert story["stages"]["first"] == reported.labels[0]
+    assert story["stages"]["last"] == reported.labels[-1]
+    stages = [item["stage"] for item in story["passes"]]
+    assert stages == [label for label in reported.labels if label in stages]
+    assert story["stages"]["quiet"] == len(reported.labels) - 1 - len(stages)
+    assert story["fusions"] == len(fusions(reported.stages[-1][1]))
+    for item in story["passes"]:
+        assert f".after_{item['pass']}." in f".{item['stage']}."
+        now, before = reported.text(item["stage"]), reported.before(item["stage"])
+        assert item["fusions"] == len(fusions(now))
+        assert sum(item["kinds"].values()) == sum(c["count"] for c in item["changes"]) > 0
+        for change in item["changes"]:
             for text, roles in ((before, ("before", "lost")), (now, ("after", "gained"))):
                 for operation in (o for role in roles for o in change[role]):
                     line = re.search(
                         rf"%{re.escape(operation['name'])} = (.+?) {operation['opcode']}\(", text
                     )
-                    assert line, (each["stage"], operation)
+                    assert line, (item["stage"], operation)
                     assert re.sub(r"/\*.*?\*/", "", line[1]) == operation["shape"]
     # A pass after which other names are fusions is told.
-    for (_, one), (label, other) in zip(told.stages, told.stages[1:], strict=False):
-        if set(fusions(one)) != set(fusions(other)):
+    for (_, first), (label, second) in zip(reported.stages, reported.stages[1:], strict=False):
+        if set(fusions(first)) != set(fusions(second)):
             assert label in stages
 
 
 @samples
 def test_text_markdown_and_json_tell_the_same_passes(run, dump):
     story = story_of(run, dump)
-    passes = [each["pass"] for each in story["passes"]]
+    passes = [item["pass"] for item in story["passes"]]
     text, markdown = run(dump).out, run(dump, "--format", "markdown").out
     assert re.findall(r"^  ([\w-]+) in \S+  \d", text, re.MULTILINE) == passes
     assert re.findall(r"^\| ([\w-]+) \| \d", markdown, re.MULTILINE) == passes
@@ -178,9 +178,9 @@ def recorded(dump: Path) -> tuple[list[tuple[str, str, str]], list[tuple[str, st
         if "us_fused" in fields:
             last[fields["producer_name"]] = fields["us_fused"], fields["us_unfused"]
         elif "fusion_name" in fields:
-            one = fields["producer_name"], fields["consumer_name"], fields["fusion_name"]
-            steps.append(one)
-            figures.append(last.get(one[0]))
+            first = fields["producer_name"], fields["consumer_name"], fields["fusion_name"]
+            steps.append(first)
+            figures.append(last.get(first[0]))
     return steps, figures
 
 
@@ -188,9 +188,9 @@ def recorded(dump: Path) -> tuple[list[tuple[str, str, str]], list[tuple[str, st
 @pytest.mark.parametrize("name", ["h100/concatenate", "h100-without-triton-softmax/softmax"])
 def test_steps_are_those_of_the_record(run, name):
     steps, _ = recorded(DUMPS / name)
-    (each,) = (p for p in story_of(run, DUMPS / name)["passes"] if p["pass"] == "priority-fusion")
-    found = [(step["producer"], step["consumer"], step["fusion"]) for step in each["steps"]]
-    assert found == steps != []
+    (item,) = (p for p in story_of(run, DUMPS / name)["passes"] if p["pass"] == "priority-fusion")
+    actual = [(step["producer"], step["consumer"], step["fusion"]) for step in item["steps"]]
+    assert actual == steps != []
     producer, consumer, fusion = steps[0]
     assert f"1. {producer} -> {consumer} = {fusion}" in run(DUMPS / name).out
 
@@ -198,8 +198,8 @@ def test_steps_are_those_of_the_record(run, name):
 def test_the_first_figures_are_those_of_the_record(run):
     """Those of a producer that has not waited yet: the compiler then states both in full."""
     steps, figures = recorded(GPU)
-    told = story_of(run, GPU)["passes"][0]["steps"][0]
-    assert figures[0] == (f"{told['fused_us']:g}", f"{told['unfused_us']:g}")
+    reported = story_of(run, GPU)["passes"][0]["steps"][0]
+    assert figures[0] == (f"{reported['fused_us']:g}", f"{reported['unfused_us']:g}")
     text = run(GPU).out
     assert f"= {steps[0][2]}  {figures[0][0]} us fused, {figures[0][1]} us apart" in text
 
@@ -208,8 +208,8 @@ def test_no_step_takes_less_than_no_time(run):
     story = story_of(run, DUMPS / "h100-without-multi-output-fusion/reductions")
     times = [
         step[name]
-        for each in story["passes"]
-        for step in each["steps"]
+        for item in story["passes"]
+        for step in item["steps"]
         for name in ("fused_us", "unfused_us")
     ]
     assert min(times) > 0
@@ -223,7 +223,7 @@ def test_steps_are_those_of_the_explorer(run, dump, tmp_path):
     with sqlite3.connect(tmp_path / "fusions.db") as database:
         labels = [label for (label,) in database.execute("SELECT label FROM frames ORDER BY id")]
     fused = [m for label in labels if (m := re.match(r"Fused \|(.+?)\| into \|(.+?)\|", label))]
-    steps = [step for each in story_of(run, dump)["passes"] for step in each["steps"]]
+    steps = [step for item in story_of(run, dump)["passes"] for step in item["steps"]]
     assert [(s["producer"], s["fusion"]) for s in steps] == [(m[1], m[2]) for m in fused] != []
     assert {step["fused_us"] for step in steps} == {None}
 
@@ -240,12 +240,12 @@ def test_steps_are_those_of_the_explorer(run, dump, tmp_path):
     ],
 )
 def test_one_life_by_each_of_its_names(run, dump, names, opcode):
-    told = Told(dump)
-    final = told.stages[-1][1]
+    reported = Told(dump)
+    final = reported.stages[-1][1]
     traces = [trace_of(run, dump, name) for name in names]
     for name, trace in zip(names, traces, strict=True):
         assert trace["asked"] == name
-        assert trace["found_in"] == told.first_with(name)
+        assert trace["found_in"] == reported.first_with(name)
         assert trace["origin"]["name"] == names[0]
         assert trace["origin"]["opcode"] == opcode
         (ending,) = trace["endings"]
@@ -253,10 +253,12 @@ def test_one_life_by_each_of_its_names(run, dump, names, opcode):
         assert {ending["kernel"]} == kernels_with(final, opcode)
         assert opcode in ending["members"]
         assert [event["stage"] for event in trace["events"]] == [
-            label for label in told.labels if label in {event["stage"] for event in trace["events"]}
+            label
+            for label in reported.labels
+            if label in {event["stage"] for event in trace["events"]}
         ]
         # Where a name appears first, something happened.
-        renamed = {told.first_with(each) for each in names[1:]} - {"before_optimizations"}
+        renamed = {reported.first_with(item) for item in names[1:]} - {"before_optimizations"}
         assert renamed <= {event["stage"] for event in trace["events"]}
     assert traces[0]["events"] == traces[1]["events"] == traces[2]["events"]
 
@@ -288,23 +290,23 @@ def test_the_source_line_is_that_of_the_stack_frame(run):
     ],
 )
 def test_the_life_of_a_fusion_begins_with_the_pass_that_made_it(run, dump, final_name, pass_name):
-    trace, told = trace_of(run, dump, f"{final_name}@final"), Told(dump)
-    assert trace["found_in"] == told.labels[-1]
+    trace, reported = trace_of(run, dump, f"{final_name}@final"), Told(dump)
+    assert trace["found_in"] == reported.labels[-1]
     assert trace["origin"]["opcode"] == "fusion"
-    made = trace["events"][0]
-    assert made["pass"] == pass_name
-    assert made["stage"] == told.first_with(trace["origin"]["name"])
+    output = trace["events"][0]
+    assert output["pass"] == pass_name
+    assert output["stage"] == reported.first_with(trace["origin"]["name"])
     assert trace["endings"][0]["kernel"] == final_name
     assert pass_name in run(dump, f"{final_name}@final").out
 
 
 def test_a_name_that_only_middle_stages_have(run):
-    told = Told(GPU)
-    having = [label for label, text in told.stages if " %fusion.3 = " in text]
-    assert told.labels[0] not in having and told.labels[-1] not in having
+    reported = Told(GPU)
+    having = [label for label, text in reported.stages if " %fusion.3 = " in text]
+    assert reported.labels[0] not in having and reported.labels[-1] not in having
     trace = trace_of(run, GPU, "fusion.3")
     assert trace["found_in"] == having[0]
-    renamed = told.labels[told.labels.index(having[-1]) + 1]
+    renamed = reported.labels[reported.labels.index(having[-1]) + 1]
     assert trace["events"][-1]["stage"] == renamed
     assert trace["events"][-1]["names"] == ["loop_add_fusion"]
     recorded_, _ = recorded(GPU)
@@ -317,22 +319,22 @@ def test_what_is_computed_in_several_kernels_ends_in_each(run):
     final = Told(GPU).stages[-1][1]
     assert {e["kernel"] for e in trace["endings"]} == kernels_with(final, "concatenate")
     assert len(trace["endings"]) == 3
-    (event,) = (each for each in trace["events"] if each["pass"] == "priority-fusion")
+    (event,) = (item for item in trace["events"] if item["pass"] == "priority-fusion")
     now = Told(GPU).text(event["stage"])
     alive = "".join(computations(now).values())
     assert set(event["names"]) == set(re.findall(r"%(\S+) = \S+ concatenate\(", alive))
 
 
 def test_what_a_pass_removed(run):
-    told = Told(GPU)
-    having = [label for label, text in told.stages if " %sub.3 = " in text]
-    gone = told.labels[told.labels.index(having[-1]) + 1]
+    reported = Told(GPU)
+    having = [label for label, text in reported.stages if " %sub.3 = " in text]
+    gone = reported.labels[reported.labels.index(having[-1]) + 1]
     trace = trace_of(run, GPU, "sub.3")
     # The simplifier writes x - 3 as x + -3.
-    assert "subtract(" in told.before(gone) and "subtract(" not in told.text(gone)
+    assert "subtract(" in reported.before(gone) and "subtract(" not in reported.text(gone)
     assert trace["events"][-1]["stage"] == gone
-    for done in (run(GPU, "sub.3"), run(GPU, "sub.3", "--format", "markdown")):
-        assert "algsimp" in done.out
+    for result in (run(GPU, "sub.3"), run(GPU, "sub.3", "--format", "markdown")):
+        assert "algsimp" in result.out
 
 
 def test_what_is_launched_by_nothing(run):
@@ -342,11 +344,11 @@ def test_what_is_launched_by_nothing(run):
 
 
 def test_dce_merges_nothing(run):
-    told = Told(GPU)
-    dce = next(label for label in told.labels if ".after_dce." in label)
-    entry = computations(told.before(dce))["ENTRY"]
+    reported = Told(GPU)
+    dce = next(label for label in reported.labels if ".after_dce." in label)
+    entry = computations(reported.before(dce))["ENTRY"]
     assert entry.count("%constant.7.0") == 1  # stated, and read by nothing
-    assert "%constant.7.0" not in told.text(dce)
+    assert "%constant.7.0" not in reported.text(dce)
     events = trace_of(run, GPU, "constant.7")["events"]
     assert not [e for e in events if e["stage"] == dce and "merged" in e["text"]]
 
@@ -363,7 +365,7 @@ STAGES = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "opcode"),
+    ("options", "opcode"),
     [
         ("a", "exponential"),
         ("%a", "exponential"),
@@ -373,10 +375,10 @@ STAGES = {
         ("%b@p.after_two.before_three", "exponential"),
     ],
 )
-def test_names_that_stages_use_for_different_things(run, tmp_path, asked, opcode):
-    trace = trace_of(run, write(tmp_path, STAGES), asked)
+def test_names_that_stages_use_for_different_things(run, tmp_path, options, opcode):
+    trace = trace_of(run, write(tmp_path, STAGES), options)
     assert trace["origin"]["opcode"] == opcode
-    assert trace["asked"] == asked
+    assert trace["asked"] == options
 
 
 def test_every_stage_can_be_named(run):
@@ -394,7 +396,7 @@ def test_a_number_as_file_names_write_it(run):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         ("tahn.1", "tanh.1"),
         ("loop_add_fusoin", "loop_add_fusion"),
@@ -408,37 +410,37 @@ def test_a_number_as_file_names_write_it(run):
     ],
 )
 @pytest.mark.parametrize("format_name", ["text", "json"])
-def test_what_is_not_there_is_told_in_a_line(run, asked, said, format_name):
-    done = run(GPU, asked, "--format", format_name)
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
-    assert said in line
+def test_what_is_not_there_is_told_in_a_line(run, options, message, format_name):
+    result = run(GPU, options, "--format", format_name)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
+    assert message in line
     assert CONTROL.search(line) is None
 
 
 def test_a_name_that_only_another_stage_has(run):
     assert "%tanh.1.1 = " not in Told(GPU).stages[29][1]
-    done = run(GPU, "tanh.1.1@28")
-    assert done.code == 2
-    assert "no stage" not in done.errors  # there is one, not the one that was asked for
-    assert "variadic-op-splitter" in done.errors
+    result = run(GPU, "tanh.1.1@28")
+    assert result.code == 2
+    assert "no stage" not in result.errors  # there is one, not the one that was asked for
+    assert "variadic-op-splitter" in result.errors
 
 
 @pytest.mark.main
 def test_top_and_all(run):
     steps = len(recorded(GPU)[0])
-    one, usual, full = run(GPU, "--top", "1").out, run(GPU).out, run(GPU, "--all").out
-    for text, shown in ((one, 1), (usual, 5), (full, steps)):
-        assert len(re.findall(r"^      \d+\. ", text, re.MULTILINE)) == shown
-        assert (f"{steps - shown} more steps" in text) == (shown < steps)
-    assert "--top" in one and "--top" not in full
+    first, usual, full = run(GPU, "--top", "1").out, run(GPU).out, run(GPU, "--all").out
+    for text, visible in ((first, 1), (usual, 5), (full, steps)):
+        assert len(re.findall(r"^      \d+\. ", text, re.MULTILINE)) == visible
+        assert (f"{steps - visible} more steps" in text) == (visible < steps)
+    assert "--top" in first and "--top" not in full
     # JSON is never cut.
     assert run(GPU, "--top", "1", "--format", "json").out == run(GPU, "--format", "json").out
 
 
 def test_markdown_tells_what_it_leaves_out(run):
-    (made, _) = trace_of(run, GPU, "fusion.3")["events"]
-    assert len(made["steps"]) > 1
+    (output, _) = trace_of(run, GPU, "fusion.3")["events"]
+    assert len(output["steps"]) > 1
     assert "more" in run(GPU, "fusion.3", "--top", "1").out
     assert "more" in run(GPU, "fusion.3", "--top", "1", "--format", "markdown").out
 
@@ -466,18 +468,18 @@ def test_several_modules(run, two_modules):
     assert document["folded"] == []
 
 
-@pytest.mark.parametrize("wanted", ["jit_loop", "jit_l*", "3"])
-def test_module(run, two_modules, wanted):
-    story = story_of(run, two_modules, "--module", wanted)
+@pytest.mark.parametrize("expected", ["jit_loop", "jit_l*", "3"])
+def test_module(run, two_modules, expected):
+    story = story_of(run, two_modules, "--module", expected)
     assert (story["name"], story["number"], story["backend"]) == ("jit_loop", 3, "cpu")
     alone = story_of(run, DUMPS / "cpu/loop")
     assert story["passes"] == alone["passes"]
 
 
 def test_module_that_is_not_there(run, two_modules):
-    done = run(two_modules, "--module", "other")
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
+    result = run(two_modules, "--module", "other")
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
     assert "jit_loop" in line and "jit_program" in line
 
 
@@ -491,25 +493,25 @@ def test_a_name_is_looked_for_in_every_module(run, two_modules):
 def test_modules_of_two_processes_are_both_told(run, tmp_path):
     shutil.copytree(GPU, tmp_path / "tree" / "one")
     loop = unpacked(DUMPS / "cpu/loop").items()
-    other = {name.replace("module_0000", "module_0001"): content for name, content in loop}
-    write(tmp_path / "tree" / "two", other)
+    second = {name.replace("module_0000", "module_0001"): content for name, content in loop}
+    write(tmp_path / "tree" / "two", second)
     document = json.loads(run(tmp_path / "tree", "--format", "json").out)
     assert len(document["modules"]) + len(document["folded"]) == 2
 
 
 def test_close_names_of_every_module(run, two_modules):
     loop = re.findall(r"%(while[\w.]*) = ", Told(DUMPS / "cpu/loop").stages[0][1])[0]
-    done = run(two_modules, loop.replace("while", "whlie"))
-    assert done.code == 2
-    assert loop in done.errors
+    result = run(two_modules, loop.replace("while", "whlie"))
+    assert result.code == 2
+    assert loop in result.errors
 
 
 @pytest.mark.parametrize("name", [None, "tanh.1"])
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
 def test_output_goes_to_a_file(run, tmp_path, name, format_name):
     arguments = [GPU, *([name] if name else []), "--format", format_name]
-    printed, written = run(*arguments), run(*arguments, "--output", tmp_path / "out")
-    assert (written.code, written.out) == (0, "")
+    printed, output = run(*arguments), run(*arguments, "--output", tmp_path / "out")
+    assert (output.code, output.out) == (0, "")
     assert (tmp_path / "out").read_text(encoding="utf-8") == printed.out != ""
 
 
@@ -541,16 +543,16 @@ def test_a_terminal_gets_colours_unless_told_otherwise(run):
 
 
 def test_help_shows_examples(run):
-    done = run("--help")
-    assert done.code == 0
-    _, _, examples = done.out.partition("Examples:")
+    result = run("--help")
+    assert result.code == 0
+    _, _, examples = result.out.partition("Examples:")
     assert len(re.findall(r"^ +fusionscope history \S", examples, re.MULTILINE)) >= 3
 
 
 def test_json_is_as_documented(run, tmp_path, two_modules):
     write(two_modules, {"module_0009.n.cpu_after_optimizations.txt": b"HloModule n\n"})
-    found: set[str] = set()
-    asked: list[tuple[object, ...]] = [
+    actual: set[str] = set()
+    options: list[tuple[object, ...]] = [
         (two_modules,),
         (GPU,),
         (CPU,),
@@ -559,17 +561,19 @@ def test_json_is_as_documented(run, tmp_path, two_modules):
         (GPU, "fusion.3"),
         (next(GPU.glob("*.before_optimizations.txt")),),
     ]
-    for arguments in asked:
+    for arguments in options:
         document = json.loads(run(*arguments, "--format", "json").out)
         assert document["schema"] == "fusionscope.history/1"
-        found |= keys(document)
-    found = {re.sub(r"\.kinds\.[\w-]+", ".kinds.<kind>", path) for path in found}
-    found = {
+        actual |= keys(document)
+    actual = {re.sub(r"\.kinds\.[\w-]+", ".kinds.<kind>", path) for path in actual}
+    actual = {
         re.sub(r"(changes\[\])\.(?:before|after|gained|lost)\[\]", r"\1.<role>[]", path)
-        for path in found
+        for path in actual
     }
-    found -= {path for path in found if re.search(r"changes\[\]\.(before|after|gained|lost)", path)}
-    assert not unlike_documented("history", found)
+    actual -= {
+        path for path in actual if re.search(r"changes\[\]\.(before|after|gained|lost)", path)
+    }
+    assert not unlike_documented("history", actual)
 
 
 # Bad input.
@@ -577,7 +581,7 @@ def test_json_is_as_documented(run, tmp_path, two_modules):
 
 @pytest.mark.main
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["missing"], "missing"),
         (["missing", "tanh.1"], "missing"),
@@ -589,8 +593,8 @@ def test_json_is_as_documented(run, tmp_path, two_modules):
         ([], "DUMP"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
-    run(*arguments).check_refused(said)
+def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
+    run(*arguments).check_refused(message)
 
 
 @pytest.mark.parametrize(
@@ -603,9 +607,9 @@ def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
     ids=["empty", "other", "side files only"],
 )
 def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path, files):
-    done = run(write(tmp_path / "dump", files), "tanh.1")
-    assert done.code == 2
-    (line,) = done.errors.splitlines()
+    result = run(write(tmp_path / "dump", files), "tanh.1")
+    assert result.code == 2
+    (line,) = result.errors.splitlines()
     assert "--xla_dump_to" in line
 
 
@@ -616,23 +620,23 @@ def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path, files):
 )
 def test_a_file_that_is_no_hlo(run, tmp_path, content):
     (tmp_path / "junk.txt").write_bytes(content)
-    done = run(tmp_path / "junk.txt")
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.errors.splitlines()
+    result = run(tmp_path / "junk.txt")
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors.splitlines()
     assert "junk.txt" in line and "bug in fusionscope" not in line
 
 
 def test_a_name_longer_than_any_file(run):
-    done = run("x" * 300)
-    assert done.code == 2
-    assert "bug in fusionscope" not in done.errors
+    result = run("x" * 300)
+    assert result.code == 2
+    assert "bug in fusionscope" not in result.errors
 
 
 def test_one_file_has_no_history_and_says_so(run):
     (file,) = GPU.glob("*.before_optimizations.txt")
-    done = run(file)
-    assert done.code == 0
-    assert "--xla_dump_hlo_pass_re" in done.out.replace("\n  ", " ")
+    result = run(file)
+    assert result.code == 0
+    assert "--xla_dump_hlo_pass_re" in result.out.replace("\n  ", " ")
     assert story_of(run, file)["passes"] == []
     trace = trace_of(run, file, "tanh.1")
     assert trace["events"] == []
@@ -655,9 +659,9 @@ def test_a_stage_that_cannot_be_read_is_noted(run, tmp_path, name, wrong):
     if name:
         assert story["trace"] == whole["trace"]
     for format_name in ("text", "markdown"):
-        done = run(*arguments, "--format", format_name)
-        assert (done.code, done.errors) == (0, "")
-        assert bad in re.sub(r"\s+", "", done.out)
+        result = run(*arguments, "--format", format_name)
+        assert (result.code, result.errors) == (0, "")
+        assert bad in re.sub(r"\s+", "", result.out)
 
 
 def test_a_fusing_stage_that_cannot_be_read(run, tmp_path):
@@ -667,7 +671,7 @@ def test_a_fusing_stage_that_cannot_be_read(run, tmp_path):
     files[bad] = files[bad][:4000]
     story = story_of(run, write(tmp_path, files))
     assert bad in story["notes"][0]
-    assert [each["pass"] for each in story["passes"]] == ["dot-library-rewriter", "fusion-wrapper"]
+    assert [item["pass"] for item in story["passes"]] == ["dot-library-rewriter", "fusion-wrapper"]
     assert {"formed", "wrapped"} == set(story["passes"][1]["kinds"])
     assert story["fusions"] == story_of(run, CPU)["fusions"]
 
@@ -691,8 +695,8 @@ def test_a_last_stage_that_cannot_be_read_is_noted(run, tmp_path):
     story = story_of(run, write(tmp_path, files))
     assert bad in story["notes"][0]
     assert story["stages"]["last"] == Told(GPU).labels[-2]
-    assert [each["pass"] for each in story["passes"]] == [
-        each["pass"] for each in story_of(run, GPU)["passes"]
+    assert [item["pass"] for item in story["passes"]] == [
+        item["pass"] for item in story_of(run, GPU)["passes"]
     ]
 
 
@@ -710,17 +714,17 @@ def test_figures_that_are_no_numbers(run, tmp_path, figure):
     record = next(name for name in files if name.endswith("priority_fusion_dump.txt"))
     assert files[record].count(b"us_fused: 8.42075") == 1
     files[record] = files[record].replace(b"us_fused: 8.42075", b"us_fused: " + figure)
-    done = run(write(tmp_path, files), "--format", "json")
-    assert done.code == 0
-    assert not re.search(r"NaN|Infinity", done.out)
+    result = run(write(tmp_path, files), "--format", "json")
+    assert result.code == 0
+    assert not re.search(r"NaN|Infinity", result.out)
 
 
 def test_nothing_that_can_be_read(run, tmp_path):
     files = {name: b"HloModule" for name in unpacked(CPU) if name.endswith(".txt")}
     for arguments in ([], ["tanh.1"]):
-        done = run(write(tmp_path / "dump", files), *arguments)
-        assert (done.code, done.out) == (2, "")
-        assert len(done.errors.splitlines()) == 1
+        result = run(write(tmp_path / "dump", files), *arguments)
+        assert (result.code, result.out) == (2, "")
+        assert len(result.errors.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -735,10 +739,10 @@ def test_a_damaged_record_is_noted(run, tmp_path, dump, part, content, name):
     arguments = [write(tmp_path / "dump", files), *([name] if name else [])]
     story, whole = story_of(run, *arguments), story_of(run, dump, *arguments[1:])
     if name is None:
-        assert [each["changes"] for each in story["passes"]] == [
-            each["changes"] for each in whole["passes"]
+        assert [item["changes"] for item in story["passes"]] == [
+            item["changes"] for item in whole["passes"]
         ]
-        assert not any(each["steps"] for each in story["passes"])
+        assert not any(item["steps"] for item in story["passes"])
     (note,) = story["notes"]
     assert bad in note
     assert run(*arguments).code == 0
@@ -747,11 +751,11 @@ def test_a_damaged_record_is_noted(run, tmp_path, dump, part, content, name):
 def test_a_module_that_cannot_be_read_is_told_beside_the_others(run, two_modules):
     bad = "module_0007.bad.cpu_after_optimizations.txt"
     write(two_modules, {bad: b"\x00\x01"})
-    done = run(two_modules)
-    assert done.code == 0
-    (line,) = done.errors.splitlines()
+    result = run(two_modules)
+    assert result.code == 0
+    (line,) = result.errors.splitlines()
     assert bad in line
-    assert done.out.startswith("jit_program\n")
+    assert result.out.startswith("jit_program\n")
 
 
 def test_a_module_that_cannot_be_read_is_told_with_a_name_too(run, two_modules):
@@ -768,9 +772,9 @@ def test_what_was_printed_is_as_good_as_a_directory(run, tmp_path):
         if name.endswith(".txt")
     )
     (tmp_path / "log").write_bytes(printed)
-    found, whole = story_of(run, tmp_path / "log"), story_of(run, CPU)
-    for one, other in zip(found["passes"], whole["passes"], strict=True):
-        assert {**one, "steps": []} == {**other, "steps": []}
+    actual, whole = story_of(run, tmp_path / "log"), story_of(run, CPU)
+    for first, second in zip(actual["passes"], whole["passes"], strict=True):
+        assert {**first, "steps": []} == {**second, "steps": []}
     assert trace_of(run, tmp_path / "log", "exp.1") == trace_of(run, CPU, "exp.1")
 
 
@@ -784,15 +788,15 @@ def test_a_directory_with_an_at_in_its_name(run, tmp_path):
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
 def test_hostile_names_never_reach_the_output_raw(run, tmp_path, format_name, name):
     dump = write(tmp_path / "dump", hostile_files(GPU))
-    done = run(dump, *([name] if name else []), "--all", "--format", format_name)
-    assert (done.code, done.errors) == (0, "")
-    assert CONTROL.search(done.out) is None
+    result = run(dump, *([name] if name else []), "--all", "--format", format_name)
+    assert (result.code, result.errors) == (0, "")
+    assert CONTROL.search(result.out) is None
     if format_name == "json" and name:
-        trace = json.loads(done.out)["modules"][0]["trace"]
+        trace = json.loads(result.out)["modules"][0]["trace"]
         assert HOSTILE.rstrip() in trace["stack"][0]
     if format_name == "markdown":
-        assert "<script" not in done.out and "<b>" not in done.out
-        for row in done.out.splitlines():
+        assert "<script" not in result.out and "<b>" not in result.out
+        for row in result.out.splitlines():
             if row.startswith("|"):
                 assert len(re.findall(r"(?<!\\)\|", row)) == 4
 
@@ -808,13 +812,13 @@ def test_hostile_names_of_passes_and_instructions(run, tmp_path):
         }
         dump = write(tmp_path / "dump", files)
         for format_name in ("text", "markdown", "json"):
-            done = run(dump, "--format", format_name)
-            assert done.code in (0, 2)
-            assert "bug in fusionscope" not in done.errors
-            assert CONTROL.search(done.out + done.errors) is None
+            result = run(dump, "--format", format_name)
+            assert result.code in (0, 2)
+            assert "bug in fusionscope" not in result.errors
+            assert CONTROL.search(result.out + result.errors) is None
             if format_name == "markdown":
-                assert "<b>" not in done.out
-                for row in done.out.splitlines():
+                assert "<b>" not in result.out
+                for row in result.out.splitlines():
                     if row.startswith("|"):
                         assert len(re.findall(r"(?<!\\)\|", row)) == 4, row
         shutil.rmtree(dump)
@@ -835,16 +839,16 @@ def test_damage_never_makes_it_fall_over(run, tmp_path):
         for dump in (GPU, CPU, TPU, DUMPS / "h100/reductions", DUMPS / "cpu/loop")
     ]
     directory = tmp_path / "dump"
-    told = 0
+    count = 0
     for seed, random_, name in damaged_dumps(dumps, directory, ROUNDS):
-        asked = random_.choice(([], ["tanh.1"], ["fusion@final"], ["add.2"], ["while.1"]))
-        done = run(directory, *asked, "--format", random_.choice(("text", "json", "markdown")))
-        assert done.code in (0, 2), (seed, name)
-        assert "Traceback" not in done.errors, (seed, name)
-        assert "bug in fusionscope" not in done.errors, (seed, name, done.errors)
-        if done.code == 2:
-            assert done.out == "", (seed, name)
-            (line,) = done.errors.splitlines()
-            assert name in line or asked, (seed, name, line)
-        told += name in done.errors + re.sub(r"\s+", "", done.out)
-    assert told > ROUNDS / 20
+        options = random_.choice(([], ["tanh.1"], ["fusion@final"], ["add.2"], ["while.1"]))
+        result = run(directory, *options, "--format", random_.choice(("text", "json", "markdown")))
+        assert result.code in (0, 2), (seed, name)
+        assert "Traceback" not in result.errors, (seed, name)
+        assert "bug in fusionscope" not in result.errors, (seed, name, result.errors)
+        if result.code == 2:
+            assert result.out == "", (seed, name)
+            (line,) = result.errors.splitlines()
+            assert name in line or options, (seed, name, line)
+        count += name in result.errors + re.sub(r"\s+", "", result.out)
+    assert count > ROUNDS / 20

@@ -40,18 +40,18 @@ def run(monkeypatch, capfd):
 @pytest.mark.parametrize("option", ["--all", "--format=json"])
 def test_explain_of_several_modules(run, modules, option):
     command = ("explain", modules, "--no-cache", "--no-try", option)
-    one = run(*command)
-    assert run(*command, "--jobs", "2") == one
-    assert "f33" in one[1] + one[2]
-    assert one[0] == 0
+    first = run(*command)
+    assert run(*command, "--jobs", "2") == first
+    assert "f33" in first[1] + first[2]
+    assert first[0] == 0
 
 
 @pytest.mark.parametrize("format_name", ["text", "json"])
 def test_verify_of_several_modules(run, modules, format_name):
     command = ("verify", str(modules), "--format", format_name)
-    one = run(*command)
-    assert run(*command, "--jobs", "2") == one
-    assert "f33" in one[1] + one[2]
+    first = run(*command)
+    assert run(*command, "--jobs", "2") == first
+    assert "f33" in first[1] + first[2]
 
 
 def test_check_of_several_dumps(run, tmp_path):

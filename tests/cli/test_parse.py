@@ -69,9 +69,9 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.main
 def test_text(file: Path) -> None:
-    done = run(file)
-    assert done.returncode == 0
-    lines = done.stdout.decode().splitlines()
+    result = run(file)
+    assert result.returncode == 0
+    lines = result.stdout.decode().splitlines()
     counts = "2 computations, 5 instructions, 3 def-use edges, scheduled"
     assert lines[0] == f"module by_hand  {counts}"
     rows = [line.split() for line in lines]
@@ -80,19 +80,19 @@ def test_text(file: Path) -> None:
     assert ["parameter", "2"] in rows
     assert ["constant", "1"] in rows
     assert max(map(len, lines)) <= 100
-    assert b"\x1b" not in done.stdout
+    assert b"\x1b" not in result.stdout
 
 
 @pytest.mark.main
 def test_json(file: Path) -> None:
-    done = run(file, "--format", "json")
-    assert done.returncode == 0
-    found = json.loads(done.stdout)
-    assert found["schema"] == "fusionscope.parse/1"
-    assert (found["name"], found["entry"], found["is_scheduled"]) == ("by_hand", "main", True)
-    assert (found["instructions"], found["edges"]) == (5, 3)
-    assert found["opcodes"] == {"parameter": 2, "add": 1, "constant": 1, "fusion": 1}
-    scale, main = found["computations"]
+    result = run(file, "--format", "json")
+    assert result.returncode == 0
+    actual = json.loads(result.stdout)
+    assert actual["schema"] == "fusionscope.parse/1"
+    assert (actual["name"], actual["entry"], actual["is_scheduled"]) == ("by_hand", "main", True)
+    assert (actual["instructions"], actual["edges"]) == (5, 3)
+    assert actual["opcodes"] == {"parameter": 2, "add": 1, "constant": 1, "fusion": 1}
+    scale, main = actual["computations"]
     assert (scale["name"], scale["line"], scale["root"]) == ("scale", 15, "double")
     p, double = scale["instructions"]
     assert p["users"] == ["double"]
@@ -100,34 +100,34 @@ def test_json(file: Path) -> None:
     assert (double["opcode"], double["shape"]) == ("add", "f32[8]{0}")
     assert (double["line"], double["column"]) == (17, 3)
     assert double["source"] == [{"file": "model.py", "line": 42, "function": "forward"}]
-    x, one, scaled = main["instructions"]
+    x, first, scaled = main["instructions"]
     assert scaled["called"] == ["scale"]
     assert scaled["attributes"] == {"kind": "kLoop", "calls": "%scale"}
-    assert (one["literal"], x["literal"]) == ("1", None)
+    assert (first["literal"], x["literal"]) == ("1", None)
 
 
 @pytest.mark.main
 def test_the_module_is_written_back(file: Path) -> None:
-    done = run(file, "--print")
-    assert done.returncode == 0
-    assert parse(done.stdout.decode()) == parse(TEXT)
+    result = run(file, "--print")
+    assert result.returncode == 0
+    assert parse(result.stdout.decode()) == parse(TEXT)
 
 
 def test_output_goes_to_a_file(file: Path, tmp_path: Path) -> None:
     for options in (["--format", "json"], ["--print"], []):
-        shown = run(file, *options)
+        visible = run(file, *options)
         target = tmp_path / "target"
-        done = run(file, *options, "--output", target)
-        assert (done.returncode, done.stdout) == (0, b"")
-        assert target.read_bytes() == shown.stdout
+        result = run(file, *options, "--output", target)
+        assert (result.returncode, result.stdout) == (0, b"")
+        assert target.read_bytes() == visible.stdout
 
 
 def test_standard_input() -> None:
-    done = run("-", "--format", "json", stdin=TEXT.encode())
-    assert json.loads(done.stdout)["name"] == "by_hand"
-    done = run("-", stdin=b"HloModule m\nENTRY e {\n  what\n}\n")
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"fusionscope: <stdin>:3:")
+    result = run("-", "--format", "json", stdin=TEXT.encode())
+    assert json.loads(result.stdout)["name"] == "by_hand"
+    result = run("-", stdin=b"HloModule m\nENTRY e {\n  what\n}\n")
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"fusionscope: <stdin>:3:")
 
 
 def test_compressed_files(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_files_of_editors_that_mark_their_encoding(tmp_path: Path) -> None:
 def test_what_cannot_be_used_takes_one_line(tmp_path: Path, content: bytes, place: str) -> None:
     path = tmp_path / "module.hlo"
     path.write_bytes(content)
-    done = run(path)
-    assert (done.returncode, done.stdout) == (2, b"")
-    message = done.stderr.decode()
+    result = run(path)
+    assert (result.returncode, result.stdout) == (2, b"")
+    message = result.stderr.decode()
     assert message.startswith(f"fusionscope: {path}:{place}: ")
     assert message.count("\n") == 1
     assert message.rstrip("\n").isprintable()
@@ -168,12 +168,12 @@ def test_what_cannot_be_opened_takes_one_line(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.gz"
     damaged.write_bytes(gzip.compress(TEXT.encode())[:-20])
     for path in (tmp_path / "missing", tmp_path, damaged):
-        done = run(path)
-        assert done.returncode == 2
-        assert done.stderr.decode().startswith(f"fusionscope: {path}: ")
-        assert done.stderr.count(b"\n") == 1
-    done = run(tmp_path / "missing", "--format", "xml")
-    assert done.returncode == 2
+        result = run(path)
+        assert result.returncode == 2
+        assert result.stderr.decode().startswith(f"fusionscope: {path}: ")
+        assert result.stderr.count(b"\n") == 1
+    result = run(tmp_path / "missing", "--format", "xml")
+    assert result.returncode == 2
 
 
 def test_names_cannot_command_the_terminal(tmp_path: Path) -> None:
@@ -182,13 +182,13 @@ def test_names_cannot_command_the_terminal(tmp_path: Path) -> None:
         'HloModule m\nENTRY e {\n  ROOT p = f32[2] parameter(0), metadata={op_name="\x1b[2J"}\n}\n'
     )
     for options in ([], ["--format", "json"]):
-        done = run(path, *options)
-        assert done.returncode == 0
-        assert b"\x1b" not in done.stdout
+        result = run(path, *options)
+        assert result.returncode == 0
+        assert b"\x1b" not in result.stdout
     path.write_text("HloModule \x1b[2Jm\n")
-    done = run(path)
-    assert done.returncode == 2
-    assert b"\x1b" not in done.stderr
+    result = run(path)
+    assert result.returncode == 2
+    assert b"\x1b" not in result.stderr
 
 
 def on_a_terminal(columns: int, *arguments: str | Path) -> str:
@@ -203,7 +203,7 @@ def on_a_terminal(columns: int, *arguments: str | Path) -> str:
         stderr=subprocess.DEVNULL,
     ) as child:
         os.close(inner)
-        written = b""
+        output = b""
         while select.select([outer], [], [], 30)[0]:
             try:
                 block = os.read(outer, 65536)
@@ -211,33 +211,33 @@ def on_a_terminal(columns: int, *arguments: str | Path) -> str:
                 break
             if not block:
                 break
-            written += block
+            output += block
         os.close(outer)
     assert child.returncode == 0
-    return written.decode()
+    return output.decode()
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_lines_fit_the_terminal(columns: int) -> None:
     file = next((SAMPLES / "h100" / "concatenate").glob("*gpu_after_optimizations.txt*"))
-    shown = re.sub(r"\x1b\[[\d;]*m", "", on_a_terminal(columns, file))
-    assert "module jit_program" in shown
-    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+    visible = re.sub(r"\x1b\[[\d;]*m", "", on_a_terminal(columns, file))
+    assert "module jit_program" in visible
+    assert max(len(line.rstrip()) for line in visible.splitlines()) <= columns
 
 
 def test_a_reader_that_stops_early_is_no_error(file: Path) -> None:
     command = f"{sys.executable} -m fusionscope parse --format json {file} | head -c 10"
-    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True)
-    assert (done.stdout[:2], done.stderr) == (b"{\n", b"")
+    result = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True)
+    assert (result.stdout[:2], result.stderr) == (b"{\n", b"")
 
 
 def test_help_shows_examples() -> None:
-    done = run("--help")
-    assert done.returncode == 0
-    shown = done.stdout.decode()
-    assert shown.count("  fusionscope parse ") >= 3
+    result = run("--help")
+    assert result.returncode == 0
+    visible = result.stdout.decode()
+    assert visible.count("  fusionscope parse ") >= 3
     for option in ("--format", "--print", "--output"):
-        assert option in shown
+        assert option in visible
 
 
 # Fields
@@ -251,8 +251,8 @@ def paths(value: Any, above: str = "") -> set[str]:
         inner = [
             paths(content, f"{above}.{key}" if above else key) for key, content in value.items()
         ]
-        own = {f"{above}.{key}" if above else key for key in value}
-        return own.union(*inner)
+        local = {f"{above}.{key}" if above else key for key in value}
+        return local.union(*inner)
     if isinstance(value, list):
         marked = {f"{above}[]"}
         return marked.union(*(paths(content, f"{above}[]") for content in value))
@@ -263,7 +263,9 @@ def test_every_field_is_documented() -> None:
     section = DOCUMENT.read_text().partition("\n## parse\n")[2].partition("\n## ")[0]
     documented = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
     file = next((SAMPLES / "cpu" / "softmax").glob("*cpu_after_optimizations.txt*"))
-    found = paths(json.loads(run(file, "--format", "json").stdout))
-    found = {path for path in found if f"{path}[]" not in found and f"{path}.<key>" not in found}
+    actual = paths(json.loads(run(file, "--format", "json").stdout))
+    actual = {
+        path for path in actual if f"{path}[]" not in actual and f"{path}.<key>" not in actual
+    }
     documented = {path for path in documented if f"{path}[]" not in documented}
-    assert found == documented
+    assert actual == documented

@@ -38,13 +38,13 @@ def terminal(monkeypatch, quiet_s: float):
 
 def written(terminal: int, until: str = "") -> str:
     """What has been written, by the time that ``until`` is there."""
-    found = ""
+    actual = ""
     for _ in range(600):
         if select.select([terminal], [], [], 0.1 if until else 0)[0]:
-            found += os.read(terminal, 1 << 16).decode()
-        if until in found:
+            actual += os.read(terminal, 1 << 16).decode()
+        if until in actual:
             break
-    return found
+    return actual
 
 
 def test_short_work_shows_nothing(monkeypatch):
@@ -60,8 +60,8 @@ def test_long_work_shows_its_step_in_one_line_that_is_gone_at_the_end(monkeypatc
             progress("jit_f\x1b[31m: fusion\n")
             assert " jit_f\ufffd[31m: fusion\ufffd" in written(screen, "fusion")
             progress("x" * 200)
-            shown = written(screen, "xx…")
-            assert max(map(len, shown.replace("\r", "\n").split("\n"))) < 80
+            visible = written(screen, "xx…")
+            assert max(map(len, visible.replace("\r", "\n").split("\n"))) < 80
         assert written(screen).endswith("\x1b[1A\x1b[2K")  # up to the line, and erased
 
 

@@ -36,6 +36,6 @@ def test_a_page_has_both_programs_and_when_the_edit_backfires(run, id, format_na
 
 
 def test_an_unknown_recipe_names_a_known_one(run):
-    done = run("reduce-part")
-    assert done.code == 2
-    assert "no recipe is called 'reduce-part', expected one such as reduce-parts" in done.errors
+    result = run("reduce-part")
+    assert result.code == 2
+    assert "no recipe is called 'reduce-part', expected one such as reduce-parts" in result.errors

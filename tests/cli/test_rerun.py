@@ -38,9 +38,9 @@ with_cuda = pytest.mark.skipif(
     ],
 )
 def test_what_cannot_be_tried_is_told_in_one_line(run, arguments, problem):
-    done = run(*arguments)
-    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
-    assert problem in done.errors
+    result = run(*arguments)
+    assert (result.code, result.out, result.errors.count("\n")) == (2, "", 1)
+    assert problem in result.errors
 
 
 def plan_file(path, text):
@@ -61,9 +61,9 @@ def plan_file(path, text):
     ],
 )
 def test_plan_files_that_cannot_be_used(run, tmp_path, text, problem):
-    done = run(CPU, "--plan", plan_file(tmp_path / "plan.toml", text))
-    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
-    assert problem in done.errors
+    result = run(CPU, "--plan", plan_file(tmp_path / "plan.toml", text))
+    assert (result.code, result.out, result.errors.count("\n")) == (2, "", 1)
+    assert problem in result.errors
 
 
 def test_plans_for_different_modules(run, tmp_path):
@@ -71,41 +71,41 @@ def test_plans_for_different_modules(run, tmp_path):
         plan_file(tmp_path / f"{name}.toml", f"module = '{name}'\nallow = ['a -> b']")
         for name in ("one", "other")
     ]
-    done = run(CPU, "--variant", files[0], "--variant", files[1])
-    assert done.code == 2
-    assert "the plans are for one, other, expected one module" in done.errors
+    result = run(CPU, "--variant", files[0], "--variant", files[1])
+    assert result.code == 2
+    assert "the plans are for one, other, expected one module" in result.errors
 
 
 @with_cuda
 def test_a_gpu_that_is_not_here(run, tmp_path):
-    done = run(GPU, "--allow", "* -> concatenate*", "--output", tmp_path / "text")
-    assert done.code == 0
-    assert "the final module matches the plan" in done.out
-    assert "not-fused → " in done.out
-    assert "by the compiler's cost model" in done.out
-    assert "not run: the GPU is not present" in done.out
+    result = run(GPU, "--allow", "* -> concatenate*", "--output", tmp_path / "text")
+    assert result.code == 0
+    assert "the final module matches the plan" in result.out
+    assert "not-fused → " in result.out
+    assert "by the compiler's cost model" in result.out
+    assert "not run: the GPU is not present" in result.out
 
 
 @with_jax
 def test_text_and_json(run, tmp_path):
     options = ["--seconds", "0", "--output"]
-    done = run(CPU, "--allow", "* -> concatenate*", *options, tmp_path / "text")
-    assert done.code == 0
+    result = run(CPU, "--allow", "* -> concatenate*", *options, tmp_path / "text")
+    assert result.code == 0
     for words in ("matches the plan", "not-fused → fused", "numbers: ", "time ", "too few runs"):
-        assert words in done.out
-    done = run(CPU, "--rest", "off", *options, tmp_path / "json", "--format", "json")
-    document = json.loads(done.out)
+        assert words in result.out
+    result = run(CPU, "--rest", "off", *options, tmp_path / "json", "--format", "json")
+    document = json.loads(result.out)
     (variant,) = document["variants"]
     assert variant["holds"]
     assert variant["variant"]["launches"] > variant["baseline"]["launches"]
     assert variant["measurement"]["timing"]["runs"] > 0
     elsewhere = ("divergence.", "predicted.", "requests", "unplanned")
-    found = {key for key in keys(document) if not key.startswith("variants[].capture.")}
-    found = {"rules" if each.startswith("rules.") else each for each in found}  # as in explain
-    assert found == {
-        each
-        for each in documented("rerun")
-        if not each.removeprefix("variants[].").startswith(elsewhere)
+    actual = {key for key in keys(document) if not key.startswith("variants[].capture.")}
+    actual = {"rules" if item.startswith("rules.") else item for item in actual}  # as in explain
+    assert actual == {
+        item
+        for item in documented("rerun")
+        if not item.removeprefix("variants[].").startswith(elsewhere)
     } | {"variants[].requests[]", "variants[].unplanned[]"}
 
 
@@ -116,23 +116,23 @@ def test_several_variants_in_a_table(run, tmp_path):
         tmp_path / "second.toml",
         "module = 'jit_program'\n[[kernel]]\nmembers = ['tanh.1', 'concatenate.1']",
     )
-    done = run(
+    result = run(
         *(CPU, "--variant", first, "--variant", second, "--seconds", "0"),
         *("--output", tmp_path / "out"),
     )
-    assert done.code == 0
-    (table,) = re.findall(r"(?ms)^variant +launches.*?\Z", done.out)
+    assert result.code == 0
+    (table,) = re.findall(r"(?ms)^variant +launches.*?\Z", result.out)
     assert [line.split()[0] for line in table.splitlines()] == ["variant", "first", "second"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"first", "second"}
 
 
 @with_jax
 def test_flags_alone(run, tmp_path):
-    done = run(
+    result = run(
         *(CPU, "--flag", "xla_cpu_enable_fast_math=true", "--no-run", "--format", "json"),
         *("--output", tmp_path / "out"),
     )
-    (variant,) = json.loads(done.out)["variants"]
+    (variant,) = json.loads(result.out)["variants"]
     assert variant["plan"] == "--xla_cpu_enable_fast_math=true"
     assert variant["measurement"] is None
     assert variant["holds"]
@@ -153,9 +153,9 @@ def test_flags_alone(run, tmp_path):
 )
 def test_a_program_runs_with_every_notation_of_a_flag(run, tmp_path, flag):
     options = ("--seconds", "0", "--output", tmp_path / "dump")
-    done = run(CPU, "--flag", flag, *options, "--format", "json")
-    assert done.code == 0, done.out
-    (variant,) = json.loads(done.out)["variants"]
+    result = run(CPU, "--flag", flag, *options, "--format", "json")
+    assert result.code == 0, result.out
+    (variant,) = json.loads(result.out)["variants"]
     assert variant["measurement"]["problem"] == ""
 
 
@@ -169,19 +169,19 @@ def test_a_second_dump_goes_beside_the_first(run, tmp_path, monkeypatch):
 
 
 def test_help_shows_examples(run):
-    done = run("--help")
-    assert done.code == 0
-    assert "fusionscope rerun dump_dir/ --rest xla" in done.out
+    result = run("--help")
+    assert result.code == 0
+    assert "fusionscope rerun dump_dir/ --rest xla" in result.out
 
 
 @with_jax
 def test_the_self_test_as_json(run, tmp_path, monkeypatch):
     monkeypatch.setattr("fusionscope.study.self_test._NAMES", ("elementwise",))
-    done = run("--self-test", "--seconds", "0", "--output", tmp_path / "out", "--format", "json")
-    document = json.loads(done.out)
+    result = run("--self-test", "--seconds", "0", "--output", tmp_path / "out", "--format", "json")
+    document = json.loads(result.out)
     assert document["device"] == "cpu"
-    assert done.code == (0 if document["holds"] else 1)
-    assert document["holds"] == all(each["holds"] is not False for each in document["checks"])
+    assert result.code == (0 if document["holds"] else 1)
+    assert document["holds"] == all(item["holds"] is not False for item in document["checks"])
     assert not unlike_documented("self_test", keys(document))
 
 
@@ -204,13 +204,13 @@ def test_a_plan_for_a_rewritten_program(run, tmp_path):
     assert capture(program, read_target("cpu"), tmp_path / "dump").has_stages
     (module,) = open_dump(tmp_path / "dump").modules
     recipe = UnrollLoop(times=4, longest=99, is_whole=True)
-    made = apply_recipe(recipe, find_program(module), "cpu")
-    (tmp_path / "unrolled.hlo").write_text(to_text(made.module))
+    output = apply_recipe(recipe, find_program(module), "cpu")
+    (tmp_path / "unrolled.hlo").write_text(to_text(output.module))
     plan = plan_file(tmp_path / "plan.toml", "program = 'unrolled.hlo'")
     words = (tmp_path / "dump", "--plan", plan, "--seconds", "0")
-    done = run(*words, "--output", tmp_path / "out", "--format", "json")
-    assert done.code == 0
-    (variant,) = json.loads(done.out)["variants"]
+    result = run(*words, "--output", tmp_path / "out", "--format", "json")
+    assert result.code == 0
+    (variant,) = json.loads(result.out)["variants"]
     assert variant["plan"] == "the rewritten program, the compiler's own plan"
     assert variant["baseline"]["launches"] == explain_module(module).summary.launches
     # The compiler makes one function of the loop and one of the unrolled loop.

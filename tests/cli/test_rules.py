@@ -23,16 +23,16 @@ IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES)}
 
 @pytest.mark.main
 def test_every_rule_is_listed_once(run):
-    done = run()
-    assert (done.code, done.errors) == (0, "")
-    listed = re.findall(r"^  ([a-z][a-z0-9-]+)  ", done.out, re.MULTILINE)
+    result = run()
+    assert (result.code, result.errors) == (0, "")
+    listed = re.findall(r"^  ([a-z][a-z0-9-]+)  ", result.out, re.MULTILINE)
     assert len(listed) == len(set(listed)) and set(listed) == IDS
     assert {page["id"] for page in pages(run)} == IDS
 
 
 def test_the_list_has_the_thresholds(run):
     (line,) = [
-        each for each in run(COLUMNS="200").out.splitlines() if " cpu-max-reductions " in each
+        item for item in run(COLUMNS="200").out.splitlines() if " cpu-max-reductions " in item
     ]
     assert "limit=5" in line
 
@@ -48,17 +48,17 @@ def test_text_fits_its_width_and_no_id_is_cut(run, width):
 @pytest.mark.parametrize("format_name", ["text", "markdown"])
 def test_a_page_says_everything_of_its_rule(run, format_name):
     (page,) = pages(run, "cpu-concat")
-    done = run("cpu-concat", "--format", format_name, COLUMNS="100000")
-    assert done.code == 0
-    printed = " ".join(done.out.replace("`", "").replace("**", "").split())
+    result = run("cpu-concat", "--format", format_name, COLUMNS="100000")
+    assert result.code == 0
+    printed = " ".join(result.out.replace("`", "").replace("**", "").split())
     for part in (
         page["what"], page["why"], page["message"], page["try"], page["source"],
         "max_operands=8", "0.10.2", "min_extent=128",  # of older versions
     ):  # fmt: skip
         assert part in printed, part
-    shown = [example for example in page["examples"] if example["why"] in printed]
-    assert {example["decided"] for example in shown} == {True, False}
-    assert len(shown) == (2 if format_name == "text" else len(page["examples"]))
+    visible = [example for example in page["examples"] if example["why"] in printed]
+    assert {example["decided"] for example in visible} == {True, False}
+    assert len(visible) == (2 if format_name == "text" else len(page["examples"]))
 
 
 def test_every_page_can_be_printed_in_every_format(run):
@@ -66,8 +66,8 @@ def test_every_page_can_be_printed_in_every_format(run):
         (alone,) = pages(run, page["id"])
         assert alone == page
         for format_name in ("text", "markdown"):
-            done = run(page["id"], "--format", format_name)
-            assert done.code == 0 and page["id"] in done.out
+            result = run(page["id"], "--format", format_name)
+            assert result.code == 0 and page["id"] in result.out
 
 
 def test_what_a_page_proposes_to_try_is_an_option_that_exists(run):
@@ -95,7 +95,7 @@ def test_examples_are_hlo(run):
 def test_json_is_as_documented(run):
     document = json.loads(run("--format", "json").out)
     assert document["schema"] == "fusionscope.rules/1"
-    found = {
+    actual = {
         re.sub(
             r"(\.older_thresholds)\.(?:2023|\d+\.\d+\.[\d.]*\d)(\.\w+)?|(\.thresholds)\.\w+",
             lambda m: f"{m[1]}.<version>.<name>" if m[1] else ".thresholds.<name>",
@@ -104,7 +104,7 @@ def test_json_is_as_documented(run):
         for path in keys(document)
     }
     described = documented("rules")
-    ends = {path for path in found if not any(other.startswith(f"{path}.") for other in found)}
+    ends = {path for path in actual if not any(second.startswith(f"{path}.") for second in actual)}
     assert ends <= described | {f"{path}[]" for path in described}
 
 
@@ -112,13 +112,13 @@ def test_json_is_as_documented(run):
 def test_output_goes_to_a_file(run, tmp_path, format_name):
     for arguments in ((), ("cpu-concat",)):
         printed = run(*arguments, "--format", format_name)
-        written = run(*arguments, "--format", format_name, "--output", tmp_path / "rules")
-        assert (written.code, written.out) == (0, "")
+        output = run(*arguments, "--format", format_name, "--output", tmp_path / "rules")
+        assert (output.code, output.out) == (0, "")
         assert (tmp_path / "rules").read_text(encoding="utf-8") == printed.out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["cpu-concatenate"], "cpu-concat"),
         (["cpu-*"], "fusionscope rules lists them"),
@@ -129,9 +129,9 @@ def test_output_goes_to_a_file(run, tmp_path, format_name):
         (["--output", "/no/such/folder/file"], "/no/such/folder/file"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
-    done = run(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.errors and "\x1b" not in done.errors
-    if "Usage" not in done.errors:
-        assert len(done.errors.splitlines()) == 1
+def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
+    result = run(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.errors and "\x1b" not in result.errors
+    if "Usage" not in result.errors:
+        assert len(result.errors.splitlines()) == 1

@@ -67,9 +67,9 @@ def folder(tmp_path: Path) -> Path:
 
 @with_jax
 def test_versions_side_by_side(run, folder):
-    done = run(folder, "--device", "cpu", "--device", "h100", "--seconds", "0.01",
+    result = run(folder, "--device", "cpu", "--device", "h100", "--seconds", "0.01",
                "--output", folder / "out", "--format", "json")  # fmt: skip
-    document = json.loads(done.out)
+    document = json.loads(result.out)
     here, elsewhere = document["tables"]
     assert here["not_run"] == ""
     # Unfused, the constant is broadcast by a kernel of its own.
@@ -83,7 +83,7 @@ def test_versions_side_by_side(run, folder):
         assert not profiled["problem"]
         assert 0 < profiled["longest"]["time_us"] <= profiled["kernels_us"]
         (module,) = open_dump(Path(row["dump"])).modules
-        kernels = {each.name for each in launches_of(module.read(module.final), "cpu")}
+        kernels = {item.name for item in launches_of(module.read(module.final), "cpu")}
         assert profiled["longest"]["name"] in kernels
         assert row["runs_known"]
         assert row["speed_up"]["times"] == 1 / row["race"]["ratio"]["value"]
@@ -94,14 +94,14 @@ def test_versions_side_by_side(run, folder):
     assert elsewhere["not_run"]
     if importlib.util.find_spec("jax_cuda13_plugin") is None:
         assert all(row["problem"] for row in elsewhere["rows"])
-        assert done.code == 1
+        assert result.code == 1
         return
-    assert done.code == 0
+    assert result.code == 0
     assert [row["kernels"] for row in elsewhere["rows"]][1:] == [1, 2, 3]
     times = [row["estimate"]["microseconds"] for row in elsewhere["rows"]]
     assert times[0] > times[1]
     assert elsewhere["rows"][1]["speed_up"] == {"times": times[0] / times[1], "is_least": False}
-    assert {each for each in documented("study") if "refusal." not in each} <= keys(document) | {
+    assert {item for item in documented("study") if "refusal." not in item} <= keys(document) | {
         "tables[].rows[].refusal", "tables[].rows[].estimate", "tables[].rows[].race",
         "tables[].rows[].speed_up", "tables[].rows[].boundaries[]",
     }  # fmt: skip
@@ -111,22 +111,22 @@ def test_versions_side_by_side(run, folder):
 @with_jax
 def test_a_step_that_fails_does_not_spoil_the_rest(run, folder):
     (folder / "study.toml").write_text(STUDY.replace("model.py:apart", "model.py:nothing"))
-    done = run(folder, "--device", "cpu", "--size", "16", "--seconds", "0.01",
+    result = run(folder, "--device", "cpu", "--size", "16", "--seconds", "0.01",
                "--output", folder / "out", "--format", "markdown")  # fmt: skip
-    assert done.code == 1
-    assert "cpu, size 16, for each of 2: run here" in done.out
-    assert "nothing" in done.out
-    assert "| together | 1 | 0.50 |" in done.out
-    assert "&lt;b>much" in done.out
+    assert result.code == 1
+    assert "cpu, size 16, for each of 2: run here" in result.out
+    assert "nothing" in result.out
+    assert "| together | 1 | 0.50 |" in result.out
+    assert "&lt;b>much" in result.out
 
 
 @with_jax
 def test_the_table_on_a_terminal_names_what_refuses(run, folder):
-    done = run(folder, "--device", "cpu", "--seconds", "0.01", "--output", folder / "out")
-    assert done.code == 0
-    assert "A barrier\n" in done.out
-    assert "paper: it costs <b>much</b>" in done.out
-    assert f"fusionscope explain {folder / 'out' / 'cpu' / '64' / 'apart'}" in done.out
+    result = run(folder, "--device", "cpu", "--seconds", "0.01", "--output", folder / "out")
+    assert result.code == 0
+    assert "A barrier\n" in result.out
+    assert "paper: it costs <b>much</b>" in result.out
+    assert f"fusionscope explain {folder / 'out' / 'cpu' / '64' / 'apart'}" in result.out
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_the_table_on_a_terminal_names_what_refuses(run, folder):
     ],
 )
 def test_what_cannot_be_studied_is_told(run, arguments, problem):
-    done = run(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert problem in done.errors
-    assert "Traceback" not in done.errors
+    result = run(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert problem in result.errors
+    assert "Traceback" not in result.errors
 
 
 def test_help_shows_examples(run):
-    done = run("--help")
-    assert done.code == 0
-    assert "fusionscope study samples/cartpole" in done.out
+    result = run("--help")
+    assert result.code == 0
+    assert "fusionscope study samples/cartpole" in result.out

@@ -42,24 +42,24 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(not FULL.exists(), reason="no disk that is always full")
 @pytest.mark.parametrize("command", ["explain $CPU", "explain $CPU --format json", "--help"])
 def test_a_full_disk_behind_the_output(command):
-    done = shell(f"$FUSIONSCOPE {command} > /dev/full")
-    assert (done.returncode, done.stderr) == (
+    result = shell(f"$FUSIONSCOPE {command} > /dev/full")
+    assert (result.returncode, result.stderr) == (
         2,
         "fusionscope: standard output: No space left on device\n",
     )
 
 
 def test_a_closed_output():
-    done = shell("$FUSIONSCOPE explain $CPU >&-")
-    assert (done.returncode, done.stderr) == (
+    result = shell("$FUSIONSCOPE explain $CPU >&-")
+    assert (result.returncode, result.stderr) == (
         2,
         "fusionscope: standard output: Bad file descriptor\n",
     )
 
 
 def test_a_reader_that_has_seen_enough():
-    done = shell("$FUSIONSCOPE explain $CPU --format json | head -1; echo ${PIPESTATUS[0]}")
-    assert (done.stdout, done.stderr) == ("{\n0\n", "")
+    result = shell("$FUSIONSCOPE explain $CPU --format json | head -1; echo ${PIPESTATUS[0]}")
+    assert (result.stdout, result.stderr) == ("{\n0\n", "")
 
 
 @pytest.mark.parametrize("format_name", ["text", "json", "junit"])
@@ -68,14 +68,14 @@ def test_the_exit_code_is_the_answer_whoever_reads_it(tmp_path, format_name, rea
     expectations = tmp_path / "fusions.toml"
     expectations.write_text("[[expect]]\nkernels = 0\n")
     command = f"check $CPU --expect {expectations} --format {format_name}"
-    done = shell(f"$FUSIONSCOPE {command} | {reader} >&2; exit ${{PIPESTATUS[0]}}")
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == (reader == "head -1")
+    result = shell(f"$FUSIONSCOPE {command} | {reader} >&2; exit ${{PIPESTATUS[0]}}")
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == (reader == "head -1")
 
 
 def test_a_help_text_that_nobody_reads():
-    done = shell("$FUSIONSCOPE explain --help | true; echo ${PIPESTATUS[0]}")
-    assert (done.stdout, done.stderr) == ("0\n", "")
+    result = shell("$FUSIONSCOPE explain --help | true; echo ${PIPESTATUS[0]}")
+    assert (result.stdout, result.stderr) == ("0\n", "")
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_a_package_that_is_not_installed(tmp_path, package, form):
         "from fusionscope.__main__ import main; main()\n"
     )
     command = f"{sys.executable} {program} explain $CPU --format {form}"
-    done = shell(command, XDG_CACHE_HOME=str(tmp_path))
+    result = shell(command, XDG_CACHE_HOME=str(tmp_path))
     install = f"{sys.executable} -m pip install {package}"
     problem = f"fusionscope: the package {package} is not installed; {install}\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", problem)
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", problem)
 
 
 def test_errors_that_nobody_can_be_told():
@@ -128,7 +128,7 @@ def test_absurd_sizes_of_a_terminal(columns, is_terminal):
 
 
 @pytest.mark.parametrize(
-    ("python", "said"),
+    ("python", "message"),
     [
         ("/bin/true", "ran without an answer, expected a Python"),
         ("/bin/echo", "ran without an answer, expected a Python"),
@@ -137,12 +137,12 @@ def test_absurd_sizes_of_a_terminal(columns, is_terminal):
     ],
 )
 @pytest.mark.parametrize("command", ["rerun $CPU --rest xla", "tune $CPU --budget 1"])
-def test_a_python_that_is_none(tmp_path, command, python, said):
+def test_a_python_that_is_none(tmp_path, command, python, message):
     output = "" if command.startswith("tune") else f"--output {tmp_path}/new"
-    done = shell(f"$FUSIONSCOPE {command} --python {python} {output}")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"fusionscope: {python}") and said in line
+    result = shell(f"$FUSIONSCOPE {command} --python {python} {output}")
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"fusionscope: {python}") and message in line
 
 
 def is_running(number: int) -> bool:
@@ -179,11 +179,11 @@ def wait_until(condition):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
 def test_a_compiling_process_ends_when_its_parent_is_killed(tmp_path):
-    told = tmp_path / "told"
-    command = [sys.executable, "-c", STARTING, WORKING, str(told)]
+    reported = tmp_path / "told"
+    command = [sys.executable, "-c", STARTING, WORKING, str(reported)]
     with subprocess.Popen(command) as parent:
-        wait_until(lambda: told.exists() and told.read_text())
-        helper = int(told.read_text())
+        wait_until(lambda: reported.exists() and reported.read_text())
+        helper = int(reported.read_text())
         worker = int(Path(f"/proc/{helper}/stat").read_text().rpartition(")")[2].split()[1])
         assert is_running(helper) and is_running(worker)
         parent.kill()
@@ -196,12 +196,12 @@ def test_nothing_stays_behind(tmp_path, end):
     python = tmp_path / "python"
     python.write_text(WAITING)
     python.chmod(0o755)
-    told, scratch = tmp_path / "told", tmp_path / "scratch"
+    reported, scratch = tmp_path / "told", tmp_path / "scratch"
     scratch.mkdir()
     command = [sys.executable, "-m", "fusionscope", "rerun", str(CPU), "--rest", "xla"]
     command += ["--python", str(python), "--output", str(tmp_path / "new")]
     command += ["--limit", "3" if end == "--limit" else "100"]
-    names = {"TOLD": str(told), "TMPDIR": str(scratch)}
+    names = {"TOLD": str(reported), "TMPDIR": str(scratch)}
     with subprocess.Popen(
         command,
         env=os.environ | names,
@@ -209,7 +209,7 @@ def test_nothing_stays_behind(tmp_path, end):
         text=True,
         preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),  # nohup ignores it
     ) as process:
-        while not told.exists():
+        while not reported.exists():
             assert process.poll() is None
             time.sleep(0.05)
         if end != "--limit":
@@ -217,6 +217,6 @@ def test_nothing_stays_behind(tmp_path, end):
         errors = process.communicate()[1]
     assert process.returncode == (2 if end == "--limit" else 128 + getattr(signal, end))
     assert errors.startswith("fusionscope: stopped: it took longer") == (end == "--limit")
-    grandchild = int(told.read_text())
+    grandchild = int(reported.read_text())
     wait_until(lambda: not is_running(grandchild))
     assert list(scratch.iterdir()) == []

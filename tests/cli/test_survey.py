@@ -10,17 +10,17 @@ from sample_dumps import CPU, GPU, documented, keys
 
 @pytest.fixture
 def tables(run: Any, tmp_path: Path) -> Path:
-    done = run(CPU, GPU, "-o", tmp_path / "tables")
-    assert (done.code, done.errors) == (0, "")
-    assert "2 dumps with 2 modules; 2 different modules analysed" in done.out
+    result = run(CPU, GPU, "-o", tmp_path / "tables")
+    assert (result.code, result.errors) == (0, "")
+    assert "2 dumps with 2 modules; 2 different modules analysed" in result.out
     return tmp_path / "tables"
 
 
 def test_a_survey_as_json(run: Any, tmp_path: Path) -> None:
-    done = run(CPU, "-o", tmp_path / "tables", "--format", "json")
-    found = json.loads(done.out)
-    assert (found["dumps"], found["modules"], found["analysed"]) == (1, 1, 1)
-    assert {key.partition("[")[0] for key in keys(found)} == {
+    result = run(CPU, "-o", tmp_path / "tables", "--format", "json")
+    actual = json.loads(result.out)
+    assert (actual["dumps"], actual["modules"], actual["analysed"]) == (1, 1, 1)
+    assert {key.partition("[")[0] for key in keys(actual)} == {
         key.partition("[")[0] for key in documented("survey")
     }
 
@@ -32,8 +32,8 @@ def test_a_report(run: Any, tables: Path, tmp_path: Path) -> None:
     assert max(map(len, text.out.splitlines())) <= 100
     narrow = run("report", tables, COLUMNS="80")
     assert max(map(len, narrow.out.splitlines())) <= 80
-    found = json.loads(run("report", tables, "--format", "json").out)
-    assert found["counts"]["dumps"] == 2
+    actual = json.loads(run("report", tables, "--format", "json").out)
+    assert actual["counts"]["dumps"] == 2
     assert run("report", tables, "--format", "markdown").out.startswith("# ")
     page = tmp_path / "page.html"
     assert run("report", tables, "--format", "html", "--output", page).code == 0
@@ -41,20 +41,20 @@ def test_a_report(run: Any, tables: Path, tmp_path: Path) -> None:
 
 
 def test_a_question(run: Any, tables: Path) -> None:
-    asked = run("query", tables, "SELECT count(*) AS n, 'x' AS text FROM modules")
-    assert asked.out.split() == ["n", "text", "2", "x", "1", "row"]
+    options = run("query", tables, "SELECT count(*) AS n, 'x' AS text FROM modules")
+    assert options.out.split() == ["n", "text", "2", "x", "1", "row"]
     question = (
         "SELECT day, time_us, 1.5::DECIMAL(4, 2) AS d, [1] AS l, 'nan'::DOUBLE AS n FROM modules"
     )
-    found = json.loads(run("query", tables, question, "--format", "json").out)
-    assert [column["name"] for column in found["columns"]] == ["day", "time_us", "d", "l", "n"]
-    assert found["rows"][0][2:] == [1.5, [1], None]
-    shown = run("query", tables, "SELECT '<b>|' AS x", "--format", "markdown").out
-    assert shown.splitlines()[-1] == "| &lt;b>\\| |"
+    actual = json.loads(run("query", tables, question, "--format", "json").out)
+    assert [column["name"] for column in actual["columns"]] == ["day", "time_us", "d", "l", "n"]
+    assert actual["rows"][0][2:] == [1.5, [1], None]
+    visible = run("query", tables, "SELECT '<b>|' AS x", "--format", "markdown").out
+    assert visible.splitlines()[-1] == "| &lt;b>\\| |"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere", "-o", "{tmp}/t"], "nowhere: cannot be listed: no such file or directory"),
         (["{tmp}", "-o", "{tmp}/t"], "no dump there"),
@@ -69,8 +69,8 @@ def test_a_question(run: Any, tables: Path) -> None:
         (["query", "{tmp}"], "Missing argument 'SQL'"),
     ],
 )
-def test_what_is_refused(run: Any, tmp_path: Path, arguments: list[str], said: str) -> None:
-    run(*(argument.format(tmp=tmp_path) for argument in arguments)).check_refused(said)
+def test_what_is_refused(run: Any, tmp_path: Path, arguments: list[str], message: str) -> None:
+    run(*(argument.format(tmp=tmp_path) for argument in arguments)).check_refused(message)
 
 
 def test_help_shows_all_three(run: Any) -> None:

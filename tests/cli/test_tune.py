@@ -28,27 +28,27 @@ with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason
     ],
 )
 def test_what_cannot_be_tuned_is_told_in_one_line(run, arguments, problem):
-    done = run(*arguments)
-    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
-    assert problem in done.errors
+    result = run(*arguments)
+    assert (result.code, result.out, result.errors.count("\n")) == (2, "", 1)
+    assert problem in result.errors
 
 
 @with_jax
 def test_what_was_tried_and_the_best_plan(run, tmp_path):
     best = tmp_path / "best.toml"
-    done = run(CPU, "--budget", "10", "--output", best, "--format", "json")
-    document = json.loads(done.out)
+    result = run(CPU, "--budget", "10", "--output", best, "--format", "json")
+    document = json.loads(result.out)
     assert {key for key in keys(document) if not key.startswith(("rules.", "best."))} | {
         "rules"
-    } == {each for each in documented("tune") if not each.startswith("best.")}
-    assert any(each["ratio"] for each in document["attempts"])
-    assert {each["kind"] for each in document["attempts"]} >= {"pass", "one kernel"}
-    assert done.code == (0 if document["best"] else 1)
+    } == {item for item in documented("tune") if not item.startswith("best.")}
+    assert any(item["ratio"] for item in document["attempts"])
+    assert {item["kind"] for item in document["attempts"]} >= {"pass", "one kernel"}
+    assert result.code == (0 if document["best"] else 1)
     assert best.exists() == bool(document["best"])
     assert not best.with_suffix(".unconfirmed.toml").exists()
-    tried = json.loads(best.with_suffix(".tried.json").read_text())
-    assert {each["changes"] for each in tried["attempts"]} <= {
-        each["changes"] for each in document["attempts"]
+    attempts = json.loads(best.with_suffix(".tried.json").read_text())
+    assert {item["changes"] for item in attempts["attempts"]} <= {
+        item["changes"] for item in document["attempts"]
     }
     if document["best"]:  # unless the machine makes much noise
         plan = tomllib.loads(best.read_text())
@@ -74,37 +74,37 @@ def test_each_plan_that_is_faster_so_far_is_handed_on():
 def test_a_replay_that_takes_too_long_is_stopped_and_not_kept(run, tmp_path, monkeypatch):
     monkeypatch.setattr("fusionscope.tune.search._LEAST_REPLAY_S", 0.0)
     best = tmp_path / "best.toml"
-    done = run(CPU, "--budget", "0.1", "--output", best, "--format", "json")
-    document = json.loads(done.out)
+    result = run(CPU, "--budget", "0.1", "--output", best, "--format", "json")
+    document = json.loads(result.out)
     assert document["left"] > 0
     stopped = [
-        each["changes"]
-        for each in document["attempts"]
-        if each["problem"].startswith("its replay was stopped")
+        item["changes"]
+        for item in document["attempts"]
+        if item["problem"].startswith("its replay was stopped")
     ]
     assert stopped
-    tried = json.loads(best.with_suffix(".tried.json").read_text())
-    assert not set(stopped) & {each["changes"] for each in tried["attempts"]}
+    attempts = json.loads(best.with_suffix(".tried.json").read_text())
+    assert not set(stopped) & {item["changes"] for item in attempts["attempts"]}
 
 
 @with_cuda
 def test_for_an_absent_gpu_its_cost_model_decides(run, tmp_path):
     best = tmp_path / "best.toml"
-    done = run(DUMPS / "h100/reductions", "--output", best, "--format", "json")
-    assert done.code == 0
-    found = json.loads(done.out)
+    result = run(DUMPS / "h100/reductions", "--output", best, "--format", "json")
+    assert result.code == 0
+    actual = json.loads(result.out)
     # A value that two reductions read is computed in both, although the compiler writes it.
-    assert found["best"]["measurement"] is None
-    before, after = found["best"]["estimates_us"]
+    assert actual["best"]["measurement"] is None
+    before, after = actual["best"]["estimates_us"]
     assert after < before
-    estimates = [each["estimated"] for each in found["attempts"] if each["estimated"]]
+    estimates = [item["estimated"] for item in actual["attempts"] if item["estimated"]]
     assert after / before == pytest.approx(min(estimates), rel=1e-6)
-    assert not any(each["ratio"] for each in found["attempts"])
+    assert not any(item["ratio"] for item in actual["attempts"])
     again = run(DUMPS / "h100/reductions", "--output", best)
     assert "compiled, not measured" in again.out
 
 
 def test_help_shows_examples(run):
-    done = run("--help")
-    assert done.code == 0
-    assert "fusionscope tune dump_dir/ --budget 600" in done.out
+    result = run("--help")
+    assert result.code == 0
+    assert "fusionscope tune dump_dir/ --budget 600" in result.out

@@ -46,16 +46,16 @@ def record(files: dict[str, bytes]) -> str:
 
 
 def figures(run, *arguments):
-    done = run(*arguments, "--format", "json")
-    document = json.loads(done.out)
+    result = run(*arguments, "--format", "json")
+    document = json.loads(result.out)
     (module,) = document["modules"]
-    return document, {each["pass"]: each for each in module["passes"]}
+    return document, {item["pass"]: item for item in module["passes"]}
 
 
 @pytest.mark.main
 def test_text(run):
-    done = run(CPU)
-    assert (done.code, done.errors) == (0, "")
+    result = run(CPU)
+    assert (result.code, result.errors) == (0, "")
     for part in (
         "jit_program",
         "dot-library-rewriter",
@@ -64,7 +64,7 @@ def test_text(run):
         "16 of 16",  # decisions, as many as the record tells
         "100% agreement: 3 of 3 plans identical",
     ):
-        assert part in done.out, part
+        assert part in result.out, part
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
@@ -88,8 +88,8 @@ def test_json_is_as_documented(run, tmp_path):
         elif name == record(files):
             files[name] = files[name].replace(b"Concatenate fusion", b"Another fusion", 1)
     dumps = (OLD, GPU, TPU, write(tmp_path, files))
-    found = set().union(*(keys(json.loads(run(d, "--format", "json").out)) for d in dumps))
-    assert not unlike_documented("verify", found)
+    actual = set().union(*(keys(json.loads(run(d, "--format", "json").out)) for d in dumps))
+    assert not unlike_documented("verify", actual)
 
 
 @pytest.mark.main
@@ -107,8 +107,8 @@ def test_json_says_what_the_text_says(run):
 
 @pytest.mark.main
 def test_markdown(run):
-    done = run(CPU, "--format", "markdown")
-    rows = [line for line in done.out.splitlines() if line.startswith("|")]
+    result = run(CPU, "--format", "markdown")
+    rows = [line for line in result.out.splitlines() if line.startswith("|")]
     assert len({row.count("|") for row in rows}) == 1
     assert len(rows) == 2 + 3  # a heading, its rule, one for each pass
 
@@ -116,8 +116,8 @@ def test_markdown(run):
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
 def test_output_goes_to_a_file(run, tmp_path, format_name):
     printed = run(CPU, "--format", format_name)
-    written = run(CPU, "--format", format_name, "--output", tmp_path / "found")
-    assert (written.code, written.out) == (0, "")
+    output = run(CPU, "--format", format_name, "--output", tmp_path / "found")
+    assert (output.code, output.out) == (0, "")
     assert (tmp_path / "found").read_text(encoding="utf-8") == printed.out
 
 
@@ -164,12 +164,12 @@ def test_a_stage_that_another_compiler_made_is_told_apart(run, tmp_path, change,
     assert changed != files[name].decode()
     dump = write(tmp_path, {**files, name: changed.encode()})
     document, passes = figures(run, dump)
-    found = passes["fusion"]["divergence"]
+    actual = passes["fusion"]["divergence"]
     assert not document["identical"] and document["agreement"] < 100
-    assert what is None or found["what"] == what
-    assert found["replay"] and found["compiler"] and found["replay"] != found["compiler"]
+    assert what is None or actual["what"] == what
+    assert actual["replay"] and actual["compiler"] and actual["replay"] != actual["compiler"]
     text = run(dump, COLUMNS="1000")
-    assert text.code == 0 and found["replay"] in text.out and found["compiler"] in text.out
+    assert text.code == 0 and actual["replay"] in text.out and actual["compiler"] in text.out
     assert run(dump, "--at-least", "100").code == 1
     assert run(dump, "--at-least", "1").code == 0
 
@@ -197,10 +197,10 @@ def test_a_record_that_says_another_thing_is_told_apart(run, tmp_path, change, a
     name = record(files)
     files[name] = change(files[name].decode()).encode()
     document, passes = figures(run, write(tmp_path, files))
-    found = passes["fusion"]
-    assert found["identical"] and document["agreement"] < 100
-    assert found["decisions"] == {"compared": 16, "agreeing": agreeing}
-    assert found["disagreement"]["replay"] != found["disagreement"]["compiler"]
+    actual = passes["fusion"]
+    assert actual["identical"] and document["agreement"] < 100
+    assert actual["decisions"] == {"compared": 16, "agreeing": agreeing}
+    assert actual["disagreement"]["replay"] != actual["disagreement"]["compiler"]
     assert run(tmp_path, "--at-least", "99.5").code == 1
 
 
@@ -208,75 +208,77 @@ def test_the_order_of_a_record_counts(run, tmp_path):
     files = needed(OLD)
     name = record(files)
     labels = re.findall(r'"(Not fusing [^"]*)"', files[name].decode())
-    one, other = labels[0], next(label for label in labels if label != labels[0])
-    text = files[name].decode().replace(one, "@").replace(other, one, 1).replace("@", other, 1)
+    first, second = labels[0], next(label for label in labels if label != labels[0])
+    text = (
+        files[name].decode().replace(first, "@").replace(second, first, 1).replace("@", second, 1)
+    )
     files[name] = text.encode()
-    found = figures(run, write(tmp_path, files))[1]["fusion"]
-    assert found["decisions"]["agreeing"] < found["decisions"]["compared"]
-    assert found["disagreement"] is not None
+    actual = figures(run, write(tmp_path, files))[1]["fusion"]
+    assert actual["decisions"]["agreeing"] < actual["decisions"]["compared"]
+    assert actual["disagreement"] is not None
     assert run(tmp_path, "--at-least", "100").code == 1
 
 
 def test_a_record_that_is_no_record_leaves_the_plans(run, tmp_path):
     files = needed(CPU)
     files[record(files)] = b"\x00\x01 no zip"
-    done = run(write(tmp_path, files))
-    (line,) = done.errors.splitlines()
-    assert done.code == 0 and record(files) in line
-    assert "3 of 3 plans identical" in done.out
+    result = run(write(tmp_path, files))
+    (line,) = result.errors.splitlines()
+    assert result.code == 0 and record(files) in line
+    assert "3 of 3 plans identical" in result.out
 
 
 def test_a_stage_that_cannot_be_read_leaves_the_other_passes(run, tmp_path):
     files = needed(CPU)
     (name,) = [name for name in files if "after_fusion-wrapper" in name]
     files[name] = b"HloModule m\n\nENTRY e {\n  ROOT x = f32[8] frob(\n"
-    done = run(write(tmp_path, files))
-    (line,) = done.errors.splitlines()
-    assert done.code == 0 and f"{name}:5:" in line
-    assert "2 of 2 plans identical" in done.out
+    result = run(write(tmp_path, files))
+    (line,) = result.errors.splitlines()
+    assert result.code == 0 and f"{name}:5:" in line
+    assert "2 of 2 plans identical" in result.out
     assert run(tmp_path, "--at-least", "1").code == 2  # nothing is known of the third
 
 
 def test_other_rules_than_those_of_the_compiler_do_not_agree(run):
-    done = run(OLD, "--rules", "cpu-0.12", "--at-least", "99.5")
+    result = run(OLD, "--rules", "cpu-0.12", "--at-least", "99.5")
     assert run(OLD, "--rules", "cpu-0.10", "--at-least", "100").code == 0
-    assert "cpu-fusion " in done.out
+    assert "cpu-fusion " in result.out
 
 
 def test_inferred_rules_are_counted_beside_a_replay(run, tmp_path):
     write(tmp_path, needed(CPU))
     for name, content in needed(TPU).items():
         write(tmp_path, {name.replace("module_0000", "module_0009"): content})
-    done = run(tmp_path)
-    assert (done.code, done.errors) == (0, "")
-    assert "3 of 3 plans identical" in done.out and "inferred rules" in done.out
+    result = run(tmp_path)
+    assert (result.code, result.errors) == (0, "")
+    assert "3 of 3 plans identical" in result.out and "inferred rules" in result.out
 
 
 def test_inferred_rules_are_counted_apart(run):
     document = json.loads(run(TPU, "--format", "json").out)
     assert (document["agreement"], document["identical"]) == (None, False)
-    (counted,) = document["inferred"]
+    (counts,) = document["inferred"]
     pairs = analyze_module(open_dump(TPU).modules[0]).facts.pairs
     refused = [pair for pair in pairs if pair.outcome == "not-fused"]
     inferred = sum(pair.evidence == "inferred" for pair in refused)
-    assert (counted["refused"], counted["wrong"]) == (len(refused), None)
-    assert counted["pairs"]["compared"] == counted["pairs"]["agreeing"] >= inferred > 0
-    assert f"{counted['pairs']['agreeing']} of {len(refused)} refused pairs" in run(TPU).out
+    assert (counts["refused"], counts["wrong"]) == (len(refused), None)
+    assert counts["pairs"]["compared"] == counts["pairs"]["agreeing"] >= inferred > 0
+    assert f"{counts['pairs']['agreeing']} of {len(refused)} refused pairs" in run(TPU).out
     assert run(TPU, "--at-least", "1").code == 2
 
 
 def test_a_tpu_dump_without_the_stage_before_fusion_is_refused(run, tmp_path):
-    kept = {
+    saved = {
         name: content
         for name, content in unpacked(TPU).items()
         if name.endswith(("before_optimizations.txt", "after_optimizations.txt"))
     }
-    run(write(tmp_path, kept)).check_refused("--xla_dump_hlo_pass_re")
+    run(write(tmp_path, saved)).check_refused("--xla_dump_hlo_pass_re")
 
 
 @pytest.mark.main
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["missing"], "missing"),
         ([GPU, "--rules", "cpu-0.12"], "are those of cpu"),
@@ -292,8 +294,8 @@ def test_a_tpu_dump_without_the_stage_before_fusion_is_refused(run, tmp_path):
         ([], "DUMP"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
-    run(*arguments).check_refused(said)
+def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
+    run(*arguments).check_refused(message)
 
 
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
@@ -302,11 +304,11 @@ def test_hostile_names_never_reach_the_output_raw(run, tmp_path, format_name):
     for name in files:
         if "after_fusion." in name:
             files[name] = files[name].replace(b"kind=kLoop", b"kind=kOutput", 1)
-    done = run(write(tmp_path / "dump", files), "--format", format_name)
-    assert done.code == 0, done.errors
-    assert CONTROL.search(done.out) is None and CONTROL.search(done.errors) is None
+    result = run(write(tmp_path / "dump", files), "--format", format_name)
+    assert result.code == 0, result.errors
+    assert CONTROL.search(result.out) is None and CONTROL.search(result.errors) is None
     if format_name == "markdown":
-        assert "<b>" not in done.out
+        assert "<b>" not in result.out
 
 
 @pytest.mark.parametrize("dump", [CPU, GPU])
@@ -315,9 +317,9 @@ def test_a_stage_long_before_the_pass_that_cannot_be_read_is_told(run, tmp_path,
     files = unpacked(dump)
     bad = next(name for name in sorted(files) if ".0005." in name and name.endswith(".txt"))
     files[bad] = b"junk\n"
-    done = run(write(tmp_path / "dump", files))
-    assert done.code == 0
-    (line,) = done.errors.splitlines()
+    result = run(write(tmp_path / "dump", files))
+    assert result.code == 0
+    (line,) = result.errors.splitlines()
     assert bad in line and "expected HLO text" in line
 
 
@@ -369,11 +371,11 @@ def test_a_stage_in_which_something_lacks_is_answered_or_refused(run, tmp_path, 
         for name in files:
             if name.endswith(".txt"):
                 files[name] = re.sub(old, new, files[name].decode(), count=times).encode()
-        done = run(write(tmp_path / dump.name, files))
-        assert done.code in (0, 2)
-        assert "bug in fusionscope" not in done.errors, (dump, done.errors)
-        if done.code == 2:
-            assert "module_0000" in done.errors and len(done.errors.splitlines()) == 1
+        result = run(write(tmp_path / dump.name, files))
+        assert result.code in (0, 2)
+        assert "bug in fusionscope" not in result.errors, (dump, result.errors)
+        if result.code == 2:
+            assert "module_0000" in result.errors and len(result.errors.splitlines()) == 1
 
 
 def chain(length: int, width: int) -> bytes:
@@ -394,21 +396,21 @@ def test_long_chains_and_many_operands_are_no_trouble(run, tmp_path):
         "cpu_after_optimizations",
     )
     dump = write(tmp_path, {f"module_0000.jit_program.{name}.txt": text for name in stages})
-    done = run(dump, "--at-least", "99.5")
-    assert done.code == 1  # nothing was fused there, which the rules would have done
-    assert "differs" in done.out
+    result = run(dump, "--at-least", "99.5")
+    assert result.code == 1  # nothing was fused there, which the rules would have done
+    assert "differs" in result.out
 
 
 def test_damage_is_told_in_one_line(run, tmp_path):
     """Whatever is wrong in one file: figures, or one line that names the file."""
     dumps = [needed(dump) for dump in (CPU, OLD, REDUCTIONS, DUMPS / "cpu/loop")]
     directory = tmp_path / "dump"
-    told = 0
+    count = 0
     for seed, random_, name in damaged_dumps(dumps, directory, ROUNDS):
-        done = run(directory, "--format", random_.choice(("text", "json", "markdown")))
-        assert done.code in (0, 2), (seed, name)
-        assert "bug in fusionscope" not in done.errors, (seed, name)
-        if done.errors:
-            told += 1
-            assert name in done.errors or "module_" in done.errors, (seed, name, done.errors)
-    assert told > ROUNDS / 20
+        result = run(directory, "--format", random_.choice(("text", "json", "markdown")))
+        assert result.code in (0, 2), (seed, name)
+        assert "bug in fusionscope" not in result.errors, (seed, name)
+        if result.errors:
+            count += 1
+            assert name in result.errors or "module_" in result.errors, (seed, name, result.errors)
+    assert count > ROUNDS / 20

@@ -68,8 +68,8 @@ def test_a_log_appended_to_is_one_list(protobuf):
         logs = protobuf["AutotuningLogs"]()
         add_log(protobuf, logs, instruction(protobuf, name), [{"nanos": 5, "gemm": {}}])
         texts.append(protobuf.text(logs))
-    found = read_autotuner_log("".join(texts).encode(), FILE)
-    assert [each.name for each in found] == ["first", "second"]
+    actual = read_autotuner_log("".join(texts).encode(), FILE)
+    assert [item.name for item in actual] == ["first", "second"]
 
 
 def test_an_empty_log_has_no_instructions():

@@ -175,8 +175,8 @@ def test_names_may_be_spelled_in_several_ways(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_answers_to_what_it_is_called_elsewhere(name):
     """By people, as ``explain`` prints it, and by its driver, as ``nvidia-smi`` does."""
-    for called in NAMES[name]["label"], NAMES[name]["name"], NAMES[name]["name"].lower():
-        assert known_device(called) == known_device(name)
+    for callees in NAMES[name]["label"], NAMES[name]["name"], NAMES[name]["name"].lower():
+        assert known_device(callees) == known_device(name)
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def test_compressed_files_are_read_like_others(tmp_path):
     plain = write(tmp_path / "plain", files)
     packed = write(tmp_path / "packed", {f"{n}.gz": gzip.compress(c) for n, c in files.items()})
     assert stages(plain) == stages(packed) == stages(CPU)
-    one, two = only(plain), only(packed)
-    assert one.read(one.final) == two.read(two.final)
+    first, two = only(plain), only(packed)
+    assert first.read(first.final) == two.read(two.final)
 
 
 def test_timestamps_and_subfolders(tmp_path):
@@ -130,8 +130,8 @@ def test_several_modules_of_one_number_in_one_directory(tmp_path):
     files = contents(CPU)
     write(tmp_path, files)
     write(tmp_path, {n.replace("jit_program", "jit_other"): c for n, c in files.items()})
-    found = {(module.number, module.name) for module in open_dump(tmp_path).modules}
-    assert found == {(0, "jit_program"), (0, "jit_other")}
+    actual = {(module.number, module.name) for module in open_dump(tmp_path).modules}
+    assert actual == {(0, "jit_program"), (0, "jit_other")}
 
 
 def test_modules_are_sorted_by_number_not_by_text(tmp_path):
@@ -166,9 +166,9 @@ def test_a_capture_that_ends_in_the_middle(tmp_path):
     capture = tmp_path / "stdout.txt"
     cut = whole.index(b"*** End", len(whole) // 2)
     capture.write_bytes(whole[: cut - 200])
-    found = stages(capture)[0]
-    assert 0 < len(found) < len(stages(CPU)[0])
-    assert set(found) <= set(stages(CPU)[0])
+    actual = stages(capture)[0]
+    assert 0 < len(actual) < len(stages(CPU)[0])
+    assert set(actual) <= set(stages(CPU)[0])
 
 
 def test_one_file_alone(tmp_path):
@@ -199,8 +199,8 @@ def test_without_a_final_stage_the_latest_by_number_is_the_last(tmp_path):
     assert module.last.name.counter == max(stage.name.counter or 0 for stage in module.stages)
     assert only(loop).last.is_final
     launches = [
-        sum(kernel.runs for kernel in launches_of(each.read(each.last), "gpu"))
-        for each in (module, only(loop))
+        sum(kernel.runs for kernel in launches_of(item.read(item.last), "gpu"))
+        for item in (module, only(loop))
     ]
     assert launches[0] == launches[1]
 
@@ -238,9 +238,9 @@ def test_a_stage_is_found_by_its_number_or_a_part_of_its_label():
     assert module.stage(str(after.name.counter)) is after
     assert module.stage(after.label) is after
     assert module.stage("after_priority-fusion").name.after == "priority-fusion"
-    for wanted in ("no such stage", "simplification"):
+    for expected in ("no such stage", "simplification"):
         with pytest.raises(UnusableInput, match="jit_program"):
-            module.stage(wanted)
+            module.stage(expected)
 
 
 @pytest.mark.parametrize("files", [{}, {"notes.txt": b"hello"}, {"a.bin": bytes(100)}])
@@ -361,15 +361,15 @@ def test_a_tpu_module_that_goes_on_under_another_number_is_one(tmp_path):
     original = open_dump(DUMPS / "tpu-v5e" / "softmax").modules[0]
     split = 10  # stages
     for file in (DUMPS / "tpu-v5e" / "softmax").iterdir():
-        _, _, rest = file.name.partition("module_0000.")
-        match = re.search(r"\.(\d{4})\.", rest)
+        _, _, remaining = file.name.partition("module_0000.")
+        match = re.search(r"\.(\d{4})\.", remaining)
         number = 3 if match is None or int(match[1]) >= split else 0
         if match is not None and number:
-            rest = rest.replace(match[0], f".{int(match[1]) - split:04d}.", 1)
-        if "before_optimizations" in rest:
+            remaining = remaining.replace(match[0], f".{int(match[1]) - split:04d}.", 1)
+        if "before_optimizations" in remaining:
             number = 0
         if "._fusion." not in file.name:
-            (tmp_path / f"module_{number:04d}.{rest}").write_bytes(file.read_bytes())
+            (tmp_path / f"module_{number:04d}.{remaining}").write_bytes(file.read_bytes())
     (module,) = open_dump(tmp_path).modules
     assert module.number == 3
     assert [stage.label for stage in module.stages] == [stage.label for stage in original.stages]

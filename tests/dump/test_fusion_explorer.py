@@ -146,15 +146,15 @@ def test_labels(label):
 
 def test_frames_are_those_in_the_file(data):
     for file, record in records(data):
-        found = [(frame.graph, frame.label, frame.highlight) for frame in record.frames]
+        actual = [(frame.graph, frame.label, frame.highlight) for frame in record.frames]
         if file.suffix == ".html":
             line = re.search(r"const frames = (.*);\n", file.read_text())[1]
-            assert found == [tuple(entry) for entry in json.loads(line)]
+            assert actual == [tuple(entry) for entry in json.loads(line)]
         else:
             connection = sqlite3.connect(":memory:")
             connection.deserialize(database_of(file.read_bytes()))
             rows = "SELECT graph_id, label, to_highlight FROM frames ORDER BY id"
-            assert found == connection.execute(rows).fetchall()
+            assert actual == connection.execute(rows).fetchall()
 
 
 def test_no_label_of_a_real_record_is_unrecognised(data):
@@ -187,9 +187,9 @@ def test_what_is_fused_was_about_to_be(data):
         before, after = fusing[::2], fusing[1::2]
         assert all(decision.kind is not Kind.FUSED for decision in before)
         assert all(decision.kind is Kind.FUSED for decision in after)
-        for one, other in zip(before, after, strict=True):
-            assert one.pass_name == other.pass_name
-            assert other.producer in (one.producer, None)
+        for first, second in zip(before, after, strict=True):
+            assert first.pass_name == second.pass_name
+            assert second.producer in (first.producer, None)
 
 
 def test_every_backend_and_pass_is_there(data):

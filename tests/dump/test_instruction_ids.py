@@ -58,21 +58,21 @@ def test_names_are_those_of_the_text(stage, data):
     # The record holds the text of the same stage, with a line for every instruction.
     name = "h100_loop/module_0001.jit_f.priority_fusion_dump.txt"
     text = read_priority_fusion((data / name).read_bytes(), name).module_before_fusion()
-    written = {
+    output = {
         computation: set(re.findall(r"^  (?:ROOT )?([\w.-]+) = ", body, re.MULTILINE))
         for computation, body in re.findall(
             r"^(?:ENTRY )?([\w.-]+) [^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL
         )
     }
     ids = read_instruction_ids(stage.read_bytes(), stage.name)
-    assert {computation: set(names) for computation, names in ids.items()} == written
+    assert {computation: set(names) for computation, names in ids.items()} == output
 
 
 def test_ids_tell_the_computation(stage):
     # A unique id is the id of the computation, then 32 bits for the instruction in it.
     ids = read_instruction_ids(stage.read_bytes(), stage.name)
-    computations = [{one >> 32 for one in names.values()} for names in ids.values()]
-    assert all(len(one) == 1 for one in computations)
+    computations = [{first >> 32 for first in names.values()} for names in ids.values()]
+    assert all(len(first) == 1 for first in computations)
     assert len(set().union(*computations)) == len(ids)
     assert all(len(set(names.values())) == len(names) for names in ids.values())
 
@@ -117,41 +117,41 @@ def test_a_damaged_module_is_taken_or_refused(stage, survives_damage):
 def test_what_is_known_changes_no_id(stage, monkeypatch):
     content = stage.read_bytes()
     ids = read_instruction_ids(content, "f")
-    known = KnownParts()
-    assert read_instruction_ids(content, "f", known) == ids
-    assert sorted(name for name, *_ in known.instructions.values()) == sorted(
+    names = KnownParts()
+    assert read_instruction_ids(content, "f", names) == ids
+    assert sorted(name for name, *_ in names.instructions.values()) == sorted(
         name for computation in ids.values() for name in computation
     )
     # The second time no instruction is read, and the ids are those of the first time.
     monkeypatch.delattr("fusionscope.dump.instruction_ids._instruction")
-    assert read_instruction_ids(content, "f", known) == ids
-    known.computations.clear()
-    assert read_instruction_ids(content, "f", known) == ids
+    assert read_instruction_ids(content, "f", names) == ids
+    names.computations.clear()
+    assert read_instruction_ids(content, "f", names) == ids
 
 
 def test_other_ids_of_known_instructions_are_read(stage):
     content = stage.read_bytes()
-    known = KnownParts()
-    ids = read_instruction_ids(content, "f", known)
+    names = KnownParts()
+    ids = read_instruction_ids(content, "f", names)
     # 35 << 3 as the tag; the last byte of a small id is below 128.
     tag = content.rindex(b"\x98\x02")
     renumbered = bytearray(content)
     renumbered[tag + 2] ^= 1
-    found = read_instruction_ids(bytes(renumbered), "f", known)
-    assert found == read_instruction_ids(bytes(renumbered), "f") != ids
+    actual = read_instruction_ids(bytes(renumbered), "f", names)
+    assert actual == read_instruction_ids(bytes(renumbered), "f") != ids
 
 
 def test_what_is_known_with_other_ids(stage, monkeypatch):
     content = stage.read_bytes()
     ids = read_instruction_ids(content, "f")
-    known = KnownParts()
-    read_instruction_ids(content, "f", known)
+    names = KnownParts()
+    read_instruction_ids(content, "f", names)
     # Another id of an instruction: the last of its bytes counts for most, and stays below 0x80.
-    _, _, before_id, id_bytes = next(iter(known.instructions.values()))
+    _, _, before_id, id_bytes = next(iter(names.instructions.values()))
     place = content.index(before_id + id_bytes) + len(before_id + id_bytes) - 1
     changed = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
     expected = read_instruction_ids(changed, "f")
     assert expected != ids
     monkeypatch.delattr("fusionscope.dump.instruction_ids._instruction")
-    assert read_instruction_ids(changed, "f", known) == expected
-    assert read_instruction_ids(content, "f", known) == ids
+    assert read_instruction_ids(changed, "f", names) == expected
+    assert read_instruction_ids(content, "f", names) == ids

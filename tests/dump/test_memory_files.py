@@ -34,7 +34,7 @@ def test_allocations_add_up_to_the_compilers_report(module):
 
 def test_what_is_alive_at_the_peak_is_what_the_compiler_lists(module):
     ranges = module.live_ranges
-    alive = {each for each, (first, last) in ranges.ranges.items() if first <= ranges.peak <= last}
+    alive = {item for item, (first, last) in ranges.ranges.items() if first <= ranges.peak <= last}
     assert alive == set(ranges.at_peak)
 
 

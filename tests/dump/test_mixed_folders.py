@@ -28,13 +28,13 @@ Files = dict[str, bytes]
 @cache
 def contents(dump: str) -> Files:
     """The files of a sample by name, uncompressed, all as of module 1, the first stage first."""
-    found = {}
+    actual = {}
     for file in sorted((DUMPS / dump).iterdir(), key=lambda file: "before_opt" not in file.name):
         content = file.read_bytes()
         if file.suffix == ".gz":
             content = gzip.decompress(content)
-        found[file.name.removesuffix(".gz").replace("module_0000", "module_0001")] = content
-    return found
+        actual[file.name.removesuffix(".gz").replace("module_0000", "module_0001")] = content
+    return actual
 
 
 def write(directory: Path, *runs: Files) -> Path:
@@ -43,8 +43,8 @@ def write(directory: Path, *runs: Files) -> Path:
     for minute, files in enumerate(runs):
         for number, (name, content) in enumerate(files.items()):
             (directory / name).write_bytes(content)
-            written = 1_700_000_000_000_000_000 + minute * 60_000_000_000 + number * 1_000_000
-            os.utime(directory / name, ns=(written, written))
+            output = 1_700_000_000_000_000_000 + minute * 60_000_000_000 + number * 1_000_000
+            os.utime(directory / name, ns=(output, output))
     return directory
 
 
@@ -52,10 +52,10 @@ def stamped(files: Files, stamp: str, but: re.Pattern[str] = re.compile("$ ")) -
     return {n if but.search(n) else f"{stamp}.{n}": content for n, content in files.items()}
 
 
-def with_one(dump: str, ending: str, other: str, other_ending: str = "") -> Files:
+def with_one(dump: str, ending: str, second: str, other_ending: str = "") -> Files:
     """A dump in which one file has the content of that of another dump."""
     (name,) = (name for name in contents(dump) if name.endswith(ending))
-    content = next(c for n, c in contents(other).items() if n.endswith(other_ending or ending))
+    content = next(c for n, c in contents(second).items() if n.endswith(other_ending or ending))
     return {**contents(dump), name: content}
 
 
@@ -66,12 +66,12 @@ def labels(dump: str) -> list[str]:
 
 def run(*words: object) -> tuple[int, str]:
     """The exit code of a command, and what it writes; ``UnusableInput`` is exit code 2."""
-    done = CliRunner().invoke(cli, [str(word) for word in words])
-    if isinstance(done.exception, UnusableInput):
-        return 2, str(done.exception)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.exit_code, done.output
+    result = CliRunner().invoke(cli, [str(word) for word in words])
+    if isinstance(result.exception, UnusableInput):
+        return 2, str(result.exception)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
 
 
 # ------------------------------------------------------------------------------- several runs
@@ -94,8 +94,8 @@ def test_runs_with_timestamps_are_modules_of_their_own(tmp_path, runs, sizes):
         write(tmp_path, stamped(contents(dump), stamp) if stamp else contents(dump))
     dump = open_dump(tmp_path)
     assert len(dump.modules) == sizes
-    found = sorted([stage.label for stage in module.stages] for module in dump.modules)
-    assert found == sorted(labels(dump) for _, dump in runs)
+    actual = sorted([stage.label for stage in module.stages] for module in dump.modules)
+    assert actual == sorted(labels(dump) for _, dump in runs)
     for module in dump.modules:
         assert module.final is not None and module.read(module.final)
         assert module.files.keys() >= {Role.FLAGS}
@@ -131,10 +131,10 @@ def test_timestamps_of_some_stages_only(tmp_path):
 def test_a_run_is_named_by_its_timestamp(tmp_path):
     for stamp, name in ((FIRST, "cpu/loop"), (SECOND, "cpu/softmax")):
         write(tmp_path, stamped(contents(name), stamp))
-    code, said = run("verify", tmp_path, "--module", SECOND)
-    assert code == 0 and "100% agreement" in said
-    code, said = run("rerun", tmp_path, "--rest", "off")
-    assert code == 2 and f"jit_program ({FIRST}), jit_program ({SECOND})" in said
+    code, message = run("verify", tmp_path, "--module", SECOND)
+    assert code == 0 and "100% agreement" in message
+    code, message = run("rerun", tmp_path, "--rest", "off")
+    assert code == 2 and f"jit_program ({FIRST}), jit_program ({SECOND})" in message
 
 
 @pytest.mark.parametrize("ending", ["gpu_target_config.pbtxt", "priority_fusion_dump.txt"])
@@ -192,8 +192,8 @@ def test_runs_over_each_other_whose_files_were_copied(tmp_path, earlier, last):
         os.utime(file, ns=(10**18, 10**18))
     assert "two runs" in " ".join(open_dump(tmp_path).unread())
     for command in (("verify",), ("history",), ("explain", "--no-try", "--no-cache")):
-        code, said = run(command[0], tmp_path, *command[1:])
-        assert code in (0, 2) and "two runs" in said
+        code, message = run(command[0], tmp_path, *command[1:])
+        assert code in (0, 2) and "two runs" in message
 
 
 def test_two_runs_in_one_captured_output(tmp_path):
@@ -253,7 +253,7 @@ BEFORE = "0030.pre-fusion.after_rename-instructions.before_pipeline-end.txt"
 
 
 @pytest.mark.parametrize(
-    ("ending", "other"),
+    ("ending", "second"),
     [
         ("sm_9.0a_gpu_after_optimizations.txt", "h100/reductions"),
         ("sm_9.0a_gpu_after_optimizations.txt", "h100/loop"),
@@ -261,8 +261,8 @@ BEFORE = "0030.pre-fusion.after_rename-instructions.before_pipeline-end.txt"
         ("before_optimizations.txt", "h100/reductions"),
     ],
 )
-def test_a_stage_of_another_program_is_ignored(tmp_path, ending, other):
-    write(tmp_path, with_one("h100/softmax", f"program.{ending}", other))
+def test_a_stage_of_another_program_is_ignored(tmp_path, ending, second):
+    write(tmp_path, with_one("h100/softmax", f"program.{ending}", second))
     dump = open_dump(tmp_path)
     (problem,) = dump.unread()
     assert f"{ending}: the entry's parameters and results" in problem and "ignored" in problem
@@ -276,21 +276,21 @@ def test_a_stage_in_the_middle_of_another_program(tmp_path, command):
     """Only its reader sees it."""
     files = with_one("h100/softmax", BEFORE, "h100/reductions", "before_optimizations.txt")
     write(tmp_path, files)
-    code, said = run(command[0], tmp_path, *command[1:])
+    code, message = run(command[0], tmp_path, *command[1:])
     assert code in (0, 2)
-    assert command[0] == "explain" or "it is of another program" in said
+    assert command[0] == "explain" or "it is of another program" in message
 
 
 # ---------------------------------------------------------------------------- foreign side files
 
 
-def foreign(dump: str, ending: str, other: str, other_ending: str = "") -> object:
+def foreign(dump: str, ending: str, second: str, other_ending: str = "") -> object:
     name = f"{ending.partition('-')[0] if '-' not in ending else ending}"
-    return pytest.param(dump, ending, other, other_ending, id=f"{name} of {other} in {dump}")
+    return pytest.param(dump, ending, second, other_ending, id=f"{name} of {second} in {dump}")
 
 
 @pytest.mark.parametrize(
-    ("dump", "ending", "other", "other_ending"),
+    ("dump", "ending", "second", "other_ending"),
     [
         foreign("h100/softmax", "gpu_target_config.pbtxt", "a100/dense"),
         foreign("h100/softmax", "gpu_target_config.pbtxt", "mi300x/concatenate"),
@@ -307,18 +307,20 @@ def foreign(dump: str, ending: str, other: str, other_ending: str = "") -> objec
         foreign("cpu/loop", "-buffer-assignment.txt", "cpu/softmax"),
     ],
 )
-def test_a_side_file_of_another_program_is_ignored(tmp_path, dump, ending, other, other_ending):
-    write(tmp_path, with_one(dump, ending, other, other_ending))
-    code, said = run("explain", tmp_path, "--no-try", "--no-cache", "--top", "1")
+def test_a_side_file_of_another_program_is_ignored(tmp_path, dump, ending, second, other_ending):
+    write(tmp_path, with_one(dump, ending, second, other_ending))
+    code, message = run("explain", tmp_path, "--no-try", "--no-cache", "--top", "1")
     assert code == 0
-    told = ending.replace("memory-usage-report", "buffer-assignment")  # which of the two is unknown
-    place = str(next(file for file in tmp_path.iterdir() if file.name.endswith(told)))
-    said = re.sub(r"\s+", "", said)
-    assert said.count(re.sub(r"\s+", "", place)) == 1
+    reported = ending.replace(
+        "memory-usage-report", "buffer-assignment"
+    )  # which of the two is unknown
+    place = str(next(file for file in tmp_path.iterdir() if file.name.endswith(reported)))
+    message = re.sub(r"\s+", "", message)
+    assert message.count(re.sub(r"\s+", "", place)) == 1
 
 
 @pytest.mark.parametrize(
-    ("dump", "name", "other"),
+    ("dump", "name", "second"),
     [
         ("cpu/loop", f"{MODULE}.gpu_target_config.pbtxt", "h100/softmax"),
         ("cpu/loop", f"{MODULE}.priority_fusion_dump.txt", "h100/softmax"),
@@ -329,8 +331,8 @@ def test_a_side_file_of_another_program_is_ignored(tmp_path, dump, ending, other
         ),
     ],
 )
-def test_a_side_file_of_another_backend_is_ignored(tmp_path, dump, name, other):
-    write(tmp_path, {**contents(dump), name: contents(other)[name]})
+def test_a_side_file_of_another_backend_is_ignored(tmp_path, dump, name, second):
+    write(tmp_path, {**contents(dump), name: contents(second)[name]})
     opened = open_dump(tmp_path)
     (problem,) = opened.unread()
     assert name in problem and "the stages are of 'cpu_after_optimizations': ignored" in problem
@@ -374,8 +376,8 @@ def test_a_stage_that_is_cut_is_refused(tmp_path, cut, is_final):
     with pytest.raises(UnusableInput, match=r"cut|truncated") as error:
         module.read(stage)
     assert name in str(error.value) and "\n" not in str(error.value)
-    code, said = run("history", tmp_path)
-    assert code == 0 and name in re.sub(r"\s+", "", said)
+    code, message = run("history", tmp_path)
+    assert code == 0 and name in re.sub(r"\s+", "", message)
 
 
 # ------------------------------------------------------------------------------ no files at all
@@ -432,9 +434,9 @@ def test_something_else_in_the_place_of_a_file(
 ) -> None:
     write(tmp_path, {n: c for n, c in contents("h100/softmax").items() if n != name})
     make(tmp_path / name)
-    code, said = run("verify", tmp_path)
+    code, message = run("verify", tmp_path)
     assert code in (0, 2)
     assert make is a_directory or name != FINAL or code == 0
-    code, said = run("explain", tmp_path, "--no-try", "--no-cache")
+    code, message = run("explain", tmp_path, "--no-try", "--no-cache")
     assert code in (0, 2)
-    assert make is a_directory or name in re.sub(r"\s+", "", said)
+    assert make is a_directory or name in re.sub(r"\s+", "", message)

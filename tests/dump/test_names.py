@@ -139,9 +139,9 @@ def test_names_of_the_compiler(name, expected):
     ],
 )
 def test_kernels_and_launches_belong_to_their_module(name, role):
-    found = read_name(name)
-    assert found is not None
-    assert (found.role, found.module_id, found.module) == (role, 1, "jit_f")
+    actual = read_name(name)
+    assert actual is not None
+    assert (actual.role, actual.module_id, actual.module) == (role, 1, "jit_f")
 
 
 def test_a_printed_name_means_the_same_as_a_file_name():
@@ -175,7 +175,7 @@ def test_every_file_of_a_dump_that_looks_like_a_stage_is_one(dump):
     """Stages are all files with `.after_`, `.before_` or a fixed name, but no buffer report."""
     for file in dump.iterdir():
         name = file.name.removesuffix(".gz")
-        found = read_name(name)
+        actual = read_name(name)
         is_stage = (
             name.endswith((".txt", ".hlo.pb"))
             and any(part in name for part in ("after_", "before_"))
@@ -184,9 +184,9 @@ def test_every_file_of_a_dump_that_looks_like_a_stage_is_one(dump):
                 for part in ("-buffer-assignment", "-live-range", "-memory-usage", ".thunk_")
             )
         )
-        assert is_stage == (found is not None and found.role in (Role.STAGE, Role.STAGE_PROTO)), (
+        assert is_stage == (actual is not None and actual.role in (Role.STAGE, Role.STAGE_PROTO)), (
             name
         )
-        if is_stage and found is not None:
-            assert name.startswith(f"module_{found.module_id:04d}.{found.module}.")
-            assert name.rpartition(f".{found.label}.")[2] in ("txt", "hlo.pb")
+        if is_stage and actual is not None:
+            assert name.startswith(f"module_{actual.module_id:04d}.{actual.module}.")
+            assert name.rpartition(f".{actual.label}.")[2] in ("txt", "hlo.pb")

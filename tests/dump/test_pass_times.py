@@ -17,20 +17,22 @@ def content(data):
 def test_every_pass_is_there(content):
     passes = read_pass_times(content, FILE)
     text = content.decode()
-    assert [one.name for one in passes] == re.findall(r'^  pass_name: "(.*)"', text, re.M)
-    assert [one.pass_id for one in passes] == list(range(1, len(passes) + 1))
-    assert sum(one.module_changed for one in passes) == text.count("module_changed: true")
+    assert [first.name for first in passes] == re.findall(r'^  pass_name: "(.*)"', text, re.M)
+    assert [first.pass_id for first in passes] == list(range(1, len(passes) + 1))
+    assert sum(first.module_changed for first in passes) == text.count("module_changed: true")
 
 
 def test_passes_end_after_they_start(content):
     passes = read_pass_times(content, FILE)
-    assert all(one.start_us <= one.end_us for one in passes)
-    starts = [one.start_us for one in passes]
+    assert all(first.start_us <= first.end_us for first in passes)
+    starts = [first.start_us for first in passes]
     assert starts == sorted(starts)
 
 
 def test_dump_files_are_named_after_the_pass(content):
-    (fusion,) = (one for one in read_pass_times(content, FILE) if one.name == "priority-fusion")
+    (fusion,) = (
+        first for first in read_pass_times(content, FILE) if first.name == "priority-fusion"
+    )
     assert fusion.pipeline == "fusion" and fusion.module_changed
     # Compiled with text, proto and Fusion Explorer record.
     stage = "module_0001.jit_f.0001.fusion.after_priority-fusion.before_cse"

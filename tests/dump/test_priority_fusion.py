@@ -37,29 +37,31 @@ def steps_by_protobuf(text):
             else:
                 new.type = kind
 
-    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
+    first, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
     text_type, float_type = field.TYPE_STRING, field.TYPE_FLOAT
     message(
         "Fusion",
-        ("fusion_name", text_type, one),
-        ("producer_name", text_type, one),
-        ("consumer_name", text_type, one),
+        ("fusion_name", text_type, first),
+        ("producer_name", text_type, first),
+        ("consumer_name", text_type, first),
     )
-    message("Refusal", ("producer_name", text_type, one), ("reason", text_type, one))
+    message("Refusal", ("producer_name", text_type, first), ("reason", text_type, first))
     message(
         "Score",
-        ("producer_name", text_type, one),
+        ("producer_name", text_type, first),
         ("consumer_names", text_type, many),
-        ("us_fused", float_type, one),
-        ("us_unfused", float_type, one),
+        ("us_fused", float_type, first),
+        ("us_unfused", float_type, first),
     )
     message(
         "Step",
-        ("fusion", "Fusion", one),
-        ("update_priority", "Score", one),
-        ("producer_ineligible", "Refusal", one),
+        ("fusion", "Fusion", first),
+        ("update_priority", "Score", first),
+        ("producer_ineligible", "Refusal", first),
     )
-    message("Record", ("fusion_steps", "Step", many), ("hlo_module_before_fusion", text_type, one))
+    message(
+        "Record", ("fusion_steps", "Step", many), ("hlo_module_before_fusion", text_type, first)
+    )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     record = message_factory.GetMessageClass(pool.FindMessageTypeByName("Record"))()
@@ -76,20 +78,20 @@ def test_steps_are_those_that_protobuf_reads(data, name):
     expected = steps_by_protobuf((data / name).read_text())
     assert record.module_before_fusion() == expected.hlo_module_before_fusion
     assert len(record.steps) == len(expected.fusion_steps)
-    for step, other in zip(record.steps, expected.fusion_steps, strict=True):
+    for step, second in zip(record.steps, expected.fusion_steps, strict=True):
         match step:
             case Fused(fusion, producer, consumer):
-                found = other.fusion
-                assert (fusion, producer) == (found.fusion_name, found.producer_name)
-                assert consumer == found.consumer_name
+                actual = second.fusion
+                assert (fusion, producer) == (actual.fusion_name, actual.producer_name)
+                assert consumer == actual.consumer_name
             case Ineligible(producer, reason):
-                found = other.producer_ineligible
-                assert (producer, reason) == (found.producer_name, found.reason)
+                actual = second.producer_ineligible
+                assert (producer, reason) == (actual.producer_name, actual.reason)
             case Priority(producer, consumers, fused_us, unfused_us):
-                found = other.update_priority
-                assert (producer, list(consumers)) == (found.producer_name, found.consumer_names)
-                assert float32(fused_us) == found.us_fused
-                assert float32(unfused_us) == found.us_unfused
+                actual = second.update_priority
+                assert (producer, list(consumers)) == (actual.producer_name, actual.consumer_names)
+                assert float32(fused_us) == actual.us_fused
+                assert float32(unfused_us) == actual.us_unfused
 
 
 def test_steps_are_those_of_the_fusion_explorer(data):
@@ -117,8 +119,8 @@ def test_steps_are_those_of_the_fusion_explorer(data):
 def test_the_module_is_the_stage_before_the_pass(data):
     stage = next((data / "h100_loop").glob("*before_priority-fusion.txt")).read_text()
     module = read(data, LOOP).module_before_fusion()
-    named = re.compile(r"^  (?:ROOT )?%?([\w.-]+) = (?!.* get-tuple-element\()", re.MULTILINE)
-    assert set(named.findall(module)) == set(named.findall(stage))
+    by_name = re.compile(r"^  (?:ROOT )?%?([\w.-]+) = (?!.* get-tuple-element\()", re.MULTILINE)
+    assert set(by_name.findall(module)) == set(by_name.findall(stage))
 
 
 def test_the_device_is_the_one_compiled_for(data):

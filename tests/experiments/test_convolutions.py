@@ -17,16 +17,16 @@ def shape_of(sizes):
 
 def converted(kind, operands, result, window) -> Module:
     first, second = map(shape_of, operands)
-    made = shape_of(result)
+    output = shape_of(result)
     text = f"""HloModule m
 
 ENTRY e {{
   x = {first} parameter(0)
   y = {second} parameter(1)
-  call = ({made}, u8[0]{{0}}) custom-call(x, y), window={{{window}}}, \
+  call = ({output}, u8[0]{{0}}) custom-call(x, y), window={{{window}}}, \
 dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$conv{kind}"
-  one = {made} get-tuple-element(call), index=0
-  ROOT result = ({made}) tuple(one)
+  one = {output} get-tuple-element(call), index=0
+  ROOT result = ({output}) tuple(one)
 }}
 """
     graph = MutableModule(parse(text))
@@ -51,13 +51,13 @@ def run(module: Module, first, second):
     return jax.lax.conv_general_dilated(
         first,
         second,
-        window_strides=[each.stride for each in window],
-        padding=[(each.low, each.high) for each in window],
-        lhs_dilation=[each.base_dilation for each in window],
-        rhs_dilation=[each.window_dilation for each in window],
+        window_strides=[item.stride for item in window],
+        padding=[(item.low, item.high) for item in window],
+        lhs_dilation=[item.base_dilation for item in window],
+        rhs_dilation=[item.window_dilation for item in window],
         dimension_numbers=[
-            each.upper().translate(str.maketrans("BF", "NC" if place != 1 else "BF"))
-            for place, each in enumerate((images, filters, results))
+            item.upper().translate(str.maketrans("BF", "NC" if place != 1 else "BF"))
+            for place, item in enumerate((images, filters, results))
         ],
     )
 
@@ -83,10 +83,10 @@ def test_a_call_becomes_a_convolution_that_computes_the_same(kind, size, stride,
             dimension_numbers=("NHWC", "OHWI", "NHWC"),
         )
 
-    made, pull = jax.vjp(forward, images, filters)
-    change = jax.random.normal(keys[2], made.shape)
+    output, pull = jax.vjp(forward, images, filters)
+    change = jax.random.normal(keys[2], output.shape)
     operands, expected = {
-        "Forward": ((images, filters), made),
+        "Forward": ((images, filters), output),
         "BackwardInput": ((change, filters), pull(change)[0]),
         "BackwardFilter": ((images, change), pull(change)[1]),
     }[kind]
@@ -96,9 +96,9 @@ def test_a_call_becomes_a_convolution_that_computes_the_same(kind, size, stride,
         f"rhs_dilate={dilation}x{dilation}"
     )
     module = converted(kind, [operand.shape for operand in operands], expected.shape, window)
-    found = run(module, *operands)
-    assert found.shape == expected.shape
-    assert jax.numpy.allclose(found, expected, atol=1e-4)
+    actual = run(module, *operands)
+    assert actual.shape == expected.shape
+    assert jax.numpy.allclose(actual, expected, atol=1e-4)
 
 
 def test_a_call_that_does_more_stays():

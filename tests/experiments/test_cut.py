@@ -55,17 +55,17 @@ def opcodes(cut: Cut) -> list[str]:
 
 
 def changes(cut: Cut, name: str) -> list[Change]:
-    (factor,) = (each for each in FACTORS if each.name == name)
+    (factor,) = (item for item in FACTORS if item.name == name)
     return list(factor.changes(cut))
 
 
 def test_a_neighbourhood_grows_from_the_pair_to_the_whole_computation():
-    found = all_cuts()
-    assert [each.around for each in found] == ["the pair", "other users", "operands", "2 steps"]
-    assert opcodes(found[0]) == ["exponential", "pad"]
-    assert opcodes(found[1]) == ["exponential", "pad", "reduce"]
-    assert opcodes(found[-1]) == ["exponential", "negate", "pad", "reduce", "sine"]
-    results = [len(each.module.entry.root.operands) for each in found]
+    actual = all_cuts()
+    assert [item.around for item in actual] == ["the pair", "other users", "operands", "2 steps"]
+    assert opcodes(actual[0]) == ["exponential", "pad"]
+    assert opcodes(actual[1]) == ["exponential", "pad", "reduce"]
+    assert opcodes(actual[-1]) == ["exponential", "negate", "pad", "reduce", "sine"]
+    results = [len(item.module.entry.root.operands) for item in actual]
     assert results == [1, 2, 2, 2]
 
 
@@ -98,8 +98,10 @@ def test_a_value_that_is_not_read_is_no_pair():
 def test_without_other_users_the_producer_has_one():
     (change,) = changes(all_cuts()[1], "other users")
     assert (change.before, change.after) == ("reduce", "nothing")
-    named = {instruction.name: instruction for instruction in change.cut.module.entry.instructions}
-    assert [user.name for user in named[change.cut.producer].users] == [change.cut.consumer]
+    by_name = {
+        instruction.name: instruction for instruction in change.cut.module.entry.instructions
+    }
+    assert [user.name for user in by_name[change.cut.producer].users] == [change.cut.consumer]
     assert not changes(all_cuts()[0], "other users")
 
 
@@ -115,8 +117,10 @@ def test_other_operations_take_the_places_of_the_two():
 
 def test_a_pad_moves_to_another_dimension():
     (change,) = changes(all_cuts()[0], "dimension")
-    named = {instruction.name: instruction for instruction in change.cut.module.entry.instructions}
-    padded = named[change.cut.consumer]
+    by_name = {
+        instruction.name: instruction for instruction in change.cut.module.entry.instructions
+    }
+    padded = by_name[change.cut.consumer]
     assert padded.attributes["padding"] == "0_0x1_1"
     assert padded.shape.dimensions == (64, 34)
 
@@ -134,9 +138,11 @@ ENTRY main {
 
 
 def read(change: Change, name: str) -> tuple[str, list[tuple[int | None, ...]]]:
-    named = {instruction.name: instruction for instruction in change.cut.module.entry.instructions}
-    found = named[name]
-    return str(found.shape), [operand.shape.dimensions for operand in found.operands]
+    by_name = {
+        instruction.name: instruction for instruction in change.cut.module.entry.instructions
+    }
+    actual = by_name[name]
+    return str(actual.shape), [operand.shape.dimensions for operand in actual.operands]
 
 
 def test_a_concatenate_of_many_arrays_is_one_of_two():
@@ -164,20 +170,20 @@ def test_a_producer_concatenates_along_another_dimension():
 
 
 def test_sizes_change_everywhere():
-    made = resized(all_cuts()[-1], 32, 128)
-    assert made is not None
+    output = resized(all_cuts()[-1], 32, 128)
+    assert output is not None
     shapes = {
         instruction.opcode: instruction.shape.dimensions
-        for instruction in made.module.entry.instructions
+        for instruction in output.module.entry.instructions
     }
     assert shapes["exponential"] == (64, 128)
     assert shapes["pad"] == shapes["negate"] == (66, 128)
     assert shapes["reduce"] == (64,)
-    made = resized(all_cuts()[-1], 64, 8)
-    assert made is not None
+    output = resized(all_cuts()[-1], 64, 8)
+    assert output is not None
     shapes = {
         instruction.opcode: instruction.shape.dimensions
-        for instruction in made.module.entry.instructions
+        for instruction in output.module.entry.instructions
     }
     assert shapes["pad"] == (10, 32) and shapes["reduce"] == (8,)
 
@@ -200,11 +206,11 @@ class Sized:
 
 @pytest.mark.parametrize("most", [1, 8, 21, 63])
 def test_the_threshold_of_a_size_is_found_by_halving(most):
-    made = experiment(MODULE, ELSE, "produced", "padded", Sized(most))
-    assert made.threshold == Threshold(size=64, fused=most, refused=most + 1)
-    (flip,) = (flip for flip in made.flips if flip.factor == "size")
+    output = experiment(MODULE, ELSE, "produced", "padded", Sized(most))
+    assert output.threshold == Threshold(size=64, fused=most, refused=most + 1)
+    (flip,) = (flip for flip in output.flips if flip.factor == "size")
     assert (flip.before, flip.after) == ("64", str(most))
-    words = answer_in_words(made)
+    words = answer_in_words(output)
     assert words.startswith("not fused because a dimension has 64 elements; with up to")
     assert f"up to {most}, but not {most + 1}, the compiler" in words or most == 63
 
@@ -222,17 +228,17 @@ class Both:
         return program_text(cut)
 
     def ask(self, cut: Cut) -> Answer:
-        named = {
+        by_name = {
             instruction.name: instruction.opcode for instruction in cut.module.entry.instructions
         }
-        if named[cut.producer] != "multiply":
+        if by_name[cut.producer] != "multiply":
             return Answer.NOT_FUSED
-        return Answer.FUSED if named[cut.consumer] == "add" else Answer.GONE
+        return Answer.FUSED if by_name[cut.consumer] == "add" else Answer.GONE
 
 
 def test_two_changes_are_combined_even_if_one_alone_loses_the_pair():
-    made = experiment(MODULE, ELSE, "produced", "padded", Both())
-    assert made.cause == "producer's operation and consumer's operation"
+    output = experiment(MODULE, ELSE, "produced", "padded", Both())
+    assert output.cause == "producer's operation and consumer's operation"
 
 
 def test_what_is_between_two_numbers_is_round():
@@ -257,8 +263,8 @@ def test_a_consumer_that_reads_through_a_bitcast_is_changed_like_others():
         "  padded = f32[34,64]{0,1} pad(produced",
         "  seen = f32[32,64]{0,1} bitcast(produced)\n  padded = f32[34,64]{0,1} pad(seen",
     )
-    found = list(cuts(parse(text), ELSE, "produced", "padded"))
-    (change,) = changes(found[1], "other users")
+    actual = list(cuts(parse(text), ELSE, "produced", "padded"))
+    (change,) = changes(actual[1], "other users")
     assert opcodes(change.cut) == ["exponential", "pad", "reduce", "transpose"]
 
 
@@ -296,12 +302,12 @@ def test_a_result_takes_the_buffer_of_a_parameter_that_the_pair_reads():
     module = parse(program_text(change.cut))
     (result,) = module.entry.root.operands
     assert "input_output_alias={ {0}: (0, {}, may-alias) }" in module.header
-    given = [
+    inputs = [
         instruction
         for instruction in module.entry.instructions
         if instruction.statement.inside == "0"
     ]
-    assert [each.shape for each in given] == [result.shape]
+    assert [item.shape for item in inputs] == [result.shape]
     assert not changes(all_cuts()[0], "donated buffer")  # of another shape
 
 
@@ -321,13 +327,13 @@ ENTRY main {
 
 
 def test_a_barrier_is_removed_or_added():
-    found = list(cuts(GUARDED, ELSE, "made", "halved"))
-    (removed,) = changes(found[0], "barrier")
+    actual = list(cuts(GUARDED, ELSE, "made", "halved"))
+    (removed,) = changes(actual[0], "barrier")
     assert opcodes(removed.cut) == ["negate", "sine"]
-    removed, added = changes(found[-1], "barrier")
-    named = {instruction.name: instruction for instruction in added.cut.module.entry.instructions}
-    (user,) = named[added.cut.consumer].users
-    assert user.opcode == "opt-barrier" and [each.opcode for each in user.users] == ["abs"]
+    removed, added = changes(actual[-1], "barrier")
+    by_name = {instruction.name: instruction for instruction in added.cut.module.entry.instructions}
+    (user,) = by_name[added.cut.consumer].users
+    assert user.opcode == "opt-barrier" and [item.opcode for item in user.users] == ["abs"]
     assert removed.what == "a barrier between the two"
 
 
@@ -341,13 +347,13 @@ class Flagged(Both):
 
 
 def test_a_flag_may_be_the_cause():
-    made = experiment(MODULE, ELSE, "produced", "padded", Flagged())
-    assert made.cause == "flag"
-    assert [question.answer for question in made.questions if question.factor == "flag"] == [
+    output = experiment(MODULE, ELSE, "produced", "padded", Flagged())
+    assert output.cause == "flag"
+    assert [question.answer for question in output.questions if question.factor == "flag"] == [
         Answer.NOT_FUSED,
         Answer.FUSED,
     ]
-    assert answer_in_words(made) == (
+    assert answer_in_words(output) == (
         "not fused because xla_other is empty; with a,b, the compiler fuses it"
     )
 
@@ -378,13 +384,15 @@ ENTRY main {
 def test_a_kernel_that_the_compiler_made_before_fusion_is_taken_apart(pair):
     (cut, *_) = cuts(GATHERED, ELSE, *pair)
     assert opcodes(cut) == ["gather", "negate", "slice"]
-    named = {instruction.name: instruction.opcode for instruction in cut.module.entry.instructions}
-    assert {named[cut.producer], named[cut.consumer]} == {"negate", "gather"}
+    by_name = {
+        instruction.name: instruction.opcode for instruction in cut.module.entry.instructions
+    }
+    assert {by_name[cut.producer], by_name[cut.consumer]} == {"negate", "gather"}
     (change,) = changes(cut, "consumer's operation")
     assert "add" in opcodes(change.cut)
 
 
-@pytest.mark.parametrize("factor", FACTORS, ids=lambda each: each.name)
+@pytest.mark.parametrize("factor", FACTORS, ids=lambda item: item.name)
 def test_every_change_is_a_valid_program_with_the_pair(factor):
     for cut in all_cuts():
         for change in factor.changes(cut):
@@ -414,10 +422,10 @@ def test_a_bitcast_becomes_moves_that_keep_the_order_in_memory(source, result):
     write_bitcasts(graph)
     entry = to_module(graph).entry
     assert all(instruction.opcode != "bitcast" for instruction in entry.instructions)
-    given, made = entry.instructions[0].shape, entry.root.shape
-    value = numpy.arange(given.element_count)
-    order = given.layout.minor_to_major[::-1]
-    value = value.reshape([given.dimensions[each] for each in order])
+    inputs, output = entry.instructions[0].shape, entry.root.shape
+    value = numpy.arange(inputs.element_count)
+    order = inputs.layout.minor_to_major[::-1]
+    value = value.reshape([inputs.dimensions[item] for item in order])
     value = value.transpose(numpy.argsort(order))
     for instruction in entry.instructions[1:]:
         if instruction.opcode == "transpose":
@@ -426,5 +434,5 @@ def test_a_bitcast_becomes_moves_that_keep_the_order_in_memory(source, result):
             )
         else:
             value = value.reshape(instruction.shape.dimensions)
-    memory = value.transpose(made.layout.minor_to_major[::-1]).ravel()
-    assert list(memory) == list(range(made.element_count))
+    memory = value.transpose(output.layout.minor_to_major[::-1]).ravel()
+    assert list(memory) == list(range(output.element_count))

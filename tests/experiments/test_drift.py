@@ -34,14 +34,14 @@ def planted_rules():
 
 @pytest.mark.parametrize(("least", "most"), [(4000, 5000), (1, 100), (4096, 4096), (0, 10**6)])
 def test_an_interval_is_found_to_the_last_digit(least, most):
-    found = _fitting(4096, lambda value: least <= value <= most)
-    assert found is not None
-    assert (found.least or 0, found.most or 10**6) == (least, most)
+    actual = _fitting(4096, lambda value: least <= value <= most)
+    assert actual is not None
+    assert (actual.least or 0, actual.most or 10**6) == (least, most)
 
 
 def test_of_several_fitting_values_the_next_by_ratio_counts():
-    found = _fitting(32, lambda value: value in (6, 64))
-    assert found is not None and (found.least, found.most) == (64, 64)
+    actual = _fitting(32, lambda value: value in (6, 64))
+    assert actual is not None and (actual.least, actual.most) == (64, 64)
 
 
 def test_there_may_be_no_fitting_value():
@@ -50,15 +50,15 @@ def test_there_may_be_no_fitting_value():
 
 def test_a_dump_alone_bounds_the_threshold():
     (module,) = open_dump(LOOP).modules
-    (found,) = fitting_thresholds([module], planted_rules(), "dot-library-rewriter")
-    assert (found.rule, found.name, found.known) == PLANTED
-    assert found.least is None and found.most is not None and 4096 <= found.most < 8192
+    (actual,) = fitting_thresholds([module], planted_rules(), "dot-library-rewriter")
+    assert (actual.rule, actual.name, actual.known) == PLANTED
+    assert actual.least is None and actual.most is not None and 4096 <= actual.most < 8192
 
 
 def test_nothing_is_asked_where_the_rules_agree():
-    done = CliRunner().invoke(cli, ["verify", str(LOOP), "--drift", "--python", "/nowhere"])
-    assert done.exit_code == 0
-    assert done.output == "jit_program: the rules cpu-0.12 agree with every pair\n"
+    result = CliRunner().invoke(cli, ["verify", str(LOOP), "--drift", "--python", "/nowhere"])
+    assert result.exit_code == 0
+    assert result.output == "jit_program: the rules cpu-0.12 agree with every pair\n"
 
 
 def test_a_tpu_has_no_rules_to_replay():
@@ -77,8 +77,8 @@ def test_a_pass_that_does_not_run_agrees_with_nothing():
 @pytest.mark.slow
 def test_the_compiler_is_asked_for_the_threshold():
     (module,) = open_dump(LOOP).modules
-    found = find_drift(module, planted_rules(), top=1, python=sys.executable)
-    (pair,) = found.pairs
+    actual = find_drift(module, planted_rules(), top=1, python=sys.executable)
+    (pair,) = actual.pairs
     (threshold,) = pair.thresholds
     assert (threshold.rule, threshold.name, threshold.known) == PLANTED
     assert 4000 < threshold.least <= 4096 <= threshold.most < 4200
@@ -101,11 +101,11 @@ def test_a_condition_that_is_another_one_is_no_threshold(tmp_path):
         cli, ["capture", f"{file}:step", *arguments, "--output", str(dump), "--no-explain"]
     )
     assert captured.exit_code == 0, captured.output
-    asked = ["verify", str(dump), "--drift", "--rules", "cpu-0.11", "--top", "1"]
-    done = CliRunner().invoke(cli, [*asked, "--format", "json", "--output", str(out)])
-    assert done.exit_code == 0, done.output
+    options = ["verify", str(dump), "--drift", "--rules", "cpu-0.11", "--top", "1"]
+    result = CliRunner().invoke(cli, [*options, "--format", "json", "--output", str(out)])
+    assert result.exit_code == 0, result.output
     (pair,) = json.loads(out.read_text())["pairs"]
     assert pair["outcome"] == "not-fused" and pair["replayed"] == "fused"
     assert not pair["thresholds"]
-    changes = {each["what"]: each["after"] for each in pair["agreements"]}
+    changes = {item["what"]: item["after"] for item in pair["agreements"]}
     assert changes["the dimension of the concatenate"] == "0"

@@ -68,7 +68,7 @@ def found(dump: Path) -> dict[str, Experiment]:
     """The experiments on every pair, by the names in the program."""
     (module,) = open_dump(dump).modules
     before, final = ends_of(module)
-    named = {
+    by_name = {
         instruction.op_name: instruction.name
         for instruction in before.walk()
         if instruction.op_name
@@ -79,32 +79,34 @@ def found(dump: Path) -> dict[str, Experiment]:
         if instruction.shape.dimensions == (3,) and instruction.opcode == "constant"
     ]
     pairs = {
-        "costly -> one": (named["costly"], named["one"]),
-        "cheap -> sorted": (named["cheap"], named["sorted"]),
-        "several -> sum": (constants[0], named["sum"]),
+        "costly -> one": (by_name["costly"], by_name["one"]),
+        "cheap -> sorted": (by_name["cheap"], by_name["sorted"]),
+        "several -> sum": (constants[0], by_name["sum"]),
     }
     with Compiler(module, python=sys.executable, limit_s=60, cache=None) as compiler:
         return {key: experiment(before, final, *pair, compiler) for key, pair in pairs.items()}
 
 
 def test_a_producer_that_others_read_is_fused_without_them(found):
-    one = found["costly -> one"]
-    assert one.around == "other users"
-    assert one.cause == "other users"
-    assert "which is" not in answer_in_words(one)
-    assert answer_in_words(one) == (
+    first = found["costly -> one"]
+    assert first.around == "other users"
+    assert first.cause == "other users"
+    assert "which is" not in answer_in_words(first)
+    assert answer_in_words(first) == (
         "not fused because other operations read the producer, too (floor); without them, the "
         "compiler fuses it"
     )
-    assert {flip.factor for flip in one.flips} >= {"other users", "producer's operation"}
+    assert {flip.factor for flip in first.flips} >= {"other users", "producer's operation"}
 
 
 def test_a_sort_is_the_cause_of_its_own_refusals(found):
-    one = found["cheap -> sorted"]
-    assert (one.around, one.cause) == ("the pair", "consumer's operation")
-    answers = {question.factor: question.answer for question in one.questions}
+    first = found["cheap -> sorted"]
+    assert (first.around, first.cause) == ("the pair", "consumer's operation")
+    answers = {question.factor: question.answer for question in first.questions}
     assert answers["producer's operation"] is Answer.NOT_FUSED
-    assert "the consumer is a sort; if it is an add, the compiler fuses it" in answer_in_words(one)
+    assert "the consumer is a sort; if it is an add, the compiler fuses it" in answer_in_words(
+        first
+    )
 
 
 def test_a_constant_with_several_elements_is_fused_with_one(found):
@@ -125,9 +127,9 @@ def test_a_program_that_ends_the_compiler_does_not_end_the_rest():
 def test_the_command_prints_an_answer_and_keeps_it(dump, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     command = ["experiment", str(dump), "tanh -> abs", "--format", "json"]
-    shown = CliRunner().invoke(cli, command)
-    assert shown.exit_code == 0, shown.output
-    first = json.loads(shown.stdout)
+    visible = CliRunner().invoke(cli, command)
+    assert visible.exit_code == 0, visible.output
+    first = json.loads(visible.stdout)
     assert first["schema"] == "fusionscope.experiments/1"
     (pair,) = first["pairs"]
     assert pair["experiment"]["cause"] == "other users"
@@ -152,13 +154,13 @@ def test_a_tpu_that_is_absent_is_asked(tmp_path):
     file = tmp_path / "step.hlo"
     file.write_text(TEXT)
     program = Program(kind=ProgramKind.HLO, file=file)
-    made = capture(program, read_target("tpu:v5e"), tmp_path / "dump").directory
-    command = ["experiment", str(made), "* -> *", "--no-cache"]
-    shown = CliRunner().invoke(cli, [*command, "--top", "9", "--format", "json"])
-    assert shown.exit_code == 0, shown.output
-    told = json.loads(shown.stdout)
-    assert told["compiler"].startswith("libtpu")
-    assert any(each["experiment"]["reproduced"] for each in told["pairs"])
+    output = capture(program, read_target("tpu:v5e"), tmp_path / "dump").directory
+    command = ["experiment", str(output), "* -> *", "--no-cache"]
+    visible = CliRunner().invoke(cli, [*command, "--top", "9", "--format", "json"])
+    assert visible.exit_code == 0, visible.output
+    reported = json.loads(visible.stdout)
+    assert reported["compiler"].startswith("libtpu")
+    assert any(item["experiment"]["reproduced"] for item in reported["pairs"])
 
 
 @with_tpu
@@ -170,11 +172,11 @@ def test_a_gather_of_which_a_tpu_makes_a_kernel_is_cut_out(tmp_path):
         "example_args = (jnp.zeros((2048, 64)), jnp.zeros((512,), jnp.int32))\n"
     )
     program = Program(kind=ProgramKind.FUNCTION, file=file, name="rows")
-    made = capture(program, read_target("tpu:v5e"), tmp_path / "dump").directory
-    (module,) = open_dump(made).modules
+    output = capture(program, read_target("tpu:v5e"), tmp_path / "dump").directory
+    (module,) = open_dump(output).modules
     before, final = ends_of(module)
     (kernel,) = (instruction for instruction in before.walk() if instruction.opcode == "fusion")
     with Compiler(module, python=sys.executable, limit_s=60, cache=None) as compiler:
-        one = experiment(before, final, kernel.operands[0].name, kernel.name, compiler)
-    assert one.cause == "producer's operation and consumer's operation"  # a copy and a gather
-    assert " gather(" in one.program and "custom-call" not in one.program
+        first = experiment(before, final, kernel.operands[0].name, kernel.name, compiler)
+    assert first.cause == "producer's operation and consumer's operation"  # a copy and a gather
+    assert " gather(" in first.program and "custom-call" not in first.program

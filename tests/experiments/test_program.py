@@ -112,7 +112,7 @@ def test_a_copy_that_no_program_can_have_is_found_by_its_shape():
     text = program_text(copied, has_copies=False)
     assert " copy(" not in text and PRODUCER not in text and CONSUMER in text
     assert "{(f32[8,4]{0,1})->(f32[8,4]{1,0})}" in text
-    made = f"""HloModule m
+    output = f"""HloModule m
 
 ENTRY e {{
   x = f32[8,4]{{0,1}} parameter(0)
@@ -120,10 +120,10 @@ ENTRY e {{
   ROOT c = f32[8,4]{{1,0}} negate(y), {READ}
 }}
 """
-    apart = find_answer(made.replace("SHAPE", "8,4"), copied, has_copies=False)
+    apart = find_answer(output.replace("SHAPE", "8,4"), copied, has_copies=False)
     assert apart is Answer.NOT_FUSED
-    assert find_answer(made.replace("SHAPE", "4,4"), copied, has_copies=False) is Answer.GONE
-    assert find_answer(made.replace("SHAPE", "8,4"), copied) is Answer.GONE
+    assert find_answer(output.replace("SHAPE", "4,4"), copied, has_copies=False) is Answer.GONE
+    assert find_answer(output.replace("SHAPE", "8,4"), copied) is Answer.GONE
 
 
 def test_a_constant_is_found_by_its_shape():

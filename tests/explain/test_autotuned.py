@@ -30,13 +30,13 @@ def fusion_with_dot(protobuf):
     stage = next(DENSE.glob("*.after_priority-fusion.*.hlo.pb"))
     module = protobuf["HloProto"].FromString(stage.read_bytes()).hlo_module
     names = {kernel.name for kernel in explain_module(open_dump(DENSE).modules[0]).kernels}
-    (found,) = (
+    (actual,) = (
         instruction
         for computation in module.computations
         for instruction in computation.instructions
         if instruction.name in names and instruction.name.startswith("gemm_fusion")
     )
-    return found
+    return actual
 
 
 def write_log(protobuf, dump, instruction, results, name="autotune_logs.txt"):

@@ -191,13 +191,13 @@ def test_each_call_of_the_final_module_is_there(dump, samples):
         if is_fusion or " custom-call(" in line:
             expected.add(name)
     launched_as_they_are = {"dot", "sort", "fft", "convolution"}
-    found = {
+    actual = {
         name
         for boundary in boundaries(samples.facts(dump)).values()
         if boundary.kernel.emitter not in launched_as_they_are
         for name in boundary.names
     }
-    assert found == expected
+    assert actual == expected
 
 
 # What follows are lines of programs compiled by jaxlib 0.12.0.1 for an H100, without what says
@@ -232,12 +232,12 @@ BIASED = (
 
 
 def written(
-    directory: Path, *lines: str, called: tuple[str, ...] = (), flags: str = ""
+    directory: Path, *lines: str, callees: tuple[str, ...] = (), flags: str = ""
 ) -> dict[str, Boundary]:
     """The boundaries of a final module with these lines, the last of which is its result."""
     entry = [*lines[:-1], f"ROOT {lines[-1]}"]
     body = "\n  ".join(["ENTRY %main {", *entry])
-    text = "\n\n".join(["HloModule m, is_scheduled=true", *called, f"{body}\n}}", ""])
+    text = "\n\n".join(["HloModule m, is_scheduled=true", *callees, f"{body}\n}}", ""])
     (directory / "module_0001.m.sm_9.0a_gpu_after_optimizations.txt").write_text(text)
     (directory / "module_0001.m.debug_options").write_text(flags)
     (module,) = explain(open_dump(directory), Selection(all_modules=True)).modules
@@ -245,7 +245,7 @@ def written(
 
 
 @pytest.mark.parametrize(
-    ("settings", "taken"),
+    ("settings", "resources"),
     [
         ({}, ()),
         ({"alpha": "0.5"}, ("scaling by 0.5",)),
@@ -261,9 +261,9 @@ def written(
         ({"alpha": "{}", "beta": "true", "epilogue": ""}, ()),
     ],
 )
-def test_what_a_product_takes_in(tmp_path, settings, taken):
+def test_what_a_product_takes_in(tmp_path, settings, resources):
     calls = written(tmp_path, X, W, product(**settings), GET)
-    assert calls["call"].taken_after == taken
+    assert calls["call"].taken_after == resources
 
 
 @pytest.mark.parametrize(
@@ -284,17 +284,17 @@ def test_what_a_product_takes_in(tmp_path, settings, taken):
     ],
 )  # fmt: skip
 def test_why_a_step_is_left_out(tmp_path, lines, left_out, why):
-    (call,) = written(tmp_path, *lines, called=(BIASED[1],)).values()
+    (call,) = written(tmp_path, *lines, callees=(BIASED[1],)).values()
     assert (call.left_out, call.why) == (left_out, why)
 
 
 def test_a_bias_of_complex_numbers_is_left_out(tmp_path):
     lines = [X, W, B, product(type="c64"), GET, BIASED[0]]
-    lines, called = (
+    lines, callees = (
         [part.replace("f32", "c64") for part in parts] for parts in (lines, [BIASED[1]])
     )
     flags = "xla_gpu_enable_triton_gemm: false"
-    (call,) = written(tmp_path, *lines, called=tuple(called), flags=flags).values()
+    (call,) = written(tmp_path, *lines, callees=tuple(callees), flags=flags).values()
     assert call.left_out == ("bias",)
     assert call.why and "real numbers" in call.why
 
@@ -307,13 +307,13 @@ SLICED = """%fused_slice (p0: f32[512,64], p1: s32[]) -> f32[64,64] {
 }"""
 
 
-def convolution(activation: str = "kNone", scale: str = "1", other: str = "0") -> str:
+def convolution(activation: str = "kNone", scale: str = "1", second: str = "0") -> str:
     return (
         "%call = (f32[8,4,4,8]{3,2,1,0}, u8[0]{0}) custom-call(%x, %k, %b), window={size=3x3 "
         "pad=1_1x1_1}, dim_labels=b01f_o01i->b01f, "
         'custom_call_target="__cudnn$convBiasActivationForward", backend_config={'
         f'"cudnn_conv_backend_config":{{"activation_mode":"{activation}",'
-        f'"conv_result_scale":{scale},"leakyrelu_alpha":0,"side_input_scale":{other}}}}}'
+        f'"conv_result_scale":{scale},"leakyrelu_alpha":0,"side_input_scale":{second}}}}}'
     )
 
 
@@ -331,21 +331,21 @@ MADE_UP = (
 
 
 @pytest.mark.parametrize(
-    ("settings", "taken"),
+    ("settings", "resources"),
     [
         (("kNone", "1", "0"), ("bias",)),
         (("kRelu", "1", "0"), ("bias", "ReLU")),
         (("kRelu6", "0.5", "1"), ("scaling by 0.5", "bias", "addition of another array", "ReLU6")),
     ],
 )
-def test_what_a_convolution_takes_in(tmp_path, settings, taken):
+def test_what_a_convolution_takes_in(tmp_path, settings, resources):
     (call,) = written(tmp_path, IMAGES, KERNEL, VECTOR, convolution(*settings), FEATURES).values()
-    assert call.taken_after == taken
+    assert call.taken_after == resources
 
 
 def test_zeros_are_no_bias(tmp_path):
     lines = [IMAGES, KERNEL, MADE_UP[0], convolution("kRelu"), FEATURES]
-    (call,) = written(tmp_path, *lines, called=(MADE_UP[1],)).values()
+    (call,) = written(tmp_path, *lines, callees=(MADE_UP[1],)).values()
     assert call.taken_after == ("ReLU",)
     assert sides(call.before) == [("b", ("broadcast",), 2 * 4 * 8, True)]
 
@@ -371,13 +371,13 @@ SORTED = (
 
 @pytest.mark.parametrize(("start", "width"), [(0, 1), (0, 5), (3, 1)])
 def test_a_sort_of_which_little_is_kept(tmp_path, start, width):
-    call, cut, called = SORTED
+    call, cut, callees = SORTED
     cut = cut.format(width=width, start=start, end=start + width)
     values = "%values = f32[64,64]{1,0} get-tuple-element(%sorted), index=0"
-    (found,) = written(tmp_path, X, call, values, cut, called=(called,)).values()
-    assert (found.library, found.computes) == ("XLA", "sort")
-    assert found.taken_before == ("iota",)
-    assert sides(found.after) == [("best", ("slice",), 4 * (64 * 64 + 64 * width), True)]
+    (actual,) = written(tmp_path, X, call, values, cut, callees=(callees,)).values()
+    assert (actual.library, actual.computes) == ("XLA", "sort")
+    assert actual.taken_before == ("iota",)
+    assert sides(actual.after) == [("best", ("slice",), 4 * (64 * 64 + 64 * width), True)]
 
 
 def test_a_top_k(tmp_path):
@@ -386,10 +386,10 @@ def test_a_top_k(tmp_path):
         'custom_call_target="__gpu$TopK", api_version=API_VERSION_TYPED_FFI, '
         'backend_config={is_stable = true, order = "TOTAL"}'
     )
-    (found,) = written(tmp_path, X, call).values()
-    assert (found.library, found.computes) == ("XLA", "top-k")
-    assert found.results == ("f32[64,5]{1,0}", "s32[64,5]{1,0}")
-    assert (found.taken_after, found.saved_at_most) == ((), 0)
+    (actual,) = written(tmp_path, X, call).values()
+    assert (actual.library, actual.computes) == ("XLA", "top-k")
+    assert actual.results == ("f32[64,5]{1,0}", "s32[64,5]{1,0}")
+    assert (actual.taken_after, actual.saved_at_most) == ((), 0)
 
 
 CUDNN_FUSION = (
@@ -416,10 +416,10 @@ CUDNN_FUSION = (
 def test_a_cudnn_fusion(tmp_path):
     """With SiLU, as --xla_gpu_experimental_enable_conv_fusion=true makes it. Behind the bias the
     formula branches: its operations are told one by one."""
-    call, called = CUDNN_FUSION
-    (found,) = written(tmp_path, IMAGES, KERNEL, VECTOR, call, called=(called,)).values()
-    assert (found.library, found.computes) == ("cuDNN", "convolution")
-    assert found.taken_after == ("bias", "negate", "exponential", "add", "divide", "multiply")
+    call, callees = CUDNN_FUSION
+    (actual,) = written(tmp_path, IMAGES, KERNEL, VECTOR, call, callees=(callees,)).values()
+    assert (actual.library, actual.computes) == ("cuDNN", "convolution")
+    assert actual.taken_after == ("bias", "negate", "exponential", "add", "divide", "multiply")
 
 
 def test_a_call_that_no_one_knows_is_told_by_its_target(tmp_path):
@@ -455,7 +455,7 @@ def test_what_is_waited_for_is_looked_through(tmp_path):
   %b = s32[] parameter(1)
   ROOT %part = f32[64,64]{1,0} fusion(%a, %b), kind=kLoop, calls=%fused_slice
 }"""
-    (call,) = written(tmp_path, *lines, called=(SLICED, outer)).values()
+    (call,) = written(tmp_path, *lines, callees=(SLICED, outer)).values()
     assert sides(call.before) == [("start", ("dynamic-slice",), 2 * 4 * 64 * 64, False)]
 
 

@@ -42,10 +42,10 @@ def facts(dump: str, **selection: object) -> ModuleFacts:
 
 
 def walk(branch: Branch) -> list[Branch]:
-    found = [branch]
-    for each in found:
-        found += each.children
-    return found
+    actual = [branch]
+    for item in actual:
+        actual += item.children
+    return actual
 
 
 @pytest.mark.parametrize("by", Grouping)

@@ -97,8 +97,8 @@ def test_every_cause_is_a_reason_and_has_a_page(run_json):
     for cause in CAUSES:
         assert cause.id in rule_ids()
         assert read_page(cause.id).what
-        found = run_json("explain", DUMPS / "cpu" / "cartpole", "--reason", cause.id)
-        assert all(p["reason"] == cause.id for p in found["modules"][0]["pairs"])
+        actual = run_json("explain", DUMPS / "cpu" / "cartpole", "--reason", cause.id)
+        assert all(p["reason"] == cause.id for p in actual["modules"][0]["pairs"])
     assert len({cause.id for cause in CAUSES}) == len(CAUSES)
 
 
@@ -133,9 +133,9 @@ def priced(samples, dump: str | Path) -> list[PairFacts]:
     ],
 )
 def test_the_times_of_all_consumers_add_up_to_the_estimate(dump, samples):
-    found = priced(samples, dump)
-    assert found
-    for pair in found:
+    actual = priced(samples, dump)
+    assert actual
+    for pair in actual:
         cost = pair.cost
         unfused = cost.producer_us + sum(share.unfused_us for share in cost.shares)
         assert unfused == pytest.approx(cost.unfused_us)

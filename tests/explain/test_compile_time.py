@@ -15,7 +15,7 @@ RECORDED = sorted(path.parent for path in SAMPLES.glob("*/*/*.metadata.textproto
 def busy(recorded: tuple[PassTime, ...]) -> int:
     """The microseconds in which at least one pass ran, by sweeping over begins and ends."""
     total, until = 0, 0
-    for begin, end in sorted((each.start_us, each.end_us) for each in recorded):
+    for begin, end in sorted((item.start_us, item.end_us) for item in recorded):
         total += max(end - max(begin, until), 0)
         until = max(until, end)
     return total
@@ -25,16 +25,16 @@ def busy(recorded: tuple[PassTime, ...]) -> int:
 def test_the_times_of_passes_add_up_to_the_time_in_which_one_ran(dump):
     for module in open_dump(dump).modules:
         recorded = module.pass_times
-        found = sum_up_passes(recorded)
-        assert found.dump_us + sum(fusion_pass.own_us for fusion_pass in found.passes) == busy(
+        actual = sum_up_passes(recorded)
+        assert actual.dump_us + sum(fusion_pass.own_us for fusion_pass in actual.passes) == busy(
             recorded
         )
-        assert busy(recorded) <= found.total_us
-        assert all(fusion_pass.own_us >= 0 for fusion_pass in found.passes)
-        starts = sum(each.name == "pipeline-start" for each in recorded)
-        assert sum(fusion_pass.runs for fusion_pass in found.passes) == len(recorded) - starts
-        assert sum(fusion_pass.changes for fusion_pass in found.passes) == sum(
-            each.module_changed for each in recorded
+        assert busy(recorded) <= actual.total_us
+        assert all(fusion_pass.own_us >= 0 for fusion_pass in actual.passes)
+        starts = sum(item.name == "pipeline-start" for item in recorded)
+        assert sum(fusion_pass.runs for fusion_pass in actual.passes) == len(recorded) - starts
+        assert sum(fusion_pass.changes for fusion_pass in actual.passes) == sum(
+            item.module_changed for item in recorded
         )
 
 
@@ -55,7 +55,7 @@ def entry(pipeline: str, name: str, start_us: int, end_us: int, changed: bool = 
 
 
 def test_a_pipeline_has_its_time_without_that_of_its_passes():
-    found = sum_up_passes(
+    actual = sum_up_passes(
         (
             entry("all", "pipeline-start", 100, 110),
             entry("all", "simplification", 110, 200, changed=True),
@@ -65,10 +65,10 @@ def test_a_pipeline_has_its_time_without_that_of_its_passes():
             entry("all", "dce", 210, 260),
         )
     )
-    assert (found.total_us, found.dump_us) == (160, 14)
+    assert (actual.total_us, actual.dump_us) == (160, 14)
     assert [
         (fusion_pass.name, fusion_pass.runs, fusion_pass.changes, fusion_pass.own_us)
-        for fusion_pass in found.passes
+        for fusion_pass in actual.passes
     ] == [
         ("algsimp", 2, 1, 70),
         ("dce", 1, 0, 50),
@@ -78,8 +78,8 @@ def test_a_pipeline_has_its_time_without_that_of_its_passes():
 
 def test_a_pass_that_did_not_end_is_left_out():
     assert sum_up_passes((entry("all", "fusion", 100, 0),)) is None
-    found = sum_up_passes((entry("all", "cse", 90, 95), entry("all", "fusion", 100, 0)))
-    assert [fusion_pass.name for fusion_pass in found.passes] == ["cse"]
+    actual = sum_up_passes((entry("all", "cse", 90, 95), entry("all", "fusion", 100, 0)))
+    assert [fusion_pass.name for fusion_pass in actual.passes] == ["cse"]
 
 
 def test_a_dump_without_recorded_times_has_none():

@@ -32,8 +32,8 @@ def contradictory(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path,
     for proto in dump.glob(f"*.{request.param}.*.pb"):
         proto.write_bytes(b"junk")  # with jaxlib, a proto would take the place of the text
     text = gzip.decompress(file.read_bytes()).decode()
-    before, entry, rest = text.partition("\nENTRY ")
-    wrong = re.sub(r"(\n  ROOT .*? [a-z-]+\()%[\w.-]+", r"\1%nothing", rest)
+    before, entry, remaining = text.partition("\nENTRY ")
+    wrong = re.sub(r"(\n  ROOT .*? [a-z-]+\()%[\w.-]+", r"\1%nothing", remaining)
     file.write_bytes(gzip.compress((before + entry + wrong).encode()))
     return dump, file
 

@@ -32,8 +32,8 @@ def with_copies(module: Module, backend: str, loops: LoopFacts = NOTHING_MORE) -
 def test_loops_are_copied_as_in_the_final_module(dump, last):
     (module,) = open_dump(DUMPS / dump).modules
     stage = module.read(module.stage(last))
-    found = with_copies(stage, module.backend, read_loop_facts(module))
-    assert found == total_kernels(module.read(module.final), module.backend)
+    actual = with_copies(stage, module.backend, read_loop_facts(module))
+    assert actual == total_kernels(module.read(module.final), module.backend)
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,10 @@ def test_by_line(tmp_path):
     once) and writes 4 KiB. The line that did not change is not listed.
     """
     texts = [text.format(first=at(17), second=at(30)) for text in (MANY, ONE)]
-    found = costs_of(tmp_path, *texts)
-    assert found.by is PlaceKind.LINE
-    assert rows(found) == [("model.py:17", 3, 1, 3 * 8192, 8192)]
-    assert {side.time_us for place in found.places for side in (place.before, place.after)} == {
+    actual = costs_of(tmp_path, *texts)
+    assert actual.by is PlaceKind.LINE
+    assert rows(actual) == [("model.py:17", 3, 1, 3 * 8192, 8192)]
+    assert {side.time_us for place in actual.places for side in (place.before, place.after)} == {
         None
     }
 
@@ -63,9 +63,9 @@ def test_by_line(tmp_path):
 def test_a_line_that_is_gone(tmp_path):
     """Its kernels count on one side only; the time of the other side is as unknown."""
     texts = MANY.format(first=at(17), second=at(30)), ONE.format(first=at(30), second=at(30))
-    found = costs_of(tmp_path, texts[0], texts[1].replace("add(%p, %p)", "tanh(%p)"))
-    assert ("model.py:17", 3, 0, 3 * 8192, 0) in rows(found)
-    assert {side.time_us for place in found.places for side in (place.before, place.after)} == {
+    actual = costs_of(tmp_path, texts[0], texts[1].replace("add(%p, %p)", "tanh(%p)"))
+    assert ("model.py:17", 3, 0, 3 * 8192, 0) in rows(actual)
+    assert {side.time_us for place in actual.places for side in (place.before, place.after)} == {
         None
     }
 
@@ -73,18 +73,18 @@ def test_a_line_that_is_gone(tmp_path):
 def test_a_line_that_moved(tmp_path):
     """Two lines were written above: those of the second program are two further down."""
     before = MANY.format(first=at(17), second=at(30))
-    found = costs_of(tmp_path, before, ONE.format(first=at(19), second=at(32)))
-    assert rows(found) == [("model.py:17 → 19", 3, 1, 3 * 8192, 8192)]
+    actual = costs_of(tmp_path, before, ONE.format(first=at(19), second=at(32)))
+    assert rows(actual) == [("model.py:17 → 19", 3, 1, 3 * 8192, 8192)]
 
 
 def test_by_scope(tmp_path):
     """Without lines, the framework's names tell; numbers of layers do not."""
-    named = [f', metadata={{op_name="jit(f)/layer_{n}/add"}}' for n in (1, 2)]
-    other = ', metadata={op_name="jit(f)/head/neg"}'
-    before = MANY.format(first=named[0], second=other)
-    found = costs_of(tmp_path, before, ONE.format(first=named[1], second=other))
-    assert found.by is PlaceKind.SCOPE
-    assert rows(found) == [("layer_*", 3, 1, 3 * 8192, 8192)]
+    by_name = [f', metadata={{op_name="jit(f)/layer_{n}/add"}}' for n in (1, 2)]
+    second = ', metadata={op_name="jit(f)/head/neg"}'
+    before = MANY.format(first=by_name[0], second=second)
+    actual = costs_of(tmp_path, before, ONE.format(first=by_name[1], second=second))
+    assert actual.by is PlaceKind.SCOPE
+    assert rows(actual) == [("layer_*", 3, 1, 3 * 8192, 8192)]
 
 
 def test_nothing_is_known_of_the_places(tmp_path):

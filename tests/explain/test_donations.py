@@ -57,8 +57,8 @@ loop_donated = jax.jit(loop, donate_argnums=0)
 def memory(name: str, directory: Path, device: str) -> MemoryFacts:
     (directory / "model.py").write_text(PROGRAM)
     program = read_program(f"{directory / 'model.py'}:{name}")
-    found = capture(program, read_target(device), directory / name)
-    (module,) = explain(open_dump(found.directory)).modules
+    actual = capture(program, read_target(device), directory / name)
+    (module,) = explain(open_dump(actual.directory)).modules
     memory = module.find(MemoryFacts)
     assert memory is not None
     return memory
@@ -74,16 +74,16 @@ def memory(name: str, directory: Path, device: str) -> MemoryFacts:
 def test_donating_saves_the_bytes_of_an_output_if_nothing_reads_the_argument_then(
     name: str, is_free: bool, device: str, tmp_path: Path
 ) -> None:
-    kept = memory(name, tmp_path, device)
-    (donation,) = kept.donations
+    saved = memory(name, tmp_path, device)
+    (donation,) = saved.donations
     assert (donation.parameter, donation.argument, donation.bytes) == ("x", 0, SIZE)
     assert (donation.read_by is None) is is_free
     donated = memory(f"{name}_donated", tmp_path, device)
     assert donated.donations == ()
-    assert kept.total_bytes - donated.total_bytes == (SIZE if is_free else 0)
+    assert saved.total_bytes - donated.total_bytes == (SIZE if is_free else 0)
     assert donated.donated == SIZE
     if is_free:
-        assert donated.peak_bytes == kept.donated_peak != kept.peak_bytes
+        assert donated.peak_bytes == saved.donated_peak != saved.peak_bytes
 
 
 PARTS = """

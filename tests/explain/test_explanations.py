@@ -26,8 +26,8 @@ def identifier(path: Path) -> str:
     return "-".join(path.parts[-2:])
 
 
-def facts(dump: Path, **wanted: object) -> ModuleFacts:
-    (module,) = explain(open_dump(dump), Selection(**wanted)).modules  # type: ignore[arg-type]
+def facts(dump: Path, **expected: object) -> ModuleFacts:
+    (module,) = explain(open_dump(dump), Selection(**expected)).modules  # type: ignore[arg-type]
     return module
 
 
@@ -97,17 +97,17 @@ def test_lists_begin_with_what_costs_most(dump, samples):
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
 def test_recorded_messages_stand_in_the_records(dump, samples):
     """Verbatim, but for the two times of a benefit that only PriorityFusion's own record gives."""
-    told = "\n".join(recorded_labels(dump))
+    reported = "\n".join(recorded_labels(dump))
     for file in dump.glob("*.priority_fusion_dump.txt*"):
-        told += text_of(file)
+        reported += text_of(file)
     for file in dump.glob("*._fusion.html"):
-        told += text_of(file)
-    printed = re.findall(r"us_(?:un)?fused: (\S+)", told)
+        reported += text_of(file)
+    printed = re.findall(r"us_(?:un)?fused: (\S+)", reported)
     recorded_times = {f"{float(time):g}" for time in ["0", *printed]}
     for pair in samples.facts(dump).pairs:
         if pair.evidence == "recorded":
             times = re.findall(r"([\d.e+-]+|inf) us (?:un)?fused", pair.message)
-            assert set(times) <= recorded_times if times else pair.message in told
+            assert set(times) <= recorded_times if times else pair.message in reported
 
 
 OVERRULED = [
@@ -129,7 +129,7 @@ def test_what_a_later_pass_overruled_was_apart_before_it(name, tmp_path, samples
     assert sum(refusals.count for refusals in module.alike.fused_by_later_pass) == len(
         refused_before
     )
-    for by in {each.by for each in refused_before.values()}:
+    for by in {item.by for item in refused_before.values()}:
         # The dump of a compiler that died before that pass.
         cut = tmp_path / by
         cut.mkdir()
@@ -206,7 +206,7 @@ def test_selections_pick_pairs(name, samples):
     reason = next(pair.reason for pair in everything if pair.reason)
     source = next(pair.producer.source for pair in everything if pair.producer.source)
     file, _, line = source.rpartition(":")
-    for wanted, picks in [
+    for expected, picks in [
         ({"opcode": opcode}, lambda p: opcode in (p.producer.opcode, p.consumer.opcode)),
         ({"producer": opcode}, lambda p: p.producer.opcode == opcode),
         ({"consumer": "reduc?*"}, lambda p: p.consumer.opcode.startswith("reduc")),
@@ -218,13 +218,15 @@ def test_selections_pick_pairs(name, samples):
         ({"computation": "main*"}, lambda p: p.computation.startswith("main")),
         ({"computation": "nothing"}, lambda p: False),
     ]:
-        assert set(facts(DUMPS / name, **wanted).pairs) == set(filter(picks, everything)), wanted
-    for place in (source, f"{Path(file).name}:{line}"):
-        found = facts(DUMPS / name, source=place).pairs
-        assert {p for p in everything if source in (p.producer.source, p.consumer.source)} <= set(
-            found
+        assert set(facts(DUMPS / name, **expected).pairs) == set(filter(picks, everything)), (
+            expected
         )
-    assert len(facts(DUMPS / name, source=Path(file).name).pairs) >= len(found)
+    for place in (source, f"{Path(file).name}:{line}"):
+        actual = facts(DUMPS / name, source=place).pairs
+        assert {p for p in everything if source in (p.producer.source, p.consumer.source)} <= set(
+            actual
+        )
+    assert len(facts(DUMPS / name, source=Path(file).name).pairs) >= len(actual)
     assert not facts(DUMPS / name, source=f"another_{Path(file).name}").pairs
 
 
@@ -247,8 +249,8 @@ def test_a_module_that_is_not_there():
 
 def test_modules_by_name_and_number():
     dump = DUMPS / "h100/concatenate"
-    for wanted in ("jit_*", "jit_program", "1"):
-        assert facts(dump, module=wanted).name == "jit_program"
+    for expected in ("jit_*", "jit_program", "1"):
+        assert facts(dump, module=expected).name == "jit_program"
 
 
 @pytest.fixture
@@ -402,8 +404,8 @@ def test_rules_of_a_version_are_of_no_use_where_nothing_is_replayed():
 def test_what_a_fusion_of_a_dot_left_out_has_the_reason_of_the_pass_that_formed_it(samples):
     # The scores are scaled, masked with a mask that is computed, and normalized for the second dot.
     pairs = samples.facts("h100/attention").pairs
-    told = {(p.producer.opcode, p.consumer.opcode): p for p in pairs if p.reason}
-    masked, weighted = told["multiply", "select"], told["divide", "dot"]
+    reported = {(p.producer.opcode, p.consumer.opcode): p for p in pairs if p.reason}
+    masked, weighted = reported["multiply", "select"], reported["divide", "dot"]
     assert (masked.reason, weighted.reason) == ("gf-other-inputs", "gf-input-worth")
     assert dict(masked.numbers)["priority-fusion"] == "pf-is-fusible"
     assert {masked.evidence, weighted.evidence} == {"re-evaluated"}

@@ -34,19 +34,19 @@ def decided(dump: Path) -> dict[str, int | None]:
     (file,) = dump.glob("*priority_fusion_dump.txt*")
     record = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     origins: dict[str, str] = {}
-    found: dict[str, int | None] = {}
-    made = 0
+    actual: dict[str, int | None] = {}
+    output = 0
     for block in re.findall(r"^fusion_steps \{\n(.*?)^\}", record.decode(), re.M | re.S):
         fields = dict(re.findall(r'(\w+_name): "([^"]*)"', block))
         producer = origins.get(fields["producer_name"], fields["producer_name"])
-        found.setdefault(producer, None)
+        actual.setdefault(producer, None)
         if "fusion_name" in fields:
-            if found[producer] is None:
-                found[producer] = made
-            made += 1
+            if actual[producer] is None:
+                actual[producer] = output
+            output += 1
             consumer = fields["consumer_name"]
             origins[fields["fusion_name"]] = origins.get(consumer, consumer)
-    return found
+    return actual
 
 
 def read_by_priority_fusion(dump: Path) -> set[tuple[str, str, str]]:
@@ -57,12 +57,12 @@ def read_by_priority_fusion(dump: Path) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(H100, RTX), (RTX, H100), (H100, MI300X), (MI300X, RTX), (H100, H200)]
+    ("one", "second"), [(H100, RTX), (RTX, H100), (H100, MI300X), (MI300X, RTX), (H100, H200)]
 )
-def test_the_first_decision_is_that_of_the_records(one, other):
+def test_the_first_decision_is_that_of_the_records(one, second):
     """Both passes worked on the same instructions by the same names."""
-    assert read_by_priority_fusion(one) == read_by_priority_fusion(other)
-    before, after = decided(one), decided(other)
+    assert read_by_priority_fusion(one) == read_by_priority_fusion(second)
+    before, after = decided(one), decided(second)
     assert before.keys() == after.keys() and len(before) > 10
     turns = {
         name: before[name] if after[name] is None else after[name]
@@ -70,17 +70,17 @@ def test_the_first_decision_is_that_of_the_records(one, other):
         if (before[name] is None) != (after[name] is None)
     }
     notes: list[str] = []
-    found = first_decision(open_dump(one).modules[0], open_dump(other).modules[0], notes)
+    actual = first_decision(open_dump(one).modules[0], open_dump(second).modules[0], notes)
     assert notes == []
     if not turns:
-        assert (one, other) == (H100, H200)
-        assert found is None
+        assert (one, second) == (H100, H200)
+        assert actual is None
         return
     first = min(turns, key=lambda name: turns[name])
-    assert found is not None and found.is_first
-    assert found.subject_before == found.subject_after == (first,)
-    assert found.before.is_fused is (before[first] is not None)
-    assert found.after.is_fused is (after[first] is not None)
+    assert actual is not None and actual.is_first
+    assert actual.subject_before == actual.subject_after == (first,)
+    assert actual.before.is_fused is (before[first] is not None)
+    assert actual.after.is_fused is (after[first] is not None)
 
 
 def test_a_decision_is_not_the_first_where_an_earlier_one_may_differ(tmp_path):
@@ -92,9 +92,9 @@ def test_a_decision_is_not_the_first_where_an_earlier_one_may_differ(tmp_path):
     stage.write_text(text.replace("[0:320:2]", "[1:320:2]"))
     turns = decided(dump)
     assert turns["slice.1.0"] < turns["mul.3.0"]
-    found = first_decision(open_dump(H100).modules[0], open_dump(dump).modules[0], [])
-    assert found is not None and not found.is_first
-    assert found.subject_before == ("mul.3.0",)
+    actual = first_decision(open_dump(H100).modules[0], open_dump(dump).modules[0], [])
+    assert actual is not None and not actual.is_first
+    assert actual.subject_before == ("mul.3.0",)
 
 
 def test_decisions_of_other_passes_are_not_compared():
@@ -119,9 +119,9 @@ ENTRY %main (x: f32[8], y: f32[8]) -> (f32[8], f32[8]) {{
   ROOT %results = (f32[8], f32[8]) tuple(%kept, %last)
 }}
 """
-    one = parse(text.format(scale="x", reader="reader", opcode="sine"))
-    other = parse(text.format(scale="y", reader="other", opcode="exponential"))
-    matching = match(one, other)
+    first = parse(text.format(scale="x", reader="reader", opcode="sine"))
+    second = parse(text.format(scale="y", reader="other", opcode="exponential"))
+    matching = match(first, second)
     steps = {before.name: matching.steps[before] for before in matching.after}
     assert (steps["scaled"], steps["reader"]) == (MatchKind.NAME, MatchKind.VALUE)
     certain = {instruction.name for instruction in certain_matches(matching)}
@@ -141,36 +141,36 @@ ENTRY %main (x: f32[8]) -> (f32[8], f32[8], f32[8]) {{
   ROOT %results = (f32[8], f32[8], f32[8]) tuple(%c, %d, %x)
 }}
 """
-    one, other = parse(text.format(opcode="sine")), parse(text.format(opcode="exponential"))
-    certain = {instruction.name for instruction in certain_matches(match(one, other))}
+    first, second = parse(text.format(opcode="sine")), parse(text.format(opcode="exponential"))
+    certain = {instruction.name for instruction in certain_matches(match(first, second))}
     assert certain == {"x", "c"}
-    same = {instruction.name for instruction in certain_matches(match(one, one))}
+    same = {instruction.name for instruction in certain_matches(match(first, first))}
     assert same == {"x", "a", "b", "c", "d"}
 
 
-def divergence_of(one: Dump, other: Dump) -> FirstDivergence:
-    lineages = read_lineage(one.modules[0]), read_lineage(other.modules[0])
+def divergence_of(first: Dump, second: Dump) -> FirstDivergence:
+    lineages = read_lineage(first.modules[0]), read_lineage(second.modules[0])
     return find_first_divergence(lineages, iter)
 
 
 def test_a_scheduler_that_was_disabled_is_named(tmp_path):
     """It changed nothing but the order of the text. Later passes take another way because of it."""
     scheduled, unscheduled = (open_dump(DATA / name) for name in ("scheduler", "no_scheduler"))
-    found = divergence_of(scheduled, unscheduled)
+    actual = divergence_of(scheduled, unscheduled)
     scheduler = "latency-hiding-scheduler.after_latency-hiding-scheduler."
-    assert found.stage_before.startswith(scheduler)
-    assert found.stage_after is None
-    assert found.last_same.startswith("latency-hiding-scheduler.after_pipeline-start.")
-    assert found.is_exact
+    assert actual.stage_before.startswith(scheduler)
+    assert actual.stage_after is None
+    assert actual.last_same.startswith("latency-hiding-scheduler.after_pipeline-start.")
+    assert actual.is_exact
     swapped = divergence_of(unscheduled, scheduled)
-    assert (swapped.stage_before, swapped.stage_after) == (None, found.stage_before)
+    assert (swapped.stage_before, swapped.stage_after) == (None, actual.stage_before)
     # Without the flags nothing tells which of two passes is the one, and both are named.
     shutil.copytree(DATA / "no_scheduler", tmp_path / "dump")
     (flags,) = (tmp_path / "dump").glob("*debug_options")
     flags.unlink()
-    found = divergence_of(scheduled, open_dump(tmp_path / "dump"))
-    assert found.stage_before.startswith(scheduler)
-    assert "async" in found.stage_after
+    actual = divergence_of(scheduled, open_dump(tmp_path / "dump"))
+    assert actual.stage_before.startswith(scheduler)
+    assert "async" in actual.stage_after
 
 
 def test_passes_that_left_no_stage_may_be_the_ones(tmp_path):
@@ -194,30 +194,30 @@ def test_the_makers_of_new_fusions_are_those_that_matched_stages_show(name, monk
         names = {(i.computation.name, i.name) for i in last.walk()}
         return find_makers((lineage, lineage), (names, names), iter)[0]
 
-    told = []
+    reported = []
     is_new = Lineage.is_new
 
     def watched(*arguments):
-        told.append(is_new(*arguments))
-        return told[-1]
+        reported.append(is_new(*arguments))
+        return reported[-1]
 
     monkeypatch.setattr(Lineage, "is_new", watched)
-    found = makers()
-    assert any(found.values())
+    actual = makers()
+    assert any(actual.values())
     monkeypatch.setattr(Lineage, "is_new", lambda *_: False)
-    assert found == makers()
-    assert any(told)
+    assert actual == makers()
+    assert any(reported)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("cpu/attention", "cpu-elementwise-library/attention"),
         ("h100/reductions", "h100-without-multi-output-fusion/reductions"),
         ("h100/softmax", "h100-without-triton-softmax/softmax"),
     ],
 )
-def test_stages_with_other_numbers_of_fusions_need_no_matching(one, other, monkeypatch):
+def test_stages_with_other_numbers_of_fusions_need_no_matching(first, second, monkeypatch):
     matched = []
 
     def watched(*modules):
@@ -225,10 +225,10 @@ def test_stages_with_other_numbers_of_fusions_need_no_matching(one, other, monke
         return match(*modules)
 
     monkeypatch.setattr(first_divergence, "match", watched)
-    dumps = open_dump(DUMPS / one), open_dump(DUMPS / other)
-    found, count = divergence_of(*dumps), len(matched)
+    dumps = open_dump(DUMPS / first), open_dump(DUMPS / second)
+    actual, count = divergence_of(*dumps), len(matched)
     monkeypatch.setattr(first_divergence, "_count_read_fusions", lambda _: 0)
-    assert found == divergence_of(*dumps)
+    assert actual == divergence_of(*dumps)
     assert count < len(matched) - count
 
 

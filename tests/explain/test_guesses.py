@@ -65,14 +65,14 @@ def test_explain_and_verify_agree_on_how_far_the_rules_agree(path, samples):
         if replayed is None or replayed.rules is None:
             assert module.number not in verified or "without-fusion" in path.parent.name
             continue
-        found = verified[module.number]
+        actual = verified[module.number]
         deciding = DECIDING[module.backend]
-        chosen = choose_compiler(module)
-        if module.backend == "gpu" and not chosen.compiler.has_priority_fusion:
+        choice = choose_compiler(module)
+        if module.backend == "gpu" and not choice.compiler.has_priority_fusion:
             deciding = OLDER
-        passes = [fusion_pass for fusion_pass in found.passes if fusion_pass.pass_name in deciding]
+        passes = [fusion_pass for fusion_pass in actual.passes if fusion_pass.pass_name in deciding]
         plans = [(fusion_pass.pass_name, fusion_pass.has_same_kernels) for fusion_pass in passes]
-        assert replayed.rules == sum_up(chosen, plans)
+        assert replayed.rules == sum_up(choice, plans)
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=name)
@@ -116,9 +116,9 @@ def test_a_plan_that_differs_makes_the_reasons_of_its_pass_guesses(tmp_path):
     path = shutil.copytree(source, tmp_path / "dump")
     (fused,) = path.glob("*.after_fusion.*")
     before = next(
-        each
-        for each in sorted(path.iterdir())
-        if each.name.split(".")[2] == str(int(fused.name.split(".")[2]) - 1).zfill(4)
+        item
+        for item in sorted(path.iterdir())
+        if item.name.split(".")[2] == str(int(fused.name.split(".")[2]) - 1).zfill(4)
     )
     shutil.copy(before, fused)
     module = facts_of(path)
@@ -144,10 +144,10 @@ def test_every_report_says_so(tmp_path):
     assert module["rules"]["checked"] is False
     assert module["rules"]["guessed"] == ["dot-library-rewriter", "fusion"]
     assert {pair["evidence"] for pair in module["pairs"]} == {None, "guess"}
-    tried = run("explain", dump, "--disable", "cpu-expensive-reuse", "--format", "json")
-    assert json.loads(tried)["modules"][0]["what_if"]["guess"] is True
-    found = json.loads(run("verify", dump, "--format", "json"))
-    assert found["modules"][0]["rules"]["checked"] is False
+    attempts = run("explain", dump, "--disable", "cpu-expensive-reuse", "--format", "json")
+    assert json.loads(attempts)["modules"][0]["what_if"]["guess"] is True
+    actual = json.loads(run("verify", dump, "--format", "json"))
+    assert actual["modules"][0]["rules"]["checked"] is False
     assert "is a guess" in " ".join(run("verify", dump).split())
 
 
@@ -155,9 +155,9 @@ def test_check_and_diff_mark_guesses(tmp_path):
     dump = without_record(CPU, tmp_path)
     expected = tmp_path / "expected.toml"
     expected.write_text('[[expect]]\nfused = "exponential -> reduce-window"\n')
-    found = run("check", dump, "--expect", expected)
-    assert "(a guess: cpu-expensive-reuse" in " ".join(found.split())
-    assert "is a guess" in found
+    actual = run("check", dump, "--expect", expected)
+    assert "(a guess: cpu-expensive-reuse" in " ".join(actual.split())
+    assert "is a guess" in actual
     report = json.loads(run("check", dump, "--expect", expected, "--format", "json"))
     assert report["rules"][0]["checked"] is False
     (violation,) = report["expectations"][0]["violations"]

@@ -57,10 +57,10 @@ def test_each_of_the_collectives_that_are_combined_ends_in_the_one_that_sends_th
     assert len(before_combiner) == 3
     for trace in traces:
         (event,) = (e for e in trace.events if e.pass_name == "gpu-all-gather-combiner")
-        (own,) = [e.names for e in trace.events[: trace.events.index(event)]][-1]
-        told = re.search(r"sent together with ([^;]*)", event.text)
-        assert told is not None
-        assert set(told[1].split(", ")) == before_combiner - {own}
+        (local,) = [e.names for e in trace.events[: trace.events.index(event)]][-1]
+        reported = re.search(r"sent together with ([^;]*)", event.text)
+        assert reported is not None
+        assert set(reported[1].split(", ")) == before_combiner - {local}
     # And back: the combined one began as one of them.
     assert follow(lineages["gathered"], f"{combined}@final", {}).origin.name in first
 
@@ -155,9 +155,11 @@ ENTRY %main (x: f32[{rows},8]) -> f32[{rows},8] {{
     ],
 )
 def test_as_many_of_the_same_metadata(count, later, expected):
-    one, other = parse(group(8, count, "sine")), parse(group(4, later, "cosine"))
-    successors = find_successors(match(one, other))
-    assert {before.name: [h.name for h in own] for before, own in successors.items()} == expected
+    first, second = parse(group(8, count, "sine")), parse(group(4, later, "cosine"))
+    successors = find_successors(match(first, second))
+    assert {
+        before.name: [h.name for h in local] for before, local in successors.items()
+    } == expected
 
 
 CALLED = """%{name} (p.{name}: s32[]) -> s32[] {{
@@ -186,7 +188,7 @@ def test_calls_of_a_shared_computation_that_get_one_each():
         for names in (["shared"], ["shared", "clone"])
     ]  # fmt: skip
     matching = match(*map(parse, texts))
-    later = matching.after | {one: own[0] for one, own in find_successors(matching).items()}
+    later = matching.after | {first: local[0] for first, local in find_successors(matching).items()}
     names = {before.name: after.name for before, after in later.items() if before.opcode == "call"}
     assert names == {"one": "one", "other": "other"}
 

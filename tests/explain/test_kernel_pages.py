@@ -18,10 +18,10 @@ def test_a_kernel_by_itself() -> None:
     (page,) = facts("wrapped_tanh").kernel_pages
     (read,) = page.inputs
     assert (read.opcode, read.bytes_read) == ("parameter", 1024 * 128 * 4)
-    (written,) = page.outputs
-    assert written.shape == "f32[1024,128]{1,0}"
+    (output,) = page.outputs
+    assert output.shape == "f32[1024,128]{1,0}"
     readers = {"input_reduce_fusion", "loop_add_fusion", "input_concatenate_fusion"}
-    assert set(written.readers) == readers
+    assert set(output.readers) == readers
     assert not page.began
     (refused,) = page.ended
     assert (refused.producer.opcode, refused.consumer.opcode) == ("tanh", "concatenate")
@@ -34,8 +34,8 @@ def test_both_ends_of_a_refusal_tell_of_it() -> None:
     assert len(pages) == 5
     refused = {(pair.producer.name, pair.consumer.name) for pair in facts("*").pairs if pair.reason}
     for borders in (
-        [each for page in pages for each in page.began],
-        [each for page in pages for each in page.ended],
+        [item for page in pages for item in page.began],
+        [item for page in pages for item in page.ended],
     ):
         assert {(border.producer.name, border.consumer.name) for border in borders} == refused
 

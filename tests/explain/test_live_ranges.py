@@ -30,6 +30,6 @@ def test_the_peak_of_the_final_module_is_that_of_its_buffer_assignment(path):
     values = Values(MutableModule(module.read(module.final)))
     ranges = LiveRanges(values, schedule(values, module.backend, sharing))
     peak = max(memory_reuse.count_live(ranges, sharing))
-    told = module.live_ranges
-    spans = spans_of(module.buffer_assignment, told).values()
-    assert peak == max(count_live(spans, len(told.sequence)))
+    reported = module.live_ranges
+    spans = spans_of(module.buffer_assignment, reported).values()
+    assert peak == max(count_live(spans, len(reported.sequence)))

@@ -70,9 +70,9 @@ def test_the_parts_are_the_total_and_what_is_alive_is_the_peak(dump, samples):
     assert memory.peak_bytes <= memory.total_bytes
     assert memory.peak_bytes == max(memory.over_time) == memory.over_time[memory.peak_at]
     assert memory.peak_bytes == sum(
-        each.bytes for each in memory.at_peak if each.in_place_of is None
+        item.bytes for item in memory.at_peak if item.in_place_of is None
     )
-    assert all(each.first <= memory.peak_at <= each.last for each in memory.at_peak)
+    assert all(item.first <= memory.peak_at <= item.last for item in memory.at_peak)
     assert memory.compiler_peak == module.live_ranges.peak
 
 
@@ -87,7 +87,7 @@ def test_savings_are_of_refused_pairs_that_a_compiler_could_fuse(dump, samples):
         for consumer in saving.consumers:
             assert not is_legality(refused[saving.producer, consumer])
         assert saving.bytes_saved == facts.find(MemoryFacts).peak_bytes - saving.peak_bytes > 0
-        assert saving.buffer in {each.name for each in facts.find(MemoryFacts).at_peak}
+        assert saving.buffer in {item.name for item in facts.find(MemoryFacts).at_peak}
 
 
 @pytest.mark.parametrize("dump", COMPILED)
@@ -133,16 +133,16 @@ def test_changed_pairs_have_the_peak_that_the_compiler_makes(dump, option, pair,
 
 def test_the_peak_has_names_that_the_user_knows():
     memory = explain_module(read(SAMPLES / "h100/dense")).find(MemoryFacts)
-    known = {each.name: (each.kind, each.op_name, each.source) for each in memory.at_peak}
-    assert known["weights.1"] == ("parameter", "weights", None)
-    assert known["gemm_fusion_dot"][0] == "temporary"
-    assert known["gemm_fusion_dot"][2] == "samples/programs/dense.py:10"
+    names = {item.name: (item.kind, item.op_name, item.source) for item in memory.at_peak}
+    assert names["weights.1"] == ("parameter", "weights", None)
+    assert names["gemm_fusion_dot"][0] == "temporary"
+    assert names["gemm_fusion_dot"][2] == "samples/programs/dense.py:10"
 
 
 def test_a_loop_variable_has_the_place_of_what_computes_it():
     memory = explain_module(read(SAMPLES / "cpu/loop")).find(MemoryFacts)
-    large = [each for each in memory.at_peak if each.bytes > 1000 and each.kind != "parameter"]
-    assert large and all(each.source for each in large)
+    large = [item for item in memory.at_peak if item.bytes > 1000 and item.kind != "parameter"]
+    assert large and all(item.source for item in large)
 
 
 def test_outputs_of_a_parameters_shape_could_have_its_memory():
@@ -193,8 +193,8 @@ def test_half_a_file_costs_the_section_and_nothing_else(copied, ending):
 
 @pytest.mark.parametrize("ending", ["buffer-assignment", "live-range", "memory-usage-report"])
 def test_a_file_of_another_module_is_refused(copied, ending):
-    other = path_of(SAMPLES / "h100/reductions", ending)
-    path_of(copied, ending).write_bytes(other.read_bytes())
+    second = path_of(SAMPLES / "h100/reductions", ending)
+    path_of(copied, ending).write_bytes(second.read_bytes())
     facts = explain_module(read(copied))
     assert facts.find(MemoryFacts) is None
     assert len(facts.notes) == 1

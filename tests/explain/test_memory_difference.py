@@ -18,8 +18,8 @@ PROGRAMS = sorted(each.name for each in (DUMPS / "cpu").iterdir())
 
 
 def differing(before: Path, after: Path) -> ModuleDifference:
-    (found,) = compare(before, after).modules
-    return found
+    (actual,) = compare(before, after).modules
+    return actual
 
 
 def reported_total(dump: Path) -> int:
@@ -102,8 +102,8 @@ def test_the_same_instructions_with_more_memory_differ(tmp_path: Path) -> None:
         text = file.read_text()
         assert old in text
         file.write_text(text.replace(old, new))
-    found = differing(DUMPS / "h100/softmax", dump)
-    assert not (found.outcomes or found.fusions or found.edits)
-    assert found.memory is not None
-    assert found.memory.after.total_bytes == found.memory.before.total_bytes + 60
-    assert found.memory.buffers == ()
+    actual = differing(DUMPS / "h100/softmax", dump)
+    assert not (actual.outcomes or actual.fusions or actual.edits)
+    assert actual.memory is not None
+    assert actual.memory.after.total_bytes == actual.memory.before.total_bytes + 60
+    assert actual.memory.buffers == ()

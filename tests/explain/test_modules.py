@@ -49,38 +49,38 @@ def test_what_jax_compiled_for_itself_comes_last(tmp_path: Path) -> None:
     write(tmp_path, 1, "jit_convert_element_type", 1 << 21, frame=None)
     write(tmp_path, 2, "jit_step", 1 << 10, frame=2)
     write(tmp_path, 3, "jit__lambda_", 1 << 9, frame=1)
-    found = explain(open_dump(tmp_path))
-    assert table(found) == [
+    actual = explain(open_dump(tmp_path))
+    assert table(actual) == [
         ("jit_step", False),
         ("jit__lambda_", False),
         ("jit_convert_element_type", True),
         ("jit__normal", True),
     ]
-    assert [module.name for module in found.modules] == ["jit_step", "jit__lambda_"]
-    one = explain(open_dump(tmp_path), Selection(most_modules=1))
-    assert [module.name for module in one.modules] == ["jit_step"]
-    assert len(one.folded) == 3
+    assert [module.name for module in actual.modules] == ["jit_step", "jit__lambda_"]
+    first = explain(open_dump(tmp_path), Selection(most_modules=1))
+    assert [module.name for module in first.modules] == ["jit_step"]
+    assert len(first.folded) == 3
 
 
 def test_without_call_stacks_all_are_the_users(tmp_path: Path) -> None:
     write(tmp_path, 0, "jit__normal", 1 << 20, frame=None)
     write(tmp_path, 1, "jit_step", 1 << 10, frame=None)
-    found = explain(open_dump(tmp_path))
-    assert table(found) == [("jit__normal", False), ("jit_step", False)]
+    actual = explain(open_dump(tmp_path))
+    assert table(actual) == [("jit__normal", False), ("jit_step", False)]
 
 
 def test_a_folder_of_dumps_names_devices_and_counts_every_column(tmp_path: Path) -> None:
     for kind, program in (("cpu", "softmax"), ("h100", "softmax"), ("h100", "reductions")):
         shutil.copytree(SAMPLES / kind / program, tmp_path / f"{kind}-{program}")
-    found = explain(open_dump(tmp_path), Selection(most_modules=1))
-    assert [row.device for row in found.table] == ["H100 SXM", "H100 SXM", "CPU"]
-    times = [row.time_us for row in found.table[:2]]
+    actual = explain(open_dump(tmp_path), Selection(most_modules=1))
+    assert [row.device for row in actual.table] == ["H100 SXM", "H100 SXM", "CPU"]
+    times = [row.time_us for row in actual.table[:2]]
     assert times == sorted(times, reverse=True)
-    assert len(found.modules) == 1
+    assert len(actual.modules) == 1
     everything = explain(open_dump(tmp_path), Selection(all_modules=True))
     refused = [
-        sum(each.bytes_saved for each in module.summary.reasons.values())
+        sum(item.bytes_saved for item in module.summary.reasons.values())
         for module in everything.modules
     ]
-    assert [row.refused_bytes for row in found.table] == refused
+    assert [row.refused_bytes for row in actual.table] == refused
     assert refused[0] and refused[2]

@@ -20,43 +20,43 @@ COPY_INSERTION = "adding_copies_to_resolve_interference"
 def movements(dump: str) -> dict[str, Movement]:
     """By the name of the instruction."""
     (module,) = explain(open_dump(DUMPS / dump), Selection(movements=True)).modules
-    return {each.operation.name: each for each in module.find_all(Movement)}
+    return {item.operation.name: item for item in module.find_all(Movement)}
 
 
 def test_a_layout_that_a_library_call_reads():
     # Layout assignment copies kernel.1, f32[3,3,16,32]{3,2,1,0}, to {2,1,0,3} for the convolution;
     # layout normalization makes it a transpose.
-    (found,) = movements("h100/convolution").values()
-    assert (found.operation.opcode, found.cause) == ("transpose", MovementCause.LAYOUT)
-    assert (found.made_by, found.is_alone) == ("layout-assignment", True)
-    assert found.bytes_moved == 2 * 4 * 3 * 3 * 16 * 32
-    assert found.text == (
+    (actual,) = movements("h100/convolution").values()
+    assert (actual.operation.opcode, actual.cause) == ("transpose", MovementCause.LAYOUT)
+    assert (actual.made_by, actual.is_alone) == ("layout-assignment", True)
+    assert actual.bytes_moved == 2 * 4 * 3 * 3 * 16 * 32
+    assert actual.text == (
         "custom-call cudnn-conv-bias-activation.2 reads layout {2,1,0,3}, "
         "parameter kernel.1 has {3,2,1,0}"
     )
-    assert found.source == "samples/programs/convolution.py:10"  # of the call
+    assert actual.source == "samples/programs/convolution.py:10"  # of the call
 
 
 def test_a_result_in_another_layout():
-    found = movements("h100/libraries")["transpose.5.1"]
-    assert found.made_by == "layout-assignment"
-    assert found.text.startswith("the program's result has layout {1,0}")
-    assert not found.is_alone and found.bytes_moved == 0
+    actual = movements("h100/libraries")["transpose.5.1"]
+    assert actual.made_by == "layout-assignment"
+    assert actual.text.startswith("the program's result has layout {1,0}")
+    assert not actual.is_alone and actual.bytes_moved == 0
 
 
 def test_a_loop_and_its_buffers():
-    found = movements("cpu/loop")
-    assert {each.made_by for each in found.values()} == {COPY_INSERTION}
-    assert {each.cause for each in found.values()} == {MovementCause.LOOP}
+    actual = movements("cpu/loop")
+    assert {item.made_by for item in actual.values()} == {COPY_INSERTION}
+    assert {item.cause for item in actual.values()} == {MovementCause.LOOP}
     # The initial values of the state (s32[], f32[4096], f32[]).
-    assert found["copy.9"].text == "while.6 updates it in place: parameter signal.1 is not donated"
-    assert found["copy.10"].text == "while.6 updates it in place: constant.14 is a constant"
+    assert actual["copy.9"].text == "while.6 updates it in place: parameter signal.1 is not donated"
+    assert actual["copy.10"].text == "while.6 updates it in place: constant.14 is a constant"
     # ynn_fusion computes the change from the old and the new f32[4096], which share a buffer.
-    assert found["copy.4"].text == (
+    assert actual["copy.4"].text == (
         "while.6 writes the next value in its place before multiply_add_fusion, ynn_fusion read "
         "this one"
     )
-    assert found["copy.4"].bytes_moved == 100 * 2 * 4 * 4096  # at most a hundred steps
+    assert actual["copy.4"].bytes_moved == 100 * 2 * 4 * 4096  # at most a hundred steps
 
 
 def test_nothing_is_listed_unless_it_was_requested(samples):
@@ -78,12 +78,12 @@ def test_every_movement_of_a_final_module_is_listed_once(dump: Path, samples):
         )
         listed = [m for m in facts.find_all(Movement) if m.cause is not MovementCause.NOT_IN_PLACE]
         if final.name.counter is not None or len(module.stages) > 1:
-            assert sorted(each.operation.name for each in listed) == expected
+            assert sorted(item.operation.name for item in listed) == expected
         labels = [stage.label for stage in module.stages]
-        for each in listed:
-            assert each.stage in labels and each.text
-            assert (each.made_by is None) == (each.cause is MovementCause.PROGRAM)
-            assert each.is_alone == (each.bytes_moved > 0)
+        for item in listed:
+            assert item.stage in labels and item.text
+            assert (item.made_by is None) == (item.cause is MovementCause.PROGRAM)
+            assert item.is_alone == (item.bytes_moved > 0)
 
 
 def moves(instruction: Instruction) -> bool:

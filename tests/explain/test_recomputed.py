@@ -40,24 +40,24 @@ def test_a_concatenate_that_three_fusions_compute():
     # The final module computes tanh and product into arrays of their own. fused_reduce,
     # fused_concatenate and fused_add read both and right.1, add 1 to that, and concatenate the
     # three. fused_add goes on with every second column.
-    (found,) = values("h100/concatenate").values()
+    (actual,) = values("h100/concatenate").values()
     kernels = {"input_reduce_fusion", "input_concatenate_fusion", "loop_add_fusion"}
     value = 4 * 1024 * 320  # as many bytes as its operands
-    assert set(found.kernels) == kernels and found.instructions == 1
-    assert found.operations == ("broadcast", "add", "concatenate")
-    assert found.flops_again == 2 * 1024 * 64
-    assert found.bytes_again == value + value // 2
+    assert set(actual.kernels) == kernels and actual.instructions == 1
+    assert actual.operations == ("broadcast", "add", "concatenate")
+    assert actual.flops_again == 2 * 1024 * 64
+    assert actual.bytes_again == value + value // 2
     # Writing it takes a read of the operands and a write; all others read as much as before.
-    assert (found.written_by, found.is_written) == (None, False)
-    assert found.after.bytes_moved - found.before.bytes_moved == 2 * value
-    assert (found.before.launches, found.after.launches) == (3, 4)
+    assert (actual.written_by, actual.is_written) == (None, False)
+    assert actual.after.bytes_moved - actual.before.bytes_moved == 2 * value
+    assert (actual.before.launches, actual.after.launches) == (3, 4)
 
 
 def test_the_values_of_a_chain_are_one():
     # Both fusions of the final module compute wrap_sub, mul and add from the same slices.
     module = module_of("cpu/cartpole")
     assert module.find(Recomputation) is not None
-    names = {each.value.name for each in module.find(Recomputation).values}
+    names = {item.value.name for item in module.find(Recomputation).values}
     assert "add.48" in names
     producers = {p.producer.name for p in module.pairs if p.consumer.name == "add.48"}
     assert producers and not producers & names
@@ -79,7 +79,7 @@ def test_keeping_several_values_is_priced_at_once():
     assert all(value.saved_ns for value in values)
     kept = recomputation.kept
     assert kept is not None and (kept.values, kept.kernels) == (9, 10)
-    before = sum(2 + each for each in range(1, 11))
+    before = sum(2 + item for item in range(1, 11))
     assert kept.before == replace(kept.before, launches=10, bytes_moved=before * array)
     # Nine launches read two arrays and write a sum. Nine kernels read a sum and write its half,
     # the last reads the ninth sum and a change.
@@ -99,27 +99,27 @@ def test_a_replay_that_keeps_several_values_moves_as_many_bytes():
     first = residual().find(Recomputation)
     assert first is not None and first.kept is not None
     forbidden = tuple(f"{value.value.name} -> *" for value in first.values)
-    tried = residual(changes=read_changes((), (), (), forbidden)).what_if
-    assert tried is not None
+    attempts = residual(changes=read_changes((), (), (), forbidden)).what_if
+    assert attempts is not None
     launches = first.kept.after.launches - first.kept.before.launches
-    assert launches == tried.after.launches - tried.before.launches == 9
+    assert launches == attempts.after.launches - attempts.before.launches == 9
     moved = first.kept.after.bytes_moved - first.kept.before.bytes_moved
-    assert moved == tried.after.bytes_moved - tried.before.bytes_moved
+    assert moved == attempts.after.bytes_moved - attempts.before.bytes_moved
 
 
 def test_values_of_different_kernels_add_up():
     # Each program is one of the sample's library; they share no kernel.
     for dump in ("cpu/cartpole", "h100/cartpole", "a100-xla-2023/library_random"):
-        found = module_of(dump).find(Recomputation)
-        assert found is not None
-        saving = [value for value in found.values if value.saved_ns]
-        kernels = [kernel for each in saving for kernel in each.kernels]
-        assert (found.kept is None) == (not saving)
-        if found.kept is not None and len(set(kernels)) == len(kernels):
-            assert found.kept.values == len(saving)
-            costs = [(each.before.bytes_moved, each.after.bytes_moved) for each in saving]
-            assert found.kept.before.bytes_moved == sum(before for before, _ in costs)
-            assert found.kept.after.bytes_moved == sum(after for _, after in costs)
+        actual = module_of(dump).find(Recomputation)
+        assert actual is not None
+        saving = [value for value in actual.values if value.saved_ns]
+        kernels = [kernel for item in saving for kernel in item.kernels]
+        assert (actual.kept is None) == (not saving)
+        if actual.kept is not None and len(set(kernels)) == len(kernels):
+            assert actual.kept.values == len(saving)
+            costs = [(item.before.bytes_moved, item.after.bytes_moved) for item in saving]
+            assert actual.kept.before.bytes_moved == sum(before for before, _ in costs)
+            assert actual.kept.after.bytes_moved == sum(after for _, after in costs)
 
 
 def test_large_kernels_limit_how_many_values_are_priced(monkeypatch: pytest.MonkeyPatch):
@@ -148,11 +148,11 @@ def test_nothing_is_computed_again_without_fusion():
 def test_a_replay_that_keeps_the_value_moves_as_many_bytes(dump: str, name: str, reader: str):
     module = module_of(dump, changes=read_changes((), (), (), (f"{name} -> {reader}",)))
     assert module.find(Recomputation) is not None and module.what_if is not None
-    (found,) = (each for each in module.find(Recomputation).values if each.value.name == name)
+    (actual,) = (item for item in module.find(Recomputation).values if item.value.name == name)
     before, after = module.what_if.before, module.what_if.after
-    assert found.after.launches - found.before.launches == after.launches - before.launches
+    assert actual.after.launches - actual.before.launches == after.launches - before.launches
     moved = after.bytes_moved - before.bytes_moved
-    assert found.after.bytes_moved - found.before.bytes_moved == moved != 0
+    assert actual.after.bytes_moved - actual.before.bytes_moved == moved != 0
 
 
 def computed_in(text: str, kernel: str) -> Iterator[tuple[str, str]]:
@@ -172,9 +172,9 @@ def test_each_kernel_holds_the_operation(dump: Path, samples):
         final = modules[facts.number].final
         assert final is not None and final.text is not None
         text = final.text.read().decode()
-        for each in facts.find(Recomputation).values:
-            assert len(set(each.kernels)) == len(each.kernels) > 1
-            shape = each.value.shape.partition("{")[0]
-            for kernel in each.kernels:
-                assert (shape, each.value.opcode) in set(computed_in(text, kernel))
-            assert each.bytes_again > 0 or (each.time_again_ns or 0) > 0 or each.flops_again > 0
+        for item in facts.find(Recomputation).values:
+            assert len(set(item.kernels)) == len(item.kernels) > 1
+            shape = item.value.shape.partition("{")[0]
+            for kernel in item.kernels:
+                assert (shape, item.value.opcode) in set(computed_in(text, kernel))
+            assert item.bytes_again > 0 or (item.time_again_ns or 0) > 0 or item.flops_again > 0

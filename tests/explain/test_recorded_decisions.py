@@ -20,23 +20,23 @@ def test_benefit_is_what_the_explorer_says(program):
     """It prints the whole benefit each time that it rejects a producer; the other record holds
     differences for those that wait."""
     (module,) = open_dump(H100 / program).modules
-    said: dict[str, list[float]] = defaultdict(list)
+    message: dict[str, list[float]] = defaultdict(list)
     for record in module.fusion_explorer:
         for decision in record.decisions:
             if decision.kind is Kind.REJECTED:
                 figure, unit = re.search(r"\((-[\d.]+)(ns|us|ms)\)", decision.reason).groups()
-                said[decision.producer].append(float(figure) * SCALE[unit])
+                message[decision.producer].append(float(figure) * SCALE[unit])
     ledger = _Ledger()
-    found: dict[str, list[float]] = defaultdict(list)
+    actual: dict[str, list[float]] = defaultdict(list)
     for step in module.priority_fusion.steps:
         ledger.add(step)
         if isinstance(step, Priority):
             benefit = ledger.estimates.get(step.producer).benefit_us
             if benefit < 0:
-                found[step.producer].append(benefit)
-    assert said.keys() == found.keys() != set()
-    for producer, benefits in said.items():
-        assert found[producer] == pytest.approx(benefits, abs=1e-4)
+                actual[step.producer].append(benefit)
+    assert message.keys() == actual.keys() != set()
+    for producer, benefits in message.items():
+        assert actual[producer] == pytest.approx(benefits, abs=1e-4)
 
 
 def test_updates_of_a_waiting_producer_add_up():

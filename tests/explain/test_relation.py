@@ -59,8 +59,8 @@ def test_other_sizes_are_versions(name):
 )
 def test_what_is_said(before, after, kinds):
     (module,) = compare(DUMPS / before, DUMPS / after).modules
-    assert [each.kind for each in module.unrelated] == kinds
-    assert all("\n" not in each.text for each in module.unrelated)
+    assert [item.kind for item in module.unrelated] == kinds
+    assert all("\n" not in item.text for item in module.unrelated)
     # Times and bytes of a CPU and of a GPU are not set against each other.
     assert module.is_incomparable is (Doubt.BACKENDS in kinds)
     if Doubt.BACKENDS in kinds:

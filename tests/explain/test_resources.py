@@ -42,18 +42,22 @@ def recorded(monkeypatch) -> None:
 def test_a_kernel_that_spills_is_over_fused(recorded) -> None:
     (module,) = explain(open_dump(DUMP), Selection(resources=True)).modules
     (kernel,) = module.kernels
-    taken = kernel.resources
-    assert taken is not None
-    assert (taken.registers, taken.spill_store_bytes, taken.spill_load_bytes) == (255, 476, 160)
-    assert (taken.blocks, taken.threads_per_block, taken.shared_bytes) == (2048, 128, 0)
-    assert taken.spill_bytes == (476 + 160) * 2048 * 128
+    resources = kernel.resources
+    assert resources is not None
+    assert (resources.registers, resources.spill_store_bytes, resources.spill_load_bytes) == (
+        255,
+        476,
+        160,
+    )
+    assert (resources.blocks, resources.threads_per_block, resources.shared_bytes) == (2048, 128, 0)
+    assert resources.spill_bytes == (476 + 160) * 2048 * 128
     # 255 registers are 256 of 65,536: two blocks of four warps, of 64 that fit.
-    assert (taken.occupancy, taken.occupancy_limit) == (0.125, "registers")
-    assert taken.assembly_ms == 3876.766
-    shown = " ".join(run().split())
-    assert "ptxas spent 3.88 s" in shown
-    assert "1 of 1 kernel spills" in shown
-    assert "over-fused: each thread spills 476 bytes and loads 160" in shown
+    assert (resources.occupancy, resources.occupancy_limit) == (0.125, "registers")
+    assert resources.assembly_ms == 3876.766
+    visible = " ".join(run().split())
+    assert "ptxas spent 3.88 s" in visible
+    assert "1 of 1 kernel spills" in visible
+    assert "over-fused: each thread spills 476 bytes and loads 160" in visible
 
 
 def test_every_format_has_them(recorded) -> None:
@@ -90,8 +94,8 @@ def test_an_answer_is_kept_by_the_text(tmp_path, monkeypatch) -> None:
     (module,) = open_dump(DUMP).modules
 
     def ask(*flags: str) -> int:
-        found, problems = assemble(ptxas, module.ptx, flags=flags, cache=user_cache())
-        assert found["loop_add_fusion"].registers == 255 and not problems
+        actual, problems = assemble(ptxas, module.ptx, flags=flags, cache=user_cache())
+        assert actual["loop_add_fusion"].registers == 255 and not problems
         return len(calls.read_text().splitlines())
 
     assert (ask(), ask(), ask("-O0"), ask("-O0")) == (1, 1, 2, 2)
@@ -114,29 +118,29 @@ def test_ptxas_itself_agrees() -> None:
     if ptxas is None:
         pytest.skip("needs ptxas")
     (module,) = open_dump(DUMP).modules
-    found, problems = assemble(ptxas, module.ptx)
+    actual, problems = assemble(ptxas, module.ptx)
     if problems and "Unsupported .version" in problems[0]:
         pytest.skip("needs a newer ptxas")
     assert not problems
-    assert found["loop_add_fusion"].registers > 128
-    assert found["loop_add_fusion"].spill_stores > 0
+    assert actual["loop_add_fusion"].registers > 128
+    assert actual["loop_add_fusion"].spill_stores > 0
 
 
 def test_the_notation_of_older_compilers_is_read(monkeypatch) -> None:
     monkeypatch.setenv("PTXAS", str(OLDER / "ptxas"))
     (module,) = explain(open_dump(OLDER), Selection(resources=True)).modules
-    taken = {kernel.name: kernel.resources for kernel in module.kernels}
+    resources = {kernel.name: kernel.resources for kernel in module.kernels}
     # The launch of the softmax kernel reserves its shared memory. The file does not say how much.
     figures = {
-        name: (each.registers, each.blocks, each.threads_per_block, each.shared_bytes)
-        for name, each in taken.items()
+        name: (item.registers, item.blocks, item.threads_per_block, item.shared_bytes)
+        for name, item in resources.items()
     }
     assert figures == {
         "wrapped_tanh": (14, 1024, 128, 0),
         "input_reduce_fusion": (26, 8, 1024, 8320),
         "triton_softmax.2": (31, 256, 64, None),
     }
-    assert {name: each.occupancy for name, each in taken.items()} == {
+    assert {name: item.occupancy for name, item in resources.items()} == {
         "wrapped_tanh": 1.0,
         "input_reduce_fusion": 1.0,
         "triton_softmax.2": None,
@@ -166,5 +170,5 @@ def test_a_launch_in_another_form_is_one_line() -> None:
 )
 def test_occupancy_is_that_of_the_calculator(registers, threads, shared, blocks) -> None:
     for name, expected in blocks.items():
-        found = occupancy(known_device(name), registers, threads, shared)
-        assert (found.blocks if found is not None else None) == expected, name
+        actual = occupancy(known_device(name), registers, threads, shared)
+        assert (actual.blocks if actual is not None else None) == expected, name

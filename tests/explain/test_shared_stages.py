@@ -30,11 +30,11 @@ def dumps(names: tuple[str, str]) -> tuple[Path, Path]:
     return DUMPS / names[0], DUMPS / names[1]
 
 
-def shared(one: Dump, other: Dump) -> int:
+def shared(first: Dump, second: Dump) -> int:
     """Return how many stages of ``other`` are those of ``one``."""
-    found = {id(module.read(stage)) for module in one.modules for stage in module.stages}
+    actual = {id(module.read(stage)) for module in first.modules for stage in module.stages}
     return sum(
-        id(module.read(stage)) in found for module in other.modules for stage in module.stages
+        id(module.read(stage)) in actual for module in second.modules for stage in module.stages
     )
 
 
@@ -53,9 +53,9 @@ def test_equal_runs_of_passes_are_replayed_once(monkeypatch: pytest.MonkeyPatch)
     replays: list[list[str]] = []
     replay = replayed._replay_group
 
-    def counted(module, group, *others, **options):  # type: ignore[no-untyped-def]
+    def counted(module, group, *remaining, **options):  # type: ignore[no-untyped-def]
         replays.append([run.pass_name for run in group])
-        return replay(module, group, *others, **options)
+        return replay(module, group, *remaining, **options)
 
     monkeypatch.setattr(replayed, "_replay_group", counted)
     compare(*dumps(PAIRS[0]))

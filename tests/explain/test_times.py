@@ -78,10 +78,10 @@ def h100() -> GpuTarget:
 
 def test_kernels_of_a_gpu_take_what_the_compiler_estimates() -> None:
     # The compiler records 4.8005 us for this pair as two kernels: us_unfused of tanh.1 -> add.1.
-    found = estimate(parse(TWO_KERNELS), "gpu", h100())
-    assert found is not None
-    assert found.microseconds == 4.8005
-    assert found.floor_launches == 0
+    actual = estimate(parse(TWO_KERNELS), "gpu", h100())
+    assert actual is not None
+    assert actual.microseconds == 4.8005
+    assert actual.floor_launches == 0
 
 
 def test_what_the_model_does_not_cover_has_a_floor() -> None:
@@ -102,15 +102,15 @@ def test_what_the_model_does_not_cover_has_a_floor() -> None:
 
 
 def test_a_cpu_is_a_nominal_one() -> None:
-    found = estimate(parse(TWO_KERNELS), "cpu")
-    assert found is not None
+    actual = estimate(parse(TWO_KERNELS), "cpu")
+    assert actual is not None
     # The tanh is bound by its computation, the addition by its bytes.
     elements, machine = 512 * 512, NOMINAL_CPU
     tanh = elements * machine.flops_per_transcendental / machine.flops
     assert tanh > 2 * 4 * elements / machine.bandwidth
     adding = 3 * 4 * elements / machine.bandwidth
-    assert found.microseconds * 1000 == pytest.approx(2 * machine.launch + tanh + adding)
-    assert found.floor_launches == 0
+    assert actual.microseconds * 1000 == pytest.approx(2 * machine.launch + tanh + adding)
+    assert actual.floor_launches == 0
 
 
 def test_nothing_is_said_of_unknown_devices() -> None:
@@ -204,8 +204,8 @@ def test_every_kernel_of_a_final_module_has_a_time(name: str) -> None:
     times = [clock.time(kernel) for kernel in kernels]
     assert all(time.nanoseconds > 1000 for time in times)
     total = sum(k.runs * time.nanoseconds for k, time in zip(kernels, times, strict=True)) / 1000
-    found = estimate_final(module)
-    assert found is not None and found.microseconds == pytest.approx(total)
+    actual = estimate_final(module)
+    assert actual is not None and actual.microseconds == pytest.approx(total)
 
 
 def test_a_change_that_makes_kernels_slower_says_so() -> None:
@@ -213,19 +213,21 @@ def test_a_change_that_makes_kernels_slower_says_so() -> None:
     # us more, and refuses it.
     selection = Selection(changes=read_changes((), (), ("tanh -> concatenate",), ()))
     (module,) = explain(open_dump(DUMPS / "h100" / "concatenate"), selection).modules
-    tried = module.what_if
-    assert tried is not None and tried.final is not None
-    for before, after in ((tried.before, tried.after), tried.final):
+    attempts = module.what_if
+    assert attempts is not None and attempts.final is not None
+    for before, after in ((attempts.before, attempts.after), attempts.final):
         assert before.time_us is not None and after.time_us is not None
         assert after.launches < before.launches
         assert after.bytes_moved < before.bytes_moved
         assert after.time_us > before.time_us + 15
     # What is gained and what is lost add up to the difference.
     lost, gained = (
-        sum(kernel.time_us or 0 for kernel in kernels) for kernels in (tried.gone, tried.made)
+        sum(kernel.time_us or 0 for kernel in kernels) for kernels in (attempts.gone, attempts.made)
     )
-    assert gained - lost == pytest.approx((tried.after.time_us or 0) - (tried.before.time_us or 0))
-    follows = {(pair.producer, pair.consumer): pair.follows for pair in tried.pairs}
+    assert gained - lost == pytest.approx(
+        (attempts.after.time_us or 0) - (attempts.before.time_us or 0)
+    )
+    follows = {(pair.producer, pair.consumer): pair.follows for pair in attempts.pairs}
     assert follows.pop(("tanh.1.0", "concatenate.1.0")) is None
     assert set(follows.values()) == {"tanh.1.0 -> concatenate.1.0"}
 
@@ -239,9 +241,9 @@ ENTRY main {
   ROOT called = token[] custom-call(before, given), custom_call_target="xla_ffi_python_cpu_callback"
 }
 """
-    (called,) = (
+    (callees,) = (
         instruction
         for instruction in MutableModule(parse(text)).entry.instructions
         if instruction.name == "called"
     )
-    assert count_work(called) == Work(0.0, 0.0)
+    assert count_work(callees) == Work(0.0, 0.0)

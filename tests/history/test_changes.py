@@ -48,20 +48,20 @@ def test_the_checks_find_faults():
     text = to_text(dumped.read(dumped.final))
     module, random = parse(text), Random(3)
     injected = {kind: inject(text, random) for kind, inject in INJECTIONS.items()}
-    for kind, one in injected.items():
-        assert one is not None
-        assert check_injected(kind, module, one, "gpu") is None
-        assert check_same(module, one.text, "gpu", same_names=False) is not None
+    for kind, first in injected.items():
+        assert first is not None
+        assert check_injected(kind, module, first, "gpu") is None
+        assert check_same(module, first.text, "gpu", same_names=False) is not None
         elsewhere = INJECTIONS[kind](text, Random(4))
         assert elsewhere is not None
-        if elsewhere.before[0] != one.before[0]:
-            wrong = type(one)(one.text, one.what, elsewhere.before, elsewhere.after)
+        if elsewhere.before[0] != first.before[0]:
+            wrong = type(first)(first.text, first.what, elsewhere.before, elsewhere.after)
             assert check_injected(kind, module, wrong, "gpu") is not None
-    one, other = injected["operands_swapped"], injected["constant_changed"]
-    assert one is not None
-    assert other is not None
-    assert check_injected("constant_changed", module, one, "gpu") is not None
-    assert check_injected("operands_swapped", module, other, "gpu") is not None
+    first, second = injected["operands_swapped"], injected["constant_changed"]
+    assert first is not None
+    assert second is not None
+    assert check_injected("constant_changed", module, first, "gpu") is not None
+    assert check_injected("operands_swapped", module, second, "gpu") is not None
 
 
 def module(entry: str, **computations: str) -> Module:
@@ -76,9 +76,9 @@ def module(entry: str, **computations: str) -> Module:
 
 def changes(before: Module, after: Module) -> tuple[FusionChange, ...]:
     matching = match(before, after)
-    found = find_fusion_changes(matching, "gpu")
-    assert list(faults(matching, find_edits(matching), found)) == []
-    return found
+    actual = find_fusion_changes(matching, "gpu")
+    assert list(faults(matching, find_edits(matching), actual)) == []
+    return actual
 
 
 def told(before: Module, after: Module) -> list[tuple[str, ...]]:
@@ -257,28 +257,28 @@ def test_wrapped():
 
 
 def test_emitter():
-    other = module(INPUTS + SMALL.replace("kLoop", "kInput") + " ROOT %r = negate(%f)", c=ADD_SINE)
-    assert told(FUSED, other) == [("emitter", "f", "f", "", "")]
-    assert told(other, FUSED) == [("emitter", "f", "f", "", "")]
+    second = module(INPUTS + SMALL.replace("kLoop", "kInput") + " ROOT %r = negate(%f)", c=ADD_SINE)
+    assert told(FUSED, second) == [("emitter", "f", "f", "", "")]
+    assert told(second, FUSED) == [("emitter", "f", "f", "", "")]
 
 
 def test_rewritten():
     """Something between the sum and the sine that was nowhere before, and back."""
-    other = module(
+    second = module(
         INPUTS + SMALL + " ROOT %r = negate(%f)",
         c=ADD_SINE.replace("ROOT %yf = sine(%xf)", "%mf = abs(%xf)\n ROOT %yf = sine(%mf)"),
     )
-    assert told(FUSED, other) == [("rewritten", "f", "f", "mf", "")]
-    assert told(other, FUSED) == [("rewritten", "f", "f", "", "mf")]
+    assert told(FUSED, second) == [("rewritten", "f", "f", "mf", "")]
+    assert told(second, FUSED) == [("rewritten", "f", "f", "", "mf")]
 
 
 def test_renamed():
-    other = module(
+    second = module(
         INPUTS + SMALL.replace("%f", "%g") + " ROOT %r = negate(%g)",
         c=ADD_SINE.replace("xf", "xg"),
     )
-    assert told(FUSED, other) == [("renamed", "f", "g", "", "")]
-    assert find_edits(match(FUSED, other)) == ()
+    assert told(FUSED, second) == [("renamed", "f", "g", "", "")]
+    assert find_edits(match(FUSED, second)) == ()
 
 
 def test_removed():
@@ -305,13 +305,13 @@ def layers(count: int, entry: str, shape: str = "f32[8]", **computations: str) -
     """The lines once for each layer, a last one of another shape, and a tuple of their results."""
     shapes = [*["f32[8]"] * count, shape]
     lines, bodies = "", {}
-    for number, own in enumerate(shapes):
-        given = f" %p.{number} = parameter({number})\n"
-        named = re.sub(r"%([a-z]+)\b(?!\.)", rf"%\1.{number}", given + entry)
-        lines += re.sub(r"= (?=[\w-]+\()", f"= {own} ", named)
+    for number, local in enumerate(shapes):
+        inputs = f" %p.{number} = parameter({number})\n"
+        by_name = re.sub(r"%([a-z]+)\b(?!\.)", rf"%\1.{number}", inputs + entry)
+        lines += re.sub(r"= (?=[\w-]+\()", f"= {local} ", by_name)
         for name, body in computations.items():
-            named = re.sub(r"%([a-z]+)\b", rf"%\1.{number}", body)
-            bodies[f"{name}.{number}"] = re.sub(r"= (?=[\w-]+\()", f"= {own} ", named)
+            by_name = re.sub(r"%([a-z]+)\b", rf"%\1.{number}", body)
+            bodies[f"{name}.{number}"] = re.sub(r"= (?=[\w-]+\()", f"= {local} ", by_name)
     results = ", ".join(f"%r.{number}" for number in range(len(shapes)))
     return module(lines + f" ROOT %all = ({', '.join(shapes)}) tuple({results})", **bodies)
 
@@ -321,9 +321,9 @@ def test_alike():
     body = " %a = parameter(0)\n %xf = sine(%a)\n ROOT %rf = negate(%xf)"
     unfused = " %x = sine(%p)\n %r = negate(%x)\n"
     fusion = " %r = fusion(%p), kind=kLoop, calls=%c\n"
-    found = changes(layers(3, unfused, "f32[9]"), layers(3, fusion, "f32[9]", c=body))
-    assert [change.kind for change in found] == [ChangeKind.FORMED] * 4
-    grouped = group_identical(found)
+    actual = changes(layers(3, unfused, "f32[9]"), layers(3, fusion, "f32[9]", c=body))
+    assert [change.kind for change in actual] == [ChangeKind.FORMED] * 4
+    grouped = group_identical(actual)
     assert sorted(count for _, count in grouped) == [1, 3]
     by_count = {count: change for change, count in grouped}
     assert [i.name for i in by_count[1].after] == ["r.3"]

@@ -62,5 +62,5 @@ USUAL = {"inner": "1,0", "outer": "1,0", "opcode": "negate", "more": ""}
 def test_a_parameter_of_a_fusion(changed, expected):
     texts = FUSION.format(**USUAL), FUSION.format(**(USUAL | changed))
     edits = find_changes(*map(parse, texts), None).edits
-    shown = [edit for edit in edits if edit.before and not is_incidental(edit)]
-    assert {(edit.before.name, name) for edit in shown for name, _, _ in edit.fields} == expected
+    visible = [edit for edit in edits if edit.before and not is_incidental(edit)]
+    assert {(edit.before.name, name) for edit in visible for name, _, _ in edit.fields} == expected

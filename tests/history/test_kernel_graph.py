@@ -42,14 +42,14 @@ def test_values_of_a_loop_come_from_before_it_and_from_its_last_iteration():
         ("loop_add_fusion", "loop_add_fusion", 4),
         ("loop_add_fusion", "loop_and_fusion", 4),
     ]
-    (copy,) = [each for each in graph if each.name == "copy.7"]
+    (copy,) = [item for item in graph if item.name == "copy.7"]
     assert graph.nodes[copy]["computation"] == "region_0.4"
     assert not networkx.is_directed_acyclic_graph(graph)
 
 
 def test_only_what_a_reader_reads_of_a_value_counts():
     graph = fusionscope.open(DUMPS / "h100" / "concatenate").kernel_graph("jit_*")
-    assert [graph.nodes[each]["kind"] for each in graph][:2] == ["wrapped", "fusion"]
+    assert [graph.nodes[item]["kind"] for item in graph][:2] == ["wrapped", "fusion"]
     read = {(maker, reader): size for maker, reader, size in values(graph)}
     assert len(read) == 6
     assert read["wrapped_tanh", "input_concatenate_fusion"] == 1024 * 128 * 4
@@ -98,7 +98,7 @@ ENTRY main {{
 }}
 """)
     graph = kernel_graph(module, "gpu")
-    runs = {each.name: count for each, count in graph.nodes(data="runs")}
+    runs = {item.name: count for item, count in graph.nodes(data="runs")}
     assert runs == {"a": 1, "negate": 2, "exponential": 2, "last": 1}
     expected = [("a", "negate", 32), ("negate", "last", 32), ("negate", "negate", 32)]
     assert values(graph) == expected

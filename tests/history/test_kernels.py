@@ -42,24 +42,24 @@ def test_launches_are_those_of_the_thunk_sequence(dump, samples):
         r"^(?:kKernel\t, kernel = (?=\w+))?(\w+)(?:,| +\t$)", sequence.read_text(), re.M
     )
     launched = Counter(
-        found[2].partition(" grid")[0] if found[1] == "kCustomKernel" else found[1]
-        for found in re.finditer(r"^ *\d+: (\w+) +\[.*?\] *(.*)$", sequence.read_text(), re.M)
-        if found[1] not in ("kAsyncDone", "kAsyncStart", "kWhile")
+        actual[2].partition(" grid")[0] if actual[1] == "kCustomKernel" else actual[1]
+        for actual in re.finditer(r"^ *\d+: (\w+) +\[.*?\] *(.*)$", sequence.read_text(), re.M)
+        if actual[1] not in ("kAsyncDone", "kAsyncStart", "kWhile")
     )
-    found = kernels(samples, dump)
+    actual = kernels(samples, dump)
     if older:  # this form leaves out what stands in a loop
         launched.update(name for name in older if name != "kWhile")
-        found = tuple(kernel for kernel in found if kernel.path == "entry")
-    names = {re.sub(r"\W", "_", kernel.name) for kernel in found}
-    assert len(found) == launched.total()
+        actual = tuple(kernel for kernel in actual if kernel.path == "entry")
+    names = {re.sub(r"\W", "_", kernel.name) for kernel in actual}
+    assert len(actual) == launched.total()
     assert names >= {name for name in launched if not name.startswith("k")}
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
 def test_each_launch_counts_once(dump, samples):
-    found = kernels(samples, dump)
-    assert len({kernel.instruction for kernel in found}) == len(found)
-    for kernel in found:
+    actual = kernels(samples, dump)
+    assert len({kernel.instruction for kernel in actual}) == len(actual)
+    for kernel in actual:
         assert kernel.runs > 0 or "condition" in _role(kernel)  # of a loop of known length
         assert kernel.bytes_read >= 0 and kernel.bytes_written >= 0
         assert kernel.bytes_moved == (kernel.bytes_read + kernel.bytes_written) * kernel.runs
@@ -89,9 +89,9 @@ def test_softmax_on_the_cpu(samples):
     """f32[256,512] is 524,288 bytes, f32[256] 1,024. The library gets the maximum with what follows
     it, and the sum; the quotients are computed row by row, then multiplied."""
     rows, row = 524_288, 1_024
-    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "cpu" / "softmax")}
+    actual = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "cpu" / "softmax")}
     assert {
-        name: (kernel.kind, *traffic(kernel), kernel.runs) for name, kernel in found.items()
+        name: (kernel.kind, *traffic(kernel), kernel.runs) for name, kernel in actual.items()
     } == {
         "ynn_fusion.1": (KernelKind.LIBRARY, rows, rows, 1),
         "ynn_fusion": (KernelKind.LIBRARY, rows, row, 1),
@@ -111,13 +111,13 @@ def test_dense_on_a_gpu(samples):
     """The dot is split in four along what it sums over: it reads f32[256,512] (524,288 bytes) and
     f32[512,1024] (2,097,152), and writes f32[4,256,1024] (4,194,304). The other kernel adds the
     four up, with the bias f32[1024] (4,096), and writes f32[256,1024] (1,048,576)."""
-    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "h100" / "dense")}
-    gemm, rest = found["gemm_fusion_dot"], found["loop_maximum_fusion"]
-    assert len(found) == 2
+    actual = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "h100" / "dense")}
+    gemm, remaining = actual["gemm_fusion_dot"], actual["loop_maximum_fusion"]
+    assert len(actual) == 2
     assert traffic(gemm) == (524_288 + 2_097_152, 4_194_304)
     assert gemm.emitter.startswith("__triton") and gemm.operations == ("dot",)
-    assert traffic(rest) == (4_096 + 4_194_304, 1_048_576)
-    assert rest.kind is KernelKind.FUSION
+    assert traffic(remaining) == (4_096 + 4_194_304, 1_048_576)
+    assert remaining.kind is KernelKind.FUSION
 
 
 def test_a_loop_of_known_length(samples):
@@ -125,31 +125,31 @@ def test_a_loop_of_known_length(samples):
     condition never. All of it is one function. The two keys are u32[4,2048], 32,768 bytes each.
     Rounds read both and write one, and besides one u32 and three u32 of a u32[4] that is sliced;
     the condition compares two s32 and gives one pred."""
-    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "cpu" / "cartpole")}
-    body, condition = found["broadcast_add_fusion.1"], found["wrapped_compare"]
+    actual = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "cpu" / "cartpole")}
+    body, condition = actual["broadcast_add_fusion.1"], actual["wrapped_compare"]
     assert (*traffic(body), body.runs) == (2 * 32_768 + 4 + 3 * 4, 32_768, 5)
     assert (*traffic(condition), condition.runs) == (8, 1, 0)
-    assert (*traffic(found["copy.9"]), found["copy.9"].runs) == (32_768, 32_768, 5)
-    assert all(kernel.runs_known for kernel in found.values())
-    assert found["compare_or_fusion"].launches == found["call"].launches == 1
+    assert (*traffic(actual["copy.9"]), actual["copy.9"].runs) == (32_768, 32_768, 5)
+    assert all(kernel.runs_known for kernel in actual.values())
+    assert actual["compare_or_fusion"].launches == actual["call"].launches == 1
     assert body.launches == 0
 
 
 def test_a_bounded_loop_counts_its_bound(samples):
     """``(step < 100) & (change > 1e-3)``, and the condition once more."""
-    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "h100" / "loop")}
-    assert {name for name, kernel in found.items() if kernel.runs == 101} == {"loop_and_fusion"}
-    assert sum(kernel.runs for kernel in found.values()) == 3 + 3 * 100 + 101
-    inside = {name for name, kernel in found.items() if not kernel.runs_known}
+    actual = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "h100" / "loop")}
+    assert {name for name, kernel in actual.items() if kernel.runs == 101} == {"loop_and_fusion"}
+    assert sum(kernel.runs for kernel in actual.values()) == 3 + 3 * 100 + 101
+    inside = {name for name, kernel in actual.items() if not kernel.runs_known}
     # As in the thunk sequence: one kernel in the condition, three in the body.
     assert inside == {"loop_and_fusion", "loop_add_fusion", "input_add_reduce_fusion", "copy.7"}
 
 
 def test_copies_on_a_tpu_read_and_write_what_is_copied(samples):
     """copy-start gives a tuple of target, source and context, but only f32[256,512] moves."""
-    found = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "tpu-v5e" / "softmax")}
-    assert traffic(found["copy-start"]) == (524_288, 524_288)
-    assert "copy-done" not in found
+    actual = {kernel.name: kernel for kernel in kernels(samples, DUMPS / "tpu-v5e" / "softmax")}
+    assert traffic(actual["copy-start"]) == (524_288, 524_288)
+    assert "copy-done" not in actual
 
 
 HEADER = "HloModule m\n\n"
@@ -192,19 +192,19 @@ ENTRY %main (a: s32[], b: f32[8]) -> (s32[], f32[8]) {
 
 
 def test_loops_in_loops_multiply():
-    found = kernels_of(LOOPS)
-    assert {name: kernel.runs for name, kernel in found.items()} == {
+    actual = kernels_of(LOOPS)
+    assert {name: kernel.runs for name, kernel in actual.items()} == {
         "sine": 3 * 7,
         "compare": 0,  # the runtimes count the steps
         "compare.2": 0,
     }
-    assert found["sine"].bytes_moved == 3 * 7 * (32 + 32)
+    assert actual["sine"].bytes_moved == 3 * 7 * (32 + 32)
 
 
 def test_a_loop_of_unknown_length_makes_what_it_holds_unknown():
     outer_unknown = LOOPS.replace(', backend_config={"known_trip_count":{"n":"3"}}', "")
-    found = kernels_of(outer_unknown)
-    assert (found["sine"].runs, found["sine"].runs_known) == (7, False)
+    actual = kernels_of(outer_unknown)
+    assert (actual["sine"].runs, actual["sine"].runs_known) == (7, False)
 
 
 def one(instruction: str, *parameters: str, computations: str = "") -> Kernel:
@@ -226,7 +226,7 @@ def one(instruction: str, *parameters: str, computations: str = "") -> Kernel:
 
 
 @pytest.mark.parametrize(
-    ("instruction", "parameters", "read", "written"),
+    ("instruction", "parameters", "read", "output"),
     [
         # A value that is read twice by one operation passes through memory once.
         ("%r = f32[8] add(%p0, %p0)", ["f32[8]"], 32, 32),
@@ -255,8 +255,8 @@ def one(instruction: str, *parameters: str, computations: str = "") -> Kernel:
         ),
     ],
 )
-def test_traffic_of_one_operation(instruction, parameters, read, written):
-    assert traffic(one(instruction, *parameters)) == (read, written)
+def test_traffic_of_one_operation(instruction, parameters, read, output):
+    assert traffic(one(instruction, *parameters)) == (read, output)
 
 
 def test_traffic_inside_fusions():

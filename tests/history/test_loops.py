@@ -122,7 +122,7 @@ def test_a_condition_that_looks_at_something_else_bounds_the_steps() -> None:
     module = loop_of(test="ROOT both = pred[] and(positive, less)")
     loop = describe_loop(module.entry.root)
     assert (loop.steps, loop.length, loop.tests) == (7, Length.BOUND, 8)
-    kernels = {each.name: each for each in launches_of(module, "cpu")}
+    kernels = {item.name: item for item in launches_of(module, "cpu")}
     assert (kernels["y"].launches, kernels["less"].launches) == (7, 8)
     assert not kernels["y"].runs_known
 
@@ -203,8 +203,8 @@ ENTRY e {
 def test_a_function_is_one_launch() -> None:
     """Its kernels run five times, and move their bytes (8 floats in, 8 out)."""
     module = parse(CALL)
-    kernels = {each.name: each for each in launches_of(module, "cpu")}
-    assert {name: each.launches for name, each in kernels.items()} == {
+    kernels = {item.name: item for item in launches_of(module, "cpu")}
+    assert {name: item.launches for name, item in kernels.items()} == {
         "next": 0,
         "y": 0,
         "less": 0,
@@ -223,7 +223,7 @@ def test_earlier_stages_have_the_same_functions() -> None:
     kernels = find_kernels(Numbering().number(before), "cpu", facts)
     assert [kernel.name for kernel in kernels if kernel.launches] == ["loop"]
     plain = find_kernels(Numbering().number(before), "cpu", NOTHING_MORE)
-    assert sum(each.launches for each in plain) == 7 * 2  # next and y
+    assert sum(item.launches for item in plain) == 7 * 2  # next and y
 
 
 def test_the_page_has_each_kind_of_thunk() -> None:

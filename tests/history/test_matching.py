@@ -36,11 +36,11 @@ def matched(before: Module, after: Module) -> Matching:
 
 
 def names(matching: Matching) -> dict[str, str]:
-    return {one.name: other.name for one, other in matching.after.items()}
+    return {first.name: second.name for first, second in matching.after.items()}
 
 
 def steps(matching: Matching) -> dict[str, MatchKind]:
-    return {one.name: step for one, step in matching.steps.items()}
+    return {first.name: step for first, step in matching.steps.items()}
 
 
 def edited(matching: Matching) -> dict[str, tuple[EditKind, tuple[str, ...]]]:
@@ -169,18 +169,18 @@ FUSION = """
 
 def test_place():
     """A fusion, its parameters and a tuple compute nothing."""
-    other = FUSED.replace("inside", "other").replace("%a", "%g").replace("%b", "%h")
+    second = FUSED.replace("inside", "other").replace("%a", "%g").replace("%b", "%h")
     matching = matched(
         module(FUSION, FUSED),
-        module(FUSION.replace("inside", "other").replace("%f", "%fusion.7"), other),
+        module(FUSION.replace("inside", "other").replace("%f", "%fusion.7"), second),
     )
     assert names(matching) == {
         **{name: name for name in "pqcd"},
         **{"f": "fusion.7", "a": "g", "b": "h"},
     }
-    found = steps(matching)
-    assert {name for name, step in found.items() if step is MatchKind.PLACE} == {"f", "a", "b"}
-    assert {found[name] for name in "pqcd"} == {MatchKind.VALUE}
+    actual = steps(matching)
+    assert {name for name, step in actual.items() if step is MatchKind.PLACE} == {"f", "a", "b"}
+    assert {actual[name] for name in "pqcd"} == {MatchKind.VALUE}
     assert edited(matching) == {}
 
 
@@ -199,8 +199,8 @@ def test_fusions_make_no_difference_to_what_is_in_them():
         (module(FUSION, FUSED), module(unfused)),
     ):
         matching = matched(before, after)
-        found = {tuple(sorted(pair)) for pair in names(matching).items()}
-        assert found == {("p", "p"), ("q", "q"), ("c", "x"), ("d", "y")}
+        actual = {tuple(sorted(pair)) for pair in names(matching).items()}
+        assert actual == {("p", "p"), ("q", "q"), ("c", "x"), ("d", "y")}
         assert set(steps(matching).values()) == {MatchKind.VALUE}
         kinds = Counter(edit.kind for edit in find_edits(matching))
         assert kinds.pop(EditKind.MOVED) == 2  # both operations
@@ -296,11 +296,11 @@ def test_loop_variable_more(wider_first):
     same = ("i", "x", "one", "i2", "x2", "j", "n", "less", "zero", "p", "loop", "r")
     assert [names(matching).get(name) for name in same] == [*same]
     kind = EditKind.REMOVED if wider_first else EditKind.INSERTED
-    found = edited(matching)
-    assert {name for name, (edit, _) in found.items() if edit is kind} == {"u", "none"}
+    actual = edited(matching)
+    assert {name for name, (edit, _) in actual.items() if edit is kind} == {"u", "none"}
     # What the loop carries has another shape, with one thing more in it.
-    told = {n for n, (edit, what) in found.items() if edit is not kind and what != ("shape",)}
-    assert told <= {"loop", "next", "start"}
+    reported = {n for n, (edit, what) in actual.items() if edit is not kind and what != ("shape",)}
+    assert reported <= {"loop", "next", "start"}
 
 
 def test_entry_parameter_in_front():
@@ -331,15 +331,15 @@ def test_shared_reducer():
     again = SUM.replace("sum", "sum.1").replace("%a", "%d").replace("%b", "%e")
     again = again.replace("%c ", "%f ")
     shared = module(REDUCED.format(other="sum"), SUM)
-    own = module(REDUCED.format(other="sum.1"), SUM, again)
-    matching = matched(shared, own)
+    local = module(REDUCED.format(other="sum.1"), SUM, again)
+    matching = matched(shared, local)
     assert set(names(matching).items()) >= {(n, n) for n in ("p", "zero", "x", "y", "r")}
     assert set(steps(matching).values()) <= CERTAIN
     edits = find_edits(matching)
     assert {edit.kind for edit in edits} == {EditKind.COPIED}
     assert sorted(edit.instruction.opcode for edit in edits) == ["add", "parameter", "parameter"]
 
-    edits = find_edits(matched(own, shared))
+    edits = find_edits(matched(local, shared))
     assert {edit.kind for edit in edits} == {EditKind.MERGED}
     assert len(edits) == 3
 
@@ -380,12 +380,12 @@ def test_call_that_two_shared():
  %x = f32[8] call(%p, %q), to_apply=%function
  %y = f32[8] call(%q, %p), to_apply=%function
  ROOT %r = f32[8] multiply(%x, %y)"""
-    own = shared.replace("(%q, %p), to_apply=%function", "(%q, %p), to_apply=%function.clone")
+    local = shared.replace("(%q, %p), to_apply=%function", "(%q, %p), to_apply=%function.clone")
     clone = CALLED.replace("%function", "%function.clone")
     for name in "abcd":
         clone = clone.replace(f"%{name} ", f"%{name}.1 ").replace(f"%{name})", f"%{name}.1)")
         clone = clone.replace(f"%{name},", f"%{name}.1,")
-    matching = matched(module(shared, CALLED), module(own, CALLED, clone))
+    matching = matched(module(shared, CALLED), module(local, CALLED, clone))
     assert {names(matching)[name] for name in "pqr"} == set("pqr")
     kinds = Counter((e.kind, e.instruction.opcode) for e in find_edits(matching))
     assert kinds[EditKind.COPIED, "subtract"] == kinds[EditKind.COPIED, "sine"] == 1
@@ -408,9 +408,9 @@ def test_computation_that_is_left_behind():
     before = FUSION.replace("ROOT ", "") + "\n ROOT %r = f32[8] fusion(%f), kind=kLoop, calls=%last"
     after = FUSION.replace("%f", "%r").replace("inside", "last")
     matching = matched(module(before, FUSED, last), module(after, whole, FUSED))
-    found = names(matching)
+    actual = names(matching)
     same = {"p": "p", "q": "q", "c": "c.1", "d": "d.1", "h": "h", "k": "k", "r": "r"}
-    assert {name: found.get(name) for name in same} == same
+    assert {name: actual.get(name) for name in same} == same
 
 
 REDUCE_ALL = """
@@ -443,9 +443,9 @@ def test_collective_with_start_and_done():
     assert names(matching)["x"] == "start"
     assert {name: names(matching)[name] for name in "pr"} == {"p": "p", "r": "r"}
     assert set(steps(matching).values()) <= CERTAIN
-    found = edited(matching)
-    assert found.pop("done") == (EditKind.INSERTED, ())
-    assert found == {"start": (EditKind.UPDATED, ("opcode",))}
+    actual = edited(matching)
+    assert actual.pop("done") == (EditKind.INSERTED, ())
+    assert actual == {"start": (EditKind.UPDATED, ("opcode",))}
 
 
 def test_collective_inside_an_async_pair():
@@ -453,9 +453,9 @@ def test_collective_inside_an_async_pair():
     assert names(matching)["x"] == "x.1"
     assert {name: names(matching)[name] for name in "pr"} == {"p": "p", "r": "r"}
     assert set(steps(matching).values()) <= CERTAIN
-    found = edited(matching)
-    assert found.pop("x.1") == (EditKind.MOVED, ())
-    assert found == dict.fromkeys(("start", "done", "s"), (EditKind.INSERTED, ()))
+    actual = edited(matching)
+    assert actual.pop("x.1") == (EditKind.MOVED, ())
+    assert actual == dict.fromkeys(("start", "done", "s"), (EditKind.INSERTED, ()))
 
 
 def test_layouts():
@@ -472,10 +472,10 @@ def test_layouts():
  ROOT %back = f32[8,4]{1,0} copy(%y)"""
     matching = matched(module(before), module(after))
     assert names(matching) == {"p": "p", "x": "x", "y": "y"}
-    found = edited(matching)
-    assert found["copy"] == found["back"] == (EditKind.INSERTED, ())
-    assert "layout" in found["x"][1]
-    assert found["y"] == (EditKind.UPDATED, ("layout",))
+    actual = edited(matching)
+    assert actual["copy"] == actual["back"] == (EditKind.INSERTED, ())
+    assert "layout" in actual["x"][1]
+    assert actual["y"] == (EditKind.UPDATED, ("layout",))
 
 
 def test_precision():
@@ -498,12 +498,12 @@ def test_precision():
  ROOT %r = f32[8] convert(%z.down)"""
     matching = matched(module(before), module(after))
     assert {name: names(matching)[name] for name in "xyz"} == {"x": "x", "y": "w", "z": "z"}
-    found = edited(matching)
-    assert "shape" in found["w"][1]
-    assert "shape" in found["z"][1]
-    inserted = {name for name, (kind, _) in found.items() if kind is EditKind.INSERTED}
+    actual = edited(matching)
+    assert "shape" in actual["w"][1]
+    assert "shape" in actual["z"][1]
+    inserted = {name for name, (kind, _) in actual.items() if kind is EditKind.INSERTED}
     assert len(inserted) == 4
-    assert not any(kind is EditKind.REMOVED for kind, _ in found.values())
+    assert not any(kind is EditKind.REMOVED for kind, _ in actual.values())
 
 
 PRODUCT = """
@@ -527,9 +527,9 @@ def test_library_call_that_returns_its_workspace():
     """What reads the product reads the same as before."""
     matching = matched(module(DOT), module(GEMM))
     assert names(matching) == {"p": "p", "q": "q", "dot": "custom-call", "s": "s", "r": "r"}
-    found = edited(matching)
-    assert found.pop("custom-call") == (EditKind.UPDATED, ("opcode", "shape"))
-    assert found.keys() == {"element"}
+    actual = edited(matching)
+    assert actual.pop("custom-call") == (EditKind.UPDATED, ("opcode", "shape"))
+    assert actual.keys() == {"element"}
 
 
 def test_element_of_a_library_call_is_no_copy():
@@ -584,8 +584,8 @@ def test_what_is_still_there_is_matched_with_nothing_else():
     matching = matched(module(STILL_THERE), module(after))
     pairs = [pair for pair in matching.after.items() if pair[0].opcode == "add"]
     assert len(pairs) == 2
-    for one, other in pairs:
-        assert [i.name for i in one.operands] == [i.name for i in other.operands]
+    for first, second in pairs:
+        assert [i.name for i in first.operands] == [i.name for i in second.operands]
     kinds = Counter(edit.kind for edit in find_edits(matching) if edit.instruction.opcode == "add")
     assert kinds == {EditKind.COPIED: 1, EditKind.MERGED: 1}
 
@@ -616,7 +616,7 @@ def test_every_stage_of_the_samples(dump, samples):
 def test_the_checks_find_faults():
     """They are not true of everything: contradictions put into a matching are found."""
     before, after = module(CONSTANT_SHARED), module(CONSTANT_SPLIT)
-    one, x = (before.entry.instruction(name) for name in ("one", "x"))
+    first, x = (before.entry.instruction(name) for name in ("one", "x"))
 
     def found(change) -> str:
         matching = match(before, after)
@@ -625,11 +625,13 @@ def test_the_checks_find_faults():
         return "\n".join(faults(matching, edits, ()))
 
     assert found(lambda matching: None) == ""
-    assert "2 fates" in found(lambda matching: matching.merged.update({one: matching.after[one]}))
-    assert "not inverse" in found(lambda matching: matching.after.pop(one))
+    assert "2 fates" in found(
+        lambda matching: matching.merged.update({first: matching.after[first]})
+    )
+    assert "not inverse" in found(lambda matching: matching.after.pop(first))
     assert "is not of before" in found(lambda m: m.merged.update({m.after[x]: m.after[x]}))
     assert "told as copied" in found(lambda matching: matching.copies.clear())
-    assert "carries no value" in found(lambda matching: matching.values.pop(one))
+    assert "carries no value" in found(lambda matching: matching.values.pop(first))
     assert "opcode is told wrongly" in found(
-        lambda m: m.after.update({one: m.after[x], x: m.after[one]})
+        lambda m: m.after.update({first: m.after[x], x: m.after[first]})
     )

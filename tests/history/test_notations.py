@@ -23,30 +23,32 @@ def module(*lines, header="", computations=""):
     return f"HloModule m{header}\n\n{computations}ENTRY e {{\n  {body}\n}}\n"
 
 
-def of_header(one, other):
+def of_header(first, second):
     lines = SQUARE, "ROOT r = f32[8,8]{1,0} add(p, p)"
-    return tuple(module(*lines, header=f", {each}" if each else "") for each in (one, other))
+    return tuple(module(*lines, header=f", {item}" if item else "") for item in (first, second))
 
 
-def of_shape(one, other):
-    return tuple(module(f"p = {s} parameter(0)", f"ROOT r = {s} negate(p)") for s in (one, other))
-
-
-def of_literal(shape, one, other):
-    return tuple(module(f"ROOT r = {shape} constant({literal})") for literal in (one, other))
-
-
-def of_sharding(one, other, shape="f32[8,8]{1,0}"):
+def of_shape(first, second):
     return tuple(
-        module(f"p = {shape} parameter(0), sharding={each}", f"ROOT r = {shape} copy(p)")
-        for each in (one, other)
+        module(f"p = {s} parameter(0)", f"ROOT r = {s} negate(p)") for s in (first, second)
     )
 
 
-def of_attribute(operation, one, other, parameters=SQUARE, computations=""):
+def of_literal(shape, first, second):
+    return tuple(module(f"ROOT r = {shape} constant({literal})") for literal in (first, second))
+
+
+def of_sharding(first, second, shape="f32[8,8]{1,0}"):
     return tuple(
-        module(parameters, f"ROOT r = {operation}{each and ', '}{each}", computations=computations)
-        for each in (one, other)
+        module(f"p = {shape} parameter(0), sharding={item}", f"ROOT r = {shape} copy(p)")
+        for item in (first, second)
+    )
+
+
+def of_attribute(operation, first, second, parameters=SQUARE, computations=""):
+    return tuple(
+        module(parameters, f"ROOT r = {operation}{item and ', '}{item}", computations=computations)
+        for item in (first, second)
     )
 
 
@@ -289,23 +291,23 @@ DIFFERENT = [
 ]  # fmt: skip
 
 
-def differs(one, other):
-    before, after = parse(one), parse(other)
-    found = find_changes(before, after, None)
-    shown = [edit for edit in found.edits if not is_incidental(edit)]
-    return bool(shown or found.fusions or compare_headers(before, after))
+def differs(first, second):
+    before, after = parse(first), parse(second)
+    actual = find_changes(before, after, None)
+    visible = [edit for edit in actual.edits if not is_incidental(edit)]
+    return bool(visible or actual.fusions or compare_headers(before, after))
 
 
-@pytest.mark.parametrize(("one", "other"), [*SAME, *SAME_MEANING])
-def test_same(one, other):
-    assert not differs(one, other)
-    assert not differs(other, one)
+@pytest.mark.parametrize(("first", "second"), [*SAME, *SAME_MEANING])
+def test_same(first, second):
+    assert not differs(first, second)
+    assert not differs(second, first)
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_different(one, other):
-    assert differs(one, other)
-    assert differs(other, one)
+@pytest.mark.parametrize(("first", "second"), DIFFERENT)
+def test_different(first, second):
+    assert differs(first, second)
+    assert differs(second, first)
 
 
 @pytest.mark.parametrize("pair", [*SAME, *SAME_MEANING, *DIFFERENT])

@@ -38,7 +38,7 @@ def test_no_record_and_no_name_says_otherwise(dump, samples):
 
 
 def is_older(dump: Path) -> bool:
-    return any(each in str(dump) for each in ("jaxlib-0.4", "xla-2023"))
+    return any(item in str(dump) for item in ("jaxlib-0.4", "xla-2023"))
 
 
 def numbered(before: str, *after: str) -> tuple[Pair, ...]:
@@ -484,7 +484,7 @@ def test_a_loop_that_keeps_its_name_and_gets_more_variables_stays_the_same_loop(
     assert told(numbered(before, after))[("s", "f")] == "fused"
 
 
-def branches(result: str, inside: str, chosen: str) -> str:
+def branches(result: str, inside: str, choice: str) -> str:
     return f"""HloModule m
 
 %g (q: f32[8]) -> f32[8] {{
@@ -506,7 +506,7 @@ def branches(result: str, inside: str, chosen: str) -> str:
 ENTRY %main (x: f32[8], w: pred[]) -> f32[8] {{
   %x = f32[8] parameter(0)
   %w = pred[] parameter(1)
-{chosen}
+{choice}
   ROOT %r = f32[8] tanh(%y)
 }}
 """
@@ -566,11 +566,11 @@ def test_bytes_between_a_pair():
         "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n%c = f32[2] slice(%b), slice={[0:2]}\n"
         "%d = f32[8] abs(%b)\n%t = (f32[2], f32[8]) tuple(%c, %d)"
     )
-    found = {
+    actual = {
         (pair.producer.name, pair.consumer.name): pair.bytes_between
         for pair in numbered(before, before)
     }
-    assert found == {("a", "b"): 64, ("b", "c"): 8, ("b", "d"): 32}
+    assert actual == {("a", "b"): 64, ("b", "c"): 8, ("b", "d"): 32}
 
 
 GEMM_BEFORE = module(
@@ -736,25 +736,25 @@ def test_two_loops_that_start_from_the_same_values_are_two():
     names = [kernel.name for kernel in find_kernels(numbering.number(parse(TWO_LOOPS)), None)]
     assert sorted(names) == ["cosine", "less", "less.2", "sine", "tanh"]
     # In the other order, as after scheduling, each is still the one of its name.
-    start, one, two, end = re.split(r"(  %one = .*\n)(  %two = .*\n)", TWO_LOOPS)
+    start, first, two, end = re.split(r"(  %one = .*\n)(  %two = .*\n)", TWO_LOOPS)
     inner = fused("g", "%n = f32[8] cosine(%y)\n%m = f32[8] tanh(%n)", "y: f32[8]")
     body = "  %tanh = f32[8] fusion(%w), kind=kLoop, calls=%g\n"
     start = re.sub(r"  %cosine = .*\n.*tanh.*\n", body, start).replace(
         "\n\n", f"\n\n{inner}\n\n", 1
     )
-    assert told(numbered(TWO_LOOPS, start + two + one + end))["cosine", "tanh"] == "fused"
+    assert told(numbered(TWO_LOOPS, start + two + first + end))["cosine", "tanh"] == "fused"
 
 
 def test_what_a_fork_numbers_changes_no_number():
     (one,) = open_dump(DUMPS / "cpu" / "loop").modules
-    (other,) = open_dump(DUMPS / "cpu" / "attention").modules
-    first, last = one.read(one.stages[0]), other.read(other.final)
+    (second,) = open_dump(DUMPS / "cpu" / "attention").modules
+    first, last = one.read(one.stages[0]), second.read(second.final)
 
     def numbers(forks: int) -> list[object]:
         numbering = Numbering()
         numbering.number(first)
         for _ in range(forks):
-            numbering.fork().number(other.read(other.stages[0]))
+            numbering.fork().number(second.read(second.stages[0]))
         return [execution.values.values() for execution in numbering.number(last).executions]
 
     assert [list(number) for number in numbers(2)] == [list(number) for number in numbers(0)]
@@ -786,10 +786,10 @@ ENTRY e {
   ROOT z = f32[8] fusion(x, one), kind=kLoop, calls=f
 }
 """
-    found = told(numbered(before, after))
-    assert found["one", "unused"] == "gone"
-    assert found["one", "ones"] == "not-fused"
-    assert found["ones", "y"] == "fused"
+    actual = told(numbered(before, after))
+    assert actual["one", "unused"] == "gone"
+    assert actual["one", "ones"] == "not-fused"
+    assert actual["ones", "y"] == "fused"
 
 
 # Both branches have the same value. One computes something from it, the other one returns it.
@@ -866,6 +866,6 @@ def test_a_long_chain_that_is_computed_again_is_no_duplicate_of_its_first_pair()
     alone = fused("alone", "%d = f32[8] cosine(%q)", "q: f32[8]")
     first = "%a1 = f32[8] fusion(%x), kind=kLoop, calls=%together"
     second = "%w = f32[8] fusion(%o), kind=kLoop, calls=%alone"
-    rest = [first, *chain("a", 2, "%a1"), barrier, second, *chain("b", 1, "%w"), *ends]
-    outcomes = told(numbered(before, module("\n".join(rest), together, alone)))
+    remaining = [first, *chain("a", 2, "%a1"), barrier, second, *chain("b", 1, "%w"), *ends]
+    outcomes = told(numbered(before, module("\n".join(remaining), together, alone)))
     assert (outcomes["a0", "a1"], outcomes["b0", "b1"]) == ("fused", "not-fused")

@@ -29,20 +29,20 @@ ONE = {
 
 
 def mate_of_the_reduction(**changed: str) -> str | None:
-    one, other = (parse(TEXT.format(**fields)) for fields in (ONE, ONE | changed))
-    matching = match(one, other)
-    reduction = one.entry.instruction("reduce.47.0")
-    found = matching.after.get(reduction)
-    return None if found is None else found.name
+    first, second = (parse(TEXT.format(**fields)) for fields in (ONE, ONE | changed))
+    matching = match(first, second)
+    reduction = first.entry.instruction("reduce.47.0")
+    actual = matching.after.get(reduction)
+    return None if actual is None else actual.name
 
 
 OTHER_SHAPE = {"shape": "f32[8,16]", "result": "bf16[8,16]", "dimensions": "0"}
 
 
-@pytest.mark.parametrize("given", [{}, {"given": "tanh.1", "opcode": "tanh"}])
-def test_an_automatic_name_is_no_evidence_against_shape_and_framework_name(given):
+@pytest.mark.parametrize("inputs", [{}, {"given": "tanh.1", "opcode": "tanh"}])
+def test_an_automatic_name_is_no_evidence_against_shape_and_framework_name(inputs):
     op_name = "jit(f)/norm/reduce_max"
-    assert mate_of_the_reduction(op_name=op_name, **OTHER_SHAPE, **given) is None
+    assert mate_of_the_reduction(op_name=op_name, **OTHER_SHAPE, **inputs) is None
 
 
 @pytest.mark.parametrize(

@@ -43,20 +43,20 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "expected"), DIFFERENT)
-def test_different(one, other, expected):
-    (module,) = compare(PAIRS / f"{one}.txt", PAIRS / f"{other}.txt").modules
+@pytest.mark.parametrize(("first", "second", "expected"), DIFFERENT)
+def test_different(first, second, expected):
+    (module,) = compare(PAIRS / f"{first}.txt", PAIRS / f"{second}.txt").modules
     (edit,) = module.edits
     assert (edit.before.name, *(name for name, _, _ in edit.fields)) == expected
-    assert compare(PAIRS / f"{other}.txt", PAIRS / f"{one}.txt").modules
+    assert compare(PAIRS / f"{second}.txt", PAIRS / f"{first}.txt").modules
 
 
-@pytest.mark.parametrize(("one", "other"), SAME)
-def test_same(one, other):
-    for pair in ((one, other), (other, one)):
-        found = compare(*(PAIRS / f"{name}.txt" for name in pair))
-        assert found.is_same
-        assert [(each.module, each.swapped, each.flags) for each in found.same] == [("m", (), ())]
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_same(first, second):
+    for pair in ((first, second), (second, first)):
+        actual = compare(*(PAIRS / f"{name}.txt" for name in pair))
+        assert actual.is_same
+        assert [(item.module, item.swapped, item.flags) for item in actual.same] == [("m", (), ())]
 
 
 KEYS = notations.grammar_keys()
@@ -105,8 +105,8 @@ def any_attribute(text):
 def test_every_key_of_the_grammar_is_listed():
     """So that nobody forgets to say what a new one means."""
     assert set(KEYS) == set(VALUES)
-    known = {key for keys in KEYS.values() for key in keys}
-    assert known <= ATTRIBUTES.keys(), known - ATTRIBUTES.keys()
+    names = {key for keys in KEYS.values() for key in keys}
+    assert names <= ATTRIBUTES.keys(), names - ATTRIBUTES.keys()
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def test_every_key_of_the_grammar(terminal, key):
     values = ("{%x}", "{%y}") if key == "control-predecessors" else VALUES[terminal]
     modules = [any_attribute(CALLING.format(attribute=f"{key}={value}")) for value in values]
     edits = find_changes(*modules, None).edits
-    told = [(e.before.name, name) for e in edits for name, _, _ in e.fields if e.before]
+    reported = [(e.before.name, name) for e in edits for name, _, _ in e.fields if e.before]
     if ATTRIBUTES.get(key) in (AttributeMeaning.NOTHING, AttributeMeaning.CHANNEL):
-        assert told == []
+        assert reported == []
     else:
-        assert told == [("z", key)]
+        assert reported == [("z", key)]
     # The same value once more, and the value beside none.
     assert check_sameness(modules[0], any_attribute(to_text(modules[0]))).is_same
     without = any_attribute(CALLING.format(attribute="metadata={}"))
@@ -175,9 +175,9 @@ def test_swapped(tmp_path, operation):
         if "compare" in text:
             text = text.replace("%z = f32[8]", "%z = pred[8]")
         (tmp_path / name).write_text(text)
-    found = compare(tmp_path / "one", tmp_path / "other")
-    assert found.is_same
-    assert [each.swapped for each in found.same] == [("z",)]
+    actual = compare(tmp_path / "one", tmp_path / "other")
+    assert actual.is_same
+    assert [item.swapped for item in actual.same] == [("z",)]
 
 
 @pytest.mark.parametrize("operation", ["subtract({})", "atan2({})", "compare({}), direction=LT"])
@@ -188,10 +188,10 @@ def test_swapped_where_the_order_counts(operation):
         ))
         for operands in ("%x, %q", "%q, %x")
     ]  # fmt: skip
-    found = find_changes(*modules, None)
-    (edit,) = found.edits
+    actual = find_changes(*modules, None)
+    (edit,) = actual.edits
     assert (edit.before.name, [name for name, _, _ in edit.fields]) == ("z", ["operands"])
-    assert found.swapped == ()
+    assert actual.swapped == ()
 
 
 PERMUTED = """HloModule m

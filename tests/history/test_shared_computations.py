@@ -48,24 +48,24 @@ NOTE = ', frontend_attributes={a="1"}'
 
 def reduced(*opcodes):
     names = ("sum", "sum.1")[: len(opcodes)]
-    each = zip(names, opcodes, strict=True)
-    computations = "".join(SUM.format(name=name, opcode=opcode) for name, opcode in each)
+    item = zip(names, opcodes, strict=True)
+    computations = "".join(SUM.format(name=name, opcode=opcode) for name, opcode in item)
     return REDUCED.format(computations=computations, other=names[-1])
 
 
 def called(*notes):
     names = ("outer", "outer.1")[: len(notes)]
-    each = zip(names, notes, strict=True)
-    computations = "".join(OUTER.format(name=name, more=note) for name, note in each)
+    item = zip(names, notes, strict=True)
+    computations = "".join(OUTER.format(name=name, more=note) for name, note in item)
     return CALLED.format(computations=computations, other=names[-1])
 
 
-def shown(one, other):
-    found = find_changes(parse(one), parse(other), None)
-    assert not found.fusions
+def shown(first, second):
+    actual = find_changes(parse(first), parse(second), None)
+    assert not actual.fusions
     return [
         (str(edit.kind), edit.instruction.name, *edit.fields)
-        for edit in found.edits
+        for edit in actual.edits
         if not is_incidental(edit)
     ]
 

@@ -19,8 +19,8 @@ DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 
 
 def moved(launch: Instruction) -> tuple[int, int]:
-    found = traffic(launch)
-    return found.read, found.written
+    actual = traffic(launch)
+    return actual.read, actual.written
 
 
 def root_of(text: str) -> Instruction:
@@ -38,7 +38,7 @@ def test_a_view_before_a_slice_changes_nothing(name):
 
 
 @pytest.mark.parametrize(
-    ("dump", "kernel", "read", "written"),
+    ("dump", "kernel", "read", "output"),
     [
         # A stencil on f32[4096]: the slices of each side overlap, and all is read once.
         ("cpu/loop", "multiply_add_fusion", 16_384, 16_384),
@@ -53,10 +53,10 @@ def test_a_view_before_a_slice_changes_nothing(name):
         ("h100/libraries", "gemm_fusion_dot_general.1", 16_384, 16_384),
     ],
 )
-def test_kernels_of_real_dumps(dump, kernel, read, written):
+def test_kernels_of_real_dumps(dump, kernel, read, output):
     (module,) = open_dump(DUMPS / dump).modules
     (launch,) = (i for i in module.read(module.final).walk() if i.name == kernel)
-    assert moved(launch) == (read, written)
+    assert moved(launch) == (read, output)
 
 
 def fusion(body: str, *operands: str, kind: str = "kLoop", computations: str = "") -> Instruction:
@@ -92,7 +92,7 @@ ZERO = "%c = s32[] constant(0)\n"
 
 
 @pytest.mark.parametrize(
-    ("body", "operands", "read", "written"),
+    ("body", "operands", "read", "output"),
     [
         # Five rows of a table of a thousand: five indices, five rows.
         (
@@ -199,8 +199,8 @@ ROOT %r = f32[4] add(%p0, %c)""",
         ),
     ],
 )
-def test_traffic_of_a_fusion(body, operands, read, written):
-    assert moved(fusion(body, *operands, computations=ADD + LAST)) == (read, written)
+def test_traffic_of_a_fusion(body, operands, read, output):
+    assert moved(fusion(body, *operands, computations=ADD + LAST)) == (read, output)
 
 
 def test_a_fusion_in_a_fusion_is_looked_into():
@@ -286,23 +286,23 @@ def fusions(  # noqa: C901  a branch for each kind of operation
                 low = draw(st.integers(0, size - 1))
                 cuts.append(range(low, draw(st.integers(low + 1, size)), draw(st.integers(1, 3))))
             new = tuple(map(len, cuts))
-            told = ", ".join(f"[{cut.start}:{cut.stop}:{cut.step}]" for cut in cuts)
-            attributes = f", slice={{{told}}}"
+            reported = ", ".join(f"[{cut.start}:{cut.stop}:{cut.step}]" for cut in cuts)
+            attributes = f", slice={{{reported}}}"
             array = {
                 i: source[tuple(c[n] for c, n in zip(cuts, i, strict=True))] for i in indices(new)
             }
         elif kind == "dynamic-slice":
             new = tuple(draw(st.integers(1, size)) for size in old)
-            known = is_chain or draw(st.booleans())
-            asked = [draw(st.integers(-1, 5)) for _ in old]
-            for axis, place in enumerate(asked):
-                value = f"constant({place})" if known else "negate(%p1)"
+            names = is_chain or draw(st.booleans())
+            options = [draw(st.integers(-1, 5)) for _ in old]
+            for axis, place in enumerate(options):
+                value = f"constant({place})" if names else "negate(%p1)"
                 lines.append(f"%i{number}.{axis} = s32[] {value}")
                 operands += f", %i{number}.{axis}"
-            if not known:  # the same number for all
-                asked = [draw(st.integers(0, 5))] * rank
+            if not names:  # the same number for all
+                options = [draw(st.integers(0, 5))] * rank
             places = [
-                min(max(p, 0), size - cut) for p, size, cut in zip(asked, old, new, strict=True)
+                min(max(p, 0), size - cut) for p, size, cut in zip(options, old, new, strict=True)
             ]
             attributes = f", dynamic_slice_sizes={{{','.join(map(str, new))}}}"
             array = {
@@ -325,8 +325,8 @@ def fusions(  # noqa: C901  a branch for each kind of operation
         elif kind == "broadcast":
             size, at = draw(st.integers(1, 3)), draw(st.integers(0, rank))
             new = (*old[:at], size, *old[at:])
-            kept = [d if d < at else d + 1 for d in range(rank)]
-            attributes = f", dimensions={{{','.join(map(str, kept))}}}"
+            saved = [d if d < at else d + 1 for d in range(rank)]
+            attributes = f", dimensions={{{','.join(map(str, saved))}}}"
             array = {i: source[(*i[:at], *i[at + 1 :])] for i in indices(new)}
         elif kind in ("reshape", "bitcast"):
             new = draw(st.sampled_from(shapes_of(prod(old))))
@@ -338,8 +338,8 @@ def fusions(  # noqa: C901  a branch for each kind of operation
                 low + size + (size - 1) * gap
                 for low, size, gap in zip(lows, old, inner, strict=True)
             )
-            told = "x".join(f"{low}_0_{gap}" for low, gap in zip(lows, inner, strict=True))
-            operands, attributes = f"{name}, %z", f", padding={told}"
+            reported = "x".join(f"{low}_0_{gap}" for low, gap in zip(lows, inner, strict=True))
+            operands, attributes = f"{name}, %z", f", padding={reported}"
             array = {i: frozenset() for i in indices(new)}
             for i, value in source.items():
                 place = tuple(
@@ -350,12 +350,12 @@ def fusions(  # noqa: C901  a branch for each kind of operation
         elif kind == "concatenate" and rank:
             axis = draw(st.integers(0, rank - 1))
             new = tuple(2 * size if d == axis else size for d, size in enumerate(old))
-            other = draw(st.sampled_from([v for v in values if v[1] == old]))
-            operands, attributes = f"{name}, {other[0]}", f", dimensions={{{axis}}}"
+            second = draw(st.sampled_from([v for v in values if v[1] == old]))
+            operands, attributes = f"{name}, {second[0]}", f", dimensions={{{axis}}}"
             array = {}
             for i in indices(new):
                 inside = tuple(n % old[axis] if d == axis else n for d, n in enumerate(i))
-                array[i] = (source if i[axis] < old[axis] else other[2])[inside]
+                array[i] = (source if i[axis] < old[axis] else second[2])[inside]
         elif kind == "reduce" and rank:
             axis = draw(st.integers(0, rank - 1))
             new = (*old[:axis], *old[axis + 1 :])
@@ -366,9 +366,9 @@ def fusions(  # noqa: C901  a branch for each kind of operation
             }
         else:
             kind, new = kind if kind == "negate" else "add", old
-            other = draw(st.sampled_from([v for v in values if v[1] == old]))
-            operands = f"{name}, {other[0]}" if kind == "add" else name
-            also = other[2] if kind == "add" else source
+            second = draw(st.sampled_from([v for v in values if v[1] == old]))
+            operands = f"{name}, {second[0]}" if kind == "add" else name
+            also = second[2] if kind == "add" else source
             array = {i: source[i] | also[i] for i in indices(new)}
         shape = f"f32[{','.join(map(str, new))}]"
         lines.append(f"%v{number} = {shape} {kind}({operands}){attributes}")
@@ -402,23 +402,23 @@ def places_read(launch: Instruction) -> set[tuple[int, ...]] | None:
     """The elements of the array that the regions hold; None where they leave that open."""
     names = Names()
     inside = launch.called[0]
-    wanted: dict[Instruction, list[Region]] = {i: [] for i in inside.instructions}
-    wanted[inside.root].append(whole(inside.root.shape))
+    expected: dict[Instruction, list[Region]] = {i: [] for i in inside.instructions}
+    expected[inside.root].append(whole(inside.root.shape))
     for instruction in reversed(inside.instructions):
-        regions = union(wanted[instruction], instruction.shape, names)
+        regions = union(expected[instruction], instruction.shape, names)
         starts = [o.literal and int(o.literal) for o in instruction.operands if o.shape.rank == 0]
         is_cut = instruction.opcode == "dynamic-slice"
         if is_cut and (None in starts or instruction.operands[0].shape.rank == 0):
             return None
         parts = read_for(regions, instruction, lambda n, s=starts: s[n - 1], names)
         for operand, part in zip(instruction.operands, parts, strict=True):
-            wanted[operand] += part
-    found: set[tuple[int, ...]] = set()
-    for region in wanted[inside.parameters[0]]:
+            expected[operand] += part
+    actual: set[tuple[int, ...]] = set()
+    for region in expected[inside.parameters[0]]:
         if region.box is None:
             return None
-        found |= set(product(*(range(p.start, p.end, p.stride) for p in region.box)))
-    return found
+        actual |= set(product(*(range(p.start, p.end, p.stride) for p in region.box)))
+    return actual
 
 
 @settings(max_examples=100, deadline=None)

@@ -25,14 +25,14 @@ MUTATIONS = int(os.environ.get("FUSIONSCOPE_MUTATIONS", "300"))
 
 def texts() -> list[str]:
     """Stages of every target, small enough to be damaged often."""
-    found = []
+    actual = []
     for file in sorted(SAMPLES.glob("*/*/*_fusion*.txt*")) + sorted(
         SAMPLES.glob("*/*/*final*.txt*")
     ):
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         if content.startswith(b"HloModule") and len(content) < 40_000:
-            found.append(content.decode())
-    return found
+            actual.append(content.decode())
+    return actual
 
 
 TEXTS = texts()
@@ -388,8 +388,8 @@ def doubled(text: str, chance: random.Random) -> str:
 
 def swapped(text: str, chance: random.Random) -> str:
     words = re.split(r"(\W)", text)
-    one, other = chance.randrange(len(words)), chance.randrange(len(words))
-    words[one], words[other] = words[other], words[one]
+    first, second = chance.randrange(len(words)), chance.randrange(len(words))
+    words[first], words[second] = words[second], words[first]
     return "".join(words)
 
 
@@ -412,9 +412,9 @@ def stripped(text: str, chance: random.Random) -> str:
 def test_damaged_files(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(max(1, MUTATIONS // 10)):
-        found = attempt(damaged(chance.choice(TEXTS), chance))
-        if isinstance(found, Module):
-            assert parse(to_text(found)) == found
+        actual = attempt(damaged(chance.choice(TEXTS), chance))
+        if isinstance(actual, Module):
+            assert parse(to_text(actual)) == actual
 
 
 @pytest.mark.parametrize("gap", [" ", "/*c*/", "\n"])
@@ -461,9 +461,9 @@ PIECES += [" ", "\n", "\r\n", "\n  ", "\n}\n", " = ", "\x00", "\x1b[31m", "\u202
 @example("HloModule m\nENTRY e {\n  ROOT a = f32[] constant(1)\n}")
 @example("\n}")
 def test_any_text_is_read_or_refused(text: str) -> None:
-    found = attempt(text)
-    if isinstance(found, Module):
-        assert parse(to_text(found)) == found
+    actual = attempt(text)
+    if isinstance(actual, Module):
+        assert parse(to_text(actual)) == actual
 
 
 @settings(max_examples=200, deadline=None)

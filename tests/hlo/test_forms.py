@@ -89,25 +89,25 @@ ATTRIBUTES = st.fixed_dictionaries({}, optional=VALUES)
 @pytest.mark.slow
 @settings(deadline=None)
 @given(ATTRIBUTES, SPACES)
-def test_attributes_mean_what_is_written(written: dict[str, tuple[str, Any]], space: str) -> None:
-    text = "".join(f",{space}{key}={value}" for key, (value, _) in written.items())
-    assert split_attributes(text) == {key: value for key, (value, _) in written.items()}
-    assert read_attributes(text) == {key: value for key, (_, value) in written.items()}
-    calls = [value for key, (_, value) in written.items() if key in ("calls", "body")]
-    calls += [value for key, (_, value) in written.items() if key == "branch_computations"]
+def test_attributes_mean_what_is_written(output: dict[str, tuple[str, Any]], space: str) -> None:
+    text = "".join(f",{space}{key}={value}" for key, (value, _) in output.items())
+    assert split_attributes(text) == {key: value for key, (value, _) in output.items()}
+    assert read_attributes(text) == {key: value for key, (_, value) in output.items()}
+    calls = [value for key, (_, value) in output.items() if key in ("calls", "body")]
+    calls += [value for key, (_, value) in output.items() if key == "branch_computations"]
     assert sorted(called_names(text)) == sorted(name for names in calls for name in names)
 
 
 @settings(deadline=None)
 @given(ATTRIBUTES)
-def test_a_skeleton_is_its_own_skeleton(written: dict[str, tuple[str, Any]]) -> None:
+def test_a_skeleton_is_its_own_skeleton(output: dict[str, tuple[str, Any]]) -> None:
     """So the slots of a skeleton are where its texts have theirs."""
-    text = "".join(f", {key}={value}" for key, (value, _) in written.items())
+    text = "".join(f", {key}={value}" for key, (value, _) in output.items())
     for joints in (_JOINTS, _HEADER_JOINTS):
         skeleton, slots = joints.cut(text)
-        again, found = joints.cut(skeleton)
+        again, actual = joints.cut(skeleton)
         assert again == skeleton
-        assert len(found) == len(slots)
+        assert len(actual) == len(slots)
         assert joints.slots(text) == slots
 
 
@@ -159,12 +159,12 @@ def test_a_window_is_what_is_written(window: list[WindowDimension]) -> None:
         return f"{key}={'x'.join(map(str, numbers))}"
 
     fields = [
-        field("size", [each.size for each in window]),
-        field("stride", [each.stride for each in window]),
-        field("pad", [f"{each.low}_{each.high}" for each in window]),
-        field("lhs_dilate", [each.base_dilation for each in window]),
-        field("rhs_dilate", [each.window_dilation for each in window]),
-        field("rhs_reversal", [int(each.is_reversed) for each in window]),
+        field("size", [item.size for item in window]),
+        field("stride", [item.stride for item in window]),
+        field("pad", [f"{item.low}_{item.high}" for item in window]),
+        field("lhs_dilate", [item.base_dilation for item in window]),
+        field("rhs_dilate", [item.window_dilation for item in window]),
+        field("rhs_reversal", [int(item.is_reversed) for item in window]),
     ]
     assert read_window(listed(fields, comma=" ")) == tuple(window)
 

@@ -104,9 +104,9 @@ def test_what_is_kept_is_data_that_only_the_user_writes(tmp_path: Path) -> None:
     for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         json.loads(file.read_bytes()[32:])
-    written = [file.stat().st_ino for file in files]
+    output = [file.stat().st_ino for file in files]
     finish(start(tmp_path))
-    assert [file.stat().st_ino for file in kept(tmp_path)] == written
+    assert [file.stat().st_ino for file in kept(tmp_path)] == output
 
 
 def test_known_forms_need_no_lark(tmp_path: Path) -> None:

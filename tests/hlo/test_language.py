@@ -465,8 +465,8 @@ def of_one(lines: str) -> str:
 def parameters(shapes_and_attributes: list[str]) -> Case:
     """A module of parameters, one for each shape with attributes."""
     lines = []
-    for number, written in enumerate(shapes_and_attributes):
-        shape, _, attributes = written.partition("; ")
+    for number, output in enumerate(shapes_and_attributes):
+        shape, _, attributes = output.partition("; ")
         lines.append(f"  p.{number} = {shape} parameter({number}){attributes and ', '}{attributes}")
     names = [f"p.{number} = parameter()" for number in range(len(lines))]
     text = of_one("\n".join(lines))

@@ -188,11 +188,13 @@ def test_equal_texts_of_different_files_name_their_own() -> None:
 
 def test_stages_share_what_did_not_change(module: Module) -> None:
     table = ParseTable()
-    one = read(TEXT, table)
-    other = read(TEXT.replace("add(%w, %y#0)", "add(%y#0, %w)"), table)
-    shared = [a is b for a, b in zip(one.bodies, other.bodies, strict=True)]
+    first = read(TEXT, table)
+    second = read(TEXT.replace("add(%w, %y#0)", "add(%y#0, %w)"), table)
+    shared = [a is b for a, b in zip(first.bodies, second.bodies, strict=True)]
     assert shared == [True, True, True, True, False]
-    lines = [a is b for a, b in zip(one.bodies[-1].written, other.bodies[-1].written, strict=True)]
+    lines = [
+        a is b for a, b in zip(first.bodies[-1].written, second.bodies[-1].written, strict=True)
+    ]
     assert lines == [True, True, True, False, True]
 
 
@@ -206,15 +208,15 @@ def test_stages_share_a_long_computation_of_which_only_the_last_text_is_kept() -
         return "\n".join(["HloModule m", *short, "}", *long, "}", *entry, "}"])
 
     table = ParseTable()
-    one, other, again = (read(text(each), table) for each in ("x", "a0", "x"))
+    first, second, again = (read(text(item), table) for item in ("x", "a0", "x"))
     assert len(text("x")) > 65_536
-    assert one.bodies[1] is again.bodies[1] is not other.bodies[1]
-    for kept in (table.pieces, table.following, table.following.values()):
-        assert sum(len(each) > 65_536 for each in kept) == 1
+    assert first.bodies[1] is again.bodies[1] is not second.bodies[1]
+    for saved in (table.pieces, table.following, table.following.values()):
+        assert sum(len(item) > 65_536 for item in saved) == 1
     assert to_text(again) == to_text(read(text("x"), ParseTable()))
     table = ParseTable()
-    one, other, again = (read(text(each, 30), table) for each in ("x", "a0", "x"))
-    assert one.bodies[1] is again.bodies[1] is not other.bodies[1]
+    first, second, again = (read(text(item, 30), table) for item in ("x", "a0", "x"))
+    assert first.bodies[1] is again.bodies[1] is not second.bodies[1]
     assert len(table.pieces) == 5
 
 
@@ -232,12 +234,12 @@ def test_every_stage_is_read_as_if_it_were_the_first() -> None:
     ]
     table = ParseTable()
     for text in stages:
-        found, alone = read(text, table), read(text, ParseTable())
-        found.check()
-        assert found == alone
-        assert found.lines == alone.lines
-        assert found.frames is not None
-        assert found.frames.text == alone.frames.text  # type: ignore[union-attr]
+        actual, alone = read(text, table), read(text, ParseTable())
+        actual.check()
+        assert actual == alone
+        assert actual.lines == alone.lines
+        assert actual.frames is not None
+        assert actual.frames.text == alone.frames.text  # type: ignore[union-attr]
 
 
 # Shapes
@@ -299,8 +301,8 @@ def test_layouts() -> None:
 def test_compatible_shapes() -> None:
     assert shape("f32[2,3]{1,0}").compatible(shape("f32[2,3]{0,1:T(8)}"))
     assert shape("(f32[2], s32[])").compatible(shape("(f32[2]{0}, s32[])"))
-    for other in ("f32[3,2]", "f32[2,3,1]", "bf16[2,3]", "(f32[2,3])"):
-        assert not shape("f32[2,3]").compatible(shape(other))
+    for second in ("f32[3,2]", "f32[2,3,1]", "bf16[2,3]", "(f32[2,3])"):
+        assert not shape("f32[2,3]").compatible(shape(second))
     assert not shape("(f32[2], s32[])").compatible(shape("(f32[2])"))
 
 
@@ -322,15 +324,15 @@ def test_attributes_are_cut_where_they_end() -> None:
         ', kind=kLoop, calls=%f, metadata={op_name="a, b=c}" stack_frame_id=3}, '
         'backend_config={"x":{"y":[1,2]},"z":"}"}, replica_groups=[2,4]<=[4,2]T(1,0), d={{0,1},{2}}'
     )
-    found = split_attributes(text)
-    assert list(found) == ["kind", "calls", "metadata", "backend_config", "replica_groups", "d"]
-    assert found["metadata"] == '{op_name="a, b=c}" stack_frame_id=3}'
-    assert found["replica_groups"] == "[2,4]<=[4,2]T(1,0)"
-    assert read_value("metadata", found["metadata"]) == {
+    actual = split_attributes(text)
+    assert list(actual) == ["kind", "calls", "metadata", "backend_config", "replica_groups", "d"]
+    assert actual["metadata"] == '{op_name="a, b=c}" stack_frame_id=3}'
+    assert actual["replica_groups"] == "[2,4]<=[4,2]T(1,0)"
+    assert read_value("metadata", actual["metadata"]) == {
         "op_name": "a, b=c}",
         "stack_frame_id": "3",
     }
-    assert read_value("backend_config", found["backend_config"]) == {"x": {"y": [1, 2]}, "z": "}"}
+    assert read_value("backend_config", actual["backend_config"]) == {"x": {"y": [1, 2]}, "z": "}"}
 
 
 @pytest.mark.parametrize(

@@ -316,12 +316,12 @@ def test_the_compiler_refuses_it_too(case: Refused, oracle: ModuleType) -> None:
 @pytest.mark.parametrize("case", TYPICAL_MISTAKES, ids=lambda case: case.name)
 def test_indented_text_is_told_the_same(case: NamedTuple) -> None:
     text: str = case.text  # type: ignore[attr-defined]
-    told = []
-    for each in (text, textwrap.indent(text, "    ", lambda _: True)):
+    reported = []
+    for item in (text, textwrap.indent(text, "    ", lambda _: True)):
         with pytest.raises(UnusableInput) as caught:
-            parse(each)
-        told.append((caught.value.problem, caught.value.line))
-    assert told[0] == told[1]
+            parse(item)
+        reported.append((caught.value.problem, caught.value.line))
+    assert reported[0] == reported[1]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -28,12 +28,12 @@ def test_every_stage_says_what_its_lines_say(sample: Path) -> None:
         if stage.text is None:
             continue
         text = stage.text.text()
-        found = read(text, module.table(), file=str(stage.text))
-        found.check()
-        written = [i.name for i in found.walk() if "#" not in i.name]
-        assert written == _LINE.findall(text)
-        assert [computation.name for computation in found.computations] == _OPENING.findall(text)
-        for instruction in found.walk():
+        actual = read(text, module.table(), file=str(stage.text))
+        actual.check()
+        output = [i.name for i in actual.walk() if "#" not in i.name]
+        assert output == _LINE.findall(text)
+        assert [computation.name for computation in actual.computations] == _OPENING.findall(text)
+        for instruction in actual.walk():
             if "#" not in instruction.name:
                 line = text.split("\n", instruction.line)[instruction.line - 1]
                 assert re.match(rf"  (ROOT )?%?{re.escape(instruction.name)} = ", line)
@@ -45,9 +45,9 @@ def test_what_is_printed_reads_the_same(sample: Path) -> None:
     for module in open_dump(sample).modules:
         assert module.final is not None
         assert module.final.text is not None
-        found = parse(module.final.text.text())
-        printed = to_text(found)
-        assert parse(printed) == found
+        actual = parse(module.final.text.text())
+        printed = to_text(actual)
+        assert parse(printed) == actual
         assert to_text(parse(printed)) == printed
 
 

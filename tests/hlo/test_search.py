@@ -20,10 +20,10 @@ def test_the_orders():
 
 
 def test_neighbours_are_asked_for_after_their_node():
-    asked = []
-    nodes = reachable("a", lambda node: asked.append(node) or GRAPH[node])
+    options = []
+    nodes = reachable("a", lambda node: options.append(node) or GRAPH[node])
     assert next(nodes) == "a"
-    assert not asked
+    assert not options
 
 
 @pytest.mark.parametrize("search", SEARCHES)

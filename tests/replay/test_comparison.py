@@ -45,15 +45,15 @@ OPERANDS = (
 )
 
 
-def has_same_kernels(one: Module, other: Module) -> bool:
-    return compare(one, other).has_same_kernels()
+def has_same_kernels(first: Module, second: Module) -> bool:
+    return compare(first, second).has_same_kernels()
 
 
-@pytest.mark.parametrize("other", [TURNED, OPERANDS])
-def test_outputs_and_operands_in_another_order_are_the_same_kernels(other: str) -> None:
-    one, two = parse(TEXT), parse(other)
-    assert find_divergence(one, two) is not None
-    assert has_same_kernels(one, two)
+@pytest.mark.parametrize("second", [TURNED, OPERANDS])
+def test_outputs_and_operands_in_another_order_are_the_same_kernels(second: str) -> None:
+    first, two = parse(TEXT), parse(second)
+    assert find_divergence(first, two) is not None
+    assert has_same_kernels(first, two)
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_outputs_and_operands_in_another_order_are_the_same_kernels(other: str) 
 )
 def test_other_values_are_other_kernels(old: str, new: str) -> None:
     assert old in TEXT
-    other = parse(TEXT.replace(old, new))
+    second = parse(TEXT.replace(old, new))
     if new.startswith("h ="):  # what nothing reads does not count
-        assert has_same_kernels(parse(TEXT), other)
+        assert has_same_kernels(parse(TEXT), second)
     else:
-        assert not has_same_kernels(parse(TEXT), other)
+        assert not has_same_kernels(parse(TEXT), second)
 
 
 APART = TEXT.replace(
@@ -141,14 +141,14 @@ CARRIED = (
 
 
 def test_where_kernels_stand_does_not_count() -> None:
-    one, other = parse(LOOP), parse(CARRIED)
-    assert not has_same_kernels(one, other)
-    assert has_equal_kernels(one, other)
+    first, second = parse(LOOP), parse(CARRIED)
+    assert not has_same_kernels(first, second)
+    assert has_equal_kernels(first, second)
     assert has_equal_kernels(parse(TEXT), parse(OPERANDS))
 
 
 @pytest.mark.parametrize(
-    "other",
+    "second",
     [
         LOOP.replace("negate(q)", "abs(q)"),
         LOOP.replace("divide(p, n)", "divide(n, p)").replace("negate(q)", "negate(p)"),
@@ -158,8 +158,8 @@ def test_where_kernels_stand_does_not_count() -> None:
         ),
     ],
 )
-def test_other_kernels_are_not_equal(other: str) -> None:
-    assert not has_equal_kernels(parse(LOOP), parse(other))
+def test_other_kernels_are_not_equal(second: str) -> None:
+    assert not has_equal_kernels(parse(LOOP), parse(second))
 
 
 def test_kernels_apart_are_not_equal() -> None:
@@ -175,10 +175,10 @@ def test_a_scalar_has_no_packed_elements() -> None:
       ROOT many = s4[8]{0:E(4)} broadcast(one), dimensions={}
     }
     """
-    one, scalar, array = map(
+    first, scalar, array = map(
         parse, (text, text.replace("s4[]{:E(4)}", "s4[]"), text.replace("{0:E(4)}", "{0}"))
     )
-    assert find_divergence(one, scalar) is None
-    assert has_equal_kernels(one, scalar)
-    assert find_divergence(one, array) is not None
-    assert not has_equal_kernels(one, array)
+    assert find_divergence(first, scalar) is None
+    assert has_equal_kernels(first, scalar)
+    assert find_divergence(first, array) is not None
+    assert not has_equal_kernels(first, array)

@@ -55,9 +55,9 @@ def priority_fusion(found: Verification) -> PassVerification:
 
 @pytest.mark.parametrize("path", GPU, ids=name)
 def test_the_replay_takes_every_step_that_the_compiler_took(path: Path) -> None:
-    found = verified(path)
-    assert not found.problems
-    run = priority_fusion(found)
+    actual = verified(path)
+    assert not actual.problems
+    run = priority_fusion(actual)
     assert run.is_identical, run.divergence
     assert run.pairs_agreeing == run.pairs
     assert run.steps is not None
@@ -118,9 +118,9 @@ def test_another_device_does_not_agree() -> None:
     target = context.target
     assert module.priority_fusion is not None
     before, steps = module.read(run.before), module.priority_fusion.steps
-    other = replace(target.device, memory_bandwidth=target.device.memory_bandwidth // 2)
+    second = replace(target.device, memory_bandwidth=target.device.memory_bandwidth // 2)
     agreeing = []
-    for device in (target.device, other):
+    for device in (target.device, second):
         gpu = replace(target, device=device)
         plan = replay_pass(run.pass_name, before, replace(context, gpu=gpu), COMPILER)
         agreeing.append(compare_with_record(plan.events, steps, ()).first is None)
@@ -130,9 +130,9 @@ def test_another_device_does_not_agree() -> None:
 def test_users_keep_their_order_whatever_fusions_are_called() -> None:
     """CSE and DCE ran between the two passes, and the compiler numbered the fusions in another
     order; in that of the users of the loop's state stand the outputs of the kernel."""
-    found = verified(Path(__file__).parent / "data/h100/collatz")
-    assert [fusion_pass.pass_name for fusion_pass in found.passes if fusion_pass.after] == [
+    actual = verified(Path(__file__).parent / "data/h100/collatz")
+    assert [fusion_pass.pass_name for fusion_pass in actual.passes if fusion_pass.after] == [
         PRIORITY_FUSION,
         "multi_output_fusion",
     ]
-    assert found.is_identical and found.agreement == 100
+    assert actual.is_identical and actual.agreement == 100

@@ -59,13 +59,13 @@ def verified(path: Path) -> Verification:
 
 @pytest.mark.parametrize("dump", DUMPS, ids=name)
 def test_every_plan_and_every_recorded_decision_is_the_compilers(dump: Path) -> None:
-    found = verified(dump)
-    assert not found.problems
-    assert [fusion_pass.pass_name for fusion_pass in found.passes] == [
+    actual = verified(dump)
+    assert not actual.problems
+    assert [fusion_pass.pass_name for fusion_pass in actual.passes] == [
         "variadic-op-splitter",
         *PASSES,
     ]
-    for run in found.passes:
+    for run in actual.passes:
         assert run.is_identical, run.divergence
         assert run.decisions_agreeing == run.decisions, run.disagreement
 
@@ -114,18 +114,18 @@ def test_the_story_of_horizontal_fusion() -> None:
     """Ten fusions become two: four by writing their siblings' results too, and two of these by
     lying side by side in a kernel with the others."""
     dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "updates"
-    told = {
+    reported = {
         fusion_pass.pass_name: fusion_pass for fusion_pass in module_history(opened(dump)).passes
     }
-    assert [told[p].fusions for p in ("multi_output_fusion", *PASSES[4:])] == [4, 3, 2]
+    assert [reported[p].fusions for p in ("multi_output_fusion", *PASSES[4:])] == [4, 3, 2]
 
 
 def test_the_story_of_fusion_merger() -> None:
     dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "cartpole"
-    told = {
+    reported = {
         fusion_pass.pass_name: fusion_pass for fusion_pass in module_history(opened(dump)).passes
     }
-    assert [told[p].fusions for p in ("fusion", "fusion_merger")] == [5, 3]
+    assert [reported[p].fusions for p in ("fusion", "fusion_merger")] == [5, 3]
 
 
 def test_a_refusal_is_explained_by_the_record_and_the_rules() -> None:
@@ -142,28 +142,28 @@ def test_a_refusal_is_explained_by_the_record_and_the_rules() -> None:
 def test_without_multi_output_fusion_its_module_stays_as_the_compiler_had_it(program: str) -> None:
     dump = SAMPLES / "dumps/a100-jaxlib-0.4.35" / program
     module = opened(dump)
-    found = what_if(module, Changes(disabled=("multi_output_fusion",)))
+    actual = what_if(module, Changes(disabled=("multi_output_fusion",)))
     before, after = (
         total_kernels(module.read(stage), "gpu").launches
         for stage in module.stages
         if "multi_output_fusion" in (stage.name.before, stage.name.after)
     )
-    assert (found.before.launches, found.after.launches) == (after, before)
-    assert found.after.launches > found.before.launches
-    assert all(pair.before in TOGETHER for pair in found.pairs)
+    assert (actual.before.launches, actual.after.launches) == (after, before)
+    assert actual.after.launches > actual.before.launches
+    assert all(pair.before in TOGETHER for pair in actual.pairs)
 
 
 def test_wishes_and_thresholds_reach_instruction_fusion() -> None:
     dump = SAMPLES / "dumps/a100-jaxlib-0.4.35/cartpole"
     module = opened(dump)
     changes = Changes(thresholds=(("leg-code-dup", "limit", 1),))
-    found = what_if(module, changes)
-    assert found.after.launches > found.before.launches
-    assert "leg-code-dup" in {pair.rule for pair in found.pairs}
-    assert not any("asks leg-code-dup" in note for note in found.notes)
-    found = what_if(module, Changes(allowed=(PairPattern("or*", "*"),)))
-    assert {pair.producer for pair in found.pairs} == {"or.66"}
-    assert any("may decide differently" in note for note in found.notes)
+    actual = what_if(module, changes)
+    assert actual.after.launches > actual.before.launches
+    assert "leg-code-dup" in {pair.rule for pair in actual.pairs}
+    assert not any("asks leg-code-dup" in note for note in actual.notes)
+    actual = what_if(module, Changes(allowed=(PairPattern("or*", "*"),)))
+    assert {pair.producer for pair in actual.pairs} == {"or.66"}
+    assert any("may decide differently" in note for note in actual.notes)
 
 
 def test_a_dump_that_lacks_its_gpu_takes_the_one_that_is_named(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     the compiler's own words."""
     module = opened(SAMPLES / "dumps/a100-jaxlib-0.4.35/library_random")
     facts = explain_module(module)
-    assert {each.library for each in facts.find_all(Boundary)} == {"JAX"}
+    assert {item.library for item in facts.find_all(Boundary)} == {"JAX"}
     refused = {
         (pair.producer.opcode, pair.consumer.opcode): pair for pair in facts.pairs if pair.reason
     }
@@ -211,7 +211,7 @@ def test_the_concatenate_of_the_state_is_refused_and_merged_into_both_users(vers
         for pair in facts.pairs
         if pair.producer.opcode == "concatenate" and pair.producer.shape.startswith("f32[4,2048]")
     ]
-    assert {each.consumer.opcode for each in state} == {"abs", "select"}
+    assert {item.consumer.opcode for item in state} == {"abs", "select"}
     for pair in state:
         assert pair.outcome == "duplicated"
         refusal = pair.fused_by_later_pass

@@ -19,12 +19,12 @@ THREADS = 2  # of the machine that made the samples
 
 
 def parts(module: Module) -> dict[str, list[str]]:
-    found = {}
+    actual = {}
     for instruction in module.walk():
         config = instruction.attribute("backend_config")
         if isinstance(config, dict) and config.get("outer_dimension_partitions"):
-            found[instruction.name] = config["outer_dimension_partitions"]
-    return found
+            actual[instruction.name] = config["outer_dimension_partitions"]
+    return actual
 
 
 @pytest.mark.parametrize("dump", CPU, ids=lambda dump: f"{dump.parent.name}-{dump.name}")
@@ -35,14 +35,14 @@ def test_kernels_have_the_parts_that_the_compiler_gave_them(dump: Path) -> None:
     index = next(
         n for n, stage in enumerate(module.stages) if stage.name.pipeline == "copy-insertion"
     )
-    made = module.read(module.stages[index - 1])
-    graph = MutableModule(made)
+    output = module.read(module.stages[index - 1])
+    graph = MutableModule(output)
     assign_tasks(graph, 1)
     bare = to_module(graph)
     assert not parts(bare)
     graph = MutableModule(bare)
     assign_tasks(graph, THREADS)
-    assert parts(to_module(graph)) == parts(made)
+    assert parts(to_module(graph)) == parts(output)
 
 
 def test_some_sample_has_parts() -> None:

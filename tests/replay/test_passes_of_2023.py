@@ -45,9 +45,9 @@ def opened(program: str) -> DumpedModule:
 @cache
 def verified(program: str) -> tuple[PassVerification, ...]:
     dump = open_dump(DUMPS / program)
-    found = verify(dump, dump.modules)
-    assert not found.problems
-    return found.passes
+    actual = verify(dump, dump.modules)
+    assert not actual.problems
+    return actual.passes
 
 
 @pytest.mark.parametrize("program", sorted(ACTING))
@@ -78,7 +78,7 @@ def test_layout_normalization_makes_what_the_compilers_makes(program: str) -> No
         find_user_order(module, stages[place - 1], find_rewriters(module)),
     )
     normalize_layouts(graph)
-    made, expected = (
+    output, expected = (
         Counter(
             (instruction.opcode, str(instruction.shape))
             for part in parts
@@ -86,8 +86,8 @@ def test_layout_normalization_makes_what_the_compilers_makes(program: str) -> No
         )
         for parts in (graph.post_order(), module.read(stages[place]).reachable())
     )
-    assert made == expected
-    assert made.total() > 100
+    assert output == expected
+    assert output.total() > 100
 
 
 def test_recorded_decisions_are_the_rules() -> None:
@@ -115,24 +115,24 @@ def test_the_dump_tells_its_version_and_gpu(program: str) -> None:
 
 
 def test_the_story_is_that_of_the_stages() -> None:
-    told = {
+    reported = {
         fusion_pass.stage: fusion_pass.fusions
         for fusion_pass in module_history(opened("updates")).passes
     }
-    counted = 0
+    counts = 0
     for file in sorted((DUMPS / "updates").glob("*.txt.gz")):
-        for stage, fusions in told.items():
+        for stage, fusions in reported.items():
             if f".{stage}.txt" in file.name:
                 text = gzip.decompress(file.read_bytes()).decode()
                 assert text.count(" fusion(") == fusions
-                counted += 1
-    assert counted == len(told) == 4  # a run of instruction fusion leaves as many as it found
+                counts += 1
+    assert counts == len(reported) == 4  # a run of instruction fusion leaves as many as it found
 
 
 def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     facts = explain_module(opened("library_random"))
     assert facts.summary.exact and facts.summary.launches > 20  # of 20 rounds of a loop
-    assert {each.library for each in facts.find_all(Boundary)} == {"JAX"}
+    assert {item.library for item in facts.find_all(Boundary)} == {"JAX"}
     refused = {
         (pair.producer.opcode, pair.consumer.opcode): pair for pair in facts.pairs if pair.reason
     }

@@ -22,16 +22,16 @@ nobodys {
 
 
 def test_what_nothing_calls_is_no_part_of_the_module():
-    own = [
+    local = [
         Priority("a", ("b",), 1.0, 2.0),
         Fused("fusion", "a", "b"),
         Ineligible("fusion", "No users to fuse"),
     ]
-    others = [
+    remaining = [
         Priority("c", ("d",), 1.0, 2.0),
         Fused("fusion.1", "c", "d"),
         Priority("fusion.1", ("e",), 1.0, 2.0),
         Fused("fusion.2", "fusion.1", "e"),
         Ineligible("fusion.2", "No users to fuse"),
     ]
-    assert steps_within(parse(TEXT), [*others[:2], *own, *others[2:]]) == own
+    assert steps_within(parse(TEXT), [*remaining[:2], *local, *remaining[2:]]) == local

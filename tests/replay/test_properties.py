@@ -74,10 +74,10 @@ def values(numbering: Numbering, module):
 
 def fitting(changes: Changes, compiler: Compiler) -> Changes:
     """Without thresholds that the rules of this version do not have."""
-    known = {
+    names = {
         (rule.id, name) for book in compiler.books for rule in book for name in rule.thresholds
     }
-    return replace(changes, thresholds=tuple(t for t in changes.thresholds if t[:2] in known))
+    return replace(changes, thresholds=tuple(t for t in changes.thresholds if t[:2] in names))
 
 
 def plans(path: Path, changes: Changes):

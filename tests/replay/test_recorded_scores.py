@@ -104,11 +104,13 @@ def test_only_the_pairs_that_are_left_are_decided(
     (module,) = open_dump(DUMPS / name).modules
     if not has_ids:  # as in a dump of texts alone
         monkeypatch.setattr(DumpedModule, "instruction_ids", lambda *_: None)
-    asked: list[object] = []
+    options: list[object] = []
     estimate = CostModel.time
-    monkeypatch.setattr(CostModel, "time", lambda self, of: asked.append(of) or estimate(self, of))
-    found = replay_passes(module)
-    assert found is not None
-    by_record = len(asked)
+    monkeypatch.setattr(
+        CostModel, "time", lambda self, of: options.append(of) or estimate(self, of)
+    )
+    actual = replay_passes(module)
+    assert actual is not None
+    by_record = len(options)
     replayed(module, None)
-    assert by_record < (len(asked) - by_record) / 2
+    assert by_record < (len(options) - by_record) / 2

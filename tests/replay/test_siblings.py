@@ -61,7 +61,7 @@ def module() -> Module:
         )
         results.append((f"%fusion.{index}", shape))
     scalars = [f"  %scalar.{number} = f32[] parameter({number + 1})" for number in range(3)]
-    names, shapes = (", ".join(each) for each in zip(*results, strict=True))
+    names, shapes = (", ".join(item) for item in zip(*results, strict=True))
     return parse(
         "\n".join(
             [
@@ -97,33 +97,33 @@ def ask_about_each(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("path", H100, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_dump(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (dumped,) = open_dump(path).modules
-    stages = [dumped.read(each.before) for each in find_runs(dumped) if each.pass_name == PASS]
-    told = [decide(stage, path) for stage in stages]
+    stages = [dumped.read(item.before) for item in find_runs(dumped) if item.pass_name == PASS]
+    reported = [decide(stage, path) for stage in stages]
     ask_about_each(monkeypatch)
-    assert told == [decide(stage, path) for stage in stages]
+    assert reported == [decide(stage, path) for stage in stages]
 
 
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler.name)
 def test_all_kinds_of_siblings(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = DUMPS / "h100" / "reductions"
-    told = decide(module(), dump, compiler)
-    refusals = {each.decision.rule for each in told if not each.decision.allow}
+    reported = decide(module(), dump, compiler)
+    refusals = {item.decision.rule for item in reported if not item.decision.allow}
     assert {"mof-heroes", "mof-loop-shape", "mof-dus", "budget-reductions"} <= refusals
     ask_about_each(monkeypatch)
-    assert told == decide(module(), dump, compiler)
+    assert reported == decide(module(), dump, compiler)
 
 
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler.name)
 def test_a_rule_says_what_its_own_check_looks_at(compiler: Compiler) -> None:
     def origin(rule: Rule, name: str) -> type:
-        return next(each for each in type(rule).__mro__ if name in vars(each))
+        return next(item for item in type(rule).__mro__ if name in vars(item))
 
     (book,) = (fusion_pass.book for fusion_pass in compiler.passes if fusion_pass.name == PASS)
-    told = 0
+    count = 0
     for rule in book:
         if isinstance(rule, BASES) and all(
             type(rule).looks_at is not base.looks_at for base in BASES
         ):
-            told += 1
+            count += 1
             assert origin(rule, "looks_at") is origin(rule, "check"), rule.id
-    assert told
+    assert count

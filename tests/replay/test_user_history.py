@@ -58,12 +58,12 @@ RECORDS = sorted(each for each in (Path(__file__).parent / "users").iterdir() if
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 def test_users_have_the_order_that_the_compiler_recorded(record: Path) -> None:
     (module,) = open_dump(record).modules
-    found = find_user_order(module, module.stages[-1], {})
+    actual = find_user_order(module, module.stages[-1], {})
     lines = (record / "users.txt").read_text(encoding="utf-8").splitlines()
     assert lines
     for line in lines:
         value, users = line.split(": ")
-        assert list(found[value]) == users.split()
+        assert list(actual[value]) == users.split()
 
 
 def dumped(directory: Path, *stages: tuple[str, str]) -> DumpedModule:
@@ -310,7 +310,7 @@ ENTRY main {
 def test_without_ids_operations_have_the_order_that_the_compiler_recorded(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (record,) = [each for each in RECORDS if each.name == name]
+    (record,) = [item for item in RECORDS if item.name == name]
     (module,) = open_dump(record).modules
     stage = module.stages[-1]
     recorded = module.instruction_ids(stage)
@@ -329,7 +329,7 @@ def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
 ) -> None:
     pairs = wrong = 0
     for file in sorted(DUMPS.glob("*/*/*.before_variadic-op-splitter.hlo.pb")):
-        if any(each in file.parts[-3] for each in ("jaxlib-0.4", "xla-2023")):  # have no record
+        if any(item in file.parts[-3] for item in ("jaxlib-0.4", "xla-2023")):  # have no record
             continue
         (module,) = [module for module in open_dump(file.parent).modules if module.priority_fusion]
         stage = next(
@@ -340,11 +340,11 @@ def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
         with monkeypatch.context() as without_ids:
             without_ids.setattr(DumpedModule, "instruction_ids", lambda *_: None)
             ages = find_creation_order(module, stage, {})
-        for computation, known in ids.items():
-            for one, other in combinations(known.keys() & ages[computation].keys(), 2):
+        for computation, names in ids.items():
+            for first, second in combinations(names.keys() & ages[computation].keys(), 2):
                 pairs += 1
-                is_older = known[one] < known[other]
-                wrong += is_older != (ages[computation][one] < ages[computation][other])
+                is_older = names[first] < names[second]
+                wrong += is_older != (ages[computation][first] < ages[computation][second])
     assert pairs > 50_000
     assert wrong < pairs / 100
 

@@ -30,10 +30,10 @@ def name(dump: Path) -> str:
 @pytest.mark.parametrize("path", CPU, ids=name)
 def test_the_replay_makes_the_module_that_the_compiler_made(path):
     dump = open_dump(path)
-    found = verify(dump, dump.modules)
-    assert not found.problems
-    assert found.agreement == 100
-    for fusion_pass in found.passes:
+    actual = verify(dump, dump.modules)
+    assert not actual.problems
+    assert actual.agreement == 100
+    for fusion_pass in actual.passes:
         assert fusion_pass.is_identical, fusion_pass.divergence
         assert fusion_pass.disagreement is None
 
@@ -73,11 +73,11 @@ def test_the_rules_are_those_of_the_version_that_made_the_dump(path):
 def test_other_rules_do_not_agree():
     dump = open_dump(DUMPS / "cpu" / "concatenate")
     compiler = Changes(disabled=("cpu-concat",)).apply(load_compiler("cpu-0.12"))
-    found = verify(dump, dump.modules, compiler)
-    (fusion,) = [fusion_pass for fusion_pass in found.passes if fusion_pass.pass_name == "fusion"]
+    actual = verify(dump, dump.modules, compiler)
+    (fusion,) = [fusion_pass for fusion_pass in actual.passes if fusion_pass.pass_name == "fusion"]
     assert fusion.divergence is not None
     assert fusion.disagreement is not None
-    assert found.agreement < 100
+    assert actual.agreement < 100
 
 
 BASE = """HloModule m
@@ -123,13 +123,13 @@ def test_names_and_notes_make_no_difference():
 
 
 def test_names_are_told_up_to_the_first_difference():
-    named = re.sub(r"\b(kernel|twice|difference|[abpq])\b", r"\1.7", BASE)
+    by_name = re.sub(r"\b(kernel|twice|difference|[abpq])\b", r"\1.7", BASE)
     names = dict.fromkeys(("a", "b", "two", "twice", "kernel", "p", "q", "difference"))
-    expected = {each if each == "two" else f"{each}.7": each for each in names}
-    assert compare(parse(BASE), parse(named)).find_names() == expected
-    other = parse(named.replace("subtract", "add"))
-    assert compare(parse(BASE), other).find_names() == {
-        each: ours for each, ours in expected.items() if ours != "difference"
+    expected = {item if item == "two" else f"{item}.7": item for item in names}
+    assert compare(parse(BASE), parse(by_name)).find_names() == expected
+    second = parse(by_name.replace("subtract", "add"))
+    assert compare(parse(BASE), second).find_names() == {
+        item: ours for item, ours in expected.items() if ours != "difference"
     }
 
 
@@ -183,7 +183,7 @@ def test_shared_computations_are_looked_into_once():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ("y = f32[8] slice(x)", "no slice="),
         ("y = f32[8] slice(x), slice={}", "0 cuts, expected 1"),
@@ -195,10 +195,10 @@ def test_shared_computations_are_looked_into_once():
         ),
     ],
 )
-def test_what_contradicts_itself_is_told(line, told):
+def test_what_contradicts_itself_is_told(line, reported):
     text = f"HloModule m\n\nENTRY e {{\n  x = f32[8] parameter(0)\n  {line}\n"
     text += "  ROOT z = f32[8] negate(x)\n}\n"
-    with pytest.raises(UnusableInput, match=re.escape(told)):
+    with pytest.raises(UnusableInput, match=re.escape(reported)):
         replay("fusion", parse(text), PassContext(), load_compiler("cpu-0.12"))
 
 

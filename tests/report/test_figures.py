@@ -57,13 +57,15 @@ def test_the_refused_pairs_of_a_kernel_are_those_of_its_page() -> None:
     }
     names = networkx.get_node_attributes(graph, "name")
     drawn = {
-        (names[read], names[reader], each["reason"], each["bytes"])
-        for read, reader, each in graph.edges(data=True)
-        if each["reason"]
+        (names[read], names[reader], item["reason"], item["bytes"])
+        for read, reader, item in graph.edges(data=True)
+        if item["reason"]
     }
-    in_program = {(a.removesuffix(".0"), b.removesuffix(".0"), *rest) for a, b, *rest in pairs}
+    in_program = {
+        (a.removesuffix(".0"), b.removesuffix(".0"), *remaining) for a, b, *remaining in pairs
+    }
     assert drawn and drawn == in_program
-    kernels = {each["kernel"]: each["is_chosen"] for _, each in graph.nodes(data=True)}
+    kernels = {item["kernel"]: item["is_chosen"] for _, item in graph.nodes(data=True)}
     assert kernels == {
         "wrapped_tanh": False,
         "loop_multiply_fusion": False,
@@ -137,8 +139,10 @@ def test_boxes_do_not_overlap_and_hold_their_operations() -> None:
         if (group.get("class") or "").startswith("kernel")
     ]
     for number, (left, top, right, bottom) in enumerate(kernels):
-        for other in kernels[:number]:
-            assert other[0] >= right or other[2] <= left or other[1] >= bottom or other[3] <= top
+        for second in kernels[:number]:
+            assert (
+                second[0] >= right or second[2] <= left or second[1] >= bottom or second[3] <= top
+            )
     for rect in drawing.findall(f".//{SVG}rect[@class='operation']"):
         x, y, end, bottom = corners(rect)
         assert any(

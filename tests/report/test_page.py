@@ -138,10 +138,10 @@ def test_spills_are_a_measure_if_resources_were_read(tmp_path, monkeypatch) -> N
     spilled = (476 + 160) * 2048 * 128
     assert {row["spill_bytes"] for row in module["breakdown"]["rows"]} == {spilled}
     if BROWSER is not None:
-        shown, console = in_browser(page, "#by=spill_bytes&kernel=loop_add_fusion")
+        visible, console = in_browser(page, "#by=spill_bytes&kernel=loop_add_fusion")
         assert not console
         for words in (">spills</button>", "167 MB, 100%", "255", "12.5%, limited by registers"):
-            assert words in shown
+            assert words in visible
     (module,) = data_of(page_of(dump, tmp_path))["now"]["explanation"]["modules"]
     assert {row["spill_bytes"] for row in module["breakdown"]["rows"]} == {None}
     if BROWSER is not None:
@@ -160,11 +160,13 @@ def test_spills_are_a_measure_if_resources_were_read(tmp_path, monkeypatch) -> N
 )
 def test_the_page_says_what_explain_says(name, tmp_path) -> None:
     data = data_of(page_of(DUMPS / name, tmp_path))
-    told = json.loads(run("explain", DUMPS / name, "--no-try", "--format", "json"))
-    for ours, theirs in zip(data["now"]["explanation"]["modules"], told["modules"], strict=True):
+    reported = json.loads(run("explain", DUMPS / name, "--no-try", "--format", "json"))
+    for ours, theirs in zip(
+        data["now"]["explanation"]["modules"], reported["modules"], strict=True
+    ):
         for key in ("name", "summary", "pairs", "kernels", "memory", "breakdown", "notes"):
             assert ours[key] == theirs[key], key
-        picture = data["now"]["pictures"][ours["number"] if len(told["modules"]) > 1 else 0]
+        picture = data["now"]["pictures"][ours["number"] if len(reported["modules"]) > 1 else 0]
         assert len(picture["pairs"]) == 2 * len(theirs["pairs"])
 
 
@@ -173,7 +175,7 @@ def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(tmp_path) -> N
     (module,), (picture,) = data["now"]["explanation"]["modules"], data["now"]["pictures"]
     kernels = kernels_of(picture, len(picture["stages"]))
     numbers = dict(
-        zip((each["name"] for each in module["kernels"]), picture["kernels"], strict=True)
+        zip((item["name"] for item in module["kernels"]), picture["kernels"], strict=True)
     )
     for place, pair in enumerate(module["pairs"]):
         read, reader = picture["pairs"][2 * place : 2 * place + 2]
@@ -217,17 +219,17 @@ def test_a_reduction_that_took_in_another_is_drawn_as_itself(tmp_path) -> None:
     )
     turned = two.replace("  ROOT", "  %r = f32[8] reverse(%one), dimensions={0}\n  ROOT")
     turned = turned.replace("reduce(%one", "reduce(%r")
-    one = "  ROOT %all = f32[] reduce(%x, %z), dimensions={0,1}, to_apply=%s\n}\n"
-    inner = "%f (x: f32[8,8]) -> f32[] {\n" + start + one + "\n"
+    first = "  ROOT %all = f32[] reduce(%x, %z), dimensions={0,1}, to_apply=%s\n}\n"
+    inner = "%f (x: f32[8,8]) -> f32[] {\n" + start + first + "\n"
     entry = "ENTRY %e (x: f32[8,8]) -> f32[] {\n"
-    called = (
+    callees = (
         "  %x = f32[8,8] parameter(0)\n  ROOT %all = f32[] fusion(%x), kind=kInput, calls=%f\n}\n"
     )
     stages = {
         "before_optimizations": head + entry + start + turned,
         "0000.simplification.after_algsimp.before_dce": head + entry + start + two,
-        "0001.fusion.after_pipeline-start.before_priority-fusion": head + entry + start + one,
-        "sm_9.0a_gpu_after_optimizations": head + inner + entry + called,
+        "0001.fusion.after_pipeline-start.before_priority-fusion": head + entry + start + first,
+        "sm_9.0a_gpu_after_optimizations": head + inner + entry + callees,
     }
     for name, text in stages.items():
         (dump / f"module_0000.m.{name}.txt").write_text(text)
@@ -266,9 +268,9 @@ def difference_of(before: Path, after: Path, directory: Path) -> Path:
 
 def test_a_difference_says_what_diff_and_explain_say(tmp_path) -> None:
     data = data_of(difference_of(OLD, NEW, tmp_path))
-    told = json.loads(run("diff", OLD, NEW, "--format", "json"))
-    assert data["difference"] == told
-    assert told["modules"][0]["outcomes"]
+    reported = json.loads(run("diff", OLD, NEW, "--format", "json"))
+    assert data["difference"] == reported
+    assert reported["modules"][0]["outcomes"]
     for side, dump in (("before", OLD), ("now", NEW)):
         (module,) = data[side]["explanation"]["modules"]
         (expected,) = json.loads(run("explain", dump, "--no-try", "--format", "json"))["modules"]
@@ -285,8 +287,8 @@ def test_both_sides_of_a_difference_share_their_places(tmp_path) -> None:
     assert firsts[0] == firsts[1]
     # A pair that both sides name has the same ends, and their last stages differ by its outcome.
     pairs = [
-        {(pair["producer"]["name"], pair["consumer"]["name"]): place for place, pair in found}
-        for found in (
+        {(pair["producer"]["name"], pair["consumer"]["name"]): place for place, pair in actual}
+        for actual in (
             enumerate(data[side]["explanation"]["modules"][0]["pairs"])
             for side in ("before", "now")
         )
@@ -316,13 +318,13 @@ def test_a_large_page_becomes_a_folder(tmp_path, monkeypatch) -> None:
             renamed = file.name.replace("module_0000", f"module_000{number}")
             (dump / renamed).write_bytes(file.read_bytes())
     folder = tmp_path / "step"
-    told = run("report", dump, "--output", tmp_path / "step.html")
-    assert "2 pages" in told and str(folder / "index.html") in told
+    reported = run("report", dump, "--output", tmp_path / "step.html")
+    assert "2 pages" in reported and str(folder / "index.html") in reported
     links = re.findall(r'href="([^"]*)"', (folder / "index.html").read_text())
     expected = json.loads(run("explain", dump, "--no-try", "--format", "json"))["modules"]
     for link, module in zip(links, expected, strict=True):
-        (own,) = data_of(folder / link)["now"]["explanation"]["modules"]
-        assert (own["number"], own["pairs"]) == (module["number"], module["pairs"])
+        (local,) = data_of(folder / link)["now"]["explanation"]["modules"]
+        assert (local["number"], local["pairs"]) == (module["number"], module["pairs"])
 
 
 def test_only_its_own_script_may_run(tmp_path) -> None:
@@ -330,8 +332,8 @@ def test_only_its_own_script_may_run(tmp_path) -> None:
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
     for tag in ("script", "style"):
-        (own,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-        digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        (local,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(local.encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy.replace("&#43;", "+")
     assert not re.findall(r"\b(?:src|href)=", text.partition("<style>")[0])
 
@@ -340,48 +342,48 @@ def test_hostile_text_is_no_markup(hostile) -> None:
     text = hostile.read_text()
     assert text.count("<script") == 2
     assert not any(words in text for words in _ATTACKS[:13])
-    found = json.dumps(data_of(hostile), ensure_ascii=False)
+    actual = json.dumps(data_of(hostile), ensure_ascii=False)
     for words in _ATTACKS:
-        assert json.dumps(words, ensure_ascii=False)[1:-1] in found
+        assert json.dumps(words, ensure_ascii=False)[1:-1] in actual
 
 
 @with_browser
 def test_a_browser_shows_it_without_a_word(tmp_path) -> None:
-    shown, console = in_browser(page_of(DUMPS / "h100/cartpole", tmp_path))
+    visible, console = in_browser(page_of(DUMPS / "h100/cartpole", tmp_path))
     assert not console
-    assert "estimated time" in shown and "374 of 374 pairs" in shown
-    assert re.search(r'class="edge not-fused"', shown) and ">pf-negative<" in shown
+    assert "estimated time" in visible and "374 of 374 pairs" in visible
+    assert re.search(r'class="edge not-fused"', visible) and ">pf-negative<" in visible
     for title in ("What to try", "Memory", "Computed more than once", "Compile time"):
-        assert f">{title}</h2>" in shown
-    assert "[object " not in shown
+        assert f">{title}</h2>" in visible
+    assert "[object " not in visible
 
 
 @with_browser
 def test_a_browser_runs_nothing_hostile(hostile) -> None:
     assert len(HOSTILE) > 200
-    shown, console = in_browser(hostile)
+    visible, console = in_browser(hostile)
     assert not console
-    assert "<title>fusionscope: m</title>" in shown
-    body = shown[shown.index("<main") : shown.index("</main>")]
+    assert "<title>fusionscope: m</title>" in visible
+    body = visible[visible.index("<main") : visible.index("</main>")]
     assert not re.search(r"<(?:img|iframe|script|style|textarea|svg onload)\b", body)
     assert not re.search(r"\son(?!e\b)\w+=", re.sub(r'"[^"]*"|>[^<]*<', "", body))
-    assert re.search(rf"{len(HOSTILE)} of {len(HOSTILE)} pairs", shown)
+    assert re.search(rf"{len(HOSTILE)} of {len(HOSTILE)} pairs", visible)
 
 
 @with_browser
 def test_a_browser_shows_both_sides_of_a_difference(tmp_path) -> None:
-    shown, console = in_browser(difference_of(OLD, NEW, tmp_path))
+    visible, console = in_browser(difference_of(OLD, NEW, tmp_path))
     assert not console
     for words in ("What changed", "4.38 µs → 1.47 µs", "not-fused, pf-two-reduces", "(after)"):
-        assert words in shown
-    assert shown.count("triton_softmax.2") > 1
+        assert words in visible
+    assert visible.count("triton_softmax.2") > 1
 
 
 @with_browser
 def test_a_difference_is_told_in_the_same_words(tmp_path) -> None:
     """What ``diff`` prints stands in the page: every title, line and cell."""
-    shown, _ = in_browser(difference_of(OLD, NEW, tmp_path))
-    page = html.unescape(re.sub(r"<[^>]+>", "\n", shown))
+    visible, _ = in_browser(difference_of(OLD, NEW, tmp_path))
+    page = html.unescape(re.sub(r"<[^>]+>", "\n", visible))
     document = run("diff", OLD, NEW, "--all", "--format", "markdown")
     lines = [line for line in document.splitlines() if line.startswith(("- ", "| ", "> "))]
     assert len(lines) > 20

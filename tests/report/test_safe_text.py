@@ -25,7 +25,7 @@ def test_only_printable_characters_are_left():
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("text", "output"),
     [
         ("[here](x)", r"[here\](x)"),
         ("![x](http://a.b/c.png)", r"![x\](http:\//a.b/c.png)"),
@@ -42,8 +42,8 @@ def test_only_printable_characters_are_left():
         ("f32[2,3]{1,0} add(f32[2,3] %x)", "f32[2,3]{1,0} add(f32[2,3] %x)"),
     ],
 )
-def test_nothing_is_alive_in_markdown(text, written):
-    assert cell(text) == written
+def test_nothing_is_alive_in_markdown(text, output):
+    assert cell(text) == output
 
 
 def test_code_ends_where_it_should():

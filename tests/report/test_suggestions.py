@@ -77,13 +77,13 @@ def test_why_a_change_is_not_worth_it(
 
 
 def test_every_report_says_why_a_change_is_not_worth_it() -> None:
-    found = Suggestions(
+    actual = Suggestions(
         answers=(Answer(pairs=(PAIR,)),), rejected=(tried(why_not="it takes longer"),)
     )
     for text in (
-        screen_of(found, 200),
-        "\n".join(to_markdown(sections(found, None))),
-        for_pair(found, *PAIR),
+        screen_of(actual, 200),
+        "\n".join(to_markdown(sections(actual, None))),
+        for_pair(actual, *PAIR),
     ):
         assert "(replayed; it takes longer)" in text
 
@@ -92,7 +92,7 @@ def test_every_report_says_why_a_change_is_not_worth_it() -> None:
 @pytest.mark.parametrize("path", ["dump", 'a dump\'s "$HOME"', "a" * 90])
 def test_a_command_can_be_copied(width: int, path: str) -> None:
     allow = " ".join(f"--allow 'add.{n} -> a-long-name.{n}'" for n in range(8))
-    found = Suggestions(
+    actual = Suggestions(
         helpful=(
             tried(f"--xla_disable_hlo_passes={'a,' * 80}b"),
             tried(allow, SuggestionKind.RULE),
@@ -103,12 +103,12 @@ def test_a_command_can_be_copied(width: int, path: str) -> None:
         ["fusionscope", "rerun", path, "--module", "3", "--flag", flag],
         ["fusionscope", "rerun", path, "--module", "3", *shlex.split(allow)],
     ]
-    assert printed_commands(screen_of(found, width)) == expected
+    assert printed_commands(screen_of(actual, width)) == expected
 
 
 def test_a_module_that_cannot_be_compiled_has_no_command() -> None:
-    found = Suggestions(helpful=(tried(),), cannot_rerun="the dump lacks the program")
-    text = screen_of(found.with_commands(["fusionscope", "rerun", "dump"]), 100)
+    actual = Suggestions(helpful=(tried(),), cannot_rerun="the dump lacks the program")
+    text = screen_of(actual.with_commands(["fusionscope", "rerun", "dump"]), 100)
     assert not printed_commands(text)
     assert "--xla_disable_hlo_passes=multi_output_fusion" in text
     assert "cannot be compiled from this dump: the dump lacks the program" in text
@@ -116,11 +116,11 @@ def test_a_module_that_cannot_be_compiled_has_no_command() -> None:
 
 def test_no_figure_of_the_example_of_a_recipe_is_shown() -> None:
     recipe = tried("unroll-loop", SuggestionKind.RECIPE, HowTried.EXAMPLE)
-    found = Suggestions(helpful=(recipe,)).with_commands(["fusionscope", "rerun", "dump"])
-    text = screen_of(found, 100)
+    actual = Suggestions(helpful=(recipe,)).with_commands(["fusionscope", "rerun", "dump"])
+    text = screen_of(actual, 100)
     assert printed_commands(text) == [["fusionscope", "recipes", "unroll-loop"]]
     assert "nothing known that helps" in text
-    for words in (text, "\n".join(to_markdown(sections(found, None)))):
+    for words in (text, "\n".join(to_markdown(sections(actual, None)))):
         assert "a title" in words
         assert not any(figure in words for figure in ("57", "85", "1.2 kB", "98", "111"))
-    assert for_pair(found, *PAIR) == "1 not tried here: --compile"
+    assert for_pair(actual, *PAIR) == "1 not tried here: --compile"

@@ -71,23 +71,23 @@ def test_a_program_has_the_fusions_of_a_plan_while_it_is_applied(
 
     plain, expected = kernels(), jitted(x)
     with apply(plan) as applied:
-        changed, found = kernels(), jitted(x)
+        changed, actual = kernels(), jitted(x)
         assert applied.programs > 0
         assert applied.others == 0
         before = applied.programs
         jax.jit(lambda y: y * 3)(x)  # has another name
         assert applied.programs == before
-    for one, other in zip(expected, found, strict=True):
-        numpy.testing.assert_allclose(one, other, rtol=1e-6)
+    for first, second in zip(expected, actual, strict=True):
+        numpy.testing.assert_allclose(first, second, rtol=1e-6)
     assert ("wrapped_exponential" in plain, "wrapped_exponential" in changed) == (True, False)
     assert "wrapped_exponential" in kernels()
 
     def step(x):
         return jnp.exp(x)
 
-    with pytest.warns(UserWarning, match="another program called jit_step"), apply(plan) as other:
+    with pytest.warns(UserWarning, match="another program called jit_step"), apply(plan) as second:
         jax.jit(step)(x)
-    assert (other.programs, other.others) == (0, 1)
+    assert (second.programs, second.others) == (0, 1)
     with (
         pytest.warns(UserWarning),
         pytest.raises(NotApplied, match="1 other programs are called jit_step"),
@@ -236,7 +236,7 @@ def test_what_is_compiled_outside_stays_and_a_decorated_function_compiles_once(
         if event.endswith("backend_compile_duration"):
             compiled.append(event)
 
-    step, other = jax.jit(lambda x: (jnp.tanh(x) * 2).sum()), jax.jit(lambda x: x + 1)
+    step, second = jax.jit(lambda x: (jnp.tanh(x) * 2).sum()), jax.jit(lambda x: x + 1)
     x = jnp.ones((64, 32))
     capture_dump(step, x, directory=tmp_path / "dump")
     plan = plan_file(tmp_path / "plan.toml", "dump = 'dump'\nforbid = ['* -> *']")
@@ -245,13 +245,13 @@ def test_what_is_compiled_outside_stays_and_a_decorated_function_compiles_once(
     def decorated(x: jax.Array) -> jax.Array:
         return step(x)
 
-    jax.block_until_ready((step(x), other(x)))
+    jax.block_until_ready((step(x), second(x)))
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         decorated(x)
         assert len(compiled) == 1
         decorated(x)
-        step(x), other(x)
+        step(x), second(x)
         assert len(compiled) == 1
         with apply(plan) as applied:
             step(x)
@@ -312,10 +312,10 @@ def test_unrolled_steps_read_and_write_arrays_in_blocks(tmp_path: Path) -> None:
         expected = jitted(*inputs)
         with apply(plan) as applied:
             jax.clear_caches()
-            found = jitted(*inputs)
+            actual = jitted(*inputs)
         assert applied.programs > 0
-        for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
-            numpy.testing.assert_allclose(one, other, rtol=1e-5)
+        for first, second in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
+            numpy.testing.assert_allclose(first, second, rtol=1e-5)
 
 
 @with_jax

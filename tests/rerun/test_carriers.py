@@ -145,28 +145,28 @@ def test_a_header_without_layouts() -> None:
 @with_jax
 def test_layouts_of_arguments_and_results_are_kept(tmp_path: Path) -> None:
     trial = replayed("in_columns", tmp_path)
-    (tried,) = trial.variants
-    assert tried.holds
-    assert tried.rerun.is_same
-    assert tried.measurement is not None
-    assert tried.measurement.numbers is Numbers.EQUAL
+    (attempts,) = trial.variants
+    assert attempts.holds
+    assert attempts.rerun.is_same
+    assert attempts.measurement is not None
+    assert attempts.measurement.numbers is Numbers.EQUAL
 
 
 @with_jax
 def test_a_negative_zero_keeps_its_sign(tmp_path: Path) -> None:
-    (tried,) = replayed("negative_zero", tmp_path).variants
-    assert tried.holds
-    (made,) = open_dump(tmp_path / "rerun").modules
-    assert made.final is not None
-    assert made.final.text is not None
-    assert "constant(-0)" in made.final.text.text()
+    (attempts,) = replayed("negative_zero", tmp_path).variants
+    assert attempts.holds
+    (output,) = open_dump(tmp_path / "rerun").modules
+    assert output.final is not None
+    assert output.final.text is not None
+    assert "constant(-0)" in output.final.text.text()
 
 
 @with_jax
 def test_what_a_loop_starts_from_in_another_shape_is_not_copied(tmp_path: Path) -> None:
-    (tried,) = replayed("another_shape", tmp_path).variants
-    assert tried.holds
-    assert tried.rerun.is_same
+    (attempts,) = replayed("another_shape", tmp_path).variants
+    assert attempts.holds
+    assert attempts.rerun.is_same
 
 
 @with_jax
@@ -174,10 +174,10 @@ def test_two_loops_share_a_copy_with_changed_fusions_too(tmp_path: Path) -> None
     """Both read one transposed array, which the compiler copies once, through their tuples."""
     module = captured("one_copy_for_two_loops", tmp_path)
     changes = read_changes(set_=(), disable=(), allow=(), forbid=("add -> tanh",))
-    done = rerun(module, make_plan(module, changes), tmp_path / "rerun")
-    assert done.holds
-    assert done.changed
-    assert done.variant is not None and done.variant.launches > done.baseline.launches
+    result = rerun(module, make_plan(module, changes), tmp_path / "rerun")
+    assert result.holds
+    assert result.changed
+    assert result.variant is not None and result.variant.launches > result.baseline.launches
 
 
 @with_jax
@@ -193,12 +193,12 @@ def test_branches_are_given_what_they_are_in_the_plan(
     module = captured("branches_in_a_loop", tmp_path, text=text, flags=flags)
     variant = Variant("replay", own_plan(module))
     trial = try_variants(module, [variant], tmp_path / "rerun", baseline=None, seconds=0)
-    (tried,) = trial.variants
-    assert tried.holds
-    assert tried.rerun.is_same
+    (attempts,) = trial.variants
+    assert attempts.holds
+    assert attempts.rerun.is_same
     if flags:
-        assert tried.measurement is not None
-        assert tried.measurement.numbers is Numbers.EQUAL
+        assert attempts.measurement is not None
+        assert attempts.measurement.numbers is Numbers.EQUAL
     else:
         assert "leaves large constants out" in trial.not_run
 

@@ -133,10 +133,10 @@ def test_inputs_are_recorded_with_a_dump(tmp_path: Path) -> None:
     assert file is not None
     with numpy.load(file) as stored:
         assert [stored[name].shape for name in stored] == [(64, 64), (64, 64), (2,), (20,), (64,)]
-    for each in (module, plain):
-        variant = Variant("replay", own_plan(each))
-        directory = tmp_path / f"rerun-{each is module}"
-        trial = try_variants(each, [variant], directory, baseline=None, seconds=0)
+    for item in (module, plain):
+        variant = Variant("replay", own_plan(item))
+        directory = tmp_path / f"rerun-{item is module}"
+        trial = try_variants(item, [variant], directory, baseline=None, seconds=0)
         assert trial.variants[0].measurement is not None
         assert trial.variants[0].measurement.numbers is Numbers.EQUAL
 

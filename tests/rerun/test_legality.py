@@ -38,22 +38,22 @@ ENTRY main {
 def placed(*kernels: tuple[str, ...], module: Module = CHAIN) -> Module:
     graph = MutableModule(module)
     place_kernels(graph, kernels, lambda _: "kLoop")
-    made = to_module(graph)
-    made.check()
-    return made
+    output = to_module(graph)
+    output.check()
+    return output
 
 
-def outcomes(made: Module, module: Module = CHAIN) -> dict[str, Outcome]:
+def outcomes(output: Module, module: Module = CHAIN) -> dict[str, Outcome]:
     return {
         f"{pair.producer.name} -> {pair.consumer.name}": pair.outcome
-        for pair in pairs_after(module, made)
+        for pair in pairs_after(module, output)
     }
 
 
 def test_a_chain_becomes_one_kernel() -> None:
-    made = placed(("b", "c"))
-    assert outcomes(made)["b -> c"] is Outcome.FUSED
-    assert outcomes(made)["a -> b"] is Outcome.NOT_FUSED
+    output = placed(("b", "c"))
+    assert outcomes(output)["b -> c"] is Outcome.FUSED
+    assert outcomes(output)["a -> b"] is Outcome.NOT_FUSED
     expected = parse("""
 HloModule chain
 
@@ -80,30 +80,30 @@ ENTRY main {
   ROOT t = (f32[8,4], f32[8]) tuple(e, r)
 }
 """)
-    assert find_divergence(made, expected) is None
+    assert find_divergence(output, expected) is None
 
 
 def test_what_something_else_reads_becomes_a_result() -> None:
-    made = placed(("a", "b"))
+    output = placed(("a", "b"))
     (fusion,) = [
-        instruction for instruction in made.entry.instructions if instruction.opcode == "fusion"
+        instruction for instruction in output.entry.instructions if instruction.opcode == "fusion"
     ]
     assert fusion.shape.is_tuple
-    assert outcomes(made)["a -> b"] is Outcome.DUPLICATED  # and written for the reduction
-    names = {instruction.name for instruction in made.entry.instructions}
+    assert outcomes(output)["a -> b"] is Outcome.DUPLICATED  # and written for the reduction
+    names = {instruction.name for instruction in output.entry.instructions}
     assert not {"a", "b"} & names
 
 
 def test_what_is_in_several_kernels_is_computed_in_each() -> None:
-    made = placed(("a", "b"), ("a", "r"))
+    output = placed(("a", "b"), ("a", "r"))
     fusions = [
-        instruction for instruction in made.entry.instructions if instruction.opcode == "fusion"
+        instruction for instruction in output.entry.instructions if instruction.opcode == "fusion"
     ]
     opcodes = [sorted(i.opcode for i in fusion.called[0].instructions) for fusion in fusions]
     assert len(fusions) == 2
     assert all("exponential" in opcode for opcode in opcodes)
     assert not any(fusion.shape.is_tuple for fusion in fusions)
-    assert "exponential" not in {instruction.opcode for instruction in made.entry.instructions}
+    assert "exponential" not in {instruction.opcode for instruction in output.entry.instructions}
 
 
 def test_kernels_in_a_loop() -> None:
@@ -180,9 +180,9 @@ BODIES = {
 @pytest.mark.parametrize("case", BODIES)
 def test_operations_that_no_kernel_holds(case: str) -> None:
     line, problem = BODIES[case]
-    name, _, rest = line.partition(" ")
-    fusion = fused(f"  {name} = {rest}\n  ROOT y = f32[8] negate({name})")
-    assert any(problem in each for each in find_problems(fusion, "cpu"))
+    name, _, remaining = line.partition(" ")
+    fusion = fused(f"  {name} = {remaining}\n  ROOT y = f32[8] negate({name})")
+    assert any(problem in item for item in find_problems(fusion, "cpu"))
 
 
 def fused(body: str):
@@ -259,13 +259,13 @@ def test_a_kernel_that_reads_just_what_it_updates() -> None:
     turned = fused(f"{part}  q = f32[2] reverse(p), dimensions={{0}}\n{update}")
     assert any("overwrites x" in problem for problem in find_problems(turned, "cpu"))
     elsewhere = part.replace("(x, n)", "(x, m)")
-    other = "  one = s32[] constant(1)\n  m = s32[] add(n, one)\n"
-    moved = fused(f"{other}{elsewhere}  q = f32[2] negate(p)\n{update}")
+    second = "  one = s32[] constant(1)\n  m = s32[] add(n, one)\n"
+    moved = fused(f"{second}{elsewhere}  q = f32[2] negate(p)\n{update}")
     assert any("overwrites x" in problem for problem in find_problems(moved, "cpu"))
 
 
 @pytest.mark.parametrize(
-    ("other", "backend", "is_legal"),
+    ("second", "backend", "is_legal"),
     [
         ("f32[6]{0}", "gpu", True),
         ("f32[6]{0}", "cpu", False),
@@ -274,21 +274,21 @@ def test_a_kernel_that_reads_just_what_it_updates() -> None:
         ("f32[7]{0}", "gpu", False),
     ],
 )
-def test_results_that_are_the_same_memory(other: str, backend: str, is_legal: bool) -> None:
+def test_results_that_are_the_same_memory(second: str, backend: str, is_legal: bool) -> None:
     module = parse(f"""HloModule two
 
 body {{
   x = f32[2,3]{{1,0}} parameter(0)
-  y = {other} parameter(1)
+  y = {second} parameter(1)
   one = f32[2,3]{{1,0}} negate(x)
-  two = {other} negate(y)
-  ROOT both = (f32[2,3]{{1,0}}, {other}) tuple(one, two)
+  two = {second} negate(y)
+  ROOT both = (f32[2,3]{{1,0}}, {second}) tuple(one, two)
 }}
 
 ENTRY main {{
   x = f32[2,3]{{1,0}} parameter(0)
-  y = {other} parameter(1)
-  ROOT f = (f32[2,3]{{1,0}}, {other}) fusion(x, y), kind=kLoop, calls=body
+  y = {second} parameter(1)
+  ROOT f = (f32[2,3]{{1,0}}, {second}) fusion(x, y), kind=kLoop, calls=body
 }}
 """)
     problems = list(find_problems(MutableModule(module).entry.root, backend))
@@ -324,16 +324,16 @@ ENTRY main {{
 
 
 def test_a_plan_for_another_module() -> None:
-    other = parse("HloModule chain\n\nENTRY main {\n  ROOT x = f32[3] parameter(0)\n}\n")
+    second = parse("HloModule chain\n\nENTRY main {\n  ROOT x = f32[3] parameter(0)\n}\n")
     with pytest.raises(UnusableInput, match="for another module"):
-        require_legal(other, CHAIN, CHAIN, "cpu")
+        require_legal(second, CHAIN, CHAIN, "cpu")
     require_legal(CHAIN, CHAIN, CHAIN, "cpu")
 
 
 def test_kernels_of_the_compilers_own_are_not_questioned() -> None:
     graph = MutableModule(CHAIN)
     place_kernels(graph, [("a", "r")], lambda _: "kLoop")
-    made = to_module(graph)
+    output = to_module(graph)
     with pytest.raises(UnusableInput, match="cannot be a kernel"):
-        require_legal(made, CHAIN, CHAIN, "cpu")
-    require_legal(made, made, CHAIN, "cpu")
+        require_legal(output, CHAIN, CHAIN, "cpu")
+    require_legal(output, output, CHAIN, "cpu")

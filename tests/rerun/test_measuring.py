@@ -42,19 +42,19 @@ class Machine:
 
     def verdict(self, ratio: float, rounds: int) -> Speed:
         baseline, variant = (
-            [[self.run(copy) for _ in range(rounds)] for copy in self.copies(each)]
-            for each in (1.0, ratio)
+            [[self.run(copy) for _ in range(rounds)] for copy in self.copies(item)]
+            for item in (1.0, ratio)
         )
-        found = compare(variant, baseline)
-        return judge(found.ratio, found.noise)
+        actual = compare(variant, baseline)
+        return judge(actual.ratio, actual.noise)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.01, 0.05])
 @pytest.mark.parametrize("rounds", [8, 50])
 def test_equal_programs_are_equally_fast(chance: float, rounds: int) -> None:
     machine = Machine(0, chance)
-    found = Counter(machine.verdict(1.0, rounds) for _ in range(100))
-    assert found[Speed.SAME] >= 95
+    actual = Counter(machine.verdict(1.0, rounds) for _ in range(100))
+    assert actual[Speed.SAME] >= 95
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_equal_programs_are_equally_fast(chance: float, rounds: int) -> None:
 )
 def test_a_difference_is_found(ratio: float, chance: float, rounds: int, verdict: Speed) -> None:
     machine = Machine(1, chance)
-    found = Counter(machine.verdict(ratio, rounds) for _ in range(40))
-    assert found[verdict] >= 38
+    actual = Counter(machine.verdict(ratio, rounds) for _ in range(40))
+    assert actual[verdict] >= 38
 
 
 def test_many_variants_tell_how_large_the_noise_is() -> None:
@@ -87,10 +87,10 @@ def test_many_variants_tell_how_large_the_noise_is() -> None:
     for _ in range(30):
         programs = [timed(ratio) for ratio in (1.0, 0.7, 1.0, *[1.0] * 9)]
         for ratio, variant in zip(verdicts, programs[1:], strict=False):
-            found = compare(variant, programs[0], programs)
-            verdicts[ratio][judge(found.ratio, found.noise)] += 1
-        found = compare(programs[1], programs[0])
-        alone[judge(found.ratio, found.noise)] += 1
+            actual = compare(variant, programs[0], programs)
+            verdicts[ratio][judge(actual.ratio, actual.noise)] += 1
+        actual = compare(programs[1], programs[0])
+        alone[judge(actual.ratio, actual.noise)] += 1
     assert verdicts[0.7][Speed.FASTER] >= 28
     assert verdicts[1.0][Speed.SAME] >= 28
     assert alone[Speed.FASTER] < 28
@@ -100,13 +100,13 @@ def test_the_interval_contains_the_true_ratio() -> None:
     source = random.Random(2)
     contained = 0
     for _ in range(200):
-        one, other = (
+        first, second = (
             [[source.lognormvariate(0.0, 0.3) for _ in range(31)] for _ in range(COPIES)]
             for _ in range(2)
         )
-        found = compare(one, other).ratio
-        assert found.low <= found.value <= found.high
-        contained += found.low <= 1.0 <= found.high
+        actual = compare(first, second).ratio
+        assert actual.low <= actual.value <= actual.high
+        contained += actual.low <= 1.0 <= actual.high
     assert contained >= 190
 
 
@@ -114,8 +114,8 @@ def test_chance_between_copies_is_noise() -> None:
     def copies(medians: Sequence[float]) -> list[list[float]]:
         return [[median, median * 1.001] * 20 for median in medians]
 
-    def noise(one: Sequence[float], other: Sequence[float]) -> Ratio:
-        return compare(copies(one), copies(other)).noise
+    def noise(first: Sequence[float], second: Sequence[float]) -> Ratio:
+        return compare(copies(first), copies(second)).noise
 
     assert noise([1, 1, 1], [1, 1, 1]) == Ratio(1.0, 1.0, 1.0)
     apart = noise([1.0, 1.1, 0.9], [1, 1, 1])
@@ -142,14 +142,14 @@ class Clockwork:
 
 def test_a_clear_difference_needs_few_rounds() -> None:
     programs = [[Clockwork(10)], [Clockwork(7)], [Clockwork(210)]]
-    found = time_in_turns(programs, 600, nothing)
-    assert [judge(each.ratio, each.noise) for each in found] == [
+    actual = time_in_turns(programs, 600, nothing)
+    assert [judge(item.ratio, item.noise) for item in actual] == [
         Speed.SAME,
         Speed.FASTER,
         Speed.SLOWER,
     ]
-    assert [each.ratio.value for each in found] == pytest.approx([1, 0.7, 21])
-    assert {each.runs for each in found} == {8}
+    assert [item.ratio.value for item in actual] == pytest.approx([1, 0.7, 21])
+    assert {item.runs for item in actual} == {8}
 
 
 def test_a_strict_limit_is_kept() -> None:
@@ -172,6 +172,6 @@ def test_slower_ones_can_be_dropped() -> None:
 def test_programs_that_keep_their_inputs_run_several_times() -> None:
     short = Clockwork(0.01)
     short.may_repeat = True
-    (found,) = time_in_turns([[short]], 0, nothing)
-    assert short.runs > 100 * found.runs
-    assert found.run_ns == pytest.approx(10_000)
+    (actual,) = time_in_turns([[short]], 0, nothing)
+    assert short.runs > 100 * actual.runs
+    assert actual.run_ns == pytest.approx(10_000)

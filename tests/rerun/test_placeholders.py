@@ -85,12 +85,12 @@ def test_nothing_but_placeholders_computes(dump: Path) -> None:
 def test_what_was_hidden_comes_back(dump: Path) -> None:
     plan = planned(dump)
     # The compiler takes the name of what has no origin for one, and makes a bitcast of a reshape.
-    named = re.sub(
+    by_name = re.sub(
         r"(?m)^(  (?:ROOT )?%(\S+) = .*)$",
         r'\1, metadata={op_name="\2"}',
         "\n".join(_lines(hide(plan))),
     ).replace(" reshape(", " bitcast(")
-    filled = fill(parse(named), plan)
+    filled = fill(parse(by_name), plan)
     assert find_divergence(plan, filled) is None
     assert compare(plan, filled).has_same_kernels()
     assert filled.frames == plan.frames
@@ -99,15 +99,15 @@ def test_what_was_hidden_comes_back(dump: Path) -> None:
         for instruction in plan.walk()
         if instruction.opcode == "fusion"
     }
-    found = {
+    actual = {
         instruction.name: instruction.attributes
         for instruction in filled.walk()
         if instruction.opcode == "fusion"
     }
-    assert set(found) == set(kernels)
+    assert set(actual) == set(kernels)
     for name, attributes in kernels.items():
-        assert found[name].get("metadata") == attributes.get("metadata")
-        assert found[name].get("backend_config") == attributes.get("backend_config")
+        assert actual[name].get("metadata") == attributes.get("metadata")
+        assert actual[name].get("backend_config") == attributes.get("backend_config")
     loops = [
         instruction.attributes.get("backend_config")
         for instruction in plan.walk()
@@ -149,8 +149,8 @@ def test_what_reads_it_before_does_not_matter() -> None:
 def _moved(text: str) -> str:
     """With ``new`` behind ``sum``."""
     line = next(line for line in text.splitlines() if line.startswith("  new ="))
-    rest = text.replace(line + "\n", "")
-    return rest.replace("  ROOT next =", f"{line}\n  ROOT next =")
+    remaining = text.replace(line + "\n", "")
+    return remaining.replace("  ROOT next =", f"{line}\n  ROOT next =")
 
 
 BRANCHES = (
@@ -198,7 +198,7 @@ condition {
 
 
 @pytest.mark.parametrize(
-    ("other", "steps"),
+    ("second", "steps"),
     [
         ("again", {"negative", "doubled"}),
         ("negative", {"doubled"}),  # which a branch computes with
@@ -206,10 +206,10 @@ condition {
     ],
 )
 def test_the_next_value_is_written_over_one_that_a_branch_passes_on(
-    other: str, steps: set[str]
+    second: str, steps: set[str]
 ) -> None:
-    text = BRANCHES.replace("OTHER", other)
-    if other == "again":
+    text = BRANCHES.replace("OTHER", second)
+    if second == "again":
         text = text.replace(
             "  other =", "  again = f32[64] broadcast(count), dimensions={}\n  other ="
         )
@@ -326,7 +326,7 @@ ENTRY main {
 
 
 @pytest.mark.parametrize(
-    ("kept", "alias", "has_copy"),
+    ("saved", "alias", "has_copy"),
     [
         ("view", "", False),
         ("negate(view)", "", True),  # the loop writes over it
@@ -334,9 +334,9 @@ ENTRY main {
     ],
 )
 def test_a_bitcast_of_an_argument_that_a_loop_only_reads_needs_no_other_buffer(
-    kept: str, alias: str, has_copy: bool
+    saved: str, alias: str, has_copy: bool
 ) -> None:
-    computed = "" if kept == "view" else f"  kept = f32[8,8]{{0,1}} {kept}\n"
+    computed = "" if saved == "view" else f"  kept = f32[8,8]{{0,1}} {saved}\n"
     text = f"""
 HloModule loop{alias}
 

@@ -43,24 +43,24 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> DumpedModule:
     directory = tmp_path_factory.mktemp("program")
     (directory / "model.py").write_text(PROGRAM)
     program = read_program(f"{directory / 'model.py'}:step")
-    found = capture(program, read_target("h100"), directory / "dump")
-    assert found.has_stages
-    (module,) = open_dump(found.directory).modules
+    actual = capture(program, read_target("h100"), directory / "dump")
+    assert actual.has_stages
+    (module,) = open_dump(actual.directory).modules
     return module
 
 
 def tried(dumped: DumpedModule, directory: Path, **changes: tuple[str, ...]) -> Rerun:
-    asked = {"set_": (), "disable": (), "allow": (), "forbid": ()} | changes
-    plan = make_plan(dumped, read_changes(*asked.values()))
+    options = {"set_": (), "disable": (), "allow": (), "forbid": ()} | changes
+    plan = make_plan(dumped, read_changes(*options.values()))
     return rerun(dumped, plan, directory / "rerun")
 
 
 @with_cuda
 def test_the_compiler_takes_its_own_plan(dumped: DumpedModule, tmp_path: Path) -> None:
-    found = rerun(dumped, own_plan(dumped), tmp_path / "rerun")
-    assert found.holds
-    assert found.is_same
-    (again,) = open_dump(found.captured.directory).modules
+    actual = rerun(dumped, own_plan(dumped), tmp_path / "rerun")
+    assert actual.holds
+    assert actual.is_same
+    (again,) = open_dump(actual.captured.directory).modules
     assert dumped.final is not None
     assert again.final is not None
     assert find_divergence(dumped.read(dumped.final), again.read(again.final)) is None
@@ -70,49 +70,49 @@ def test_the_compiler_takes_its_own_plan(dumped: DumpedModule, tmp_path: Path) -
 def test_rules_that_nobody_changed_make_the_compilers_plan(
     dumped: DumpedModule, tmp_path: Path
 ) -> None:
-    found = rerun(dumped, make_plan(dumped, Changes()), tmp_path / "rerun")
-    assert found.holds
-    assert found.is_same
+    actual = rerun(dumped, make_plan(dumped, Changes()), tmp_path / "rerun")
+    assert actual.holds
+    assert actual.is_same
 
 
 @with_cuda
 def test_nothing_is_fused(dumped: DumpedModule, tmp_path: Path) -> None:
-    found = rerun(dumped, make_plan(dumped, Changes(), Rest.OFF), tmp_path / "rerun")
-    assert found.holds
-    assert not found.is_same
-    assert found.variant is not None
-    assert found.variant.launches > found.baseline.launches
-    assert {each.after for each in found.changed} == {Outcome.NOT_FUSED}
+    actual = rerun(dumped, make_plan(dumped, Changes(), Rest.OFF), tmp_path / "rerun")
+    assert actual.holds
+    assert not actual.is_same
+    assert actual.variant is not None
+    assert actual.variant.launches > actual.baseline.launches
+    assert {item.after for item in actual.changed} == {Outcome.NOT_FUSED}
 
 
 @with_cuda
 def test_a_pair_that_the_compiler_refuses_is_fused(dumped: DumpedModule, tmp_path: Path) -> None:
-    found = tried(dumped, tmp_path, allow=("* -> concatenate*", "concatenate* -> *"))
-    assert found.holds
-    assert found.variant is not None
-    assert found.variant.launches < found.baseline.launches
-    assert any(each.producer.startswith("tanh") for each in found.changed)
-    assert all(each.before is Outcome.NOT_FUSED for each in found.changed)
+    actual = tried(dumped, tmp_path, allow=("* -> concatenate*", "concatenate* -> *"))
+    assert actual.holds
+    assert actual.variant is not None
+    assert actual.variant.launches < actual.baseline.launches
+    assert any(item.producer.startswith("tanh") for item in actual.changed)
+    assert all(item.before is Outcome.NOT_FUSED for item in actual.changed)
 
 
 @with_cuda
 def test_a_pair_that_the_compiler_fuses_is_kept_apart(dumped: DumpedModule, tmp_path: Path) -> None:
-    found = tried(dumped, tmp_path, forbid=("concatenate* -> *",))
-    assert found.holds
-    apart = [each for each in found.changed if each.producer.startswith("concatenate")]
+    actual = tried(dumped, tmp_path, forbid=("concatenate* -> *",))
+    assert actual.holds
+    apart = [item for item in actual.changed if item.producer.startswith("concatenate")]
     assert len(apart) > 1
-    assert {each.after for each in apart} == {Outcome.NOT_FUSED}
+    assert {item.after for item in apart} == {Outcome.NOT_FUSED}
 
 
 @with_cuda
 def test_a_pair_that_multi_output_fusion_fused_is_kept_apart(tmp_path: Path) -> None:
     (module,) = open_dump(DUMPS / "h100" / "elementwise").modules
-    found = tried(module, tmp_path, forbid=("tanh -> *",))
-    assert found.holds
-    assert not found.is_same
-    assert (found.requests[0].pairs, found.requests[0].missed) == (1, 0)
-    assert found.predicted is not None
-    assert found.variant == (found.predicted.launches, found.predicted.bytes_moved)
+    actual = tried(module, tmp_path, forbid=("tanh -> *",))
+    assert actual.holds
+    assert not actual.is_same
+    assert (actual.requests[0].pairs, actual.requests[0].missed) == (1, 0)
+    assert actual.predicted is not None
+    assert actual.variant == (actual.predicted.launches, actual.predicted.bytes_moved)
 
 
 @with_cuda
@@ -120,23 +120,23 @@ def test_a_pass_before_fusion_is_left_out(tmp_path: Path) -> None:
     (module,) = open_dump(DUMPS / "h100" / "softmax").modules
     changes = read_changes((), ("triton-softmax-rewriter",), (), ())
     variant = make_variant(module, "changed", changes, Rest.RULES, ())
-    found = rerun(module, variant.plan, tmp_path / "rerun", flags=variant.flags)
-    assert found.variant is not None
-    assert found.variant.launches > found.baseline.launches
-    assert found.holds
-    assert found.requests[0].words == "disable triton-softmax-rewriter"
+    actual = rerun(module, variant.plan, tmp_path / "rerun", flags=variant.flags)
+    assert actual.variant is not None
+    assert actual.variant.launches > actual.baseline.launches
+    assert actual.holds
+    assert actual.requests[0].words == "disable triton-softmax-rewriter"
 
 
 @with_cuda
 def test_a_threshold_is_another_one(dumped: DumpedModule, tmp_path: Path) -> None:
-    found = tried(dumped, tmp_path, set_=("budget-params.limit=2",))
-    assert found.holds
-    assert found.changed
+    actual = tried(dumped, tmp_path, set_=("budget-params.limit=2",))
+    assert actual.holds
+    assert actual.changed
 
 
 @with_cuda
 @pytest.mark.parametrize(
-    "made",
+    "output",
     [
         # Another result, and a sort inside of a fusion.
         "ENTRY main { ROOT x = f32[512,128] parameter(0) }",
@@ -152,44 +152,44 @@ ENTRY main { x = f32[512,128] parameter(0)
     ids=["shapes", "sort"],
 )
 def test_a_plan_that_the_compiler_does_not_take_is_told(
-    dumped: DumpedModule, tmp_path: Path, made: str
+    dumped: DumpedModule, tmp_path: Path, output: str
 ) -> None:
     plan = own_plan(dumped)
-    bad = parse(f"HloModule {plan.after.name}\n\n{made}\n")
-    found = rerun(dumped, replace(plan, after=bad), tmp_path / "rerun")
-    assert not found.holds
-    assert found.problem
-    assert "\n" not in found.problem
+    bad = parse(f"HloModule {plan.after.name}\n\n{output}\n")
+    actual = rerun(dumped, replace(plan, after=bad), tmp_path / "rerun")
+    assert not actual.holds
+    assert actual.problem
+    assert "\n" not in actual.problem
 
 
 @with_cuda
 def test_the_rest_is_left_to_the_compiler(dumped: DumpedModule, tmp_path: Path) -> None:
-    asked = read_changes((), (), ("* -> concatenate*",), ("concatenate* -> *",))
-    plan = make_plan(dumped, asked, Rest.XLA)
-    found = rerun(dumped, plan, tmp_path / "rerun")
-    assert found.holds
-    assert any(each.producer.startswith("tanh") for each in found.changed)
+    options = read_changes((), (), ("* -> concatenate*",), ("concatenate* -> *",))
+    plan = make_plan(dumped, options, Rest.XLA)
+    actual = rerun(dumped, plan, tmp_path / "rerun")
+    assert actual.holds
+    assert any(item.producer.startswith("tanh") for item in actual.changed)
 
 
 @with_cuda
 def test_nothing_named_and_the_rest_left_to_the_compiler(
     dumped: DumpedModule, tmp_path: Path
 ) -> None:
-    found = rerun(dumped, make_plan(dumped, Changes(), Rest.XLA), tmp_path / "rerun")
-    assert found.holds
-    assert found.is_same
+    actual = rerun(dumped, make_plan(dumped, Changes(), Rest.XLA), tmp_path / "rerun")
+    assert actual.holds
+    assert actual.is_same
 
 
 @with_cuda
 def test_a_plan_of_kernels(dumped: DumpedModule, tmp_path: Path) -> None:
     names = _names(dumped, "tanh", "concatenate")
-    for rest in Rest:
-        plan = make_plan(dumped, Changes(kernels=(names,)), rest)
-        found = rerun(dumped, plan, tmp_path / rest)
-        assert found.holds, (rest, found.unplanned)
-        assert any(each.producer == names[0] for each in found.changed)
-        assert found.estimates is not None
-        assert all(estimate.microseconds > 0 for estimate in found.estimates)
+    for remaining in Rest:
+        plan = make_plan(dumped, Changes(kernels=(names,)), remaining)
+        actual = rerun(dumped, plan, tmp_path / remaining)
+        assert actual.holds, (remaining, actual.unplanned)
+        assert any(item.producer == names[0] for item in actual.changed)
+        assert actual.estimates is not None
+        assert all(estimate.microseconds > 0 for estimate in actual.estimates)
 
 
 def _names(module: DumpedModule, *opcodes: str) -> tuple[str, ...]:
@@ -229,34 +229,34 @@ def test_a_plan_that_cannot_be_is_refused_before_the_compiler_sees_it(dump: str)
 def test_kernels_are_there_whoever_decides_on_the_rest() -> None:
     (module,) = open_dump(DUMPS / "cpu" / "concatenate").modules
     names = _names(module, "tanh", "concatenate")
-    for rest in Rest:
-        plan = make_plan(module, Changes(kernels=(names,)), rest)
+    for remaining in Rest:
+        plan = make_plan(module, Changes(kernels=(names,)), remaining)
         pairs = {
-            (each.producer.name, each.consumer.name): each.outcome
-            for each in pairs_after(plan.before, plan.after)
+            (item.producer.name, item.consumer.name): item.outcome
+            for item in pairs_after(plan.before, plan.after)
         }
         assert pairs[names] in TOGETHER
         others = [outcome for pair, outcome in pairs.items() if pair != names]
-        assert any(each in TOGETHER for each in others) == (rest is Rest.RULES)
+        assert any(item in TOGETHER for item in others) == (remaining is Rest.RULES)
 
 
 def test_only_wishes_are_granted_where_nothing_else_is_fused() -> None:
     for dump in ("cpu/concatenate", "h100/concatenate"):
         (module,) = open_dump(DUMPS / dump).modules
-        asked = read_changes((), (), ("* -> concatenate",), ())
-        plan = make_plan(module, asked, Rest.OFF)
+        options = read_changes((), (), ("* -> concatenate",), ())
+        plan = make_plan(module, options, Rest.OFF)
         together = {
-            each.consumer.opcode
-            for each in pairs_after(plan.before, plan.after)
-            if each.outcome in TOGETHER and each.producer.opcode != "constant"
+            item.consumer.opcode
+            for item in pairs_after(plan.before, plan.after)
+            if item.outcome in TOGETHER and item.producer.opcode != "constant"
         }
         assert together == {"concatenate"}
 
 
 def test_barriers_stand_where_the_compiler_shall_not_fuse() -> None:
     (module,) = open_dump(DUMPS / "cpu" / "concatenate").modules
-    asked = read_changes((), (), (), ("concatenate -> exponential",))
-    plan = make_plan(module, asked, Rest.XLA)
+    options = read_changes((), (), (), ("concatenate -> exponential",))
+    plan = make_plan(module, options, Rest.XLA)
     barriers = [
         instruction for instruction in plan.after.walk() if instruction.opcode == "opt-barrier"
     ]
@@ -269,8 +269,8 @@ def test_the_plan_of_rules_that_nobody_changed_fuses_what_the_compiler_did() -> 
         (module,) = open_dump(DUMPS / "h100" / dump).modules
         plan = make_plan(module, Changes())
         assert find_divergence(plan.before, plan.after) is not None
-        planned, made = (
-            [each.outcome in TOGETHER for each in pairs_after(plan.before, after)]
+        planned, output = (
+            [item.outcome in TOGETHER for item in pairs_after(plan.before, after)]
             for after in (plan.after, own_plan(module).after)
         )
-        assert planned == made
+        assert planned == output

@@ -56,29 +56,29 @@ def tried(place: Path, name: str) -> Trial:
 @with_jax
 def test_kernels_that_only_one_program_has_are_measured(place: Path) -> None:
     (variant,) = tried(place, "joined").variants
-    found = variant.kernels
-    assert found is not None
-    assert len(found.gone) > len(found.made) == 1
+    actual = variant.kernels
+    assert actual is not None
+    assert len(actual.gone) > len(actual.made) == 1
     # By the profile that was kept, read apart from the other side.
-    (made,) = open_dump(place / "joined").modules
-    runs = find_runs(made, read_profile(place / "joined" / PROFILE))
+    (output,) = open_dump(place / "joined").modules
+    runs = find_runs(output, read_profile(place / "joined" / PROFILE))
     assert len(runs.runs) == 5
-    final = made.final
+    final = output.final
     assert final is not None
-    names = {kernel.name for kernel in launches_of(made.read(final), "cpu")}
-    assert found.after_us == pytest.approx(sum(runs.times_of(names).values()))
-    assert found.made[0].name in names
-    assert found.made[0].time_us is not None
-    assert 0 < found.made[0].time_us <= found.after_us
-    assert sum(each.time_us or 0.0 for each in found.gone) <= found.before_us
+    names = {kernel.name for kernel in launches_of(output.read(final), "cpu")}
+    assert actual.after_us == pytest.approx(sum(runs.times_of(names).values()))
+    assert actual.made[0].name in names
+    assert actual.made[0].time_us is not None
+    assert 0 < actual.made[0].time_us <= actual.after_us
+    assert sum(item.time_us or 0.0 for item in actual.gone) <= actual.before_us
 
 
 @with_jax
 def test_the_same_program_has_no_other_kernels(place: Path) -> None:
     (variant,) = tried(place, "again").variants
-    found = variant.kernels
-    assert found is not None
-    assert (found.gone, found.made) == ((), ())
+    actual = variant.kernels
+    assert actual is not None
+    assert (actual.gone, actual.made) == ((), ())
 
 
 @with_jax
@@ -110,8 +110,8 @@ def test_a_program_compiled_from_its_text_has_the_names_of_the_dump(tmp_path: Pa
     assert capture(program, read_target("cpu"), tmp_path / "dump").has_stages
     (module,) = open_dump(tmp_path / "dump").modules
     racer = Racer(module, Injection(), tmp_path / "profile")
-    (found,) = race([racer], seconds=0.01, python=sys.executable, limit_s=300)
-    assert not found.not_profiled
+    (actual,) = race([racer], seconds=0.01, python=sys.executable, limit_s=300)
+    assert not actual.not_profiled
     final = module.final
     assert final is not None
     names = {instruction.name for instruction in module.read(final).walk()}

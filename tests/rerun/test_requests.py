@@ -26,19 +26,19 @@ def sample(name: str) -> DumpedModule:
 
 def in_its_own_dump(name: str, option: str, pattern: str) -> Request:
     """What is said where the compiler made of a plan what it made by itself."""
-    asked = {"set_": (), "disable": (), "allow": (), "forbid": ()} | {option: (pattern,)}
+    options = {"set_": (), "disable": (), "allow": (), "forbid": ()} | {option: (pattern,)}
     module = sample(name)
-    plan = make_plan(module, read_changes(**asked))
-    (found,) = look_up(plan, find_made(plan, module, require_final(module)), module)
-    return found
+    plan = make_plan(module, read_changes(**options))
+    (actual,) = look_up(plan, find_made(plan, module, require_final(module)), module)
+    return actual
 
 
 def test_a_pair_that_is_fused_all_the_same() -> None:
     """The final module of this dump has one kernel, with two results and tanh in it."""
-    found = in_its_own_dump("h100/elementwise", "forbid", "tanh -> *")
-    assert found.words == "forbid tanh -> *"
-    assert found.problem.startswith("tanh.1.0 -> mul.14.0 is fused by ")
-    assert (found.pairs, found.missed) == (1, 1)
+    actual = in_its_own_dump("h100/elementwise", "forbid", "tanh -> *")
+    assert actual.words == "forbid tanh -> *"
+    assert actual.problem.startswith("tanh.1.0 -> mul.14.0 is fused by ")
+    assert (actual.pairs, actual.missed) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_a_pair_that_is_fused_all_the_same() -> None:
 def test_a_forbidden_pair_is_kept_apart_by_every_pass(name: str, pattern: str) -> None:
     module = sample(name)
     plan = make_plan(module, read_changes((), (), (), (pattern,)))
-    own = plan.passes.pairs_in(("final", require_final(module)))
+    local = plan.passes.pairs_in(("final", require_final(module)))
     planned = plan.passes.pairs_in(("planned", plan.after))
-    (wanted,) = plan.changes.forbidden
-    were_fused = [pair.outcome in TOGETHER for pair in own if names_pair(wanted, pair)]
+    (expected,) = plan.changes.forbidden
+    were_fused = [pair.outcome in TOGETHER for pair in local if names_pair(expected, pair)]
     assert any(were_fused)
-    assert not any(pair.outcome in TOGETHER for pair in planned if names_pair(wanted, pair))
+    assert not any(pair.outcome in TOGETHER for pair in planned if names_pair(expected, pair))
 
 
 @pytest.mark.parametrize(
@@ -74,15 +74,15 @@ def test_a_forbidden_pair_is_kept_apart_by_every_pass(name: str, pattern: str) -
 def test_what_cannot_be_done_is_refused_with_the_rule(
     name: str, option: str, pattern: str, why: str
 ) -> None:
-    asked = {"set_": (), "disable": (), "allow": (), "forbid": ()} | {option: (pattern,)}
+    options = {"set_": (), "disable": (), "allow": (), "forbid": ()} | {option: (pattern,)}
     with pytest.raises(UnusableInput, match=rf"cannot {option} .* is not fused \({why}"):
-        make_plan(sample(name), read_changes(**asked))
+        make_plan(sample(name), read_changes(**options))
 
 
 def test_a_pair_that_is_apart_all_the_same() -> None:
     """As the compiler made it: the cost model refused both."""
-    found = in_its_own_dump("h100/concatenate", "allow", "tanh -> concatenate")
-    assert found.problem.startswith("tanh.1.0 -> concatenate.1.0 is not fused")
+    actual = in_its_own_dump("h100/concatenate", "allow", "tanh -> concatenate")
+    assert actual.problem.startswith("tanh.1.0 -> concatenate.1.0 is not fused")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_is_so_is_done(name: str, option: str, pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "rest"),
+    ("name", "changes", "remaining"),
     [
         ("h100/softmax", ((), ("cpu-concat",), (), ()), Rest.RULES),
         ("h100/softmax", (("cpu-concat.max_operands=3",), (), (), ()), Rest.RULES),
@@ -107,11 +107,11 @@ def test_what_is_so_is_done(name: str, option: str, pattern: str) -> None:
     ],
 )
 def test_what_has_no_part_in_a_plan_is_refused(
-    name: str, changes: tuple[tuple[str, ...], ...], rest: Rest
+    name: str, changes: tuple[tuple[str, ...], ...], remaining: Rest
 ) -> None:
-    with pytest.raises(UnusableInput, match="does not affect this plan") as told:
-        make_variant(sample(name), "changed", read_changes(*changes), rest, ())
-    assert "\n" not in str(told.value)
+    with pytest.raises(UnusableInput, match="does not affect this plan") as reported:
+        make_variant(sample(name), "changed", read_changes(*changes), remaining, ())
+    assert "\n" not in str(reported.value)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_a_pass_is_left_out_by_a_plan_or_else_by_the_compiler_itself(
     name: str, left_out: str, is_replayed: bool
 ) -> None:
     changes = read_changes((), (left_out,), (), ())
-    found = make_variant(sample(name), "changed", changes, Rest.RULES, ())
-    assert (found.plan is not None) is is_replayed
-    assert found.flags == (() if is_replayed else (f"--xla_disable_hlo_passes={left_out}",))
+    actual = make_variant(sample(name), "changed", changes, Rest.RULES, ())
+    assert (actual.plan is not None) is is_replayed
+    assert actual.flags == (() if is_replayed else (f"--xla_disable_hlo_passes={left_out}",))

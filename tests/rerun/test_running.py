@@ -47,8 +47,8 @@ def test_few_runs_have_no_verdict(runs, verdict):
 
 
 def one(**facts: object) -> ResultDifference:
-    found = {"dtype": "float32", "elements": 8, "is_equal": False, "epsilon": EPSILON} | facts
-    return ResultDifference(**found)  # type: ignore[arg-type]
+    actual = {"dtype": "float32", "elements": 8, "is_equal": False, "epsilon": EPSILON} | facts
+    return ResultDifference(**actual)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def concatenate() -> DumpedModule:
 
 
 def injected(module: DumpedModule, plan: Plan) -> Injection:
-    found = inject(module, plan, python=PYTHON, limit_s=300)
-    assert not found.problem
-    return found
+    actual = inject(module, plan, python=PYTHON, limit_s=300)
+    assert not actual.problem
+    return actual
 
 
 PYTHON = __import__("sys").executable
@@ -126,11 +126,11 @@ PYTHON = __import__("sys").executable
 @pytest.mark.parametrize("name", ["concatenate", "loop", "softmax"])
 def test_the_compilers_own_plan_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     (module,) = open_dump(DUMPS / "cpu" / name).modules
-    found = rerun(module, own_plan(module), tmp_path / "rerun")
-    assert found.holds
-    assert found.is_same
+    actual = rerun(module, own_plan(module), tmp_path / "rerun")
+    assert actual.holds
+    assert actual.is_same
     (measured,) = measure(
-        module, Injection(), [found.injection], seconds=0, python=PYTHON, limit_s=300
+        module, Injection(), [actual.injection], seconds=0, python=PYTHON, limit_s=300
     )
     assert measured.numbers is Numbers.EQUAL
     assert measured.timing is not None
@@ -166,18 +166,18 @@ def test_a_loop_carries_what_it_leaves_as_it_is(tmp_path: Path) -> None:
     program = read_program(f"{tmp_path / 'program.py'}:carried")
     capture(program, read_target("cpu"), tmp_path / "dump")
     (module,) = open_dump(tmp_path / "dump").modules
-    found = rerun(module, own_plan(module), tmp_path / "rerun")
-    assert found.variant == found.baseline
-    assert found.is_same
+    actual = rerun(module, own_plan(module), tmp_path / "rerun")
+    assert actual.variant == actual.baseline
+    assert actual.is_same
 
 
 @with_jax
 def test_plans_compute_the_same(concatenate: DumpedModule) -> None:
-    asked = read_changes((), (), ("* -> concatenate*", "concatenate* -> *"), ())
+    options = read_changes((), (), ("* -> concatenate*", "concatenate* -> *"), ())
     kernels = Changes(kernels=(("tanh.1", "mul.3", "add.3", "concatenate.1"),))
     plans = [
-        make_plan(concatenate, asked),
-        make_plan(concatenate, asked, Rest.XLA),
+        make_plan(concatenate, options),
+        make_plan(concatenate, options, Rest.XLA),
         make_plan(concatenate, kernels, Rest.OFF),
         make_plan(concatenate, read_changes((), (), (), ("mul* -> *",)), Rest.XLA),
     ]
@@ -189,31 +189,31 @@ def test_plans_compute_the_same(concatenate: DumpedModule) -> None:
         python=PYTHON,
         limit_s=300,
     )
-    assert {each.numbers for each in measured} <= {Numbers.EQUAL, Numbers.ROUNDED}
-    timings = [each.timing for each in measured]
+    assert {item.numbers for item in measured} <= {Numbers.EQUAL, Numbers.ROUNDED}
+    timings = [item.timing for item in measured]
     assert not any(timing is None or timing.is_same_program for timing in timings)
 
 
 @with_jax
 def test_what_is_wrong_is_told_and_spoils_nothing_else(concatenate: DumpedModule) -> None:
-    own = injected(concatenate, own_plan(concatenate))
-    assert own.module is not None
-    wrong = parse(_doubled(own.module))
-    died = replace(own, module=parse(_with_sort_inside(own.module)))
+    local = injected(concatenate, own_plan(concatenate))
+    assert local.module is not None
+    wrong = parse(_doubled(local.module))
+    died = replace(local, module=parse(_with_sort_inside(local.module)))
     measured = measure(
         concatenate,
-        own,
-        [replace(own, module=wrong), died, own],
+        local,
+        [replace(local, module=wrong), died, local],
         seconds=0,
         python=PYTHON,
         limit_s=300,
     )
-    assert [each.numbers for each in measured] == [Numbers.DIFFERENT, None, Numbers.EQUAL]
+    assert [item.numbers for item in measured] == [Numbers.DIFFERENT, None, Numbers.EQUAL]
     assert measured[1].problem
     assert "\n" not in measured[1].problem
     # Only what differs is compared with a run in 64 bits.
-    errors = [[result.variant_error for result in one.results] for one in measured]
-    assert any(each is not None and each > 0.1 for each in errors[0])
+    errors = [[result.variant_error for result in first.results] for first in measured]
+    assert any(item is not None and item > 0.1 for item in errors[0])
     assert not any(errors[2])
 
 
@@ -232,25 +232,25 @@ def _with_sort_inside(module: object) -> str:
     text = to_text(module)  # type: ignore[arg-type]
     less = "%less (a: f32[], b: f32[]) -> pred[] {\n  %a = f32[] parameter(0)\n  %b = f32[] "
     less += "parameter(1)\n  ROOT %c = pred[] compare(%a, %b), direction=LT\n}\n\n"
-    head, _, rest = text.partition("\n%")
-    old = next(line for line in rest.splitlines() if " exponential(" in line)
+    head, _, remaining = text.partition("\n%")
+    old = next(line for line in remaining.splitlines() if " exponential(" in line)
     operand = old.partition("exponential(")[2].partition(")")[0]
     new = old.replace(f"exponential({operand})", f"sort({operand})")
     new = new.partition(", metadata")[0] + ", dimensions={0}, to_apply=%less"
-    return f"{head}\n{less}%{rest.replace(old, new)}"
+    return f"{head}\n{less}%{remaining.replace(old, new)}"
 
 
 @with_jax
 def test_inputs_of_a_file(concatenate: DumpedModule, tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
-    own = injected(concatenate, own_plan(concatenate))
+    local = injected(concatenate, own_plan(concatenate))
     stage = next(s for s in concatenate.stages if s.label == "before_optimizations")
     shapes = [parameter.shape.dimensions for parameter in concatenate.read(stage).entry.parameters]
     file = tmp_path / "inputs.npz"
     numpy.savez(file, *[numpy.full(shape, 0.5, "float32") for shape in shapes])
     options = {"seconds": 0.0, "python": PYTHON, "limit_s": 300.0}
-    (measured,) = measure(concatenate, Injection(), [own], inputs=file, **options)
+    (measured,) = measure(concatenate, Injection(), [local], inputs=file, **options)
     assert measured.numbers is Numbers.EQUAL
     numpy.savez(file, numpy.zeros(3, "float32"))
     with pytest.raises(UnusableInput, match=r"holds float32\[3\], expected"):
-        measure(concatenate, Injection(), [own], inputs=file, **options)
+        measure(concatenate, Injection(), [local], inputs=file, **options)

@@ -25,24 +25,24 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reas
 
 @pytest.fixture(scope="module")
 def module() -> DumpedModule:
-    (found,) = open_dump(CPU / "concatenate").modules
-    return found
+    (actual,) = open_dump(CPU / "concatenate").modules
+    return actual
 
 
 @pytest.fixture(scope="module")
 def bench(module: DumpedModule) -> Iterator[Workbench]:
     with Workbench(
         module, Injection(), inputs=None, seed=0, python=sys.executable, limit_s=300
-    ) as found:
-        yield found
+    ) as actual:
+        yield actual
 
 
 def made(bench: Workbench, injection: Injection) -> Made:
     return bench.make(Variant(injection), limit_s=300)
 
 
-def numbers(one: Made) -> Numbers | None:
-    return Measurement(one.problem, one.results).numbers
+def numbers(first: Made) -> Numbers | None:
+    return Measurement(first.problem, first.results).numbers
 
 
 def test_plans_are_injected_as_in_a_process_of_their_own(
@@ -50,15 +50,15 @@ def test_plans_are_injected_as_in_a_process_of_their_own(
 ) -> None:
     def both(plan: Plan) -> list[str]:
         options = {"python": sys.executable, "limit_s": 300.0}
-        found = (
+        actual = (
             inject(module, plan, **options),  # type: ignore[arg-type]
             inject(module, plan, **options, receive=bench.receive),  # type: ignore[arg-type]
         )
-        return [to_text(each.module) for each in found if each.module is not None]
+        return [to_text(item.module) for item in actual if item.module is not None]
 
-    own, fused = both(own_plan(module)), both(make_plan(module, Changes(kernels=(KERNEL,))))
-    assert own[0] == own[1]
-    assert fused[0] == fused[1] != own[0]
+    local, fused = both(own_plan(module)), both(make_plan(module, Changes(kernels=(KERNEL,))))
+    assert local[0] == local[1]
+    assert fused[0] == fused[1] != local[0]
 
 
 def test_what_ends_the_process_spoils_nothing_else(module: DumpedModule, bench: Workbench) -> None:

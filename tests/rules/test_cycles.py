@@ -123,8 +123,8 @@ def test_architecture_of_a_device(h100, capability, architecture):
 def test_architectures_without_figures_of_their_own_share_those_of_one():
     for architecture in ("sm_86", "sm_89", "sm_120", "gfx90a", "gfx942", "unknown"):
         assert cycles_of(architecture, "tanh", "f32") == cycles_of("sm_990", "tanh", "f32")
-    own = [f"sm_{each}" for each in (60, 70, 75, 80, 90, 100, 103, 990)]
-    assert len({cycles_of(architecture, "tanh", "f32") for architecture in own}) == len(own)
+    local = [f"sm_{item}" for item in (60, 70, 75, 80, 90, 100, 103, 990)]
+    assert len({cycles_of(architecture, "tanh", "f32") for architecture in local}) == len(local)
 
 
 def test_what_the_table_does_not_have_costs_three():

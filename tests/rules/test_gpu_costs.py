@@ -29,12 +29,12 @@ class Counts:
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counts]:
     """While it is there, all that is taken from before is compared with what is found anew."""
-    found = Counts()
+    actual = Counts()
     update, pair_reads = FusionWalk.update, CostModel._pair_reads
 
     def compared_update(walk: FusionWalk, in_place: Collection[MutableInstruction]) -> None:
-        found.walks += 1
-        found.continued += bool(walk._steps)
+        actual.walks += 1
+        actual.continued += bool(walk._steps)
         update(walk, in_place)
         anew = FusionWalk(
             walk._fused,
@@ -45,10 +45,10 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counts]:
         update(anew, in_place)
         assert walk._order == anew._order
         assert (walk.flops, walk.ir_size) == (anew.flops, anew.ir_size)
-        for each in anew._order:
-            assert walk.used[each] == anew.used[each]
-            assert walk.emitted[each] == anew.emitted[each]
-            assert list(walk._reads[each].roots) == list(anew._reads[each].roots)
+        for item in anew._order:
+            assert walk.used[item] == anew.used[item]
+            assert walk.emitted[item] == anew.emitted[item]
+            assert list(walk._reads[item].roots) == list(anew._reads[item].roots)
 
     def compared_reads(
         model: CostModel,
@@ -67,12 +67,12 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counts]:
             for operand, total in zip(parameters, totals, strict=True)
         ]
         assert result == (sum(totals), sum(times))
-        found.pairs += 1
+        actual.pairs += 1
         return result
 
     monkeypatch.setattr(FusionWalk, "update", compared_update)
     monkeypatch.setattr(CostModel, "_pair_reads", compared_reads)
-    yield found
+    yield actual
 
 
 @pytest.mark.parametrize("dump", ["h100/attention", "h100/cartpole", "h100/elementwise"])

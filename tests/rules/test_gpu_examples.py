@@ -21,7 +21,7 @@ def test_a_rule_decides_what_its_examples_say(id: str, example: Example) -> None
     check_gpu(id, example)
 
 
-@pytest.mark.parametrize("id", [each.id for each in GPU_FUSION if each not in IN_PLACE_RULES])
+@pytest.mark.parametrize("id", [item.id for item in GPU_FUSION if item not in IN_PLACE_RULES])
 def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     kinds = {example.is_decided for example in read_examples(id)}
     assert kinds == ({False} if id in NEVER_LAST else {True, False})

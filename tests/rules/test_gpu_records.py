@@ -44,16 +44,16 @@ def difference(
         for instruction in MutableModule(module).walk()
         if is_generic_triton(instruction)
     ]
-    found = None
+    actual = None
     for order in (None, recorded_order(steps)):
         state = GpuState(device, gpu_model)
         plan = PriorityFusion(
             graph=MutableModule(module), book=book, state=state, recorded=order
         ).run()
-        found = compare_with_record(plan.events, steps, triton).first
-        if found is None:
+        actual = compare_with_record(plan.events, steps, triton).first
+        if actual is None:
             return None
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(

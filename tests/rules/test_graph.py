@@ -37,18 +37,18 @@ def test_operands_are_replaced_in_what_was_wide_and_is_not_any_more():
         f"  ROOT %t = ({shape}) tuple({', '.join(f'%{name}' for name in names)})\n}}\n"
     )
     graph = MutableModule(module)
-    found = {instruction.name: instruction for instruction in graph.walk()}
-    wide, source = found["t"], found["x"]
-    replace_operand(wide, found["n0"], source)  # remembers
+    actual = {instruction.name: instruction for instruction in graph.walk()}
+    wide, source = actual["t"], actual["x"]
+    replace_operand(wide, actual["n0"], source)  # remembers
     while len(wide.operands) > 2:
         wide.operands.pop().users.drop(wide)
-    wide.operands.append(found["n5"])
-    found["n5"].users.add(wide)
-    wide.places.pop(found["n5"], None)
-    replace_operand(wide, found["n5"], source)
+    wide.operands.append(actual["n5"])
+    actual["n5"].users.add(wide)
+    wide.places.pop(actual["n5"], None)
+    replace_operand(wide, actual["n5"], source)
     assert [operand.name for operand in wide.operands] == ["x", "n1", "x"]
     assert source.users.slots(wide) == 2
-    assert wide not in found["n5"].users
+    assert wide not in actual["n5"].users
 
 
 def test_dead_code_of_a_fusion_is_left_behind():
@@ -95,7 +95,7 @@ def test_reachability_is_that_of_the_graph_in_which_what_was_merged_is_one(data)
     sizes = data.draw(st.lists(st.integers(0, 3), min_size=2, max_size=14))
     lines = ["  v0 = f32[4] parameter(0)"]
     for number, count in enumerate(sizes, 1):
-        names = st.sampled_from([f"v{each}" for each in range(number)])
+        names = st.sampled_from([f"v{item}" for item in range(number)])
         read = data.draw(st.lists(names, min_size=count, max_size=count))
         lines.append(f'  v{number} = f32[4] custom-call({", ".join(read)}), custom_call_target="t"')
     text = "\n".join(
@@ -104,16 +104,16 @@ def test_reachability_is_that_of_the_graph_in_which_what_was_merged_is_one(data)
     order = MutableModule(parse(text)).entry.post_order()
     graph = nx.DiGraph()
     graph.add_nodes_from(order)
-    graph.add_edges_from((operand, each) for each in order for operand in each.operands)
+    graph.add_edges_from((operand, item) for item in order for operand in item.operands)
     reachability = Reachability(order)
-    one_of = {each: each for each in order}
+    one_of = {item: item for item in order}
     for _ in range(data.draw(st.integers(0, 6))):
         pair = data.draw(st.tuples(st.sampled_from(order), st.sampled_from(order)))
         reachability.merge(*pair)
         first, second = one_of[pair[0]], one_of[pair[1]]
         if first is not second:
             graph = nx.contracted_nodes(graph, first, second, self_loops=False, copy=False)
-            one_of = {each: first if of is second else of for each, of in one_of.items()}
+            one_of = {item: first if of is second else of for item, of in one_of.items()}
         for end in order:
             before = nx.ancestors(graph, one_of[end]) | {one_of[end]}
             for start in order:

@@ -17,13 +17,13 @@ DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 
 @pytest.mark.parametrize("name", ["h100/reductions", "h100/attention", "a100-xla-2023/updates"])
 def test_replays_decide_the_same_without_look_ups(name: str) -> None:
-    found = [
+    actual = [
         fusion_pass
         for module in open_dump(DUMPS / name).modules
         for fusion_pass in differing_passes(module)
     ]
-    assert found
-    assert not [pass_name for pass_name, differs in found if differs]
+    assert actual
+    assert not [pass_name for pass_name, differs in actual if differs]
 
 
 MODULE = """HloModule m
@@ -101,8 +101,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_equal_numbers_mean_equal_structures(name: str) -> None:
-    one, other, are_alike = CASES[name]
-    text = MODULE.replace("KINDS", f"{one}\n  {other}")
+    first, second, are_alike = CASES[name]
+    text = MODULE.replace("KINDS", f"{first}\n  {second}")
     by_name: dict[str, MutableInstruction] = {
         instruction.name: instruction
         for instruction in MutableModule(parse(text)).entry.instructions

@@ -73,9 +73,9 @@ def test_what_is_written_is_read_again(some: Changes, module: str | None) -> Non
 def test_mistakes_are_told_with_file_and_line(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(text)
-    with pytest.raises(UnusableInput, match=problem) as told:
+    with pytest.raises(UnusableInput, match=problem) as reported:
         read_plan(file)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
 
 
 def test_a_pass_can_be_left_out_but_one() -> None:

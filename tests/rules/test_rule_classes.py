@@ -17,4 +17,4 @@ def test_a_rule_is_a_value(rule):
             setattr(rule, name, 1)
     assert not hasattr(rule, "__dict__")
     assert replace(rule) == rule and hash(replace(rule)) == hash(rule)
-    assert [each for each in RULES if each == rule] == [rule]
+    assert [item for item in RULES if item == rule] == [rule]

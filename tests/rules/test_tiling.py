@@ -157,8 +157,8 @@ def only_module(name: str) -> DumpedModule:
 
 
 def stage(module: DumpedModule, label: str) -> MutableModule:
-    (found,) = [each for each in module.stages if each.label.startswith(label)]
-    return MutableModule(module.read(found))
+    (actual,) = [item for item in module.stages if item.label.startswith(label)]
+    return MutableModule(module.read(actual))
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -181,11 +181,11 @@ def test_triton_pairs_take_the_recorded_time(name: str) -> None:
             continue
         total: Duration = len(consumers) * KERNEL_LAUNCH
         for consumer in consumers:
-            found = find_best_tiling(
+            actual = find_best_tiling(
                 FusionBody(producer, consumer), record.device, RECORDED[name], TilingTables()
             )
-            assert isinstance(found, Tiling)
-            total += found.total
+            assert isinstance(actual, Tiling)
+            total += actual.total
         assert microseconds(total) == f32(step.fused_us)
         count += 1
     assert count
@@ -202,12 +202,12 @@ def test_triton_fusions_have_the_tiling_that_is_found(name: str) -> None:
     ]
     assert fusions
     for fusion in fusions:
-        found = find_best_tiling(FusionBody(fusion), record.device, RECORDED[name], TilingTables())
-        assert isinstance(found, Tiling)
-        config = BlockLevelConfig(found.tile_sizes, found.warps)
+        actual = find_best_tiling(FusionBody(fusion), record.device, RECORDED[name], TilingTables())
+        assert isinstance(actual, Tiling)
+        config = BlockLevelConfig(actual.tile_sizes, actual.warps)
         assert config == block_level_config(fusion)
         again = estimate_run_time(fusion, record.device, config, RECORDED[name], TilingTables())
-        assert again == found
+        assert again == actual
 
 
 # What the compiler logs of its search: modules with a producer and a consumer
@@ -404,7 +404,7 @@ def test_the_compiler_finds_the_same_tilings(name: str) -> None:
     table = TilingTables().of(H100, extents, tile_sizes)
     kernel = TiledKernel(body, table, propagation, TRITON_0_12)
     tilings = map(kernel.tiling, range(len(table.grids)))
-    times = [found.total for found in tilings if found is not None]
+    times = [actual.total for actual in tilings if actual is not None]
     best = find_best_tiling(body, H100, TRITON_0_12, TilingTables())
     assert isinstance(best, Tiling)
     assert Logged(best.tile_sizes, int(best.total), len(times), int(sum(times))) == logged
@@ -417,8 +417,8 @@ def test_the_search_finds_the_fastest_of_all_tilings() -> None:
         tile_sizes = tuple(tuple(TilePropagation().tile_sizes(extent)) for extent in extents)
         table = TilingTables().of(H100, extents, tile_sizes)
         kernel = TiledKernel(body, table, TilePropagation(), TRITON_0_12)
-        found = [tiling for index in range(len(table.grids)) if (tiling := kernel.tiling(index))]
-        assert kernel.best() == min(reversed(found), key=lambda tiling: tiling.total)
+        actual = [tiling for index in range(len(table.grids)) if (tiling := kernel.tiling(index))]
+        assert kernel.best() == min(reversed(actual), key=lambda tiling: tiling.total)
 
 
 @pytest.mark.parametrize("version", [TRITON_0_12, TRITON_0_11])
@@ -435,9 +435,9 @@ def test_tables_of_other_kernels_change_nothing(version: TritonVersion) -> None:
                 ):
                     continue
                 body = FusionBody(*parts)
-                found = find_best_tiling(body, H100, version, tables)
-                assert found == find_best_tiling(body, H100, version, TilingTables())
-                count += isinstance(found, Tiling)
+                actual = find_best_tiling(body, H100, version, tables)
+                assert actual == find_best_tiling(body, H100, version, TilingTables())
+                count += isinstance(actual, Tiling)
     assert count > 10
 
 
@@ -445,12 +445,12 @@ def test_tables_of_other_kernels_change_nothing(version: TritonVersion) -> None:
 def test_older_compilers_find_the_same_tiling(name: str) -> None:
     """Logged by jaxlib 0.11.2 for an H100."""
     _, logged = LOGGED[name]
-    found = find_best_tiling(body_of(name), H100, TRITON_0_11, TilingTables())
+    actual = find_best_tiling(body_of(name), H100, TRITON_0_11, TilingTables())
     if isinstance(logged, Untileable):
-        assert found == logged
+        assert actual == logged
     else:
-        assert isinstance(found, Tiling)
-        assert (found.tile_sizes, found.total) == logged
+        assert isinstance(actual, Tiling)
+        assert (actual.tile_sizes, actual.total) == logged
 
 
 def test_a_tiling_that_was_given_is_estimated_as_it_is() -> None:
@@ -720,7 +720,7 @@ def written(expression: Expression) -> str:
         return str(expression.left)
     if kind == VARIABLE:
         return f"tid_{expression.left}"
-    operands = [written(each) for each in (expression.left, expression.right)]
+    operands = [written(item) for item in (expression.left, expression.right)]
     if kind in (MINIMUM, MAXIMUM):
         return f"{'min' if kind == MINIMUM else 'max'}({', '.join(operands)})"
     if kind != ADD:
@@ -744,27 +744,27 @@ def tiles_of(text: str) -> list[str]:
     grid = grid_of(sizes(kernel.shape), tuple(given_tiles(text)))
     tiles: list[DimensionTile] = []
     for source in sources:
-        made = source.tile([tiles[number] for number in source.inputs], grid)
-        assert made is not None
-        tiles.append(made)
-    found, regions = set(), [tiled.region]
+        output = source.tile([tiles[number] for number in source.inputs], grid)
+        assert output is not None
+        tiles.append(output)
+    actual, regions = set(), [tiled.region]
     for region in regions:
         for numbers, instructions in region.instructions.items():
             tile = [tiles[number] for number in numbers]
             line = " ".join(
                 f"{name} [{', '.join(map(str, values))}]"
                 for name, values in {
-                    "offsets": [written(each.offset) for each in tile],
-                    "sizes": [each.size for each in tile],
-                    "strides": [each.stride for each in tile],
-                    "upper bounds": [written(each.bound) for each in tile],
+                    "offsets": [written(item.offset) for item in tile],
+                    "sizes": [item.size for item in tile],
+                    "strides": [item.stride for item in tile],
+                    "upper bounds": [written(item.bound) for item in tile],
                 }.items()
             )
             for instruction, nested in instructions.items():
                 if instruction in body and instruction.operands:
-                    found.add(f"{instruction.name}: {line}")
+                    actual.add(f"{instruction.name}: {line}")
                 regions += [inner.region for inner in nested]
-    return sorted(found)
+    return sorted(actual)
 
 
 @pytest.mark.parametrize("name", TILES)
@@ -774,8 +774,8 @@ def test_tiles_are_those_that_the_compiler_logged(name: str) -> None:
 
 def elements(tile: DimensionTile, indices: tuple[int, ...], extent: int) -> set[int]:
     first, bound = value(tile.offset, indices), value(tile.bound, indices)
-    found = (first + step * tile.stride for step in range(tile.size))
-    return {each for each in found if each < min(bound, extent)}
+    actual = (first + step * tile.stride for step in range(tile.size))
+    return {item for item in actual if item < min(bound, extent)}
 
 
 @settings(deadline=None)
@@ -797,8 +797,8 @@ def test_tiles_of_split_dimensions_are_those_of_the_whole(
         return
     for index in range(grid.counts[0]):
         covered = {
-            sum(each * stride for each, stride in zip(found, _strides(extents), strict=True))
-            for found in product(
+            sum(item * stride for item, stride in zip(actual, _strides(extents), strict=True))
+            for actual in product(
                 *(
                     elements(part, (index,), extent)
                     for part, extent in zip(parts, extents, strict=True)
@@ -833,8 +833,8 @@ def test_tiles_of_merged_dimensions_hold_all_of_their_elements(
         rows, columns = (
             elements(part, indices, extent) for part, extent in zip(parts, extents, strict=True)
         )
-        wanted = {row * strides[0] + column * strides[1] for row in rows for column in columns}
+        expected = {row * strides[0] + column * strides[1] for row in rows for column in columns}
         first = value(merged.offset, indices)
-        found = {first + step * merged.stride for step in range(merged.size)}
-        assert wanted <= found
-        assert max(wanted) < total
+        actual = {first + step * merged.stride for step in range(merged.size)}
+        assert expected <= actual
+        assert max(expected) < total

@@ -27,8 +27,8 @@ def test_a_rule_decides_what_its_examples_say(rule: TpuRule, example: Example) -
         for pair in pairs_after(module, module)
         if (pair.producer.name, pair.consumer.name) == (example.producer, example.consumer)
     )
-    found = refusing(TpuPairs().of(pair))
-    assert found is (rule if example.is_decided else None)
+    actual = refusing(TpuPairs().of(pair))
+    assert actual is (rule if example.is_decided else None)
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=NAMES)
@@ -45,5 +45,5 @@ def test_every_rule_has_an_example_of_either_kind(rule: TpuRule) -> None:
 
 @pytest.mark.parametrize("rule", TPU_RULES, ids=lambda rule: rule.id)
 def test_every_rule_was_right_often_enough_on_most_devices(rule: TpuRule) -> None:
-    counted = [accuracy_of(rule.id, device) for device in ("v4", "v5e", "v5p", "v6e")]
-    assert sum(each is not None and each.is_enough for each in counted) >= 3
+    counts = [accuracy_of(rule.id, device) for device in ("v4", "v5e", "v5p", "v6e")]
+    assert sum(item is not None and item.is_enough for item in counts) >= 3

@@ -23,8 +23,8 @@ HOSTILE = "</svg><script>document.title='ran'</script>"
 
 
 def measured(size: int, time_us: float) -> Row:
-    found = Race(time_us * 1_000, Ratio(0.5, 0.4, 0.6), Ratio(1, 1, 1), 0.1, 9, Speed.FASTER)
-    return Row(step="s", size=size, dump=Path(), kernels=1, race=found)
+    actual = Race(time_us * 1_000, Ratio(0.5, 0.4, 0.6), Ratio(1, 1, 1), 0.1, 9, Speed.FASTER)
+    return Row(step="s", size=size, dump=Path(), kernels=1, race=actual)
 
 
 def estimated(size: int, time_us: float, floor: int = 0) -> Row:
@@ -45,8 +45,8 @@ def result(rows: dict[str, list[Row]], work: int = 1, name: str = "s") -> StudyR
     study = Study(folder=Path(), title=HOSTILE, sizes=(), work=work, paper=(), steps=(step,))
     tables = [
         Table(target, row.size, (row,), "" if row.race else "absent")
-        for target, own in rows.items()
-        for row in own
+        for target, local in rows.items()
+        for row in local
     ]
     return StudyResult(study, tuple(tables))
 
@@ -57,16 +57,16 @@ def test_a_cpu_is_overtaken_where_the_lines_between_the_sizes_cross() -> None:
         "cpu": [measured(size, size) for size in (1, 4, 16)],
         "h100": [estimated(size, 8.0) for size in (1, 4, 16)],
     }
-    (found,) = curves_of(result(rows))
-    assert [curve.is_measured for curve in found.curves] == [True, False]
-    (crossing,) = found.crossings
+    (actual,) = curves_of(result(rows))
+    assert [curve.is_measured for curve in actual.curves] == [True, False]
+    (crossing,) = actual.crossings
     assert (crossing.faster, crossing.slower) == ("h100", "cpu")
     assert isclose(crossing.size, 8.0) and isclose(crossing.time_us, 8.0)
 
 
 def test_points_are_times_of_a_unit_of_work_with_their_intervals() -> None:
-    (found,) = curves_of(result({"cpu": [measured(64, 100.0)]}, work=20))
-    (point,) = found.curves[0].points
+    (actual,) = curves_of(result({"cpu": [measured(64, 100.0)]}, work=20))
+    (point,) = actual.curves[0].points
     assert (point.size, point.time_us) == (64, 5.0)
     assert (point.low_us, point.high_us) == pytest.approx((4.0, 6.0))
 
@@ -76,8 +76,8 @@ def test_least_times_cross_nothing() -> None:
         "cpu": [measured(1, 1.0), measured(16, 16.0)],
         "h100": [estimated(1, 8.0, floor=1), estimated(16, 8.0, floor=1)],
     }
-    (found,) = curves_of(result(rows))
-    assert found.curves[1].is_least and not found.crossings
+    (actual,) = curves_of(result(rows))
+    assert actual.curves[1].is_least and not actual.crossings
 
 
 def test_steps_without_times_have_no_curve() -> None:
@@ -89,13 +89,13 @@ def test_every_point_is_drawn_inside_the_picture() -> None:
         "cpu": [measured(1, 1e-3), measured(1000, 1e6)],
         HOSTILE: [estimated(1, 5.0), estimated(1000, 7.0)],
     }
-    (found,) = curves_of(result(rows))
-    drawing = ElementTree.fromstring(to_svg(found))
-    points = [each for each in drawing.iter(f"{SVG}circle") if "class" not in each.attrib]
+    (actual,) = curves_of(result(rows))
+    drawing = ElementTree.fromstring(to_svg(actual))
+    points = [item for item in drawing.iter(f"{SVG}circle") if "class" not in item.attrib]
     assert len(points) == 4
-    for each in drawing.iter(f"{SVG}circle"):
-        assert 0 < float(each.attrib["cx"]) < float(drawing.attrib["width"])
-        assert 0 < float(each.attrib["cy"]) < float(drawing.attrib["height"])
+    for item in drawing.iter(f"{SVG}circle"):
+        assert 0 < float(item.attrib["cx"]) < float(drawing.attrib["width"])
+        assert 0 < float(item.attrib["cy"]) < float(drawing.attrib["height"])
     assert not list(drawing.iter(f"{SVG}script"))
 
 

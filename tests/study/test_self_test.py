@@ -17,10 +17,10 @@ with_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
 
 
 def run(*words: object) -> tuple[int, str]:
-    found = CliRunner().invoke(
+    actual = CliRunner().invoke(
         command, list(map(str, words)), standalone_mode=False, catch_exceptions=False
     )
-    return found.return_value, found.output
+    return actual.return_value, actual.output
 
 
 @with_jax

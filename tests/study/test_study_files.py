@@ -32,10 +32,10 @@ def test_the_study_of_the_paper() -> None:
 @pytest.mark.parametrize("folder", ["trade-off/unrolled", "trade-off/concatenate"])
 def test_the_studies_of_the_trade_off(folder: str) -> None:
     study = read_study(CARTPOLE.parent / folder)
-    first, *others = study.steps
+    first, *remaining = study.steps
     file, _, function = first.program.rpartition(":")
     assert function in (study.folder / file).read_text()
-    assert {step.of for step in others} == {first.name}
+    assert {step.of for step in remaining} == {first.name}
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_mistakes_are_told_with_file_and_line(
 ) -> None:
     file = tmp_path / "study.toml"
     file.write_text(content)
-    with pytest.raises(UnusableInput, match=problem) as told:
+    with pytest.raises(UnusableInput, match=problem) as reported:
         read_study(tmp_path)
-    assert str(file) in str(told.value)
-    assert told.value.line == line
-    assert "\n" not in str(told.value)
+    assert str(file) in str(reported.value)
+    assert reported.value.line == line
+    assert "\n" not in str(reported.value)
 
 
 def test_a_folder_without_a_study(tmp_path: Path) -> None:

@@ -39,11 +39,11 @@ def everything(directory: Path) -> dict[str, list[str]]:
 def copies(dump: Path, into: Path, hosts: int) -> Iterator[Path]:
     """The same dump as several hosts write it: the flags name the place."""
     for host in range(hosts):
-        own = into / f"host-{host}"
-        own.mkdir(parents=True)
+        local = into / f"host-{host}"
+        local.mkdir(parents=True)
         for file in dump.iterdir():
             data = file.read_bytes()
             if file.name.endswith("debug_options"):
                 data = b'xla_dump_to: "/host/%d"\n' % host + data
-            (own / file.name).write_bytes(data)
-        yield own
+            (local / file.name).write_bytes(data)
+        yield local

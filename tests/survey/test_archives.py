@@ -52,14 +52,14 @@ def test_dump_files_of_each_folder_are_unpacked_and_nothing_else(tmp_path: Path,
         {f"x/{STAGE}": b"one", f"y/z/{STAGE}.gz": b"two", "x/README": b"no", STAGE: b"three"},
     )
     into = tmp_path / "into"
-    found = unpack(archive, into)
-    assert {name: below(path) for path, name in found.folders.items()} == {
+    actual = unpack(archive, into)
+    assert {name: below(path) for path, name in actual.folders.items()} == {
         "x": {STAGE},
         "y/z": {f"{STAGE}.gz"},
         ".": {STAGE},
     }
     assert below(into) == {f"0/{STAGE}", f"1/{STAGE}.gz", f"2/{STAGE}"}
-    assert not found.problems
+    assert not actual.problems
 
 
 @pytest.mark.parametrize("kind", [".zip", ".tar.gz"])
@@ -78,9 +78,9 @@ def test_links_and_devices_are_left_out_and_told(tmp_path: Path) -> None:
             member = tarfile.TarInfo(f"{number}/{STAGE}")
             member.type, member.linkname = kind, "/etc/passwd"
             archive.addfile(member)
-    found = unpack(path, tmp_path / "into")
-    assert len(found.problems) == 3
-    assert not found.folders
+    actual = unpack(path, tmp_path / "into")
+    assert len(actual.problems) == 3
+    assert not actual.folders
 
 
 def test_a_link_in_a_zip(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_a_link_in_a_zip(tmp_path: Path) -> None:
         member = zipfile.ZipInfo(STAGE)
         member.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(member, "/etc/passwd")
-    found = unpack(path, tmp_path / "into")
-    assert found.problems == (f"{STAGE}: no regular file, or its name is too long",)
+    actual = unpack(path, tmp_path / "into")
+    assert actual.problems == (f"{STAGE}: no regular file, or its name is too long",)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -57,8 +57,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tables(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     into = tmp_path_factory.mktemp("tables") / "once"
-    done = run([fleet], into)
-    assert (done.dumps, done.earlier, done.modules, done.analysed) == (10, 0, 9, 7)
+    result = run([fleet], into)
+    assert (result.dumps, result.earlier, result.modules, result.analysed) == (10, 0, 9, 7)
     return into
 
 
@@ -72,7 +72,7 @@ def test_rows_are_what_explain_says(tables: Path) -> None:
         )
         summary = module["summary"]
         assert (launches, moved) == (summary["launches"], summary["bytes_moved"])
-        found = rows(
+        actual = rows(
             tables,
             "SELECT producer, consumer, outcome, reason, evidence, bytes_saved FROM once.pairs "
             "WHERE content = ?",
@@ -83,7 +83,7 @@ def test_rows_are_what_explain_says(tables: Path) -> None:
             (pair["producer"]["name"], pair["consumer"]["name"], *(pair[key] for key in keys))
             for pair in module["pairs"]
         ]
-        assert sorted(map(repr, found)) == sorted(map(repr, expected))
+        assert sorted(map(repr, actual)) == sorted(map(repr, expected))
         question = "SELECT coalesce(sum(pairs), 0) FROM once.refusals WHERE content = ?"
         assert rows(tables, question, content)[0][0] == sum(
             pair[3] is not None for pair in expected
@@ -96,25 +96,25 @@ def test_equal_modules_are_analysed_once_and_count_for_each_dump(tables: Path) -
     assert rows(tables, f"SELECT count(*), count(DISTINCT content) FROM dumps WHERE {hosts}") == [
         (3, 1)
     ]
-    ((stored, counted),) = rows(
+    ((stored, counts),) = rows(
         tables,
         f"SELECT (SELECT count(*) FROM once.pairs WHERE content = (SELECT any_value(content) FROM "
         f"dumps WHERE {hosts})), (SELECT count(*) FROM pairs WHERE {hosts})",
     )
-    assert counted == 3 * stored > 0
+    assert counts == 3 * stored > 0
 
 
 def test_what_cannot_be_read_is_a_row(tables: Path) -> None:
-    found = rows(tables, "SELECT dump, module, reason FROM unreadable ORDER BY dump, reason")
-    assert {Path(dump).name for dump, _, _ in found} == {"cut", "noise.tar.gz"}
-    (cut,) = (reason for dump, _, reason in found if dump.endswith("cut"))
+    actual = rows(tables, "SELECT dump, module, reason FROM unreadable ORDER BY dump, reason")
+    assert {Path(dump).name for dump, _, _ in actual} == {"cut", "noise.tar.gz"}
+    (cut,) = (reason for dump, _, reason in actual if dump.endswith("cut"))
     assert cut.startswith("module_0000.jit_program.cpu_after_optimizations.txt:")  # line, column
     # The content of the dump that is cut counts as done, and has no other rows.
     assert rows(tables, "SELECT count(*) FROM modules WHERE dump LIKE '%cut'") == [(0,)]
 
 
 def test_days_versions_and_devices_are_those_of_the_dumps(tables: Path) -> None:
-    found = rows(tables, "SELECT DISTINCT day::VARCHAR, jaxlib, device FROM dumps")
+    actual = rows(tables, "SELECT DISTINCT day::VARCHAR, jaxlib, device FROM dumps")
     assert {
         ("2026-11-24", "0.12", "cpu"),
         ("2026-11-24", "0.12", "NVIDIA H100 80GB HBM3"),
@@ -122,15 +122,15 @@ def test_days_versions_and_devices_are_those_of_the_dumps(tables: Path) -> None:
         ("2026-11-24", "libtpu build 1003875606", "tpu"),
         ("2026-11-25", "0.12", "cpu"),
         ("2025-11-13", "0.12", "cpu"),
-    } == set(found)
+    } == set(actual)
 
 
 def test_other_readers_find_the_partitions(tables: Path) -> None:
     import pyarrow.dataset
 
-    found = pyarrow.dataset.dataset(tables / "pairs", partitioning="hive").to_table()
-    assert set(found["device"].to_pylist()) == {"cpu", "NVIDIA H100 80GB HBM3", "tpu"}
-    assert found.num_rows == rows(tables, "SELECT count(*) FROM once.pairs")[0][0]
+    actual = pyarrow.dataset.dataset(tables / "pairs", partitioning="hive").to_table()
+    assert set(actual["device"].to_pylist()) == {"cpu", "NVIDIA H100 80GB HBM3", "tpu"}
+    assert actual.num_rows == rows(tables, "SELECT count(*) FROM once.pairs")[0][0]
 
 
 @pytest.mark.slow
@@ -146,11 +146,11 @@ class Interrupted:
     left: int
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        for found in Processes(1).map(work, items):
+        for actual in Processes(1).map(work, items):
             if self.left == 0:
                 raise KeyboardInterrupt
             self.left -= 1
-            yield found
+            yield actual
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_what_is_written_is_not_done_again(
     into = tmp_path / "tables"
     with pytest.raises(KeyboardInterrupt):
         survey([str(fleet)], into, Interrupted(results), Options())
-    kept = {path: path.read_bytes() for path in into.rglob("*.parquet")}
+    saved = {path: path.read_bytes() for path in into.rglob("*.parquet")}
     torn = into / "pairs" / "jaxlib=0.12" / "device=cpu" / "day=2026-11-24" / "torn.parquet"
     torn.parent.mkdir(parents=True, exist_ok=True)
     torn.write_bytes(b"of a batch that was not written to its end")
@@ -173,7 +173,7 @@ def test_what_is_written_is_not_done_again(
     run([fleet], into, resumes=True)
     assert everything(into) == everything(tables)
     assert not torn.exists() and not part.exists()
-    assert all(path.read_bytes() == data for path, data in kept.items())
+    assert all(path.read_bytes() == data for path, data in saved.items())
     again = run([fleet], into, resumes=True)
     assert (again.earlier, again.modules, again.analysed) == (10, 0, 0)
     assert everything(into) == everything(tables)
@@ -212,8 +212,8 @@ def test_a_dump_that_changed_is_another_dump(tmp_path: Path) -> None:
     run([dump], tmp_path / "tables")
     shutil.rmtree(dump)
     shutil.copytree(DUMPS / "cpu" / "softmax", dump)
-    done = run([dump], tmp_path / "tables", resumes=True)
-    assert (done.earlier, done.analysed) == (0, 1)
+    result = run([dump], tmp_path / "tables", resumes=True)
+    assert (result.earlier, result.analysed) == (0, 1)
     assert rows(tmp_path / "tables", "SELECT count(DISTINCT stamp) FROM dumps") == [(2,)]
 
 
@@ -235,20 +235,20 @@ def test_two_runs_do_not_write_the_same_tables(tables: Path) -> None:
 
 def test_a_part_of_the_dumps(fleet: Path, tmp_path: Path) -> None:
     assert run([fleet], tmp_path / "limited", limit=2).dumps == 2
-    found, _ = find_sources([str(fleet)])
-    chosen: list[set[str]] = []
+    actual, _ = find_sources([str(fleet)])
+    choice: list[set[str]] = []
     for share in (0.3, 0.7, 1.0):
-        selected = surveys._selected(found, Options(sample=share))
-        chosen.append({each.address for each in selected})
-    assert chosen[0] <= chosen[1] <= chosen[2] == {each.address for each in found}
+        selected = surveys._selected(actual, Options(sample=share))
+        choice.append({item.address for item in selected})
+    assert choice[0] <= choice[1] <= choice[2] == {item.address for item in actual}
 
 
 def test_suggestions_are_tried_if_that_is_wanted(tmp_path: Path) -> None:
     run([DUMPS / "h100" / "concatenate"], tmp_path / "tables", tries=True)
-    found = rows(tmp_path / "tables", "SELECT change, launches_saved FROM suggestions WHERE helps")
+    actual = rows(tmp_path / "tables", "SELECT change, launches_saved FROM suggestions WHERE helps")
     # What README shows: from 5 launches to 3.
     flag = "--xla_gpu_experimental_enable_triton_heroless_priority_fusion=true"
-    assert (flag, 2) in found
+    assert (flag, 2) in actual
 
 
 def test_an_address_of_another_file_system(tmp_path: Path) -> None:
@@ -258,11 +258,11 @@ def test_an_address_of_another_file_system(tmp_path: Path) -> None:
     archive = pack(tmp_path / "a.zip", files)
     store.pipe("/fleet/20261102/loop.zip", archive.read_bytes())
     run(["memory://fleet"], tmp_path / "tables")
-    found = rows(
+    actual = rows(
         tmp_path / "tables", "SELECT dump, day::VARCHAR, launches FROM modules ORDER BY dump"
     )
-    launches = found[0][2]
-    assert found == [
+    launches = actual[0][2]
+    assert actual == [
         ("memory:///fleet/20261101/loop", "2026-11-01", launches),
         ("memory:///fleet/20261102/loop.zip", "2026-11-02", launches),
     ]
@@ -272,8 +272,8 @@ def test_an_address_of_another_file_system(tmp_path: Path) -> None:
 def test_links_are_not_followed_in_circles(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "cpu" / "loop", tmp_path / "dumps" / "loop")
     (tmp_path / "dumps" / "loop" / "again").symlink_to(tmp_path / "dumps")
-    found, problems = find_sources([str(tmp_path / "dumps")])
-    assert [each.address for each in found] == [str(tmp_path / "dumps" / "loop")]
+    actual, problems = find_sources([str(tmp_path / "dumps")])
+    assert [item.address for item in actual] == [str(tmp_path / "dumps" / "loop")]
     assert not problems
 
 
@@ -283,8 +283,8 @@ def test_files_of_one_folder_are_one_dump() -> None:
 
 
 def test_a_glob_and_an_address_without_dumps(tmp_path: Path) -> None:
-    done = run([DUMPS / "cpu" / "l*", tmp_path, "nothing/there"], tmp_path / "tables")
-    assert done.analysed == len(list((DUMPS / "cpu").glob("l*")))
+    result = run([DUMPS / "cpu" / "l*", tmp_path, "nothing/there"], tmp_path / "tables")
+    assert result.analysed == len(list((DUMPS / "cpu").glob("l*")))
     assert rows(tmp_path / "tables", "SELECT dump, reason FROM unreadable ORDER BY reason") == [
         ("nothing/there", "cannot be listed: no such file or directory"),
         (str(tmp_path), "no dump there"),
@@ -301,8 +301,8 @@ def test_hostile_names(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "cpu" / "loop", target)
     for file in list(target.iterdir()):
         file.rename(target / file.name.replace("jit_program", HOSTILE.replace("/", "")))
-    done = run([tmp_path / "dumps"], tmp_path / "tables")
-    assert (done.analysed, done.unreadable) == (1, ())
+    result = run([tmp_path / "dumps"], tmp_path / "tables")
+    assert (result.analysed, result.unreadable) == (1, ())
     assert rows(tmp_path / "tables", "SELECT count(*) FROM modules")[0] == (1,)
     assert run([tmp_path / "dumps"], tmp_path / "tables", resumes=True).earlier == 1
 

@@ -52,9 +52,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("title", "question"), QUESTIONS, ids=lambda text: text[:20])
 def test_the_questions_of_the_page_have_answers(tables: Path, title: str, question: str) -> None:
-    found = ask(open_store(tables), question)
+    actual = ask(open_store(tables), question)
     if not title.startswith("What could not be read"):
-        assert found.rows
+        assert actual.rows
 
 
 def test_there_are_ten_questions() -> None:
@@ -89,10 +89,10 @@ def test_the_version_is_in_each_file(tables: Path) -> None:
 def test_another_version_is_refused(tables: Path, tmp_path: Path) -> None:
     import pyarrow.parquet
 
-    done = next((tables / "done").iterdir())
-    table = pyarrow.parquet.read_table(done).replace_schema_metadata({VERSION_KEY: b"2"})
+    result = next((tables / "done").iterdir())
+    table = pyarrow.parquet.read_table(result).replace_schema_metadata({VERSION_KEY: b"2"})
     (tmp_path / "done").mkdir()
-    pyarrow.parquet.write_table(table, tmp_path / "done" / done.name)
+    pyarrow.parquet.write_table(table, tmp_path / "done" / result.name)
     with pytest.raises(UnusableInput, match="version 2 of the tables, expected 1"):
         open_store(tmp_path)
 
@@ -111,8 +111,8 @@ def test_text_that_is_no_unicode_and_numbers_that_are_too_large() -> None:
         bytes_read=0, bytes_written=0, bytes_moved=0, launches=1, launches_known=True,
         time_us=None, time_source=None, op_name=None, scope=None, source=None,
     )  # fmt: skip
-    (made,) = table_of(KernelRow, [row]).to_pylist()
-    assert (made["kernel"], made["members"]) == ("?", ["a?"])
+    (output,) = table_of(KernelRow, [row]).to_pylist()
+    assert (output["kernel"], output["members"]) == ("?", ["a?"])
     large = MemoryRow(
         content="c", total_bytes=1 << 70, parameters=0, donated=0, outputs=0, temporaries=0,
         constants=0, thread_local=0, fragmentation=0, peak_bytes=None, peak_instruction=None,

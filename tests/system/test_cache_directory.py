@@ -56,9 +56,9 @@ def a_link(path: Path) -> None:
 
 def a_link_to_an_entry(path: Path) -> None:
     """Whole, and where links are not followed of no use."""
-    other = path.with_name("other")
-    path.rename(other) if path.exists() else other.touch()
-    path.symlink_to(other)
+    second = path.with_name("other")
+    path.rename(second) if path.exists() else second.touch()
+    path.symlink_to(second)
 
 
 def a_link_to_nothing(path: Path) -> None:
@@ -204,8 +204,8 @@ def test_a_directory_that_is_not_the_users_is_not_used(
     results.clear()
     if change not in (a_link_to_a_directory, a_file):
         assert {path: path.stat().st_mtime_ns for path in entries(home)} == before
-    shown = CliRunner().invoke(command, catch_exceptions=False).stdout
-    assert shown.startswith("0 files") and "not used: " in shown and shown.count("\n") == 2
+    visible = CliRunner().invoke(command, catch_exceptions=False).stdout
+    assert visible.startswith("0 files") and "not used: " in visible and visible.count("\n") == 2
 
 
 def test_results_in_a_directory_that_is_a_link(home: Path) -> None:

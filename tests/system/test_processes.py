@@ -47,17 +47,17 @@ def gone(number: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
 @pytest.mark.parametrize(("lasts", "limit_s"), [("0", 60.0), ("1000", 2.0)])
 def test_grandchildren_end_with_the_child(tmp_path: Path, lasts: str, limit_s: float) -> None:
-    told = tmp_path / "number"
-    ended = run_child([sys.executable, "-c", PARENT, str(told), lasts], None, limit_s)
+    reported = tmp_path / "number"
+    ended = run_child([sys.executable, "-c", PARENT, str(reported), lasts], None, limit_s)
     assert ended.is_late == (lasts != "0")
-    assert gone(int(told.read_text()))
+    assert gone(int(reported.read_text()))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_end_all_and_leave_no_folder(tmp_path: Path, number: int) -> None:
-    told = tmp_path / "number"
-    command = [sys.executable, "-c", PARENT, str(told), "1000"]
+    reported = tmp_path / "number"
+    command = [sys.executable, "-c", PARENT, str(reported), "1000"]
     code = (
         "from tempfile import TemporaryDirectory\n"
         "from fusionscope.system.processes import run_child\n"
@@ -73,12 +73,12 @@ def test_signals_end_all_and_leave_no_folder(tmp_path: Path, number: int) -> Non
         stderr=subprocess.DEVNULL,
         preexec_fn=partial(signal.signal, number, signal.SIG_DFL),  # nohup ignores some
     )
-    while not told.exists():
+    while not reported.exists():
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(number)
     assert process.wait(30) in (128 + number, 1, -number)
-    assert gone(int(told.read_text()))
+    assert gone(int(reported.read_text()))
     assert list(scratch.iterdir()) == []
 
 

@@ -39,19 +39,19 @@ def read(text: str, name: str) -> tuple[UserFile[dict[str, Any]], list[str]]:
     with TemporaryDirectory() as folder:
         file = Path(folder) / name
         file.write_text(text, encoding="utf-8", newline="")
-        found = (read_json if name.endswith("json") else read_toml)(file, dict)
-    return found, text.split("\n")
+        actual = (read_json if name.endswith("json") else read_toml)(file, dict)
+    return actual, text.split("\n")
 
 
 @settings(deadline=None)
 @given(tables)
 def test_values_in_json_are_found(content: dict[str, Any]) -> None:
-    found, lines = read(json.dumps(content, indent=1), "a.json")
-    assert found.value == content
+    actual, lines = read(json.dumps(content, indent=1), "a.json")
+    assert actual.value == content
     expected = {place for place, _ in places(content)}
-    assert {place for place, _ in found.places()} >= expected
+    assert {place for place, _ in actual.places()} >= expected
     for place in expected:
-        line = lines[(found.line(*place) or 0) - 1].strip()
+        line = lines[(actual.line(*place) or 0) - 1].strip()
         if isinstance(place[-1], str):
             assert line.startswith(f"{json.dumps(place[-1])}: ")
 
@@ -59,17 +59,25 @@ def test_values_in_json_are_found(content: dict[str, Any]) -> None:
 @settings(deadline=None)
 @given(tables)
 def test_values_in_toml_are_found(content: dict[str, Any]) -> None:
-    found, lines = read(tomli_w.dumps(content), "a.toml")
-    assert found.value == content
+    actual, lines = read(tomli_w.dumps(content), "a.toml")
+    assert actual.value == content
     for place, value in places(content):
-        number = found.line(*place)
+        number = actual.line(*place)
         assert number is not None
         if not isinstance(value, dict | list) and all(isinstance(step, str) for step in place):
             assert tomllib.loads(lines[number - 1]) == {place[-1]: value}
 
 
 def test_tables_in_tables_of_a_list_are_found() -> None:
-    found, _ = read("[[a]]\n[a.x]\nn = 1\n[[a.b]]\n\n[[a]]\n[[a.b]]\nn = 2\n[[a.b]]\n", "a.toml")
-    assert [found.line("a", *rest) for rest in ((0,), (0, "x", "n"), (0, "b", 0))] == [1, 3, 4]
-    assert [found.line("a", 1, *rest) for rest in ((), ("b", 0, "n"), ("b", 1))] == [6, 8, 9]
-    assert found.line("c") is None
+    actual, _ = read("[[a]]\n[a.x]\nn = 1\n[[a.b]]\n\n[[a]]\n[[a.b]]\nn = 2\n[[a.b]]\n", "a.toml")
+    assert [actual.line("a", *remaining) for remaining in ((0,), (0, "x", "n"), (0, "b", 0))] == [
+        1,
+        3,
+        4,
+    ]
+    assert [actual.line("a", 1, *remaining) for remaining in ((), ("b", 0, "n"), ("b", 1))] == [
+        6,
+        8,
+        9,
+    ]
+    assert actual.line("c") is None

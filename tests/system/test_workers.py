@@ -33,16 +33,16 @@ def words(results):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_results_and_errors_come_in_order(jobs):
     steps: list[str] = []
-    found = words(in_order(work, [4, 2, 1, 5], str, jobs=jobs, progress=steps.append))
-    assert found == ["40", "stage.txt:3: unreadable; dump again", "10", "50"]
+    actual = words(in_order(work, [4, 2, 1, 5], str, jobs=jobs, progress=steps.append))
+    assert actual == ["40", "stage.txt:3: unreadable; dump again", "10", "50"]
     assert "4: step 4" in [step.replace(" (1 of 4)", "") for step in steps]
 
 
 def test_a_killed_process_costs_its_own_item():
-    found = words(in_order(work, [1, 3, 4, 5], str, jobs=2, progress=silent))
-    assert found[0] == "10"
-    assert found[1].startswith("3: the process that worked on it was killed")
-    assert found[2:] == ["40", "50"]
+    actual = words(in_order(work, [1, 3, 4, 5], str, jobs=2, progress=silent))
+    assert actual[0] == "10"
+    assert actual[1].startswith("3: the process that worked on it was killed")
+    assert actual[2:] == ["40", "50"]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -18,11 +18,11 @@ DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 @pytest.mark.parametrize("dump", ["h100/concatenate", "cpu/elementwise"])
 def test_joined_kernels_are_launched_once(dump: str) -> None:
     (module,) = open_dump(DUMPS / dump).modules
-    own = own_plan(module)
-    usual = len(launches_of(own.after, module.backend))
-    found = list(find_joins(own, module.backend))
-    assert found
-    for join in found:
+    local = own_plan(module)
+    usual = len(launches_of(local.after, module.backend))
+    actual = list(find_joins(local, module.backend))
+    assert actual
+    for join in actual:
         plan = make_plan(module, Changes(kernels=(join.members,)))
         count = int(join.what.split()[0])
         assert len(launches_of(plan.after, module.backend)) == usual - count + 1

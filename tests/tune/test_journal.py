@@ -25,16 +25,16 @@ TRIED = (
 
 def test_the_same_program_goes_on(tmp_path: Path) -> None:
     (module,) = open_dump(CPU / "concatenate").modules
-    (other,) = open_dump(CPU / "softmax").modules
+    (second,) = open_dump(CPU / "softmax").modules
     plan, inputs = tmp_path / "best.toml", tmp_path / "inputs.npz"
     inputs.write_bytes(b"1")
     first = Journal(plan, module, inputs)
     assert not first.known
-    for each in TRIED:
-        first.add(each)
+    for item in TRIED:
+        first.add(item)
     again = Journal(plan, module, inputs)
     assert tuple(again.known.values()) == TRIED
-    assert not Journal(plan, other, inputs).known
+    assert not Journal(plan, second, inputs).known
     inputs.write_bytes(b"2")
     assert not Journal(plan, module, inputs).known
 

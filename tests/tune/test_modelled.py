@@ -26,14 +26,14 @@ def test_a_change_that_the_estimate_does_without_is_left_out() -> None:
     search = ModelSearch(module, 30)
     singles = {str(single.design): single for single in search.try_singles()}
     # The rule refuses only this pair, so either change does what both do.
-    one = singles["without pf-negative"]
-    other = singles["allow add.3.0 -> reduce_sum.23.0"]
-    both = replace(one.design, parts=(*one.design.parts, *other.design.parts))
-    ranked = [replace(one, design=both)]
+    first = singles["without pf-negative"]
+    second = singles["allow add.3.0 -> reduce_sum.23.0"]
+    both = replace(first.design, parts=(*first.design.parts, *second.design.parts))
+    ranked = [replace(first, design=both)]
     best = search.compile_best(ranked, python=sys.executable, limit_s=300)
     assert best is not None
-    assert best.words in (str(one.design), str(other.design))
-    assert best.estimates_us[1] / best.estimates_us[0] == pytest.approx(one.ratio, rel=1e-6)
+    assert best.words in (str(first.design), str(second.design))
+    assert best.estimates_us[1] / best.estimates_us[0] == pytest.approx(first.ratio, rel=1e-6)
     assert best.ablations == ()
 
 

@@ -47,16 +47,16 @@ ENTRY e {
 def test_candidates_are_plans_or_are_refused_in_one_line(move: Move) -> None:
     (module,) = open_dump(CPU / "concatenate").modules
     start = start_from(module, own_plan(module))
-    found = list(move.candidates(start))
-    assert len(set(map(str, found))) == len(found)
-    for each in found:
-        assert each.kind == move.kind
+    actual = list(move.candidates(start))
+    assert len(set(map(str, actual))) == len(actual)
+    for item in actual:
+        assert item.kind == move.kind
         try:
-            make_plan(module, each.changes)
+            make_plan(module, item.changes)
         except UnusableInput as refusal:
             assert "\n" not in str(refusal)
     if move.kind in ("pass", "one kernel", "rule", "pair"):
-        assert found
+        assert actual
 
 
 def test_changes_name_operations_as_before_fusion() -> None:
@@ -64,15 +64,15 @@ def test_changes_name_operations_as_before_fusion() -> None:
     start = start_from(module, own_plan(module))
     new = "tanh.1.0"  # as if a pass had made it since
     names = {name: f"{name}.before" for name in start.names if name != new}
-    found: list[str] = []
+    actual: list[str] = []
     for move in MOVES:
         for candidate in move.candidates(replace(start, names=names)):
             changes = candidate.changes
             for pattern in (*changes.allowed, *changes.forbidden):
-                found += [name for name in pattern if name != "*"]
-            found += [name for kernel in changes.kernels for name in kernel if name != new]
-    assert found
-    assert all(name.endswith(".before") for name in found)
+                actual += [name for name in pattern if name != "*"]
+            actual += [name for kernel in changes.kernels for name in kernel if name != new]
+    assert actual
+    assert all(name.endswith(".before") for name in actual)
 
 
 def test_a_short_loop_is_unrolled_as_a_whole() -> None:
@@ -83,16 +83,16 @@ def test_a_short_loop_is_unrolled_as_a_whole() -> None:
         for rewriting in find_rewritings(program, "cpu")
         if rewriting.candidate.change == "unroll"
     ]
-    assert [str(each.candidate).partition(" at ")[0] for each in unrolled] == ["unroll by 5"]
+    assert [str(item.candidate).partition(" at ")[0] for item in unrolled] == ["unroll by 5"]
 
 
 def test_factors_of_a_loop_divide_its_steps() -> None:
-    found = [
+    actual = [
         str(rewriting.candidate).split()[2]
         for rewriting in find_rewritings(parse(LOOP), "cpu")
         if rewriting.candidate.change == "unroll"
     ]
-    assert found == ["2", "3", "6", "12"]
+    assert actual == ["2", "3", "6", "12"]
 
 
 def test_a_program_that_matches_no_recipe_is_not_rewritten() -> None:

@@ -22,7 +22,7 @@ def regions(body: str) -> list[set[str]]:
 
 
 def test_siblings_and_chains_are_one_region() -> None:
-    found = regions("""
+    actual = regions("""
   x = f32[8] parameter(0)
   y = f32[8] parameter(1)
   a = f32[8] sine(x)
@@ -31,12 +31,12 @@ def test_siblings_and_chains_are_one_region() -> None:
   d = f32[8] multiply(y, y)
   ROOT all = (f32[8], f32[8], f32[8]) tuple(b, c, d)
 """)
-    assert found[0] == {"a", "b", "c", "d"}
-    assert {"a", "b"} in found  # connected
+    assert actual[0] == {"a", "b", "c", "d"}
+    assert {"a", "b"} in actual  # connected
 
 
 def test_what_has_to_run_between_is_not_in_the_middle() -> None:
-    found = regions(
+    actual = regions(
         """
   x = f32[8] parameter(0)
   zero = f32[] constant(0)
@@ -48,13 +48,13 @@ def test_what_has_to_run_between_is_not_in_the_middle() -> None:
   ROOT d = f32[8] subtract(c, a)
 """
     )
-    assert {"a", "b"} in found
-    assert {"spread", "c", "d"} in found
-    assert not any({"a", "c"} <= each for each in found)
+    assert {"a", "b"} in actual
+    assert {"spread", "c", "d"} in actual
+    assert not any({"a", "c"} <= item for item in actual)
 
 
 def test_moves_and_constants_come_along() -> None:
-    found = regions("""
+    actual = regions("""
   x = f32[4,2] parameter(0)
   y = f32[8] parameter(1)
   one = f32[] constant(1)
@@ -65,27 +65,27 @@ def test_moves_and_constants_come_along() -> None:
   back = f32[8,1] reshape(b)
   ROOT both = (f32[8,1], f32[8]) tuple(back, ones)
 """)
-    assert {"one", "ones", "flat", "a", "b", "back"} in found
-    assert {"one", "ones", "flat", "a", "b"} in found
+    assert {"one", "ones", "flat", "a", "b", "back"} in actual
+    assert {"one", "ones", "flat", "a", "b"} in actual
 
 
 @pytest.mark.parametrize("name", ["concatenate", "softmax", "loop", "elementwise"])
 def test_every_region_is_a_kernel_of_a_plan(name: str) -> None:
     (module,) = open_dump(CPU / name).modules
-    found = list(find_regions(require_start(module)))
+    actual = list(find_regions(require_start(module)))
     refused = 0
-    for region in found:
+    for region in actual:
         try:
             plan = make_plan(module, Changes(kernels=(region.members,)))
         except UnusableInput:
             refused += 1  # a parameter that the kernel would overwrite, for example
             continue
         assert len(plan.after.entry.instructions) > 0
-    assert refused * 4 <= len(found)
+    assert refused * 4 <= len(actual)
 
 
 def test_moves_between_steps_come_along() -> None:
-    found = regions("""
+    actual = regions("""
   x = f32[8] parameter(0)
   y = f32[8] parameter(1)
   a = f32[8] sine(x)
@@ -98,4 +98,4 @@ def test_moves_between_steps_come_along() -> None:
   d = f32[8] cosine(c)
   ROOT e = f32[8] multiply(d, b)
 """)
-    assert found[0] == {"a", "b", "a1", "b1", "both", "first", "c", "d", "e"}
+    assert actual[0] == {"a", "b", "a1", "b1", "both", "first", "c", "d", "e"}

@@ -21,25 +21,25 @@ def kernel(*members: str) -> Candidate:
 
 
 def test_an_operation_is_in_one_new_kernel() -> None:
-    (module,), (other,) = (open_dump(CPU / each).modules for each in ("concatenate", "softmax"))
+    (module,), (second,) = (open_dump(CPU / item).modules for item in ("concatenate", "softmax"))
     without = Candidate("rule", "without", "cpu-concat", Changes(disabled=("cpu-concat",)))
-    one, two, three, rule = (
-        Design(module, parts=(each,))
-        for each in (kernel("a", "b"), kernel("c", "d"), kernel("b", "c"), without)
+    first, two, three, rule = (
+        Design(module, parts=(item,))
+        for item in (kernel("a", "b"), kernel("c", "d"), kernel("b", "c"), without)
     )
-    assert may_join(one, two)
-    assert not may_join(one, three)
+    assert may_join(first, two)
+    assert not may_join(first, three)
     assert may_join(three, rule)
     assert not may_join(rule, rule)
     # Names of operations are those of one module, those of rules are not.
-    assert not may_join(Design(other, parts=(without,)), one)
-    assert may_join(Design(other, parts=(kernel("a"),)), rule)
+    assert not may_join(Design(second, parts=(without,)), first)
+    assert may_join(Design(second, parts=(kernel("a"),)), rule)
 
 
 def test_without_each_change() -> None:
     (module,) = open_dump(CPU / "concatenate").modules
     parts = kernel("a", "b"), kernel("c", "d")
-    assert [each.parts for each in Design(module, parts=parts).without_each()] == [
+    assert [item.parts for item in Design(module, parts=parts).without_each()] == [
         (parts[1],),
         (parts[0],),
     ]

@@ -15,19 +15,19 @@ REPLAYED = [each for each in FUSION_PASSES if each.place is not None]
 
 
 @pytest.mark.parametrize(
-    "known", REPLAYED, ids=[f"{each.backend}-{each.name}" for each in REPLAYED]
+    "names", REPLAYED, ids=[f"{item.backend}-{item.name}" for item in REPLAYED]
 )
-def test_the_folder_of_a_pass_has_its_replay(known: KnownPass) -> None:
-    run = import_module(f"fusionscope.passes.{known.place}.run").run
+def test_the_folder_of_a_pass_has_its_replay(names: KnownPass) -> None:
+    run = import_module(f"fusionscope.passes.{names.place}.run").run
     assert list(signature(run).parameters)[:3] == ["graph", "book", "context"]
 
 
 @pytest.mark.parametrize(
-    "known", REPLAYED, ids=[f"{each.backend}-{each.name}" for each in REPLAYED]
+    "names", REPLAYED, ids=[f"{item.backend}-{item.name}" for item in REPLAYED]
 )
-def test_some_version_has_each_pass(known: KnownPass) -> None:
+def test_some_version_has_each_pass(names: KnownPass) -> None:
     assert any(
-        fusion_pass.known == known
+        fusion_pass.known == names
         for compiler in all_compilers()
         for fusion_pass in compiler.passes
     )

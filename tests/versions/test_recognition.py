@@ -33,11 +33,11 @@ def dumped(folder: Path, labels: list[str]) -> DumpedModule:
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
 def test_every_version_is_recognised(path, tmp_path):
-    found = recognise(dumped(tmp_path, path.read_text().split()))
-    assert version_of(path) in found.versions
-    assert found.shown_by
+    actual = recognise(dumped(tmp_path, path.read_text().split()))
+    assert version_of(path) in actual.versions
+    assert actual.shown_by
     # Compilers for GPUs differ in more than those for CPUs do.
-    assert len(found.versions) <= (2 if path.stem.startswith("h100") else 5)
+    assert len(actual.versions) <= (2 if path.stem.startswith("h100") else 5)
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
@@ -45,10 +45,10 @@ def test_every_version_is_recognised(path, tmp_path):
 @given(data=st.data())
 def test_no_part_of_a_dump_is_taken_for_another_version(path, data, tmp_path_factory):
     labels = path.read_text().split()
-    kept = data.draw(st.lists(st.sampled_from(labels), min_size=1, unique=True))
+    saved = data.draw(st.lists(st.sampled_from(labels), min_size=1, unique=True))
     folder = tmp_path_factory.mktemp("part")
     (folder / "module_0001.jit_f.debug_options").write_text('xla_dump_hlo_pass_re: "some.*"\n')
-    module = dumped(folder, kept)
+    module = dumped(folder, saved)
     if module.backend is not None:
         assert version_of(path) in recognise(module).versions
 
@@ -56,11 +56,11 @@ def test_no_part_of_a_dump_is_taken_for_another_version(path, data, tmp_path_fac
 @pytest.mark.parametrize("target", ["cpu", "h100"])
 def test_an_unknown_pass_is_of_a_newer_version(target, tmp_path):
     labels = (HERE / "stages" / f"{target}-0.12.0.1.txt").read_text().split()
-    found = recognise(dumped(tmp_path, [*labels, PASS.format("moon-phase-rewriter")]))
-    assert found.is_newer
-    assert not found.versions
-    assert "moon-phase-rewriter" in found.shown_by
-    assert str(found) == "jaxlib newer than 0.12, or an unknown one"
+    actual = recognise(dumped(tmp_path, [*labels, PASS.format("moon-phase-rewriter")]))
+    assert actual.is_newer
+    assert not actual.versions
+    assert "moon-phase-rewriter" in actual.shown_by
+    assert str(actual) == "jaxlib newer than 0.12, or an unknown one"
 
 
 def test_an_unknown_flag_is_of_a_newer_version(tmp_path):
@@ -68,15 +68,15 @@ def test_an_unknown_flag_is_of_a_newer_version(tmp_path):
     (tmp_path / "module_0001.jit_f.config.pbtxt").write_text(
         "debug_options {\n  xla_gpu_follow_the_moon: true\n}\n"
     )
-    found = recognise(dumped(tmp_path, labels))
-    assert found.is_newer
-    assert "xla_gpu_follow_the_moon" in found.shown_by
+    actual = recognise(dumped(tmp_path, labels))
+    assert actual.is_newer
+    assert "xla_gpu_follow_the_moon" in actual.shown_by
 
 
 def test_an_unknown_pass_does_not_make_an_older_dump_newer(tmp_path):
     labels = (HERE / "stages" / "h100-0.11.2.txt").read_text().split()
-    found = recognise(dumped(tmp_path, [*labels, PASS.format("moon-phase-rewriter")]))
-    assert found.versions == ("0.11.2",)
+    actual = recognise(dumped(tmp_path, [*labels, PASS.format("moon-phase-rewriter")]))
+    assert actual.versions == ("0.11.2",)
 
 
 def test_passes_of_several_versions_are_of_none(tmp_path):
@@ -85,16 +85,16 @@ def test_passes_of_several_versions_are_of_none(tmp_path):
         for version in ("0.5.3", "0.12.0.1")
         for label in (HERE / "stages" / f"h100-{version}.txt").read_text().split()
     ]
-    found = recognise(dumped(tmp_path, labels))
-    assert not found.versions
-    assert str(found) == "an unknown version of jaxlib"
+    actual = recognise(dumped(tmp_path, labels))
+    assert not actual.versions
+    assert str(actual) == "an unknown version of jaxlib"
 
 
 def test_where_nothing_shows_the_version_it_is_unknown(tmp_path):
-    found = recognise(dumped(tmp_path, ["0001.fusion.after_priority-fusion.before_cse.txt"]))
-    assert found.versions == VERSIONS
-    assert not found.shown_by
-    assert str(found) == "an unknown version of jaxlib"
+    actual = recognise(dumped(tmp_path, ["0001.fusion.after_priority-fusion.before_cse.txt"]))
+    assert actual.versions == VERSIONS
+    assert not actual.shown_by
+    assert str(actual) == "an unknown version of jaxlib"
 
 
 def test_samples_are_of_the_versions_that_their_folders_name():
@@ -117,11 +117,11 @@ def test_samples_are_of_the_versions_that_their_folders_name():
 
 @pytest.mark.parametrize("name", COMPILERS)
 def test_a_compiler_is_what_it_is_called(name):
-    compiler, known = load_compiler(name), COMPILERS[name]
+    compiler, names = load_compiler(name), COMPILERS[name]
     assert compiler.name == name
-    assert {fusion_pass.backend for fusion_pass in compiler.passes} == {known.backend}
-    assert (compiler.gpu is not None) is (known.backend == "gpu")
-    if known.backend == "gpu":
-        assert compiler.has_priority_fusion is known.has_priority_fusion
+    assert {fusion_pass.backend for fusion_pass in compiler.passes} == {names.backend}
+    assert (compiler.gpu is not None) is (names.backend == "gpu")
+    if names.backend == "gpu":
+        assert compiler.has_priority_fusion is names.has_priority_fusion
         listed = {name for passes in compiler.pipelines.values() for name in passes}
         assert {fusion_pass.name for fusion_pass in compiler.passes} <= listed

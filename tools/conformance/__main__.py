@@ -38,15 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-v", "--verbose", action="store_true", help="print what is right, too")
     parser.add_argument("check", choices=lines, metavar="CHECK")
     parser.add_argument("options", nargs=REMAINDER, metavar="OPTION")
-    asked = parser.parse_args(arguments)
-    check = import_module(f"conformance.{asked.check}")
-    own = ArgumentParser(
-        f"{parser.prog} {asked.check}",
+    options = parser.parse_args(arguments)
+    check = import_module(f"conformance.{options.check}")
+    parser_of_check = ArgumentParser(
+        f"{parser.prog} {options.check}",
         description=check.__doc__,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    check.add_options(own)
-    return report(check.findings(own.parse_args(asked.options)), is_verbose=asked.verbose)
+    check.add_options(parser_of_check)
+    return report(
+        check.findings(parser_of_check.parse_args(options.options)), is_verbose=options.verbose
+    )
 
 
 if __name__ == "__main__":

@@ -71,8 +71,8 @@ store.write_text(json.dumps(comments))
 def value_of(expression: str, values: dict[str, str]) -> str:
     """Return text with its `${{ }}` replaced."""
 
-    def known(found: re.Match[str]) -> str:
-        return next(filter(None, (values.get(each.strip()) for each in found[1].split("||"))), "")
+    def known(match: re.Match[str]) -> str:
+        return next(filter(None, (values.get(name.strip()) for name in match[1].split("||"))), "")
 
     return re.sub(r"\$\{\{(.*?)\}\}", known, expression)
 
@@ -80,8 +80,8 @@ def value_of(expression: str, values: dict[str, str]) -> str:
 def is_true(condition: str, values: dict[str, str]) -> bool:
     """Return whether comparisons that are joined by && hold."""
     for part in condition.split("&&"):
-        name, _, wanted = part.partition("==")
-        if values.get(name.strip(), "") != wanted.strip().strip("'"):
+        name, _, expected = part.partition("==")
+        if values.get(name.strip(), "") != expected.strip().strip("'"):
             return False
     return True
 
@@ -113,7 +113,7 @@ def run_action(folder: Path, repository: Path, inputs: dict[str, str], base: str
         environment |= {name: value_of(v, values) for name, v in step.get("env", {}).items()}
         where = repository / value_of(step.get("working-directory", "."), values)
         # As GitHub runs `shell: bash`.
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
             cwd=where,
             env=environment,
@@ -121,18 +121,18 @@ def run_action(folder: Path, repository: Path, inputs: dict[str, str], base: str
         for line in output.read_text().splitlines():
             name, _, value = line.partition("=")
             values[f"steps.{step.get('id')}.outputs.{name}"] = value
-        print(f"  step {step['name']}: exit code {done.returncode}", flush=True)
-        if done.returncode:
-            return done.returncode
+        print(f"  step {step['name']}: exit code {process.returncode}", flush=True)
+        if process.returncode:
+            return process.returncode
     return 0
 
 
 def git(folder: Path, *arguments: str) -> str:
-    own = ("-c", "user.name=n", "-c", "user.email=n@localhost", "-c", "commit.gpgsign=false")
-    done = subprocess.run(
-        ["git", *own, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    identity = ("-c", "user.name=n", "-c", "user.email=n@localhost", "-c", "commit.gpgsign=false")
+    process = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
     )
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def make_pull_request(folder: Path, device: str) -> tuple[Path, str]:
@@ -169,11 +169,11 @@ def findings(options: Namespace) -> Iterator[Finding]:
         (folder / "temp").mkdir()
         (folder / "bin").mkdir()
         store, gh = folder / "comments.json", folder / "bin" / "gh"
-        others = [
+        foreign_comments = [
             {"id": 1, "user": {"type": "User"}, "body": f"{MARKER} quoted by somebody"},
             {"id": 2, "user": {"type": "Bot"}, "body": "of another action"},
         ]
-        store.write_text(json.dumps(others))
+        store.write_text(json.dumps(foreign_comments))
         gh.write_text(GH.format(python=sys.executable, store=str(store)))
         gh.chmod(gh.stat().st_mode | stat.S_IXUSR)
         clone, base = make_pull_request(folder, options.device)
@@ -184,9 +184,9 @@ def findings(options: Namespace) -> Iterator[Finding]:
             print(f"a pull request, {words}", flush=True)
             code = run_action(folder, clone, {"python": options.python}, base)
             comments = json.loads(store.read_text())
-            assert comments[:2] == others, "a comment of somebody else was changed"
-            (own,) = comments[2:]
-            bodies.append((code, own["body"]))
+            assert comments[:2] == foreign_comments, "a comment of somebody else was changed"
+            (own_comment,) = comments[2:]
+            bodies.append((code, own_comment["body"]))
         print(bodies[0][1])
         (first, body), (second, same), (third, good) = bodies
         assert (first, second, third) == (1, 1, 0), (first, second, third)

@@ -86,14 +86,14 @@ class Text:
                         inner = kernel
                     else:
                         continue
-                    for called in _called(line):
-                        self._callers[called].add((name, line.name))
-                        pending.append((called, inner))
+                    for callee in _called(line):
+                        self._callers[callee].add((name, line.name))
+                        pending.append((callee, inner))
         return self._kernels
 
     def kernels_of(self, line: Line) -> set[Kernel]:
-        own = (line.computation, line.name)
-        return {kernel or own for kernel in self.kernels[line.computation]}
+        place = (line.computation, line.name)
+        return {kernel or place for kernel in self.kernels[line.computation]}
 
     def lines(self) -> Iterator[Line]:
         """Every instruction that is executed and computes something."""
@@ -104,7 +104,7 @@ class Text:
 
     def read_in(self, line: Line, kernel: Kernel, through: Callable[[Line], bool]) -> set[Line]:
         """What ``line`` reads inside ``kernel``, directly or through such instructions."""
-        found: set[Line] = set()
+        lines_read: set[Line] = set()
         pending = [(line.computation, operand) for operand in line.operands]
         visited: set[tuple[str, str]] = set()
         while pending:
@@ -123,17 +123,17 @@ class Text:
                         pending += [(caller[0], o) for o in outer[int(read.inside) :][:1]]
             elif read.opcode in _FUSIONS:
                 if kernel in self.kernels[computation]:  # one fusion inside another
-                    for called in _called(read):
-                        lines = self.computations.get(called, {}).values()
-                        pending += [(called, inner.name) for inner in lines if inner.is_root]
+                    for callee in _called(read):
+                        lines = self.computations.get(callee, {}).values()
+                        pending += [(callee, inner.name) for inner in lines if inner.is_root]
             elif read.opcode in ("get-tuple-element", "tuple"):
                 pending += [(computation, operand) for operand in read.operands]
             else:
                 if kernel in self.kernels_of(read):
-                    found.add(read)
+                    lines_read.add(read)
                 if through(read):
                     pending += [(computation, operand) for operand in read.operands]
-        return found
+        return lines_read
 
     def first_half(self, line: Line) -> Line:
         """The reduction whose result a reduction goes on to reduce, if a pass split it in two."""
@@ -154,13 +154,13 @@ class Text:
                         behind += [(caller[0], o) for o in outer.operands[int(read.inside) :][:1]]
             elif read.opcode in _FUSIONS:
                 element = name.rpartition("#")[2] if "#" in name else ""
-                for called in _called(read):
-                    lines = self.computations.get(called, {}).values()
+                for callee in _called(read):
+                    lines = self.computations.get(callee, {}).values()
                     for root in (inner for inner in lines if inner.is_root):
                         if root.opcode == "tuple" and element:
-                            behind.append((called, root.operands[int(element)]))
+                            behind.append((callee, root.operands[int(element)]))
                         else:
-                            behind.append((called, root.name))
+                            behind.append((callee, root.name))
             elif read.opcode == "get-tuple-element":
                 index = re.search(r"index=(\d+)", read.attributes)
                 behind = [(computation, f"{read.operands[0]}#{index[1] if index else 0}")]
@@ -205,8 +205,8 @@ class Text:
         return line.opcode, shape, op_name[1], self.place(line), attributes
 
 
-def _line(text: str, found: re.Match[str], computation: str) -> Line:
-    start = found.end()
+def _line(text: str, match: re.Match[str], computation: str) -> Line:
+    start = match.end()
     end = _closing(text, start) + 1 if text[start] == "(" else text.index(" ", start)
     parenthesis = text.index("(", end)
     closing = _closing(text, parenthesis)
@@ -215,13 +215,13 @@ def _line(text: str, found: re.Match[str], computation: str) -> Line:
     operands = re.findall(r"%([^\s,()]+)", re.sub(r"/\*.*?\*/", "", inside)) if plain else []
     return Line(
         computation,
-        found[2],
+        match[2],
         text[start:end],
         opcode,
         tuple(operands),
         "" if plain else inside,
         text[closing + 1 :],
-        bool(found[1]),
+        bool(match[1]),
     )
 
 
@@ -286,15 +286,17 @@ class Judge:
             return "name", _base(line)
         return "signature", self.before.signature(line)
 
-    def _alike(self, line: Line, other: Line) -> bool:
+    def _alike(self, line: Line, second: Line) -> bool:
         """Whether one may be the other, reshaped: passes that do so may drop metadata."""
         names = [
-            re.search(r'op_name="((?:[^"\\]|\\.)*)"', each.attributes) for each in (line, other)
+            re.search(r'op_name="((?:[^"\\]|\\.)*)"', side.attributes) for side in (line, second)
         ]
-        named = [
-            (n[1], self.final.place(e)) for n, e in zip(names, (line, other), strict=True) if n
+        with_names = [
+            (n[1], self.final.place(e)) for n, e in zip(names, (line, second), strict=True) if n
         ]
-        return line.opcode == other.opcode and (len(named) < 2 or named[0] == named[1])
+        return line.opcode == second.opcode and (
+            len(with_names) < 2 or with_names[0] == with_names[1]
+        )
 
     def _reshaped(self, lines: list[Line]) -> list[Line]:
         """Copies of ``lines`` that have another shape: passes reshape inside some kernels alone."""
@@ -353,7 +355,9 @@ class Judge:
         if all(joined):
             return "together"
         reshaped = self._joined(producers, self._reshaped(consumers))
-        return "apart" if all(each is False for each in (*joined, *reshaped)) else "unclear"
+        return (
+            "apart" if all(is_joined is False for is_joined in (*joined, *reshaped)) else "unclear"
+        )
 
     def _joined(self, producers: list[Line], consumers: list[Line]) -> Iterator[bool | None]:
         """Whether each of the consumers reads a producer in each of its kernels; None where
@@ -366,5 +370,7 @@ class Judge:
                     yield True
                     continue
                 around = self.final.read_in(consumer, kernel, lambda line: True)
-                is_alike = any(self._alike(line, one) for line in around for one in producers)
+                is_alike = any(
+                    self._alike(line, producer) for line in around for producer in producers
+                )
                 yield None if is_alike else False

@@ -41,12 +41,12 @@ class Counted(NamedTuple):
 
 def module_of(launch: Instruction) -> str:
     """A module that does nothing but this launch."""
-    called: dict[Computation, None] = {}
+    callees: dict[Computation, None] = {}
     pending = list(launch.called)
     while pending:
         computation = pending.pop()
-        called.pop(computation, None)
-        called[computation] = None  # callees come last
+        callees.pop(computation, None)
+        callees[computation] = None  # callees come last
         pending.extend(computation.calls)
     names = {operand: f"p{number}" for number, operand in enumerate(dict.fromkeys(launch.operands))}
     operands = ", ".join(f"%{names[operand]}" for operand in launch.operands)
@@ -58,7 +58,7 @@ def module_of(launch: Instruction) -> str:
     return "\n".join(
         [
             "HloModule launch\n",
-            *(computation_text(computation) for computation in reversed(called)),
+            *(computation_text(computation) for computation in reversed(callees)),
             "ENTRY %main {",
             *(f"  %{p} = {o.shape} parameter({p[1:]})" for o, p in names.items()),
             f"  ROOT %launch = {launch.shape} {launch.opcode}({operands}){attributes}",
@@ -78,8 +78,10 @@ class Compiler:
         text = module_of(launch)
         if text not in self._known:
             module = _hlo.hlo_module_from_text(text)
-            counted = _jax.hlo_module_cost_analysis(self._client, module).get("bytes accessed", 0)
-            self._known[text] = int(counted) if counted >= 0 else None
+            byte_count = _jax.hlo_module_cost_analysis(self._client, module).get(
+                "bytes accessed", 0
+            )
+            self._known[text] = int(byte_count) if byte_count >= 0 else None
         return self._known[text]
 
 
@@ -159,19 +161,20 @@ def findings(options: Namespace) -> Iterator[Finding]:
         uncounted = len(launches) - len(both)
         yield finding("custom call: they do not count it", count=uncounted)
         totals[directory] = (
-            sum(each.ours * each.kernel.runs for each in both),
-            sum((each.theirs or 0) * each.kernel.runs for each in both),
+            sum(comparison.ours * comparison.kernel.runs for comparison in both),
+            sum((comparison.theirs or 0) * comparison.kernel.runs for comparison in both),
         )
-        for each in both:
-            difference = each.ours - (each.theirs or 0)
+        for comparison in both:
+            difference = comparison.ours - (comparison.theirs or 0)
             # They add up in single precision.
-            if abs(difference) <= (each.theirs or 0) / 2**22:
+            if abs(difference) <= (comparison.theirs or 0) / 2**22:
                 yield finding("equal")
                 continue
-            why = cause(each.kernel.instruction, difference)
-            apart[why] += difference * each.kernel.runs
-            ratios.append(each.ours / max(each.theirs or 0, 1))
-            line = f"{each.where} {each.kernel.name}: {each.ours:,}, they {each.theirs:,}: {why}"
+            why = cause(comparison.kernel.instruction, difference)
+            apart[why] += difference * comparison.kernel.runs
+            ratios.append(comparison.ours / max(comparison.theirs or 0, 1))
+            counts = f"{comparison.ours:,}, they {comparison.theirs:,}"
+            line = f"{comparison.where} {comparison.kernel.name}: {counts}: {why}"
             yield (problem if why == UNKNOWN else finding)(why, line)
             if options.show is not None and why.startswith(options.show):
                 yield note(line)

@@ -50,9 +50,9 @@ class Drawn:
 
     @property
     def changes(self) -> Changes:
-        given: dict[str, list[str]] = {kind: [] for kind in KINDS}
-        given[self.option].append(self.value)
-        return read_changes(given["set"], given["disable"], given["allow"], given["forbid"])
+        options: dict[str, list[str]] = {kind: [] for kind in KINDS}
+        options[self.option].append(self.value)
+        return read_changes(options["set"], options["disable"], options["allow"], options["forbid"])
 
     def __str__(self) -> str:
         return f"{self.path} --module {self.module.number} --{self.option} '{self.value}'"
@@ -74,18 +74,23 @@ class Source:
             path = self._random.choice(self._paths)
             if path not in self._shown:
                 self._shown[path] = self._show(path)
-            shown = self._shown[path]
-            if shown is None:
+            facts_and_options = self._shown[path]
+            if facts_and_options is None:
                 self._paths.remove(path)
-            elif shown[1][option]:
-                return Drawn(path, shown[0], option, self._random.choice(shown[1][option]))
+            elif facts_and_options[1][option]:
+                return Drawn(
+                    path,
+                    facts_and_options[0],
+                    option,
+                    self._random.choice(facts_and_options[1][option]),
+                )
 
     def _show(self, path: Path) -> tuple[DumpedModule, dict[str, list[str]]] | None:
         """Return the module with the most stages, and what ``explain`` shows of it, by option; None
         if nothing can be recompiled.
         """
         try:
-            module = max(open_dump(path).modules, key=lambda each: len(each.stages))
+            module = max(open_dump(path).modules, key=lambda candidate: len(candidate.stages))
             if module.backend != self._backend or is_other_version(module, self._versions):
                 return None
             find_program(module)
@@ -99,12 +104,12 @@ class Source:
         pairs = explain_module(module).pairs
         refused = [pair for pair in pairs if pair.outcome is Outcome.NOT_FUSED]
         fused = [pair for pair in pairs if pair.outcome in TOGETHER]
-        named = {each.reason for each in refused}
-        named |= {each.fused_by_later_pass.reason for each in fused if each.fused_by_later_pass}
+        rule_ids = {pair.reason for pair in refused}
+        rule_ids |= {pair.fused_by_later_pass.reason for pair in fused if pair.fused_by_later_pass}
         compiler = choose_compiler(module).compiler
-        rules = [rule for id in sorted(filter(None, named)) if (rule := compiler.find_rule(id))]
-        yield "allow", [f"{each.producer.name} -> {each.consumer.name}" for each in refused]
-        yield "forbid", [f"{each.producer.name} -> {each.consumer.name}" for each in fused]
+        rules = [rule for id in sorted(filter(None, rule_ids)) if (rule := compiler.find_rule(id))]
+        yield "allow", [f"{pair.producer.name} -> {pair.consumer.name}" for pair in refused]
+        yield "forbid", [f"{pair.producer.name} -> {pair.consumer.name}" for pair in fused]
         yield "disable", [rule.id for rule in rules]
         yield (
             "set",
@@ -125,48 +130,52 @@ def follow(drawn: Drawn, python: str) -> tuple[str, str]:
     try:
         variant = make_variant(drawn.module, "changed", drawn.changes, Rest.RULES, ())
         with TemporaryDirectory() as scratch:
-            found = rerun(
+            again = rerun(
                 drawn.module, variant.plan, Path(scratch), flags=variant.flags, python=python
             )
     except UnusableInput as refusal:
         return "refused", str(refusal)
-    if found.variant is None:
-        return "not compiled", found.problem
+    if again.variant is None:
+        return "not compiled", again.problem
     missed = [
-        f"{request.words}: {request.problem}" for request in found.requests if request.problem
+        f"{request.words}: {request.problem}" for request in again.requests if request.problem
     ]
     if missed:
         return "not done", "; ".join(missed)
-    if not found.is_as_planned:
-        return "other fusions", f"{found.unplanned[:3]} {found.divergence}"
+    if not again.is_as_planned:
+        return "other fusions", f"{again.unplanned[:3]} {again.divergence}"
     if predicted.final is None:
         return "without a prediction", ""
-    made, said = figures(found), predicted.final[1]
-    words = f"predicted {said}, made {made}"
-    if is_equal(said, made):
+    made_figures, predicted_figures = figures(again), predicted.final[1]
+    words = f"predicted {predicted_figures}, made {made_figures}"
+    if is_equal(predicted_figures, made_figures):
         return "as predicted", words
     is_certain = variant.plan is not None and variant.plan.predicted is not None
     return ("other totals" if is_certain else "said to be uncertain"), words
 
 
-def is_equal(one: Figures, other: Figures) -> bool:
+def is_equal(first: Figures, second: Figures) -> bool:
     """Return whether two predictions are equal, but for the rounding of sums."""
-    times = one.time_us, other.time_us
+    times = first.time_us, second.time_us
     if None not in times and not isclose(*times, rel_tol=1e-6):
         return False
-    return (one.launches, one.bytes_moved) == (other.launches, other.bytes_moved)
+    return (first.launches, first.bytes_moved) == (second.launches, second.bytes_moved)
 
 
-def figures(found: Rerun) -> Figures:
-    assert found.variant is not None
-    time = found.estimates[1].microseconds if found.estimates is not None else None
-    return Figures(found.variant.launches, found.variant.bytes_moved, time)
+def figures(again: Rerun) -> Figures:
+    assert again.variant is not None
+    time = again.estimates[1].microseconds if again.estimates is not None else None
+    return Figures(again.variant.launches, again.variant.bytes_moved, time)
 
 
 def is_other_version(module: DumpedModule, versions: Sequence[str]) -> bool:
     """Return whether none of these versions of jaxlib made the dump."""
     made_by = choose_compiler(module).version.removeprefix("jaxlib ").split(" or ")
-    return not any(f"{own}.".startswith(f"{each}.") for own in versions for each in made_by)
+    return not any(
+        f"{version}.".startswith(f"{other_version}.")
+        for version in versions
+        for other_version in made_by
+    )
 
 
 def add_options(parser: ArgumentParser) -> None:

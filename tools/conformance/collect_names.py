@@ -25,10 +25,10 @@ BETWEEN = {"", "pipeline-start", "pipeline-end"}
 
 
 def grep(source: Path, *arguments: str) -> str:
-    found = subprocess.run(
+    process = subprocess.run(
         ["git", "--no-pager", "grep", "-h", *arguments], cwd=source, capture_output=True, text=True
     )
-    return found.stdout
+    return process.stdout
 
 
 def names_in_source(source: Path, branch: str) -> set[str]:
@@ -48,15 +48,15 @@ def flags_in_source(source: Path, branch: str) -> set[str]:
 
 
 def names_in_logs(folder: Path) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for log in folder.rglob("*"):
         if log.is_file():
-            found.update(
+            names.update(
                 re.findall(
                     r"(?:HLO )?pass ([^ \n]+)$", log.read_text(errors="replace"), re.MULTILINE
                 )
             )
-    return found
+    return names
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -75,5 +75,5 @@ def findings(options: Namespace) -> Iterator[Finding]:
             passes |= {name.after, name.before}
         if name is not None and name.role is Role.CONFIG:
             flags.update(read_debug_options(file.read_bytes(), str(file)).values)
-    own = set(map(without_number, passes)) - BETWEEN
-    yield note(json.dumps({"flags": sorted(flags), "passes": sorted(own)}, indent=1))
+    pass_names = set(map(without_number, passes)) - BETWEEN
+    yield note(json.dumps({"flags": sorted(flags), "passes": sorted(pass_names)}, indent=1))

@@ -65,10 +65,10 @@ def compile_all(python: str, flags: str, texts: Sequence[str], directory: Path) 
     problems: list[str] = []
     while len(problems) < len(texts):
         command = [python, "-c", _CPU_CHILD, str(file), str(len(problems))]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        problems += [json.loads(line) for line in done.stdout.splitlines()]
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        problems += [json.loads(line) for line in process.stdout.splitlines()]
         if len(problems) < len(texts):
-            problems.append("the compiler crashed: " + " ".join(done.stderr.split()[-20:]))
+            problems.append("the compiler crashed: " + " ".join(process.stderr.split()[-20:]))
     return problems
 
 
@@ -173,7 +173,7 @@ def record_all(
     with TemporaryDirectory() as scratch:
         directory = Path(scratch)
         problems, _ = _compile(python, "priority-fusion", texts, target, more_flags, directory)
-        found: list[Recorded | str] = list(problems)
+        recordings: list[Recorded | str] = list(problems)
         for path in directory.glob("dump/*.priority_fusion_dump.txt"):
             stem = path.name.removesuffix("priority_fusion_dump.txt")
             after = "".join(
@@ -181,8 +181,8 @@ def record_all(
                 for file in path.parent.glob(f"{stem}*.after_priority-fusion.*.txt")
             )
             record = read_priority_fusion(path.read_bytes(), path.name)
-            found[_number(path)] = Recorded(record, after)
-        return found
+            recordings[_number(path)] = Recorded(record, after)
+        return recordings
 
 
 def run_all(
@@ -198,16 +198,16 @@ def run_all(
         directory = Path(scratch)
         problems, log = _compile(python, name, texts, target, more_flags, directory)
         parts = re.split(r"^module (\d+) begins$", log, flags=re.MULTILINE)
-        said: defaultdict[int, list[str]] = defaultdict(list)
+        labels: defaultdict[int, list[str]] = defaultdict(list)
         for number, part in zip(parts[1::2], parts[2::2], strict=True):
-            said[int(number)] += part.splitlines()
+            labels[int(number)] += part.splitlines()
         for path in directory.glob("dump/*._fusion.*"):
             record = read_fusion_explorer(path.read_bytes(), path.name)
-            said[_number(path)] += [frame.label for frame in record.frames]
+            labels[_number(path)] += [frame.label for frame in record.frames]
         stages: defaultdict[int, list[Path]] = defaultdict(list)
         for path in sorted(directory.glob("dump/*.after_*.before_*.txt")):
             stages[_number(path)].append(path)
-        found: list[Ran | str] = list(problems)
+        results: list[Ran | str] = list(problems)
         for index, files in stages.items():
             runs = tuple(
                 (before.read_text(encoding="utf-8"), after.read_text(encoding="utf-8"))
@@ -215,8 +215,8 @@ def run_all(
                 if f".after_{name}." in after.name
             )
             if runs:
-                found[index] = Ran(runs, tuple(said[index]))
-        return found
+                results[index] = Ran(runs, tuple(labels[index]))
+        return results
 
 
 def log_of(python: str, name: str, text: str, *, logs: Mapping[str, str]) -> str:
@@ -281,12 +281,12 @@ def _compile(
     log = ""
     while len(problems) < len(texts):
         command = [python, "-c", _GPU_CHILD, str(file), str(len(problems))]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        problems += [json.loads(line) for line in done.stdout.splitlines()]
-        log += done.stderr
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        problems += [json.loads(line) for line in process.stdout.splitlines()]
+        log += process.stderr
         if len(problems) < len(texts):
-            lines = done.stderr.splitlines()
-            why = next((line for line in lines if "heck fail" in line), done.stderr[-200:])
+            lines = process.stderr.splitlines()
+            why = next((line for line in lines if "heck fail" in line), process.stderr[-200:])
             problems.append(f"the compiler crashed: {why}")
     return problems, log
 

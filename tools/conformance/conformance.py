@@ -112,11 +112,11 @@ def _without_compiler(text: str) -> tuple[str, list[str]]:
 
 def corpus(root: Path, mutants: int) -> Iterator[Verdict]:
     """All texts made of the sources under ``root``, each once, with their verdicts."""
-    known: set[str] = set()
+    texts_seen: set[str] = set()
 
     def new(texts: Iterator[Text]) -> list[Text]:
-        unseen = [text for text in texts if text.text not in known]
-        known.update(text.text for text in unseen)
+        unseen = [text for text in texts if text.text not in texts_seen]
+        texts_seen.update(text.text for text in unseen)
         return list({text.text: text for text in reversed(unseen)}.values())[::-1]
 
     sources = new(written(root))
@@ -129,12 +129,12 @@ def corpus(root: Path, mutants: int) -> Iterator[Verdict]:
         if result.verdict in _READ_BY_COMPILER and len(result.text.text) < _MUTABLE:
             readable.append(result.text)
     yield from verdicts(new(iter(again)))
-    count, rest = divmod(mutants, max(1, len(readable)))
+    count, remainder = divmod(mutants, max(1, len(readable)))
     yield from verdicts(
         new(
             text
             for number, source in enumerate(readable)
-            for text in mutated(source, count + (number < rest))
+            for text in mutated(source, count + (number < remainder))
         )
     )
 
@@ -182,6 +182,8 @@ def findings(options: Namespace) -> Iterator[Finding]:
         yield counted(f"{text.kind}: {kind}")
         if problems:
             different.append((*text, kind, problems))
-        yield from (problem("differences", f"{text.place}: {each}") for each in problems)
+        yield from (
+            problem("differences", f"{text.place}: {difference}") for difference in problems
+        )
     if options.save:
         options.save.write_text("".join(f"{json.dumps(entry)}\n" for entry in different))

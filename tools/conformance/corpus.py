@@ -79,7 +79,7 @@ def _of_mlir(content: str) -> Iterator[tuple[int, str]]:
     """The expected lines, with the names of variables in the place of their patterns."""
     for start, part in _of_hlo(content):
         lines = "\n".join(line[1] for line in _CHECK.finditer(part))
-        yield start, _PATTERN.sub(lambda found: f"{found[1]}{found[2] or 'any'}", lines)
+        yield start, _PATTERN.sub(lambda match: f"{match[1]}{match[2] or 'any'}", lines)
 
 
 _STRINGS_OF: dict[str, Callable[[str], Iterator[tuple[int, str]]]] = {
@@ -180,8 +180,8 @@ def _fill(hole: re.Match[str], random: Random) -> str:
     if key := re.search(r"(\w+)=$", before):
         return random.choice(_VALUES.get(key[1], _FLAGS))
     if key := re.search(r"(\w+)=\{[^{}]*$", before):
-        known = [v[1:-1] for v in _VALUES.get(key[1], ()) if v.startswith("{")]
-        return random.choice(known or ["0", "1"])
+        values = [v[1:-1] for v in _VALUES.get(key[1], ()) if v.startswith("{")]
+        return random.choice(values or ["0", "1"])
     if re.search(r"[\[,{(<=:]\s*$|\d$", line) and re.match(r"\s*[\],})]|\d", after):
         return str(random.choice((0, 1, 2, 4, 8, 16, 64, 128)))
     if re.search(r"=\s*$", line):
@@ -371,15 +371,21 @@ def _spelling(tokens: list[str], random: Random) -> list[str]:
 def _attributes(tokens: list[str], random: Random) -> list[str]:
     """Exchange two attributes, or their values, or repeat one elsewhere."""
     text = "".join(tokens)
-    found = [*re.finditer(r", ([\w\-]+)=((?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|[^,\s{}]+))", text)]
-    if len(found) < 2:
+    attributes = [
+        *re.finditer(r", ([\w\-]+)=((?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|[^,\s{}]+))", text)
+    ]
+    if len(attributes) < 2:
         return _keyword(tokens, random)
-    one, other = sorted(random.sample(found, 2), key=lambda match: match.start())
+    first, second = sorted(random.sample(attributes, 2), key=lambda match: match.start())
     group = random.choice((0, 1, 2))
     if random.random() < 0.3:
-        return [text[: other.end()], one[0], text[other.end() :]]
-    parts = [text[: one.start(group)], other[group], text[one.end(group) : other.start(group)]]
-    return [*parts, one[group], text[other.end(group) :]]
+        return [text[: second.end()], first[0], text[second.end() :]]
+    parts = [
+        text[: first.start(group)],
+        second[group],
+        text[first.end(group) : second.start(group)],
+    ]
+    return [*parts, first[group], text[second.end(group) :]]
 
 
 def _truncate(tokens: list[str], random: Random) -> list[str]:
@@ -395,13 +401,13 @@ def _join(tokens: list[str], random: Random) -> list[str]:
 
 def _line(tokens: list[str], random: Random) -> list[str]:
     lines = "".join(tokens).splitlines(keepends=True)
-    place, other = random.randrange(len(lines)), random.randrange(len(lines))
+    place, second = random.randrange(len(lines)), random.randrange(len(lines))
     if random.random() < 0.3:
         del lines[place]
     elif random.random() < 0.5:
-        lines.insert(other, lines[place])
+        lines.insert(second, lines[place])
     else:
-        lines[place], lines[other] = lines[other], lines[place]
+        lines[place], lines[second] = lines[second], lines[place]
     return lines
 
 

@@ -114,17 +114,17 @@ class Writer:
         head = _LINE.match(text)
         assert head is not None, text
         name, shape, opcode = head.groups()
-        inside, rest = _split(text[head.end() :])
+        inside, suffix = _split(text[head.end() :])
         if opcode not in ("constant", "iota"):
             inside = ", ".join(
                 self._operand(operand) for operand in filter(None, inside.split(", "))
             )
-        rest = re.sub(r"(?<==)([a-z-]+)\.(\w+)(?=,|$)", self._reducer, rest)
-        own = (name or f"v{len(self._lines)}").removeprefix("*")
-        self._lines.append(f"  {own} = {shape} {opcode}({inside}){rest}")
+        suffix = re.sub(r"(?<==)([a-z-]+)\.(\w+)(?=,|$)", self._reducer, suffix)
+        result_name = (name or f"v{len(self._lines)}").removeprefix("*")
+        self._lines.append(f"  {result_name} = {shape} {opcode}({inside}){suffix}")
         if name is None or name.startswith("*"):
-            self._roots.append((own, shape))
-        return own
+            self._roots.append((result_name, shape))
+        return result_name
 
     def _operand(self, text: str) -> str:
         shape = _OPERAND.fullmatch(text)
@@ -137,8 +137,8 @@ class Writer:
             self._parameters.append(name)
         return name
 
-    def _reducer(self, called: re.Match[str]) -> str:
-        opcode, element = called.groups()
+    def _reducer(self, match: re.Match[str]) -> str:
+        opcode, element = match.groups()
         name = f"{opcode}.{element}"
         root = "pred[] compare(p, q), direction=LT" if opcode == "less" else f"{opcode}(p, q)"
         self._computations[name] = f"{name} {scalars(element, root)}\n"
@@ -151,11 +151,11 @@ class Writer:
             index = next(i for i, line in enumerate(lines) if line.startswith(f"  {name} = "))
             lines.append(lines.pop(index).replace("  ", "  ROOT ", 1))
         else:
-            names, shapes = (", ".join(each) for each in zip(*self._roots, strict=True))
+            names, shapes = (", ".join(column) for column in zip(*self._roots, strict=True))
             lines.append(f"  ROOT all = ({shapes}) tuple({names})")
         entry = "\n".join(lines)
-        called = "".join(self._computations.values())
-        return f"HloModule NAME\n\n{called}\nENTRY main {{\n{entry}\n}}\n"
+        computations = "".join(self._computations.values())
+        return f"HloModule NAME\n\n{computations}\nENTRY main {{\n{entry}\n}}\n"
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -194,18 +194,18 @@ def elementwise(size: str, flags: Flags) -> Iterator[Case]:
     for element, opcode in product(TYPES, BINARY):
         shape = f"{element}[{size}]"
         yield case(flags, f"{opcode} of {element}", f"{shape} {opcode}({shape}, {shape})")
-    for one, other in product(TYPES, TYPES):
-        if one != other:
-            line = f"{other}[{size}] convert({one}[{size}])"
-            yield case(flags, f"{one} to {other}", line)
+    for source, target in product(TYPES, TYPES):
+        if source != target:
+            line = f"{target}[{size}] convert({source}[{size}])"
+            yield case(flags, f"{source} to {target}", line)
 
 
 def rest(size: str, flags: Flags) -> Iterator[Case]:
     """Elementwise operations whose result or operands are of another type than the rest."""
     lines = []
     for pair in ("f32 s32", "s32 f32", "f16 s16", "bf16 u16", "s8 u8", "u8 s8", "f64 s64"):
-        one, other = pair.split()
-        lines.append(f"{other}[{size}] bitcast-convert({one}[{size}])")
+        source, target = pair.split()
+        lines.append(f"{target}[{size}] bitcast-convert({source}[{size}])")
     for element in TYPES:
         shape, test, scalar = f"{element}[{size}]", f"pred[{size}]", f"{element}[]"
         direction = "EQ" if element in COMPLEX else "LT"
@@ -232,9 +232,9 @@ def sizes() -> Iterator[Case]:
         shape = f"f32[{size}]"
         yield case(BY_ELEMENT, f"size {size}", f"{shape} add({shape}, {shape})")
     for rank in range(5, 12):
-        one, other = "1," * (rank - 1) + "4096", "1," * (rank - 2) + "4096"
-        yield case(BY_ELEMENT, f"rank {rank}", f"f32[{one}] negate(f32[{one}])")
-        for shape, source in ((one, other), (other, one)):
+        long, short = "1," * (rank - 1) + "4096", "1," * (rank - 2) + "4096"
+        yield case(BY_ELEMENT, f"rank {rank}", f"f32[{long}] negate(f32[{long}])")
+        for shape, source in ((long, short), (short, long)):
             yield case(
                 BY_ELEMENT, f"reshape to rank {shape.count(',') + 1}",
                 f"m = f32[{shape}] reshape(f32[{source}])", f"f32[{shape}] negate(m)",
@@ -298,7 +298,7 @@ def moves() -> Iterator[Case]:
             continue
         source, moved = f"{element}[{before}]", f"{element}[{after}]"
         many = f"{element}[8,512{',' * bool(before)}{before}]"
-        kept = f"{element}[{after.rpartition(',')[0]}]"
+        reduced_shape = f"{element}[{after.rpartition(',')[0]}]"
         reduce = f"reduce({{}}), dimensions={{{{{{}}}}}}, to_apply=maximum.{element}"
         for flags, where in product(
             (BY_ELEMENT, BY_REDUCE), ("above", "below", "between", "below and above")
@@ -319,7 +319,7 @@ def moves() -> Iterator[Case]:
                 else:
                     lines.append(f"zero = {element}[] constant(0)")
                     axis = str(after.count(","))
-                    lines.append(f"{kept} {reduce.format('m, zero', axis)}")
+                    lines.append(f"{reduced_shape} {reduce.format('m, zero', axis)}")
             else:
                 lines[-1] = lines[-1].removeprefix("m = ")
             if where == "below and above":
@@ -370,9 +370,9 @@ def starts_of_data() -> Iterator[Case]:
         wide = f"{element}[{size or '4096'}]"
         words = f"{root} {element}[{size}] below maximum"
         if root == "constant":
-            one = "true" if element == "pred" else "(1, 0)" if element in COMPLEX else "1"
+            literal = "true" if element == "pred" else "(1, 0)" if element in COMPLEX else "1"
             lines = [
-                f"c = {element}[] constant({one})",
+                f"c = {element}[] constant({literal})",
                 f"v = {wide} broadcast(c), dimensions={{}}",
             ]
             yield case(BY_ELEMENT, words, *lines, f"{wide} maximum(v, {wide})")
@@ -421,7 +421,7 @@ def reductions() -> Iterator[Case]:
     for words, body in bodies.items():
         line = "f32[64] reduce(f32[64,64], f32[]), dimensions={1}, to_apply=how"
         yield case(BY_REDUCE, f"reducer {words}", line, how=body)
-    for size, kept, dimensions in (
+    for size, remaining, dimensions in (
         ("4095", "", "0"), ("4096", "", "0"), ("64,64", "64", "0"), ("64,64", "", "0,1"),
         ("64,64", "", "1,0"), ("4096", "4096", ""), ("64,64", "64,64", ""), ("0,4096", "4096", "0"),
         ("1,4095", "4095", "0"), ("1,4096", "4096", "0"), ("64,1,64", "64,64", "1"),
@@ -431,7 +431,7 @@ def reductions() -> Iterator[Case]:
     ):  # fmt: skip
         for opcode in ("add", "maximum"):
             over = f"dimensions={{{dimensions}}}, to_apply={opcode}.f32"
-            line = f"f32[{kept}] reduce(f32[{size}], f32[]), {over}"
+            line = f"f32[{remaining}] reduce(f32[{size}], f32[]), {over}"
             yield case(BY_REDUCE, f"reduce of {size} over {{{dimensions}}} by {opcode}", line)
     for count in (2, 3):
         arrays = ", ".join(["f32[64,64]"] * count + ["f32[]"] * count)
@@ -449,7 +449,7 @@ def reductions() -> Iterator[Case]:
 
 
 def windows() -> Iterator[Case]:
-    for words, size, kept, window in (
+    for words, size, result_size, window in (
         ("stride = size", "64,128", "32,128", "size=2x1 stride=2x1"),
         ("two windows", "64,128", "32,64", "size=2x2 stride=2x2"),
         ("stride 1", "64,128", "63,128", "size=2x1"),
@@ -476,7 +476,7 @@ def windows() -> Iterator[Case]:
     ):
         for opcode in ("add", "maximum"):
             how = f"window={{{window}}}, to_apply={opcode}.f32"
-            line = f"f32[{kept}] reduce-window(f32[{size}], f32[]), {how}"
+            line = f"f32[{result_size}] reduce-window(f32[{size}], f32[]), {how}"
             yield case(BY_REDUCE, f"window: {words} by {opcode}", line)
     for rank, count in product(range(3, 10), range(1, 7)):
         if count > rank:
@@ -486,9 +486,9 @@ def windows() -> Iterator[Case]:
         halves = [2] * count + [1] * (rank - count)
         halves[-1] = extents[-1] // (2 if count == rank else 1)
         window = "x".join(["2"] * count + ["1"] * (rank - count))
-        size, kept = (",".join(map(str, each)) for each in (extents, halves))
+        size, result_size = (",".join(map(str, lengths)) for lengths in (extents, halves))
         how = f"window={{size={window} stride={window}}}, to_apply=add.f32"
-        line = f"f32[{kept}] reduce-window(f32[{size}], f32[]), {how}"
+        line = f"f32[{result_size}] reduce-window(f32[{size}], f32[]), {how}"
         yield case(BY_REDUCE, f"rank {rank} with {count} windows", line)
 
 
@@ -499,7 +499,11 @@ _PLAIN = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 
 def dots() -> Iterator[Case]:
     wide = ("f32", "s32", "f64")
-    same = [(each, each, result) for each in TYPES for result in dict.fromkeys((each, *wide))]
+    same = [
+        (element_type, element_type, result)
+        for element_type in TYPES
+        for result in dict.fromkeys((element_type, *wide))
+    ]
     narrow = ("s8", "u8", "s4", "u4")
     mixed = [
         (left, right, result)
@@ -508,7 +512,7 @@ def dots() -> Iterator[Case]:
         if left != right
     ]
     odd = ["f32 bf16 f32", "bf16 f32 f32", "f16 f16 bf16", "f32 f32 bf16"]
-    for left, right, result in (*same, *mixed, *(each.split() for each in odd)):
+    for left, right, result in (*same, *mixed, *(element_type.split() for element_type in odd)):
         line = f"{result}[16,16] dot({left}[16,16], {right}[16,16]), {_PLAIN}"
         yield case(BY_DEFAULT, line, line)
     for m, k, n in product((0, 1, 2, 7, 8), repeat=3):
@@ -546,7 +550,9 @@ def dots() -> Iterator[Case]:
 def convolutions(flags: Flags) -> Iterator[Case]:
     labels = "dim_labels=b01f_01io->b01f"
     same = [
-        (each, each, result) for each in TYPES for result in dict.fromkeys((each, "f32", "s32"))
+        (element_type, element_type, result)
+        for element_type in TYPES
+        for result in dict.fromkeys((element_type, "f32", "s32"))
     ]
     for left, right, result in (*same, ("s8", "u8", "s32"), ("u8", "s8", "s32")):
         inside = f"{left}[1,8,8,16], {right}[3,3,16,32]"
@@ -698,9 +704,9 @@ def graph(flags: Flags, seed: int, length: int) -> Case:
         # Mostly the last ones: that makes chains. Often one that nothing reads yet.
         late = made[shape][-4:] if shape != "f32[]" else made[shape]
         fresh = [value for value in late if not read[value]]
-        chosen = dice.choice(fresh if fresh and dice.random() < 0.6 else late)
-        read[chosen] += 1
-        return chosen
+        choice = dice.choice(fresh if fresh and dice.random() < 0.6 else late)
+        read[choice] += 1
+        return choice
 
     def fill(word: re.Match[str]) -> str:
         match word[0]:
@@ -732,7 +738,7 @@ def graph(flags: Flags, seed: int, length: int) -> Case:
             lines.append(f"v{len(lines)} = {text}")
         shape = lines[-1].split()[2]
         made[shape].append(f"v{len(lines) - 1}")
-    values = [each for each in (*made[square], *made[row]) if ":" not in each]
+    values = [value for value in (*made[square], *made[row]) if ":" not in value]
     roots = {value for value in values if not read[value] or dice.random() < 0.05}
     return case(
         flags,
@@ -753,9 +759,14 @@ def control_flow(flags: Flags) -> Iterator[Case]:
     line = f"{square} call(v), to_apply=work"
     yield case(flags, "two calls", f"v = {square} call({square}), to_apply=work", line, work=work)
     line = f"v = {square} conditional(pred[], x:{square}, x), true_computation=work"
-    other = work.replace("negate", "abs")
+    second_branch = work.replace("negate", "abs")
     yield case(
-        flags, "conditional", f"{line}, false_computation=other", end, work=work, other=other
+        flags,
+        "conditional",
+        f"{line}, false_computation=other",
+        end,
+        work=work,
+        other=second_branch,
     )
     pair = "(s32[], f32[64,64])"
     index = f"{{\n  t = {pair} parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"
@@ -789,11 +800,11 @@ def others(flags: Flags) -> Iterator[Case]:
         for name, (before, _, _) in MOVES.items():
             line = move(name, element, f"{element}[{before}]")
             yield case(flags, f"{element} {name} alone", line)
-        one = f"{element}[1,16]"
+        row_shape = f"{element}[1,16]"
         add = f"to_apply=add.{element}"
         for line in (
-            f"{one} dynamic-slice({array}, i:s32[], i), dynamic_slice_sizes={{1,16}}",
-            f"{array} dynamic-update-slice({array}, {one}, i:s32[], i)",
+            f"{row_shape} dynamic-slice({array}, i:s32[], i), dynamic_slice_sizes={{1,16}}",
+            f"{array} dynamic-update-slice({array}, {row_shape}, i:s32[], i)",
             f"{part} gather({array}, s32[4]), offset_dims={{1}}, collapsed_slice_dims={{0}}, "
             "start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}",
             *(
@@ -830,10 +841,10 @@ def copies() -> Iterator[Case]:
     """Layouts that differ: by hand, and by what the assignment of layouts makes of them."""
     rare = ("f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3", "f8e3m4", "s2", "u2", "f4e2m1fn")
     layouts = (("{1,0}", "{0,1}"), ("{0,1}", "{1,0}"), ("{0,1}", "{0,1}"))
-    for element, (one, other) in product((*TYPES, *rare), layouts):
-        before, after = f"{element}[8,16]{one}", f"{element}[8,16]{other}"
+    for element, (first_layout, second_layout) in product((*TYPES, *rare), layouts):
+        before, after = f"{element}[8,16]{first_layout}", f"{element}[8,16]{second_layout}"
         for flags in (WRAPPED, WRAPPED_LAID_OUT):
-            copied = case(flags, f"copy of {before} to {other}", f"{after} copy({before})")
+            copied = case(flags, f"copy of {before} to {second_layout}", f"{after} copy({before})")
             yield _laid_out(copied, before, after)
     for line, layout in product(
         (
@@ -875,8 +886,11 @@ _X = "x:f32[64,64]"
 
 
 def of_both() -> Lines:
-    for one, other in product(("negate", "abs", "copy", "cbrt"), repeat=2):
-        yield f"{one} and {other} of one", [f"f32[64,64] {each}({_X})" for each in (one, other)]
+    for first, second in product(("negate", "abs", "copy", "cbrt"), repeat=2):
+        yield (
+            f"{first} and {second} of one",
+            [f"f32[64,64] {opcode}({_X})" for opcode in (first, second)],
+        )
     yield (
         "siblings that depend",
         (
@@ -907,25 +921,25 @@ def of_shapes() -> Lines:
 
 def of_operands() -> Lines:
     """Fusions of so many operands: sums, in one fusion each."""
-    for one, other in product((2, 3, 18, 19, 20, 21), (2, 19, 20)):
+    for first_count, second_count in product((2, 3, 18, 19, 20, 21), (2, 19, 20)):
         for shared in (1, 2):
             lines: list[str] = []
-            for prefix, number in (("a", one), ("b", other)):
+            for prefix, number in (("a", first_count), ("b", second_count)):
                 more = ["y:f32[64]"] * (shared - 1) + ["f32[64]"] * (number - shared)
                 start = "x:f32[64]"
                 for place, operand in enumerate(more):
                     lines.append(f"{prefix}{place} = f32[64] add({start}, {operand})")
                     start = f"{prefix}{place}"
                 lines[-1] = f"*{lines[-1]}"
-            yield f"{one} and {other} operands, {shared} of them shared", lines
+            yield f"{first_count} and {second_count} operands, {shared} of them shared", lines
 
 
 def in_place() -> Lines:
     update = "f32[64] dynamic-update-slice({}, u:f32[8], i:s32[])"
-    one = update.format("x:f32[64]")
-    yield "updates of one", (one, one)
-    yield "updates of two", (one, update.format("y:f32[64]"))
-    yield "an update and a reader", (one, "f32[64] negate(x)")
+    update_of_x = update.format("x:f32[64]")
+    yield "updates of one", (update_of_x, update_of_x)
+    yield "updates of two", (update_of_x, update.format("y:f32[64]"))
+    yield "an update and a reader", (update_of_x, "f32[64] negate(x)")
 
 
 def of_count() -> Lines:
@@ -1024,19 +1038,20 @@ def compare(case: Case, compiler: Compiler, module: DumpedModule | None) -> str 
     stages = [] if module is None else [s for s in module.stages if s.name.counter is not None]
     if module is None or not stages:
         return None
-    made = next((i for i, s in enumerate(stages) if s.name.after == case.flags.pass_name), None)
-    if made is None and module.final is None:
+    place = next((i for i, s in enumerate(stages) if s.name.after == case.flags.pass_name), None)
+    if place is None and module.final is None:
         return None
     try:
-        before = module.read(stages[-1 if made is None else made - 1])
-        after = before if made is None else module.read(stages[made])
+        before = module.read(stages[-1 if place is None else place - 1])
+        after = before if place is None else module.read(stages[place])
         plan = replay(case.flags.pass_name, before, case.flags.context, compiler)
     except UnusableInput as error:
         return f"not replayed: {error}"
-    found = find_divergence(plan.module, after)
-    if found is None:
+    divergence = find_divergence(plan.module, after)
+    if divergence is None:
         return ""
-    return f"{found.what} in {found.computation}: {found.ours} here, {found.theirs} in the compiler"
+    sides = f"{divergence.ours} here, {divergence.theirs} in the compiler"
+    return f"{divergence.what} in {divergence.computation}: {sides}"
 
 
 def hold(python: str, pass_name: str) -> Iterator[Finding]:

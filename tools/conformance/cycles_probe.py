@@ -239,16 +239,16 @@ def module_of_rewritten() -> str:
     parameters: list[str] = []
     lines: list[str] = []
     results: list[str] = []
-    for each in COMPLEX:
-        shape = each + _SHAPE
-        for name in (f"p_{each}", f"q_{each}"):
+    for element_type in COMPLEX:
+        shape = element_type + _SHAPE
+        for name in (f"p_{element_type}", f"q_{element_type}"):
             parameters.append(f"  {name} = {shape} parameter({len(parameters)})")
         lines += [
-            f"  logistic_{each} = {shape} logistic(p_{each})",
-            f"  rsqrt_{each} = {shape} rsqrt(p_{each})",
-            f"  divide_{each} = {shape} divide(q_{each}, rsqrt_{each})",
+            f"  logistic_{element_type} = {shape} logistic(p_{element_type})",
+            f"  rsqrt_{element_type} = {shape} rsqrt(p_{element_type})",
+            f"  divide_{element_type} = {shape} divide(q_{element_type}, rsqrt_{element_type})",
         ]
-        results += [f"logistic_{each}", f"divide_{each}"]
+        results += [f"logistic_{element_type}", f"divide_{element_type}"]
     return module("rewritten", [*parameters, *lines], results)
 
 
@@ -292,7 +292,9 @@ def key(instruction: Instruction) -> Key:
     return instruction.opcode, instruction.shape.element_type
 
 
-def measured(record: PriorityFusionRecord, known: Mapping[Key, int]) -> Iterator[tuple[Key, float]]:
+def measured(
+    record: PriorityFusionRecord, profile: Mapping[Key, int]
+) -> Iterator[tuple[Key, float]]:
     """The cycles of each producer whose consumers' cycles are ``known``, or none: a reverse."""
     entry = parse(record.module_before_fusion()).entry
     instructions = {instruction.name: instruction for instruction in entry.instructions}
@@ -300,11 +302,11 @@ def measured(record: PriorityFusionRecord, known: Mapping[Key, int]) -> Iterator
         # Only the first time that a producer is recorded is it one operation, as are its consumers.
         if not isinstance(step, Priority) or not (of := instructions.pop(step.producer, None)):
             continue
-        others = [key(user) for user in of.users if user.opcode != "reverse"]
-        if all(each in known for each in others):
+        other_users = [key(user) for user in of.users if user.opcode != "reverse"]
+        if all(user_key in profile for user_key in other_users):
             busy_us = step.unfused_us - (1 + len(of.users)) * _LAUNCH_US
             cycles = busy_us * 1000 * _FLOPS_PER_NS / _ELEMENTS
-            yield key(of), cycles - sum(known[each] for each in others)
+            yield key(of), cycles - sum(profile[user_key] for user_key in other_users)
 
 
 def profile_of(python: str, platform: str, architecture: str) -> dict[Key, int]:
@@ -313,15 +315,18 @@ def profile_of(python: str, platform: str, architecture: str) -> dict[Key, int]:
     modules = {"": module_of_all(), ",logistic-expander,algsimp": module_of_rewritten()}
     for also, text in modules.items():
         record = compile_for(python, platform, architecture, also, text)
-        found: dict[Key, int] = {}
-        for each, cycles in measured(record, profile):
+        cycles_by_key: dict[Key, int] = {}
+        for key_measured, cycles in measured(record, profile):
             whole = round(cycles)
             if abs(cycles - whole) > _TOLERANCE:
-                raise SystemExit(f"{architecture}: {' '.join(each)} costs {cycles} cycles")
-            if found.setdefault(each, whole) != whole:
-                raise SystemExit(f"{architecture}: {' '.join(each)} costs {whole} or {found[each]}")
-        profile |= found
-    return {each: cycles for each, cycles in profile.items() if each in ASKED}
+                raise SystemExit(f"{architecture}: {' '.join(key_measured)} costs {cycles} cycles")
+            if cycles_by_key.setdefault(key_measured, whole) != whole:
+                costs = f"{whole} or {cycles_by_key[key_measured]}"
+                raise SystemExit(f"{architecture}: {' '.join(key_measured)} costs {costs}")
+        profile |= cycles_by_key
+    return {
+        key_measured: cycles for key_measured, cycles in profile.items() if key_measured in ASKED
+    }
 
 
 def table_of(profiles: Mapping[str, Mapping[Key, int]], compilers: list[str]) -> str:
@@ -360,8 +365,8 @@ def findings(options: Namespace) -> Iterator[Finding]:
     compilers: list[str] = []
     profiles: dict[str, dict[Key, int]] = {}
     wrong: list[str] = []
-    pythons = [("cuda", each) for each in options.cuda]
-    pythons += [("rocm", each) for each in options.rocm]
+    pythons = [("cuda", python) for python in options.cuda]
+    pythons += [("rocm", python) for python in options.rocm]
     for platform, python in pythons:
         compilers.append(compiler_of(python, platform))
         for architecture in ARCHITECTURES[platform]:
@@ -372,10 +377,14 @@ def findings(options: Namespace) -> Iterator[Finding]:
             first = profiles.setdefault(architecture, profile)
             wrong += differences(profile, first, f"{architecture} in {compilers[0]}")
             if options.check:
-                listed = {each: cycles_of(architecture, *each) for each in profile}
+                listed = {python: cycles_of(architecture, *python) for python in profile}
                 wrong += differences(profile, listed, f"{architecture} in {TABLE.name}")
     if not options.check:
         unknown = profiles[ARCHITECTURES["cuda"][0]]
-        own = {each: profile for each, profile in profiles.items() if profile != unknown}
-        TABLE.write_text(table_of({"unknown": unknown, **own}, compilers), encoding="utf-8")
+        known_profiles = {
+            python: profile for python, profile in profiles.items() if profile != unknown
+        }
+        TABLE.write_text(
+            table_of({"unknown": unknown, **known_profiles}, compilers), encoding="utf-8"
+        )
     yield from (problem("differences", line) for line in wrong)

@@ -51,23 +51,23 @@ def findings(options: Namespace) -> Iterator[Finding]:
 def compare(
     directory: Path, module: DumpedModule, memory: MemoryFacts, is_free: bool
 ) -> Iterator[Finding]:
-    chosen = [donation for donation in memory.donations if (donation.read_by is None) is is_free]
-    if not chosen or memory.peak_bytes is None:
+    donated = [donation for donation in memory.donations if (donation.read_by is None) is is_free]
+    if not donated or memory.peak_bytes is None:
         return
-    remade = compiled(module, chosen)
+    remade = compiled(module, donated)
     if remade is None or remade.peak_bytes is None:
         yield counted("not compiled")
         return
     kind = "free" if is_free else "read"
     total, peak = memory.total_bytes - remade.total_bytes, memory.peak_bytes - remade.peak_bytes
-    size = sum(each.bytes for each in chosen)
-    yield counted(f"{kind}, outputs", count=len(chosen))
+    size = sum(donation.bytes for donation in donated)
+    yield counted(f"{kind}, outputs", count=len(donated))
     if is_free:
         is_right = remade.peak_bytes == memory.donated_peak
         line = f"  peak predicted {memory.donated_peak:,}, made {remade.peak_bytes:,}"
         yield counted(f"peak {'as' if is_right else 'not as'} predicted", line)
     line = (
-        f"{directory} {module.number}: {kind}: {len(chosen)} outputs of {size:,} bytes, total "
+        f"{directory} {module.number}: {kind}: {len(donated)} outputs of {size:,} bytes, total "
         f"{memory.total_bytes:,} lower by {total:,}, peak {memory.peak_bytes:,} by {peak:,}"
     )
     yield note(line)
@@ -77,24 +77,27 @@ def compare(
         yield counted(f"{kind}, total {'lower' if total else 'the same'}")
 
 
-def compiled(module: DumpedModule, chosen: Sequence[Donation]) -> MemoryFacts | None:
+def compiled(module: DumpedModule, donations: Sequence[Donation]) -> MemoryFacts | None:
     """Return the memory of the module with parameters donated."""
     final = module.read(module.last)
     root = final.entry.root
     parts = root.operands if root.opcode == "tuple" else (root,)
     places = {str(position_of(part)): place for place, part in reversed([*enumerate(parts)])}
-    known = reversed(final.entry.parameters)
-    parameters = {each.op_name or each.name: each.parameter_number for each in known}
+    parameters_in_order = reversed(final.entry.parameters)
+    parameters = {
+        donation.op_name or donation.name: donation.parameter_number
+        for donation in parameters_in_order
+    }
     aliases = ", ".join(
-        f"{{{places[each.output] if root.opcode == 'tuple' else ''}}}: "
-        f"({parameters[each.parameter]}, {{}}, may-alias)"
-        for each in chosen
+        f"{{{places[donation.output] if root.opcode == 'tuple' else ''}}}: "
+        f"({parameters[donation.parameter]}, {{}}, may-alias)"
+        for donation in donations
     )
     text = to_text(find_program(module))
-    head, line, rest = text.partition("\n")
+    head, line, remaining = text.partition("\n")
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "program.hlo"
-        file.write_text(f"{head}, input_output_alias={{ {aliases} }}{line}{rest}")
+        file.write_text(f"{head}, input_output_alias={{ {aliases} }}{line}{remaining}")
         captured = capture(
             Program(kind=ProgramKind.HLO, file=file),
             find_target(module),

@@ -160,7 +160,10 @@ def changed_near(injected: mutations.Injected, random: Random) -> Doubled | None
     names = {name.partition("#")[0] for name in injected.after}
     around = [i for i in mutations._live(module) if i.name in names]
     near = dict.fromkeys(
-        other for i in around for other in (i, *i.operands, *_of_body(i)) if "#" not in other.name
+        neighbour
+        for i in around
+        for neighbour in (i, *i.operands, *_of_body(i))
+        if "#" not in neighbour.name
     )
     ways = [
         (instruction, name)
@@ -170,14 +173,14 @@ def changed_near(injected: mutations.Injected, random: Random) -> Doubled | None
     ]
     if not ways:
         return None
-    chosen, name = random.choice(ways)
+    choice, name = random.choice(ways)
     field, change = CHANGES[name]
-    changed = change(chosen.statement)
+    changed = change(choice.statement)
     assert changed is not None
     draft = mutations._Draft(module)
-    draft.replace(chosen, changed)
-    where = chosen.computation.name, chosen.name, field
-    return Doubled(draft.text(), f"{injected.what}; {name} of {chosen.name}", (where,))
+    draft.replace(choice, changed)
+    where = choice.computation.name, choice.name, field
+    return Doubled(draft.text(), f"{injected.what}; {name} of {choice.name}", (where,))
 
 
 def _ways(first: Instruction, second: Instruction) -> list[tuple[str, str]]:
@@ -187,8 +190,8 @@ def _ways(first: Instruction, second: Instruction) -> list[tuple[str, str]]:
         for i in (first, second)
     ]
     return [
-        (one, other)
-        for one in possible[0]
-        for other in possible[1]
-        if first is not second or CHANGES[one][0] != CHANGES[other][0]
+        (first_change, second_change)
+        for first_change in possible[0]
+        for second_change in possible[1]
+        if first is not second or CHANGES[first_change][0] != CHANGES[second_change][0]
     ]

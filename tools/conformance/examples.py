@@ -117,11 +117,11 @@ def check_operation(id: str, example: Example, book: Book) -> None:
     plan = _replay_operations(example, book)
     pair = example.producer, example.consumer or example.producer
     if id in ENDS_INSIDE:
-        held = [
+        contents = [
             {_NUMBER.sub("", instruction.name) for instruction in fusion.fused.instructions}
             for fusion in library_fusions(plan)
         ]
-        inside = any(set(pair) <= names for names in held)
+        inside = any(set(pair) <= names for names in contents)
         assert inside == (example.is_decided == ENDS_INSIDE[id])
         return
     decisions = {
@@ -130,8 +130,8 @@ def check_operation(id: str, example: Example, book: Book) -> None:
         if (decision.producer, decision.consumer) == pair
     }
     if id in NEVER_MEET and example.is_decided:
-        met = {(decision.producer, decision.consumer) for decision in plan.decisions}
-        assert not decisions and pair[::-1] not in met
+        pairs_met = {(decision.producer, decision.consumer) for decision in plan.decisions}
+        assert not decisions and pair[::-1] not in pairs_met
     elif example.is_decided:
         assert (id, example.is_allowed, example.is_allowed) in decisions
     else:

@@ -19,7 +19,7 @@ from pathlib import Path
 from conformance.findings import ROOT, Finding, note
 
 PRONOUNS = frozenset(
-    """asked called chosen counted done each found given held its kept known left looked made meant
+    """asked called chosen counted done each found given held its kept known looked made meant
     met missing named needed one ones other others own picked put rest said seen shown taken that
     these this those told tried used wanted written""".split()
 )

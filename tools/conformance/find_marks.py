@@ -39,14 +39,14 @@ def findings(options: Namespace) -> Iterator[Finding]:
             {(stage.name.pipeline, stage.name.after, stage.name.before) for stage in module.stages}
             for module in modules
         ]
-        visited.append(Counter(place for each in places for place in each))
+        visited.append(Counter(place for pass_place in places for place in pass_place))
         counts.append(len(modules))
     yield note(" ".join(version.name for version in versions))
     lines = []
     for place in set().union(*visited):
         signs = [
-            "A" if found[place] == count else "s" if found[place] else "."
-            for found, count in zip(visited, counts, strict=True)
+            "A" if counter[place] == count else "s" if counter[place] else "."
+            for counter, count in zip(visited, counts, strict=True)
         ]
         if len(set(signs)) > 1:
             lines.append(f"{''.join(signs)} {' | '.join(place)}")

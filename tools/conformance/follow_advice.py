@@ -75,18 +75,18 @@ def printed_advice(text: str) -> Iterator[Advice]:
     lines = iter(text.splitlines())
     for line in lines:
         numbered = _NUMBERED.fullmatch(line)
-        found = numbered[1] if numbered is not None else line.strip()
+        words = numbered[1] if numbered is not None else line.strip()
         if numbered is not None or any(line.strip().startswith(title) for title in _PARTS):
             if command:
                 yield Advice(part, command, below)
             command, below = "", ""
-        part = next((name for title, name in _PARTS.items() if found.startswith(title)), part)
-        if found.startswith("fusionscope "):
-            command = found
+        part = next((name for title, name in _PARTS.items() if words.startswith(title)), part)
+        if words.startswith("fusionscope "):
+            command = words
             while command.endswith("\\"):
                 command += f"\n{next(lines)}"
         else:
-            below += f"{found} "
+            below += f"{words} "
     if command:
         yield Advice(part, command, below)
 
@@ -98,10 +98,10 @@ def printed_commands(text: str) -> list[list[str]]:
 
 def run(words: list[str], columns: int, folder: Path | None = None) -> tuple[int, str, str]:
     environment = os.environ | {"COLUMNS": str(columns)}
-    done = subprocess.run(
+    process = subprocess.run(
         words, capture_output=True, text=True, env=environment, cwd=folder, check=False
     )
-    return done.returncode, done.stdout, done.stderr
+    return process.returncode, process.stdout, process.stderr
 
 
 def advice_on(dump: Path) -> tuple[list[Advice], str]:
@@ -114,7 +114,9 @@ def advice_on(dump: Path) -> tuple[list[Advice], str]:
             return [], errors.strip()
         found = list(printed_advice(text))
         if _ROUGH in " ".join(text.split()):
-            found = [each._replace(outcome=_EXPECTED_TIME.sub("", each.outcome)) for each in found]
+            found = [
+                piece._replace(outcome=_EXPECTED_TIME.sub("", piece.outcome)) for piece in found
+            ]
         printed.append(found)
     words_of = [[advice.words for advice in found] for found in printed]
     is_same = words_of[0] == words_of[1]
@@ -143,24 +145,26 @@ def follow(advice: Advice, seconds: float | None, tools: Path) -> Followed:
     problem = f"exit {code}: {' '.join(errors.split())}" if code else ""
     if not is_rerun:
         return Followed(advice, "", "", "", problem)
-    predicted, made = _PREDICTED.search(advice.outcome), _MADE.search(text)
-    if predicted is None or made is None or predicted.groups() != made.groups():
+    predicted, made_figures = _PREDICTED.search(advice.outcome), _MADE.search(text)
+    if predicted is None or made_figures is None or predicted.groups() != made_figures.groups():
         problem += " other figures"
     elif not has_same_time(advice.outcome, text):
         problem += " another time"
     timed = _TIMED.search(text)
     ratio, verdict = timed.groups() if timed is not None else ("", "")
-    return Followed(advice, made[0] if made is not None else "", ratio, verdict, problem.strip())
+    return Followed(
+        advice, made_figures[0] if made_figures is not None else "", ratio, verdict, problem.strip()
+    )
 
 
 def has_same_time(outcome: str, text: str) -> bool:
-    expected, made = _EXPECTED_TIME.search(outcome), _ESTIMATED.search(text)
-    if expected is None or made is None:
+    expected, made_times = _EXPECTED_TIME.search(outcome), _ESTIMATED.search(text)
+    if expected is None or made_times is None:
         return True
     figures = (expected[1], expected[2]), (expected[3], expected[4])
     return all(
-        isclose(_number(figure) * _IN_US[unit], _number(other), rel_tol=0.006)  # three digits
-        for (figure, unit), other in zip(figures, made.groups(), strict=True)
+        isclose(_number(figure) * _IN_US[unit], _number(made_time), rel_tol=0.006)  # three digits
+        for (figure, unit), made_time in zip(figures, made_times.groups(), strict=True)
     )
 
 
@@ -192,11 +196,11 @@ def findings(options: Namespace) -> Iterator[Finding]:
         tools = Path(scratch)
         write_tool(tools)
         for dump in (dump for root in options.dumps for dump in dumps(root)):
-            found, problem = advice_on(dump)
-            yield counted(f"dumps with{'' if found else 'out'} a command")
+            advice_of_dump, problem = advice_on(dump)
+            yield counted(f"dumps with{'' if advice_of_dump else 'out'} a command")
             if problem:
                 yield wrong("wrong texts", f"{dump}: {problem}")
-            for advice in found:
+            for advice in advice_of_dump:
                 if advice.part == "rejected" and not options.rejected:
                     continue
                 followed = follow(advice, options.seconds, tools)

@@ -158,8 +158,8 @@ def _replaced(text: str, random: Random, pattern: str, new: Callable[[str], str]
     matches = list(re.finditer(pattern, text))
     if not matches:
         return text
-    chosen = random.choice(matches)
-    return text[: chosen.start()] + new(chosen[0]) + text[chosen.end() :]
+    match = random.choice(matches)
+    return text[: match.start()] + new(match[0]) + text[match.end() :]
 
 
 def other_number(text: str, random: Random) -> str:
@@ -202,7 +202,7 @@ def swap_values(text: str, random: Random) -> str:
     matches = list(re.finditer(r"(?<=[=:] )\S+|(?<==)(\{[^{}]*\}|[^\s,={}]+)", text))
     if len(matches) < 2:
         return text
-    a, b = sorted(random.sample(matches, 2), key=lambda each: each.start())
+    a, b = sorted(random.sample(matches, 2), key=lambda match: match.start())
     return text[: a.start()] + b[0] + text[a.end() : b.start()] + a[0] + text[b.end() :]
 
 
@@ -275,7 +275,7 @@ def damage_place(path: Path, random: Random) -> None:
 
 @cache
 def texts() -> tuple[bytes, ...]:
-    found = {
+    contents = {
         content
         for folder in DUMPS
         for file in sorted((SAMPLES / "dumps" / folder).iterdir())
@@ -283,21 +283,21 @@ def texts() -> tuple[bytes, ...]:
         and (content := _content(file)).startswith(b"HloModule")
         and len(content) < SMALL_BYTES
     }
-    bare = {_without_tables(content) for content in found}
-    stages = sorted(found | bare | {_with_sources(content) for content in bare})
+    bare = {_without_tables(content) for content in contents}
+    stages = sorted(contents | bare | {_with_sources(content) for content in bare})
     return (*stages, *examples(), *examples())
 
 
 @cache
 def examples() -> tuple[bytes, ...]:
     """Small modules of every opcode, as the records of rules have them."""
-    found = {
+    texts_found = {
         b"HloModule" + part
         for file in sorted(RECORDS.glob("gpu*_records/*.hlo"))
         for part in file.read_bytes().split(b"HloModule")[1:]
         if len(part) < SMALL_BYTES
     }
-    return tuple(sorted(found))
+    return tuple(sorted(texts_found))
 
 
 _TABLE = re.compile(
@@ -327,14 +327,14 @@ def dump_files(folder: str) -> dict[str, bytes]:
     directory = SAMPLES / "dumps" / folder
     (module, *_) = open_dump(directory).modules
     stages = module.stages
-    wanted = {0, len(stages) - 1, stages.index(module.final) if module.final else 0}
+    numbers = {0, len(stages) - 1, stages.index(module.final) if module.final else 0}
     for stage in module.fusion_stages[:4]:
-        wanted |= {stages.index(stage) - 1, stages.index(stage)}
+        numbers |= {stages.index(stage) - 1, stages.index(stage)}
     dropped = {
         file.path.name
         for number, stage in enumerate(stages)
         for file in (stage.text, stage.proto)
-        if file is not None and number not in wanted
+        if file is not None and number not in numbers
     }
     return {
         file.name.removesuffix(".gz"): _content(file)
@@ -398,8 +398,8 @@ def damaged_dump(case: Case, random: Random) -> Path:
     put(directory, dump_files(random.choice(DUMPS)))
     if random.random() < 0.4:
         hostile_everywhere(directory, random)
-    chosen = random.sample(sorted(directory.iterdir()), random.choice((0, 1, 1, 2, 3)))
-    for file in chosen:
+    files = random.sample(sorted(directory.iterdir()), random.choice((0, 1, 1, 2, 3)))
+    for file in files:
         if random.random() < 0.06:
             damage_place(file, random)
         elif random.random() < 0.05:
@@ -413,7 +413,7 @@ def damaged_dump(case: Case, random: Random) -> Path:
             file.rename(os.fsdecode(os.fsencode(directory) + b"/" + (name.strip(b".") or b"x")))
         else:
             file.write_bytes(damage(file.read_bytes(), random))
-    case.damaged = tuple(chosen)
+    case.damaged = tuple(files)
     return directory
 
 
@@ -426,7 +426,7 @@ def hostile_everywhere(directory: Path, random: Random) -> None:
         b"\n".join(file.read_bytes() for file in files if ".txt" in file.name),
         re.MULTILINE,
     )
-    words = sorted({one or other for one, other in matches})
+    words = sorted({word or quoted_word for word, quoted_word in matches})
     if words and random.random() < 0.8:
         old = random.choice(words)
         places = ((b'"' + old + b'"', b'"' + name + b'"'),)
@@ -680,11 +680,11 @@ def case_runs(case: Case, random: Random) -> None:
 
 def case_swapped(case: Case, random: Random) -> None:
     """Files of one dump have the contents of files of the same kind of another."""
-    folder, other = random.sample(DUMPS, 2)
-    files, foreign = run_files(folder), run_files(other)
+    folder, foreign_folder = random.sample(DUMPS, 2)
+    files, foreign = run_files(folder), run_files(foreign_folder)
     for name in random.sample(sorted(files), random.choice((1, 1, 2, 4))):
         kind = _kind(name)
-        same = [each for each in foreign if _kind(each) == kind]
+        same = [foreign_file for foreign_file in foreign if _kind(foreign_file) == kind]
         if random.random() < 0.15:
             same = sorted(foreign)
         if same:
@@ -693,7 +693,7 @@ def case_swapped(case: Case, random: Random) -> None:
         name = random.choice(sorted(foreign))
         files.setdefault(name, foreign[name])
     put(case.place / "dump", files)
-    read_by(case, random, other)
+    read_by(case, random, foreign_folder)
 
 
 def _kind(name: str) -> str:
@@ -708,7 +708,7 @@ def case_cut(case: Case, random: Random) -> None:
     for name in random.sample(stages, min(len(stages), random.choice((1, 1, 2)))):
         text = files[name]
         ends = random.choice((rb"\nENTRY", rb"\n\n", rb"\n", rb"[ ,(]", rb"\n(?=%\S+ \()"))
-        places = [found.start() for found in re.finditer(ends, text)]
+        places = [end.start() for end in re.finditer(ends, text)]
         files[name] = text[: random.choice(places)] if places else b""
     put(case.place / "dump", files)
     case.damaged = tuple(case.place / "dump" / name for name in stages)
@@ -799,7 +799,7 @@ def _alarm(_number: int, frame: FrameType | None) -> None:
 def run_here(arguments: list[str], place: Path, limit_s: float = 60.0) -> Answer:
     """The console script in this process."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
-    kept = sys.argv, sys.stdout, sys.stderr, Path.cwd()
+    surroundings = sys.argv, sys.stdout, sys.stderr, Path.cwd()
     code, hung = 0, ""
     try:
         os.chdir(place)
@@ -823,7 +823,7 @@ def run_here(arguments: list[str], place: Path, limit_s: float = 60.0) -> Answer
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         faulthandler.cancel_dump_traceback_later()
-        sys.argv, sys.stdout, sys.stderr, before = kept
+        sys.argv, sys.stdout, sys.stderr, before = surroundings
         os.chdir(before)
         gc.enable()
     for stream in streams:
@@ -840,7 +840,7 @@ def run_apart(
     command = [sys.executable, "-m", "fusionscope", *arguments]
     environment = os.environ | ({"XDG_CACHE_HOME": str(cache)} if cache is not None else {})
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=place,
             capture_output=True,
@@ -853,9 +853,9 @@ def run_apart(
     except ValueError:  # a word of the command line that no process can be given
         return Answer(2, "", "")
     return Answer(
-        done.returncode,
-        done.stdout.decode("utf-8", "replace"),
-        done.stderr.decode("utf-8", "replace"),
+        process.returncode,
+        process.stdout.decode("utf-8", "replace"),
+        process.stderr.decode("utf-8", "replace"),
     )
 
 
@@ -891,7 +891,9 @@ def faults(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
         yield "no word", repr(case.arguments)
     for name, stream in (("out", answer.out), ("errors", answer.errors)):
         is_print = "--print" in case.arguments  # a module is written as it was read
-        odd = [each for each in stream if not each.isprintable() and each != "\n"]
+        odd = [
+            character for character in stream if not character.isprintable() and character != "\n"
+        ]
         if odd and not is_print:
             yield f"control characters in {name}", repr(odd[:5])
     if answer.code != 2:
@@ -900,9 +902,9 @@ def faults(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
     if case.texts is not None:
         yield from _silent_changes(case, answer)
     yield from _untold(case, answer)
-    said = " ".join((answer.out + answer.errors).split())
+    words_said = " ".join((answer.out + answer.errors).split())
     for words in case.told if answer.code != 2 and "survey" not in case.arguments else ():
-        if words not in said:
+        if words not in words_said:
             yield "two runs untold", repr(case.arguments)
     if case.cache is not None and (case.place / "victim").read_bytes() != VICTIM:
         yield "written through a link", repr(case.arguments)
@@ -914,30 +916,30 @@ def _longest(line: str) -> int:
 
 
 def _badly_formed(arguments: list[str], out: str) -> Iterator[tuple[str, str]]:
-    wanted = arguments[arguments.index("--format") + 1] if "--format" in arguments else "text"
-    if wanted in ("json", "sarif"):
+    format_name = arguments[arguments.index("--format") + 1] if "--format" in arguments else "text"
+    if format_name in ("json", "sarif"):
         try:
             content = json.loads(out, parse_constant=_no_constant)
         except ValueError as error:
             yield "bad JSON", str(error)
             return
-        if wanted == "sarif":
+        if format_name == "sarif":
             for uri in _places(content):
                 if _is_outside(uri) or ":" in uri:
                     yield "path outside", uri
-    elif wanted == "junit":
+    elif format_name == "junit":
         try:
             ElementTree.fromstring(out)
         except ElementTree.ParseError as error:
             yield "bad XML", str(error)
-    elif wanted == "github":
+    elif format_name == "github":
         for line in out.splitlines():
             if not re.match(r"::(error|notice|warning) ", line):
                 yield "bad annotation", line
             for path in re.findall(r"file=([^,:]*)", line.partition("::")[2].partition("::")[0]):
                 if _is_outside(path):
                     yield "path outside", unquote(path)
-    elif wanted == "markdown":
+    elif format_name == "markdown":
         bare = _SPAN.sub("", _OWN_LINES.sub("", out))
         if (live := _LIVE.search(bare)) is not None:
             yield "live Markdown", bare[max(0, live.start() - 60) : live.end() + 60]
@@ -951,8 +953,8 @@ def _places(sarif: Any) -> Iterator[str]:
 
 def _is_outside(path: str) -> bool:
     """Whether a quoted path leaves the directory that it starts from."""
-    named = unquote(path)
-    return named.startswith(("/", "\\")) or ".." in named.split("/")
+    path_named = unquote(path)
+    return path_named.startswith(("/", "\\")) or ".." in path_named.split("/")
 
 
 def _no_constant(name: str) -> float:
@@ -975,7 +977,9 @@ def _silent_changes(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
         if again is None or to_text(again) != to_text(module):
             yield "printed otherwise", ""
     elif case.arguments[0] == "diff" and answer.code == 0 and not answer.errors:
-        before, after = (_meaning(each) for each in (_module(case.texts[0]), module) if each)
+        before, after = (
+            _meaning(content) for content in (_module(case.texts[0]), module) if content
+        )
         if before != after:
             changed = list((before - after) + (after - before))
             yield "silent change", "\n    ".join(map(str, changed[:4]))
@@ -1004,7 +1008,7 @@ _SAYS_NOTHING = frozenset({"metadata", "origin", "frontend_attributes"})
 def _meaning(module: Module) -> Counter[str]:
     """Each instruction with what it reads, without any name: where two of these differ, something
     else is computed, unless nothing reads it."""
-    found: Counter[str] = Counter()
+    meaning: Counter[str] = Counter()
     for computation in module.computations:
         for instruction in computation.instructions:
             attributes = sorted(
@@ -1015,10 +1019,10 @@ def _meaning(module: Module) -> Counter[str]:
             operands = [f"{operand.opcode} {operand.shape}" for operand in instruction.operands]
             root = "ROOT " if instruction is computation.root else ""
             literal = "".join((instruction.literal or "").split())
-            found[
+            meaning[
                 f"{root}{instruction.shape} {instruction.opcode} {operands} {attributes} {literal}"
             ] += 1
-    return found
+    return meaning
 
 
 def open_modules(case: Case) -> tuple[object, ...]:
@@ -1029,11 +1033,11 @@ def _untold(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
     """``history`` and ``verify`` read every stage."""
     if case.arguments[0] != "history" or answer.code == 2 or len(open_modules(case)) > 1:
         return  # of several modules it reads the costliest
-    said = _plain(answer.out + answer.errors)
+    words_said = _plain(answer.out + answer.errors)
     for file in case.damaged:
         if not re.search(r"\.\d{4}\..*after_.*\.txt$", file.name) or not file.is_file():
             continue
-        if _module(file.read_bytes()) is None and _plain(file.name) not in said:
+        if _module(file.read_bytes()) is None and _plain(file.name) not in words_said:
             yield "unreadable stage untold", file.name
 
 
@@ -1059,15 +1063,23 @@ def work(options: Namespace) -> None:
             else:
                 answer = run(case.arguments, place, options.limit)
             took = time.process_time() - began
-            found = list(faults(case, answer))
-            if found and options.keep:
-                kept = Path(options.keep) / str(number)
-                shutil.rmtree(kept, ignore_errors=True)
-                shutil.copytree(place, kept, symlinks=True, copy_function=_copy)
+            faults_of_case = list(faults(case, answer))
+            if faults_of_case and options.keep:
+                copy_of_case = Path(options.keep) / str(number)
+                shutil.rmtree(copy_of_case, ignore_errors=True)
+                shutil.copytree(place, copy_of_case, symlinks=True, copy_function=_copy)
         finally:
             shutil.rmtree(place, ignore_errors=True)
-        told = {"number": number, "faults": found, "arguments": case.arguments, "took": took}
-        print(json.dumps(told | {"code": answer.code, "silent": not answer.errors}), flush=True)
+        report_of_case = {
+            "number": number,
+            "faults": faults_of_case,
+            "arguments": case.arguments,
+            "took": took,
+        }
+        print(
+            json.dumps(report_of_case | {"code": answer.code, "silent": not answer.errors}),
+            flush=True,
+        )
         if number % 50 == 0:
             gc.collect()
 
@@ -1117,11 +1129,11 @@ def _chunk(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as worker:
         assert worker.stdout is not None
         for line in worker.stdout:
-            told = json.loads(line)
-            last = told["number"]
-            yield last, counted(f"exit code {told['code']}")
-            for kind, more in told["faults"]:
-                words = " ".join(told["arguments"])[:200]
+            report_of_case = json.loads(line)
+            last = report_of_case["number"]
+            yield last, counted(f"exit code {report_of_case['code']}")
+            for kind, more in report_of_case["faults"]:
+                words = " ".join(report_of_case["arguments"])[:200]
                 yield last, problem(kind, f"{last}: {kind}: {words!a}\n    {more[:600]!a}")
     if worker.returncode:
         yield last + 1, problem("died", f"{last + 1}: died of {worker.returncode}")

@@ -71,8 +71,15 @@ WORSE = (
 
 
 def git(repository: Path, *arguments: str) -> None:
-    own = ("-c", "user.name=gate", "-c", "user.email=gate@localhost", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", *own, *arguments], cwd=repository, check=True, capture_output=True)
+    identity = (
+        "-c",
+        "user.name=gate",
+        "-c",
+        "user.email=gate@localhost",
+        "-c",
+        "commit.gpgsign=false",
+    )
+    subprocess.run(["git", *identity, *arguments], cwd=repository, check=True, capture_output=True)
 
 
 def make_repository(directory: Path, targets: list[str]) -> None:
@@ -80,12 +87,12 @@ def make_repository(directory: Path, targets: list[str]) -> None:
     file = directory / TOML
     tables = file.read_text().split("\n\n")
     if targets:  # the others cannot be compiled for here
-        known = ("name", "device")
+        keys = ("name", "device")
         tables = [
             table
             for table in tables
             if not table.startswith("[[target]]")
-            or any(f'{key} = "{name}"' in table for key in known for name in targets)
+            or any(f'{key} = "{name}"' in table for key in keys for name in targets)
         ]
     file.write_text("\n\n".join(tables))
     git(directory, "init", "--quiet", "--initial-branch", "main")
@@ -104,7 +111,7 @@ def check(repository: Path, change: Change, out: Path, options: list[str]) -> tu
     file.write_text(text)
     git(repository, "commit", "--quiet", "--all", "--message", change.name)
     place = out / change.name.replace(" ", "-")
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(sys.executable, "-m", "fusionscope", "check", "--against", "main", "--jobs", "2"),
             *("--format", "markdown", "--output", f"{place}.md", "--also", f"json={place}.json"),
@@ -115,21 +122,23 @@ def check(repository: Path, change: Change, out: Path, options: list[str]) -> tu
         text=True,
     )
     git(repository, "checkout", "--quiet", "main")
-    if done.returncode == 2:
-        raise SystemExit(f"{change.name}: {done.stderr.strip()}")
-    return done.returncode, json.loads(Path(f"{place}.json").read_text())
+    if process.returncode == 2:
+        raise SystemExit(f"{change.name}: {process.stderr.strip()}")
+    return process.returncode, json.loads(Path(f"{place}.json").read_text())
 
 
 def problem(change: Change, code: int, result: dict, targets: list[str]) -> str:
     """Return what is wrong with the result, or ""."""
-    violations = [each for verdict in result["expectations"] for each in verdict["violations"]]
+    violations = [
+        violation for verdict in result["expectations"] for violation in verdict["violations"]
+    ]
     programs = {violation["module"].partition(" on ")[0] for violation in violations}
-    wanted = set(change.programs.split())
-    if code != bool(wanted):
+    expected = set(change.programs.split())
+    if code != bool(expected):
         return f"the exit code is {code}"
-    if programs != wanted:
+    if programs != expected:
         return f"it is about {', '.join(sorted(programs)) or 'nothing'}"
-    if not wanted or (targets and change.target not in targets):
+    if not expected or (targets and change.target not in targets):
         return ""
     lines = [
         f"{violation['about']} {violation['what']} {violation['reason']}"
@@ -153,7 +162,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
     out.mkdir(parents=True)
     repository = out / "project"
     make_repository(repository, options.target)
-    pythons = [word for each in options.python for word in ("--python", each)]
+    pythons = [word for python in options.python for word in ("--python", python)]
     for kind, changes in (("harmless", HARMLESS), ("worse", WORSE)):
         for change in changes:
             if fnmatch.fnmatch(change.name, options.only):

@@ -63,17 +63,17 @@ class Body:
     def written(self, name: str, root: str) -> str:
         """Parameters, and what the root is computed from."""
         read = {root, *self.parameters}
-        kept: list[str] = []
-        for each, line in reversed(self._lines.items()):
-            if each in read:
+        lines_kept: list[str] = []
+        for value_name, line in reversed(self._lines.items()):
+            if value_name in read:
                 read.update(re.findall(r"v\d+_", line))
-                kept.append(f"  ROOT {line}" if each == root else f"  {line}")
-        return "\n".join([name + " {", *reversed(kept), "}"])
+                lines_kept.append(f"  ROOT {line}" if value_name == root else f"  {line}")
+        return "\n".join([name + " {", *reversed(lines_kept), "}"])
 
 
-def module(entry: Body, results: Sequence[str], *called: str) -> str:
+def module(entry: Body, results: Sequence[str], *computations: str) -> str:
     text = entry.written("ENTRY main", entry.tuple_of(results))
-    return "\n\n".join(["HloModule probe", *called, text]) + "\n"
+    return "\n\n".join(["HloModule probe", *computations, text]) + "\n"
 
 
 def combining(name: str, kind: str, opcode: str) -> str:
@@ -90,58 +90,60 @@ def gemms(random: Random) -> str:  # noqa: C901  a branch for each kind of opera
     results: list[str] = []
     entry = Body()
 
-    def given(sizes: Sizes, own: str = kind) -> str:
-        return entry.parameter(f"{own}[{listed(sizes)}]")
+    def given(sizes: Sizes, element_type: str = kind) -> str:
+        return entry.parameter(f"{element_type}[{listed(sizes)}]")
 
-    def changed(value: str, sizes: Sizes, own: str) -> str:  # noqa: C901
-        shape = f"{own}[{listed(sizes)}]"
+    def changed(value: str, sizes: Sizes, element_type: str) -> str:  # noqa: C901
+        shape = f"{element_type}[{listed(sizes)}]"
         match random.randrange(13):
             case 0:
                 return entry.add(shape, f"negate({value})")
             case 1:
-                return entry.add(shape, f"add({value}, {given(sizes, own)})")
+                return entry.add(shape, f"add({value}, {given(sizes, element_type)})")
             case 2:
-                near = given(sizes[-1:], own)
+                near = given(sizes[-1:], element_type)
                 places = f"dimensions={{{len(sizes) - 1}}}"
                 wide = entry.add(shape, f"broadcast({near}), {places}")
                 return entry.add(shape, f"multiply({value}, {wide})")
             case 3:
-                other = random.choice(["f32", "bf16", "s32"])
-                there = entry.add(f"{other}[{listed(sizes)}]", f"convert({value})")
+                converted_type = random.choice(["f32", "bf16", "s32"])
+                there = entry.add(f"{converted_type}[{listed(sizes)}]", f"convert({value})")
                 return entry.add(shape, f"convert({there})")
             case 4:
                 order = random.sample(range(len(sizes)), len(sizes))
                 turned = [sizes[place] for place in order]
                 back = [order.index(place) for place in range(len(sizes))]
-                there = f"{own}[{listed(turned)}]"
+                there = f"{element_type}[{listed(turned)}]"
                 value = entry.add(there, f"transpose({value}), dimensions={{{listed(order)}}}")
                 value = entry.add(there, f"abs({value})")
                 return entry.add(shape, f"transpose({value}), dimensions={{{listed(back)}}}")
             case 5:
-                flat = entry.add(f"{own}[{prod(sizes)}]", f"bitcast({value})")
+                flat = entry.add(f"{element_type}[{prod(sizes)}]", f"bitcast({value})")
                 return entry.add(shape, f"bitcast({flat})")
             case 6:
                 half = [*sizes[:-1], sizes[-1] // 2 or 1]
                 if half[-1] * 2 != sizes[-1]:
                     return value
-                part = f"{own}[{listed(half)}]"
+                part = f"{element_type}[{listed(half)}]"
                 ends = ", ".join(f"[0:{size}]" for size in half)
                 first = entry.add(part, f"slice({value}), slice={{{ends}}}")
-                parts = f"{first}, {given(half, own)}"
+                parts = f"{first}, {given(half, element_type)}"
                 return entry.add(shape, f"concatenate({parts}), dimensions={{{len(sizes) - 1}}}")
             case 7:
-                scalar = entry.add(f"{own}[]", "constant(2)")
+                scalar = entry.add(f"{element_type}[]", "constant(2)")
                 wide = entry.add(shape, f"broadcast({scalar}), dimensions={{}}")
                 return entry.add(shape, f"multiply({value}, {wide})")
             case 8:
                 return entry.add(shape, f"power({value}, {value})")
             case 9:
-                return entry.add(shape, f"maximum({given(sizes, own)}, {given(sizes, own)})")
+                return entry.add(
+                    shape, f"maximum({given(sizes, element_type)}, {given(sizes, element_type)})"
+                )
             case 10 | 11:
                 large = [*sizes[:-1], 2 * sizes[-1]]
-                whole = given(large, own)
+                whole = given(large, element_type)
                 if random.random() < 0.6:
-                    whole = entry.add(f"{own}[{listed(large)}]", f"negate({whole})")
+                    whole = entry.add(f"{element_type}[{listed(large)}]", f"negate({whole})")
                 bounds = [f"[0:{size}]" for size in sizes]
                 part = entry.add(shape, f"slice({whole}), slice={{{', '.join(bounds)}}}")
                 if random.random() < 0.5:
@@ -155,13 +157,13 @@ def gemms(random: Random) -> str:  # noqa: C901  a branch for each kind of opera
         order = [*range(len(sizes) - 2), len(sizes) - 1, len(sizes) - 2]
         return entry.add(
             shape,
-            f"transpose({given([sizes[place] for place in order], own)}), "
+            f"transpose({given([sizes[place] for place in order], element_type)}), "
             f"dimensions={{{listed(order)}}}",
         )
 
-    def chain(value: str, sizes: Sizes, own: str = kind) -> str:
+    def chain(value: str, sizes: Sizes, element_type: str = kind) -> str:
         for _ in range(random.choice([0, 0, 1, 2, 3])):
-            value = changed(value, sizes, own)
+            value = changed(value, sizes, element_type)
             results.extend(random.choice([[], [], [], [], [], [value]]))
         return value
 
@@ -226,8 +228,8 @@ def softmaxes(random: Random) -> str:
         end = random.choice(["subtract", "divide", "multiply", "maximum"])
         results += random.choice([[], [], [], [below], [value], [reduced]])
         value = entry.add(array, f"{end}({', '.join(random.choice([pair, pair, pair[::-1]]))})")
-    called = combining("combine", kind, random.choice(["add", "maximum"]))
-    return module(entry, [value, *results], called)
+    reducer = combining("combine", kind, random.choice(["add", "maximum"]))
+    return module(entry, [value, *results], reducer)
 
 
 def concatenates(random: Random) -> str:
@@ -262,18 +264,18 @@ def concatenates(random: Random) -> str:
 def sorts(random: Random) -> str:
     shape = "s32[512,8]"
     entry = Body("f32[512,8]", shape)
-    source, given = entry.parameters
+    source, payload = entry.parameters
     iotas = [entry.add(shape, f"iota(), iota_dimension={random.randrange(2)}") for _ in range(2)]
-    known = [given, *iotas, entry.add(shape, f"negate({iotas[0]})")]
-    results = random.sample(known, 1)
+    payloads = [payload, *iotas, entry.add(shape, f"negate({iotas[0]})")]
+    results = random.sample(payloads, 1)
     for _ in range(random.randint(1, 2)):
-        operands = ", ".join([source, *random.choices(known, k=2)])
+        operands = ", ".join([source, *random.choices(payloads, k=2)])
         along = f"dimensions={{{random.randrange(2)}}}, to_apply=less"
         sort = entry.add(f"(f32[512,8], {shape}, {shape})", f"sort({operands}), {along}")
         results.append(entry.add(shape, f"get-tuple-element({sort}), index=1"))
     less = Body("f32[]", "f32[]", "s32[]", "s32[]", "s32[]", "s32[]")
-    one, other, *_ = less.parameters
-    compared = less.add("pred[]", f"compare({one}, {other}), direction=LT")
+    first, second, *_ = less.parameters
+    compared = less.add("pred[]", f"compare({first}, {second}), direction=LT")
     return module(entry, results, less.written("less", compared))
 
 
@@ -282,7 +284,7 @@ def copies(random: Random) -> str:
     shape, turned = "f32[64,32]", "f32[32,64]"
     entry = Body(shape)
     (source,) = entry.parameters
-    called: list[str] = []
+    computations: list[str] = []
     results: list[str] = []
     for number in range(random.randint(1, 2)):
         body = Body(shape)
@@ -291,55 +293,55 @@ def copies(random: Random) -> str:
         patch = body.add("f32[4,32]", f"broadcast({zero}), dimensions={{}}")
         at = body.add("s32[]", "constant(3)")
         for _ in range(random.randint(1, 4)):
-            one, other = random.choices(values, k=2)
+            first, second = random.choices(values, k=2)
             kinds = {
-                f"negate({one})": 4,
-                f"add({one}, {other})": 4,
-                f"dynamic-update-slice({one}, {patch}, {at}, {at})": 4,
-                f"reverse({one}), dimensions={{0}}": 1,
-                f"copy({one})": 1,
+                f"negate({first})": 4,
+                f"add({first}, {second})": 4,
+                f"dynamic-update-slice({first}, {patch}, {at}, {at})": 4,
+                f"reverse({first}), dimensions={{0}}": 1,
+                f"copy({first})": 1,
             }
             values.append(body.add(shape, *random.choices([*kinds], [*kinds.values()])))
         ends = random.choices(values[1:], k=random.choice([1, 1, 2, 3]))
         if len(ends) == 1 and random.random() < 0.2:
             ends = [body.add("f32[2048]", f"bitcast({ends[0]})")]
         root = body.tuple_of(ends)
-        called.append(body.written(f"inside{number}", root))
+        computations.append(body.written(f"inside{number}", root))
         what = f"fusion({source}), kind=kLoop, calls=inside{number}"
-        made = [entry.add(body.shapes[root], what)]
+        outputs = [entry.add(body.shapes[root], what)]
         if len(ends) > 1:
-            made = [
-                entry.add(shape, f"get-tuple-element({made[0]}), index={index}")
+            outputs = [
+                entry.add(shape, f"get-tuple-element({outputs[0]}), index={index}")
                 for index in range(len(ends))
             ]
-        for value in made:
+        for value in outputs:
             for _ in range(random.choice([0, 1, 1, 2])):
-                copied, own = value, entry.shapes[value]
+                copied, own_shape = value, entry.shapes[value]
                 if random.random() < 0.3:
-                    own = turned
-                    copied = entry.add(own, f"bitcast({value})")
-                if own == shape and random.random() < 0.15:
+                    own_shape = turned
+                    copied = entry.add(own_shape, f"bitcast({value})")
+                if own_shape == shape and random.random() < 0.15:
                     copied = entry.add(f"{shape}{{0,1}}", f"copy({copied})")
                     results.append(entry.add(turned, f"bitcast({copied})"))
                 else:
-                    results.append(entry.add(own, f"copy({copied})"))
+                    results.append(entry.add(own_shape, f"copy({copied})"))
             results += random.choice([[], [value]])
             if random.random() < 0.3:
                 results.append(entry.add(entry.shapes[value], f"negate({value})"))
-        if entry.shapes[made[0]] == shape:
-            source = made[0]
-    return module(entry, random.sample(results, len(results)) or [source], *called)
+        if entry.shapes[outputs[0]] == shape:
+            source = outputs[0]
+    return module(entry, random.sample(results, len(results)) or [source], *computations)
 
 
 def siblings(random: Random) -> str:
     """Fusions and operations that read the same arrays, and each other."""
     shape = "f32[256,128]"
     entry = Body(shape, shape)
-    known = list(entry.parameters)
-    called = [combining("combine", "f32", "add")]
+    readable = list(entry.parameters)
+    computations = [combining("combine", "f32", "add")]
     results: list[str] = []
     for number in range(random.randint(2, 5)):
-        reads = random.sample(known, random.choice([1, 1, 2]))
+        reads = random.sample(readable, random.choice([1, 1, 2]))
         is_alone = random.random() < 0.2
         body = entry if is_alone else Body(*[shape] * len(reads))
         values = list(reads if is_alone else body.parameters)
@@ -348,9 +350,9 @@ def siblings(random: Random) -> str:
             if len(values) == 2:
                 values = [body.add(shape, f"add({', '.join(values)})")]
             for _ in range(random.choice([0, 0, 1, 2, 3])):
-                one, other = random.choices(values, k=2)
+                one, second = random.choices(values, k=2)
                 whats = [
-                    f"add({one}, {other})",
+                    f"add({one}, {second})",
                     f"tanh({one})",
                     f"reverse({one}), dimensions={{1}}",
                 ]
@@ -377,21 +379,21 @@ def siblings(random: Random) -> str:
                 (shape, f"dynamic-update-slice({value}, {patch}, {at}, {at})"): 1,
             }
             ends.append(body.add(*random.choices([*kinds], [*kinds.values()])[0]))
-        made = ends
+        outputs = ends
         if not is_alone:
             root = body.tuple_of(ends)
-            called.append(body.written(f"inside{number}", root))
+            computations.append(body.written(f"inside{number}", root))
             kind = "kInput" if any("to_apply" in body.text(end) for end in ends) else "kLoop"
             fusion = f"fusion({', '.join(reads)}), kind={kind}, calls=inside{number}"
-            made = [entry.add(body.shapes[root], fusion)]
+            outputs = [entry.add(body.shapes[root], fusion)]
             if len(ends) > 1:
-                made = [
-                    entry.add(body.shapes[end], f"get-tuple-element({made[0]}), index={index}")
+                outputs = [
+                    entry.add(body.shapes[end], f"get-tuple-element({outputs[0]}), index={index}")
                     for index, end in enumerate(ends)
                 ]
-        results += made
-        known += [each for each in made if entry.shapes[each] == shape]
-    return module(entry, results, *called)
+        results += outputs
+        readable += [output for output in outputs if entry.shapes[output] == shape]
+    return module(entry, results, *computations)
 
 
 def blocks(random: Random) -> str:
@@ -413,13 +415,13 @@ def blocks(random: Random) -> str:
         value = body.add(array, f"bitcast({value})")
     if kind != "pred" and random.random() < 0.2:
         value = body.add(array, f"negate({value})")
-    called: list[str] = []
+    computations: list[str] = []
     if kind == "s32" and random.random() < 0.7:
         axes = sorted(random.sample(range(rank), random.choice([1, 1, 1, 2])))
-        kept = [size for place, size in enumerate(sizes) if place not in axes]
+        remaining = [size for place, size in enumerate(sizes) if place not in axes]
         zero = body.add("s32[]", "constant(0)")
         what = f"reduce({value}, {zero}), dimensions={{{listed(axes)}}}, to_apply=combine"
-        called.append(combining("combine", "s32", "add"))
+        computations.append(combining("combine", "s32", "add"))
     else:
         order = list(range(rank))
         if random.random() < 0.5:
@@ -427,14 +429,14 @@ def blocks(random: Random) -> str:
         else:
             place = random.randrange(rank - 1)
             order[place], order[-1] = order[-1], order[place]
-        kept = [sizes[place] for place in order]
+        remaining = [sizes[place] for place in order]
         what = f"transpose({value}), dimensions={{{listed(order)}}}"
-    root = body.add(f"{kind}[{listed(kept)}]", what)
-    called.append(body.written("inside", root))
+    root = body.add(f"{kind}[{listed(remaining)}]", what)
+    computations.append(body.written("inside", root))
     entry = Body(read)
     form = random.choice(["kLoop", "kLoop", "kInput"])
     what = f"fusion({entry.parameters[0]}), kind={form}, calls=inside"
-    return module(entry, [entry.add(body.shapes[root], what)], *called)
+    return module(entry, [entry.add(body.shapes[root], what)], *computations)
 
 
 PASSES: dict[str, Callable[[Random], str]] = {
@@ -462,12 +464,12 @@ def findings(options: Namespace) -> Iterator[Finding]:
         book = load_compiler(version).find(pass_name).book
         random = Random(options.seed)
         texts = [PASSES[pass_name](random) for _ in range(options.count)]
-        for index, found in enumerate(run_all(options.python, pass_name, texts)):
+        for index, result in enumerate(run_all(options.python, pass_name, texts)):
             file = options.keep / f"{pass_name}.{options.seed}.{index}.hlo"
-            if isinstance(found, str):
-                why: str | None = f"not compiled: {found[-300:]}"
+            if isinstance(result, str):
+                why: str | None = f"not compiled: {result[-300:]}"
             else:
-                before, after = map(parse, found.runs[0])
+                before, after = map(parse, result.runs[0])
                 is_changed = difference(before, after) is not None
                 yield counted(f"{pass_name}: {'changed' if is_changed else 'left as it is'}")
                 why = difference(replay_pass(book, version, before).module, after)

@@ -62,8 +62,8 @@ def record(names: list[str], folder: Path) -> None:
     for name in names or programs:
         function, arguments = programs[name]
 
-        def launched(*given: object, function: object = function) -> object:
-            return function(*given)  # type: ignore[operator]
+        def launched(*arguments: object, function: object = function) -> object:
+            return function(*arguments)  # type: ignore[operator]
 
         dump = folder / name / "dump"
         compiled = (
@@ -144,10 +144,10 @@ def _steps(
             for instruction in body.instructions
             if is_launched(instruction)
         }
-        times, rest = divmod(max(counts, default=0), started[row.name])
+        times, remainder = divmod(max(counts, default=0), started[row.name])
         steps[row.name] = times
-        if rest:
-            uneven.update(each.name for each in _below(loop))
+        if remainder:
+            uneven.update(row_below.name for row_below in _below(loop))
     return steps, uneven
 
 
@@ -156,7 +156,7 @@ def _below(caller: Instruction) -> Iterator[Instruction]:
     while pending:
         for instruction in pending.pop().instructions:
             yield instruction
-            pending += (called for called in instruction.called if called not in visited)
+            pending += (callee for callee in instruction.called if callee not in visited)
             visited.update(instruction.called)
 
 
@@ -213,7 +213,9 @@ def compare_thunks(module: DumpedModule) -> tuple[int, Counter[str], list[str]]:
 def _kind_of_thunks(instruction: Instruction | None, expected: int, started: int) -> str:
     if instruction is None:
         return ""
-    inside = {each.opcode for each in _below(instruction)} | {instruction.opcode}
+    inside = {instruction_below.opcode for instruction_below in _below(instruction)} | {
+        instruction.opcode
+    }
     if "sort" in inside and started > expected:
         return "copies of a sort's operands, and the stages of its network"
     if "scatter" in inside and started > expected:

@@ -36,7 +36,7 @@ def without_look_ups() -> Iterator[None]:
     numbers = itertools.count()
     of = TilingTables.of
 
-    def unique(self: Structures, instruction: MutableInstruction, *rest: Hashable) -> int:
+    def unique(self: Structures, instruction: MutableInstruction, *details: Hashable) -> int:
         return next(numbers)
 
     def fresh(
@@ -75,11 +75,11 @@ def differing_passes(module: DumpedModule) -> Iterator[tuple[str, bool]]:
     for run in find_runs(module):
         before = module.read(run.before)
         for context in contexts(target, run):
-            found = decided(replay(run.pass_name, before, context, compiler))
+            with_look_ups = decided(replay(run.pass_name, before, context, compiler))
             with without_look_ups():
                 alone = replace(context, gpu=replace(context.target, lookups=None))
                 expected = decided(replay(run.pass_name, before, alone, compiler))
-            yield run.pass_name, found != expected
+            yield run.pass_name, with_look_ups != expected
 
 
 def add_options(parser: ArgumentParser) -> None:

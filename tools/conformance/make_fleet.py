@@ -197,8 +197,8 @@ def older_runs() -> list[Run]:
 def last_words(errors: str) -> str:
     """The line of a compiler's error output that says what is wrong."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    told = [line for line in lines if "Error: " in line or "Check failed" in line]
-    return (told or lines or ["no message"])[-1][:500]
+    messages = [line for line in lines if "Error: " in line or "Check failed" in line]
+    return (messages or lines or ["no message"])[-1][:500]
 
 
 def child(
@@ -212,7 +212,7 @@ def child(
     command += [f"--flag={flag}" for flag in run.variant.flags]
     environment = os.environ | dict(run.variant.environment)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -222,9 +222,9 @@ def child(
         )
     except subprocess.TimeoutExpired:
         return True, f"took longer than {limit} s"
-    if done.stdout:
-        (directory / "stdout.txt").write_text(done.stdout)
-    return done.returncode != 0, last_words(done.stderr)
+    if process.stdout:
+        (directory / "stdout.txt").write_text(process.stdout)
+    return process.returncode != 0, last_words(process.stderr)
 
 
 def make(run: Run, directory: Path, python: str, jaxlib: str) -> Dump:
@@ -267,16 +267,16 @@ def add_options(parser: ArgumentParser) -> None:
 def findings(options: Namespace) -> Iterator[Finding]:
     pythons = dict(entry.split("=", 1) for entry in options.python)
     versions = {label: version_of(python) for label, python in pythons.items()}
-    known = OLDER_PASSES if options.older_passes else TARGETS
-    wanted = options.targets.split(",") if options.targets else known
-    targets = [label for label in wanted if known[label][1] in pythons]
+    targets_known = OLDER_PASSES if options.older_passes else TARGETS
+    labels = options.targets.split(",") if options.targets else targets_known
+    targets = [label for label in labels if targets_known[label][1] in pythons]
     options.out.mkdir(parents=True, exist_ok=True)
     manifest = options.out / "manifest.json"
     dumps = json.loads(manifest.read_text()) if manifest.exists() else {}
     for run in older_runs() if options.older_passes else all_runs():
         if run.target not in targets or not fnmatch.fnmatch(run.program, options.only):
             continue
-        version = known[run.target][1]
+        version = targets_known[run.target][1]
         dump = make(run, (options.out / run.folder).resolve(), pythons[version], versions[version])
         dumps[run.folder] = asdict(dump)
         manifest.write_text(json.dumps(dumps, indent=1, sort_keys=True))

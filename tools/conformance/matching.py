@@ -64,23 +64,25 @@ def faults(
         yield from (f"{i!r} of {side} has no fate" for i in instructions - fates.keys())
         yield from (f"{i!r} is not of {side}" for i in fates.keys() - instructions)
         yield from (f"{i!r} of {side} has {n} fates" for i, n in fates.items() if n > 1)
-    if {other: one for one, other in matching.after.items()} != matching.before:
+    if {second: first for first, second in matching.after.items()} != matching.before:
         yield "'after' and 'before' are not inverse"
     if matching.steps.keys() != matching.after.keys():
         yield "'steps' are not those of what is matched"
     if len({*matching.computations.values()}) != len(matching.computations):
         yield "two computations are matched with one"
-    held = [i for matched in matching.after.items() for i in matched]
-    without = {o for i in held for o in (i, *i.operands) if o not in matching.values}
+    matched_instructions = [i for matched in matching.after.items() for i in matched]
+    without = {
+        o for i in matched_instructions for o in (i, *i.operands) if o not in matching.values
+    }
     yield from (f"{i!r} is matched, or read by what is, and carries no value" for i in without)
 
     by_kind: dict[EditKind, list[Edit]] = {kind: [] for kind in EditKind}
     for edit in edits:
         by_kind[edit.kind].append(edit)
-    told = {edit.before for edit in by_kind[EditKind.UPDATED] if "opcode" in fields(edit)}
-    for one, other in matching.after.items():
-        if (one.opcode != other.opcode) != (one in told):
-            yield f"{one!r} became {other!r}: the opcode is told wrongly"
+    edited = {edit.before for edit in by_kind[EditKind.UPDATED] if "opcode" in fields(edit)}
+    for first, second in matching.after.items():
+        if (first.opcode != second.opcode) != (first in edited):
+            yield f"{first!r} became {second!r}: the opcode is told wrongly"
     swapped = by_kind[EditKind.SWAPPED]
     yield from (f"{e.before!r} is told as swapped" for e in swapped if not is_swapped(e))
     for kind, expected in (
@@ -93,16 +95,18 @@ def faults(
             yield f"what is told as {kind.value} is not what was found"
 
     changes = list(changes)
-    for side, found, matched, named in (
+    for side, instructions_found, matched, instructions_named in (
         ("before", before, matching.after, {i for change in changes for i in change.before}),
         ("after", after, matching.before, {i for change in changes for i in change.after}),
     ):
-        yield from (f"{i!r} of a change is not of {side}" for i in named - found)
-        for fusion in fusions(found):
+        yield from (
+            f"{i!r} of a change is not of {side}" for i in instructions_named - instructions_found
+        )
+        for fusion in fusions(instructions_found):
             counterpart = matched.get(fusion)
             became_other = counterpart is None or counterpart.opcode != "fusion"
             # One that nothing reads any more waits for dead code elimination.
-            is_told = fusion in named or is_idle(matching, fusion)
+            is_told = fusion in instructions_named or is_idle(matching, fusion)
             if became_other and not is_told and computes(fusion):
                 yield f"no change tells of the fusion {fusion!r} of {side}"
 
@@ -115,20 +119,20 @@ def is_swapped(edit: Edit) -> bool:
 
 def fusions(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
     """Those that stand in no other."""
-    found = [i for i in instructions if i.opcode == "fusion"]
-    inner = {i.called[0] for i in found}
-    return (i for i in found if i.computation not in inner)
+    all_fusions = [i for i in instructions if i.opcode == "fusion"]
+    inner = {i.called[0] for i in all_fusions}
+    return (i for i in all_fusions if i.computation not in inner)
 
 
 def inside(fusion: Instruction) -> list[Instruction]:
     """What is in a fusion, and in those that are in it."""
-    found: list[Instruction] = []
+    contents: list[Instruction] = []
     pending = [fusion]
     while pending:
         instructions = pending.pop().called[0].instructions
-        found += instructions
+        contents += instructions
         pending += [i for i in instructions if i.opcode == "fusion"]
-    return found
+    return contents
 
 
 def computes(fusion: Instruction) -> bool:
@@ -140,7 +144,7 @@ def fields(edit: Edit) -> tuple[str, ...]:
 
 
 def describe_edit(edit: Edit) -> str:
-    fields = ", ".join(f"{name}: {one} => {other}" for name, one, other in edit.fields)
+    fields = ", ".join(f"{name}: {old} => {new}" for name, old, new in edit.fields)
     return f"{edit.kind.value} {edit.before!r} -> {edit.after!r} ({fields})"
 
 
@@ -221,8 +225,10 @@ def check_same(module: Module, text: str, backend: str | None, *, same_names: bo
 def disguised(injected: Injected, random: Random) -> Injected:
     """The same change, in a text that is renamed, shuffled and stripped as well."""
     text = mutations.renamed(injected.text, random)  # keeps the order
-    written = ((s for body in parse(t).bodies for s in body.written) for t in (injected.text, text))
-    names = {one.name: other.name for one, other in zip(*written, strict=True)}
+    statements = (
+        (s for body in parse(t).bodies for s in body.written) for t in (injected.text, text)
+    )
+    names = {old.name: new.name for old, new in zip(*statements, strict=True)}
     text = mutations.stripped(mutations.shuffled(text, random))
     parts = [name.partition("#") for name in injected.after]
     after = tuple(names[name] + mark + index for name, mark, index in parts)
@@ -292,11 +298,11 @@ def _is_producer_duplicated(compared: Compared, injected: Injected) -> bool:
     edit = _only(compared.told, EditKind.COPIED)
     if edit is None or edit.before is None or edit.after is None:
         return False
-    kept = compared.matching.after[edit.before]
+    remaining = compared.matching.after[edit.before]
     both = {injected.after[0], injected.after[2]}  # nothing says which of the two is the copy
     return (
         edit.before.name == producer
-        and {kept.name, edit.after.name} == both
+        and {remaining.name, edit.after.name} == both
         and not compared.not_renamed
     )
 
@@ -325,7 +331,7 @@ def _is_fusion_split(compared: Compared, injected: Injected) -> bool:
         if fusion.name in injected.after
     ]
     moved = {e.after for e in compared.told if e.kind is EditKind.MOVED}
-    others = [
+    other_parts = [
         e
         for e in compared.told
         if e.kind is not EditKind.MOVED
@@ -333,7 +339,7 @@ def _is_fusion_split(compared: Compared, injected: Injected) -> bool:
     ]
     return (
         {i for i in moved if i is not None and i.opcode != "constant"} in halves
-        and not others
+        and not other_parts
         and _only_change(compared, ChangeKind.SPLIT, injected.before[:1], injected.after)
     )
 
@@ -366,20 +372,28 @@ _EXPECTED = {
 def check_found(module: Module, injected: Injected, backend: str | None) -> str | None:
     """Whether `diff` tells of a change that is known, and of the instructions concerned; what is
     wrong where it does not."""
-    found = find_changes(module, parse(injected.text), backend)
-    shown = [edit for edit in found.edits if not is_incidental(edit)]
-    changes = tuple(change for change in found.fusions if change.kind is not ChangeKind.RENAMED)
-    if not shown and not changes:
+    changes_found = find_changes(module, parse(injected.text), backend)
+    edits_shown = [edit for edit in changes_found.edits if not is_incidental(edit)]
+    changes = tuple(
+        change for change in changes_found.fusions if change.kind is not ChangeKind.RENAMED
+    )
+    if not edits_shown and not changes:
         return f"nothing is told of it: {injected.what}"
     concerned = {*injected.before, *injected.after}
-    named = {i.name for e in shown for i in (e.before, e.after) if i is not None}
-    named |= {
-        word.strip("(),%") for e in shown for f in e.fields for t in f[1:] for word in t.split()
+    names_shown = {i.name for e in edits_shown for i in (e.before, e.after) if i is not None}
+    names_shown |= {
+        word.strip("(),%")
+        for e in edits_shown
+        for f in e.fields
+        for t in f[1:]
+        for word in t.split()
     }
-    named |= {i.name for c in changes for i in (*c.before, *c.after, *c.gained, *c.lost)}
-    if named.isdisjoint(concerned):
-        told = "; ".join([*map(describe_edit, shown[:3]), *map(describe_change, changes[:3])])
-        return f"told elsewhere: {injected.what}; told: {told}"
+    names_shown |= {i.name for c in changes for i in (*c.before, *c.after, *c.gained, *c.lost)}
+    if names_shown.isdisjoint(concerned):
+        words_shown = "; ".join(
+            [*map(describe_edit, edits_shown[:3]), *map(describe_change, changes[:3])]
+        )
+        return f"told elsewhere: {injected.what}; told: {words_shown}"
     return None
 
 
@@ -408,19 +422,19 @@ def check_doubled(
                 if doubled is None:
                     continue
                 counts[f"mutants: two changes, {place}"] += 1
-                found = find_changes(original, parse(doubled.text), module.backend)
-                shown = [edit for edit in found.edits if not is_incidental(edit)]
-                told = reported_fields(shown, attrgetter("before"))
-                told |= {
+                changes_found = find_changes(original, parse(doubled.text), module.backend)
+                edits_shown = [edit for edit in changes_found.edits if not is_incidental(edit)]
+                changes_told = reported_fields(edits_shown, attrgetter("before"))
+                changes_told |= {
                     (edit.before.computation.name, edit.before.name, name)
-                    for edit in found.edits
+                    for edit in changes_found.edits
                     if edit.before is not None and edit.kind is EditKind.REMOVED
                     for name in ("opcode", "operands")
                 }
-                missed = [change for change in doubled.changes if change not in told]
+                missed = [change for change in doubled.changes if change not in changes_told]
                 if missed:
                     counts[f"mutants: two changes, {place} FAILED"] += 1
-                    edits = "; ".join(map(describe_edit, shown[:4]))
+                    edits = "; ".join(map(describe_edit, edits_shown[:4]))
                     yield (
                         f"{stage.label}: two changes, {place}, seed {seed}: {doubled.what}: not "
                         f"told: {missed}; told: {edits}"
@@ -441,23 +455,23 @@ def check_changed_near(
                 if not doubled:
                     continue
                 counts[f"mutants: {kind} and another"] += 1
-                found = find_changes(original, parse(doubled.text), module.backend)
-                shown = [edit for edit in found.edits if not is_incidental(edit)]
-                told = reported_fields(shown, attrgetter("after"))
-                told |= {
+                changes_found = find_changes(original, parse(doubled.text), module.backend)
+                edits_shown = [edit for edit in changes_found.edits if not is_incidental(edit)]
+                changes_told = reported_fields(edits_shown, attrgetter("after"))
+                changes_told |= {
                     (edit.after.computation.name, edit.after.name, doubled.changes[0][2])
-                    for edit in shown
+                    for edit in edits_shown
                     if edit.after is not None and edit.kind is EditKind.INSERTED
                 }
-                told |= {  # a new fusion is reported as a whole
+                changes_told |= {  # a new fusion is reported as a whole
                     (fusion.computation.name, fusion.name, doubled.changes[0][2])
-                    for change in found.fusions
+                    for change in changes_found.fusions
                     for fusion in change.after
-                    if found.matching and fusion not in found.matching.before
+                    if changes_found.matching and fusion not in changes_found.matching.before
                 }
-                if not told.issuperset(doubled.changes):
+                if not changes_told.issuperset(doubled.changes):
                     counts[f"mutants: {kind} and another FAILED"] += 1
-                    edits = "; ".join(map(describe_edit, shown[:4]))
+                    edits = "; ".join(map(describe_edit, edits_shown[:4]))
                     yield (
                         f"{stage.label}: {kind} and another, seed {seed}: {doubled.what}: not told "
                         f"in {doubled.changes}; told: {edits}"
@@ -474,31 +488,33 @@ def check_notations(
     random = Random(seed)
     text = to_text(module.read(module.final))
     original = parse(text)
-    found: list[tuple[str, str | None]] = []
+    problems_found: list[tuple[str, str | None]] = []
     for write in notations.HARMLESS:
-        other = write(text, random)
-        if other is not None:
-            hidden = mutations.shuffled(mutations.renamed(other, random), random)
-            for what, each in (("", other), (", disguised", hidden)):
+        rewritten = write(text, random)
+        if rewritten is not None:
+            hidden = mutations.shuffled(mutations.renamed(rewritten, random), random)
+            for what, text_checked in (("", rewritten), (", disguised", hidden)):
                 if plain or what:
-                    problem = check_same(original, each, module.backend, same_names=False)
-                    found.append((f"{write.__name__}{what}", problem))
+                    problem = check_same(original, text_checked, module.backend, same_names=False)
+                    problems_found.append((f"{write.__name__}{what}", problem))
     injected = [(change.__name__, change(text, random)) for change in notations.CHANGES]
     injected += [
         (f"attribute {key}", notations.attribute_changed(text, random, key))
         for key in notations.changeable_keys(text)
     ]
-    for kind, one in injected:
-        if one is not None:
+    for kind, injected_text in injected:
+        if injected_text is not None:
             if plain:
-                found.append((kind, check_found(original, one, module.backend)))
-            hidden_one = disguised(one, random)
+                problems_found.append((kind, check_found(original, injected_text, module.backend)))
+            hidden_one = disguised(injected_text, random)
             problem = check_found(original, hidden_one, module.backend)
-            found.append((f"{kind}, disguised", problem))
+            problems_found.append((f"{kind}, disguised", problem))
     changed, key = notations.header_changed(text, random)
-    told = [name for name, _, _ in compare_headers(original, parse(changed))]
-    found.append(("header", None if told == [key] else f"{key} of the header: told {told}"))
-    for what, fault in found:
+    keys_told = [name for name, _, _ in compare_headers(original, parse(changed))]
+    problems_found.append(
+        ("header", None if keys_told == [key] else f"{key} of the header: told {keys_told}")
+    )
+    for what, fault in problems_found:
         counts[f"mutants: {what}"] += 1
         if fault is not None:
             counts[f"mutants: {what} FAILED"] += 1
@@ -507,8 +523,8 @@ def check_notations(
 
 def main_stages(module: DumpedModule) -> tuple[Stage, ...]:
     """The first stage, the one before fusion and the final one."""
-    found = (module.stages[0], module.pre_fusion, module.final)
-    return tuple(dict.fromkeys(stage for stage in found if stage is not None))
+    stages = (module.stages[0], module.pre_fusion, module.final)
+    return tuple(dict.fromkeys(stage for stage in stages if stage is not None))
 
 
 def check_mutants(module: DumpedModule, seed: int, counts: Counter[str]) -> Iterator[str]:
@@ -517,19 +533,21 @@ def check_mutants(module: DumpedModule, seed: int, counts: Counter[str]) -> Iter
         random = Random(seed)
         text = to_text(module.read(stage))
         original = parse(text)
-        found: list[tuple[str, str | None]] = [
-            (what, check_same(original, other, module.backend, same_names=what == "printed"))
-            for what, other in same_meaning(text, random).items()
+        results: list[tuple[str, str | None]] = [
+            (what, check_same(original, rewritten, module.backend, same_names=what == "printed"))
+            for what, rewritten in same_meaning(text, random).items()
         ]
         for kind, inject in INJECTIONS.items():
             injected = inject(text, random)
             if injected is not None:
-                for what, each in (
+                for what, mutant_text in (
                     (kind, injected),
                     (f"{kind}, disguised", disguised(injected, random)),
                 ):
-                    found.append((what, check_injected(kind, original, each, module.backend)))
-        for what, fault in found:
+                    results.append(
+                        (what, check_injected(kind, original, mutant_text, module.backend))
+                    )
+        for what, fault in results:
             counts[f"mutants: {what}"] += 1
             if fault is not None:
                 counts[f"mutants: {what} FAILED"] += 1

@@ -122,7 +122,10 @@ def _with_inverted(book: Book, rule: Any) -> Book:
 
     values = {field.name: getattr(rule, field.name) for field in fields(rule)}
     inverted = type(kind.__name__, (kind,), {"check": check})(**values)
-    return replace(book, rules=tuple(inverted if each is rule else each for each in book))
+    return replace(
+        book,
+        rules=tuple(inverted if rule_of_book is rule else rule_of_book for rule_of_book in book),
+    )
 
 
 def of_model() -> Iterator[Mutant]:
@@ -132,15 +135,17 @@ def of_model() -> Iterator[Mutant]:
         ("formulas", CostFormulas),
         ("triton", TritonVersion),
     ):
-        for each in fields(kind):
+        for model_field in fields(kind):
             changes: dict[str, Callable[[Any], Any]] = {}
-            if each.type == "bool":
+            if model_field.type == "bool":
                 changes = {"not": operator.not_}
-            elif each.type == "int":
+            elif model_field.type == "int":
                 changes = {"-1": lambda value: value - 1, "+1": lambda value: value + 1}
             for what, change in changes.items():
-                patch = _with_model(part, each.name, change)
-                yield Mutant(f"{part}.{each.name} {what}", None, patch, GpuState.__init__.__code__)
+                patch = _with_model(part, model_field.name, change)
+                yield Mutant(
+                    f"{part}.{model_field.name} {what}", None, patch, GpuState.__init__.__code__
+                )
 
 
 def _with_model(part: str, name: str, change: Callable[[Any], Any]) -> Any:
@@ -208,8 +213,8 @@ def _other_values(value: object) -> Iterator[tuple[str, object]]:
     elif isinstance(value, float) and value < 1e9:
         yield "* 1.1", value * 1.1
     elif isinstance(value, frozenset):
-        for each in sorted(value, key=str):
-            yield f"without {each}", value - {each}
+        for element in sorted(value, key=str):
+            yield f"without {element}", value - {element}
 
 
 class _Patches(ExitStack):
@@ -248,10 +253,10 @@ def _definitions(module: ModuleType) -> Iterator[tuple[Any, ast.FunctionDef]]:
     for node in ast.parse(source).body:
         is_class = isinstance(node, ast.ClassDef)
         owner = getattr(module, node.name) if isinstance(node, ast.ClassDef) else module
-        for each in node.body if is_class else [node]:
-            if isinstance(each, ast.FunctionDef):
-                each.decorator_list = []
-                yield owner, each
+        for definition in node.body if is_class else [node]:
+            if isinstance(definition, ast.FunctionDef):
+                definition.decorator_list = []
+                yield owner, definition
 
 
 def _function(value: Any) -> FunctionType | None:
@@ -359,12 +364,12 @@ def _leave_out(index: int, node: ast.BoolOp) -> None:
 # What notices.
 
 
-def _says(check: Callable[..., None], id: str, example: Example, own: Book) -> Judge:
+def _says(check: Callable[..., None], id: str, example: Example, book_of_example: Book) -> Judge:
     """An example, which has nothing to say of another pass's book."""
 
     def holds(book: Book | None) -> bool:
-        if book is None or book.name == own.name:
-            check(id, example, book or own)
+        if book is None or book.name == book_of_example.name:
+            check(id, example, book or book_of_example)
         return True
 
     return Judge(f"{id}: {example.why}", holds)
@@ -388,7 +393,9 @@ class _Recorded:
     ) -> None:
         self._module, self._steps, self._target, self._after = module, steps, target, after
         walked = MutableModule(module).walk()
-        self._triton = [each.name for each in walked if is_generic_triton(each)]
+        self._triton = [
+            instruction.name for instruction in walked if is_generic_triton(instruction)
+        ]
         if not self.holds(None):
             self._target = replace(target, recorded=recorded_order(steps))
 
@@ -554,11 +561,11 @@ def pass_mutants() -> Iterator[tuple[str, Iterator[Mutant]]]:
     """Each rule in the newest book that has it."""
     rules = examples.PASS_RULES
     for book in dict.fromkeys(book for _, book in rules.values()):
-        others = [
+        foreign_rules = [
             rule for rule in book if rule.id in examples.ELSEWHERE or rules[rule.id][1] is not book
         ]
-        if len(others) < len(book.rules):
-            yield "book", of_book(book, others)
+        if len(foreign_rules) < len(book.rules):
+            yield "book", of_book(book, foreign_rules)
     for name in PASS_MODULES:
         yield _short(name), of_module(name, everything)
 
@@ -604,12 +611,12 @@ def survives(mutant: Mutant, judges: Sequence[Judge], *, remembers: bool) -> boo
     place = None
     if mutant.code is not None:
         place = (mutant.code.co_filename, mutant.code.co_firstlineno)
-    asked = [judge for judge in judges if place is None or place in judge.functions]
-    asked.sort(key=lambda each: each.seconds / (1 + each.kills))
+    judges_asked = [judge for judge in judges if place is None or place in judge.functions]
+    judges_asked.sort(key=lambda judge_asked: judge_asked.seconds / (1 + judge_asked.kills))
     with mutant.patch:
         if remembers:
             _forget()
-        for judge in asked:
+        for judge in judges_asked:
             signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST_S)
             try:
                 holds = judge.holds(mutant.book)
@@ -656,7 +663,9 @@ def findings(options: Namespace) -> Iterator[Finding]:
     yield note(f"{len(judges)} judges, {sum(judge.seconds for judge in judges):.1f} s")
     explained = equivalent(options.suite)
     names, survivors = set(), set()
-    for mutant in chain(*(made for name, made in sources if options.only in (None, name))):
+    for mutant in chain(
+        *(mutants_of_source for name, mutants_of_source in sources if options.only in (None, name))
+    ):
         function = mutant.name.partition(" ")[0]
         name = function if function in explained else mutant.name
         names.add(name)

@@ -71,12 +71,14 @@ class _Body:
             for s in self.statements
             if s.name in read or s.opcode not in ("constant", "parameter")
         ]
-        kept = sorted(int(s.inside) for s in statements if s.opcode == "parameter")
+        numbers_kept = sorted(int(s.inside) for s in statements if s.opcode == "parameter")
         self.statements = [
-            s._replace(inside=str(kept.index(int(s.inside)))) if s.opcode == "parameter" else s
+            s._replace(inside=str(numbers_kept.index(int(s.inside))))
+            if s.opcode == "parameter"
+            else s
             for s in statements
         ]
-        return [operands[number] for number in kept]
+        return [operands[number] for number in numbers_kept]
 
     def lines(self, name: str) -> Iterator[str]:
         parameters = sorted(
@@ -152,12 +154,12 @@ def shuffled(text: str, random: Random) -> str:
     draft = _Draft(module)
     for body in draft.bodies.values():
         statements = {s.name: s for s in body.statements}
-        needed = {
+        needed_names = {
             s.name: {name.partition("#")[0] for name in s.operands} | {*_waits_for(s)}
             for s in body.statements
         }
-        body.statements = [statements[name] for name in _any_order(needed, random)]
-    calls = {c.name: {called.name for called in c.calls} for c in module.computations}
+        body.statements = [statements[name] for name in _any_order(needed_names, random)]
+    calls = {c.name: {callee.name for callee in c.calls} for c in module.computations}
     calls[draft.entry] = calls.keys() - {draft.entry}
     draft.bodies = {name: draft.bodies[name] for name in _any_order(calls, random)}
     return draft.text()
@@ -182,31 +184,34 @@ def operands_swapped(text: str, random: Random) -> Injected | None:
     places = []
     for instruction in _live(module):
         if instruction.opcode == "select" or _is_ordered(instruction):
-            one, other = instruction.operands[-2:]
-            if one.shape.compatible(other.shape) and values[one] != values[other]:
+            first_operand, second_operand = instruction.operands[-2:]
+            if (
+                first_operand.shape.compatible(second_operand.shape)
+                and values[first_operand] != values[second_operand]
+            ):
                 places.append(instruction)
     if not places:
         return None
-    chosen = random.choice(places)
-    *first, one_name, other_name = chosen.statement.operands
+    choice = random.choice(places)
+    *first, one_name, other_name = choice.statement.operands
     draft = _Draft(module)
-    draft.replace(chosen, _with_operands(chosen.statement, [*first, other_name, one_name]))
-    what = f"{chosen.opcode} {chosen.name} of {chosen.computation.name} reads its operands swapped"
-    return Injected(draft.text(), what, (chosen.name,), (chosen.name,))
+    draft.replace(choice, _with_operands(choice.statement, [*first, other_name, one_name]))
+    what = f"{choice.opcode} {choice.name} of {choice.computation.name} reads its operands swapped"
+    return Injected(draft.text(), what, (choice.name,), (choice.name,))
 
 
 def constant_changed(text: str, random: Random) -> Injected | None:
     """A scalar number is another one."""
     module = parse(text)
-    places = [(i, others) for i in _live(module) if (others := _other_literals(i))]
+    places = [(i, literals) for i in _live(module) if (literals := _other_literals(i))]
     if not places:
         return None
-    chosen, others = random.choice(places)
-    literal = random.choice(others)
+    choice, literals = random.choice(places)
+    literal = random.choice(literals)
     draft = _Draft(module)
-    draft.replace(chosen, chosen.statement._replace(inside=literal))
-    what = f"{chosen.name} of {chosen.computation.name} is {literal}, was {chosen.literal}"
-    return Injected(draft.text(), what, (chosen.name,), (chosen.name,))
+    draft.replace(choice, choice.statement._replace(inside=literal))
+    what = f"{choice.name} of {choice.computation.name} is {literal}, was {choice.literal}"
+    return Injected(draft.text(), what, (choice.name,), (choice.name,))
 
 
 def dropped_from_fusion(text: str, random: Random) -> Injected | None:
@@ -231,9 +236,9 @@ def dropped_from_fusion(text: str, random: Random) -> Injected | None:
     draft = _Draft(module)
     operands = fusion.statement.operands
     body = draft.bodies[fusion.called[0].name]
-    given = _parameter(draft.fresh("param"), inner, len(operands))
-    body.replace(inner.name, given)
-    body.statements = [_reading(s, {inner.name: given.name}) for s in body.statements]
+    parameter = _parameter(draft.fresh("param"), inner, len(operands))
+    body.replace(inner.name, parameter)
+    body.statements = [_reading(s, {inner.name: parameter.name}) for s in body.statements]
     name = draft.fresh(inner.name)
     moved = _reading(inner.statement, _passed(fusion))._replace(name=name)
     reads = body.without_unread([*operands, name])
@@ -270,13 +275,13 @@ def fusion_split(text: str, random: Random) -> Injected | None:
     body = draft.bodies[body_name]
     above = _above(middle)
     members = {i.name for i in above}
-    needed = members.union(operand.name for i in above for operand in i.operands)
-    names = {s.name: draft.fresh(s.name) for s in body.statements if s.name in needed}
-    copies = [_named(s, names) for s in body.statements if s.name in needed]
+    names_needed = members.union(operand.name for i in above for operand in i.operands)
+    names = {s.name: draft.fresh(s.name) for s in body.statements if s.name in names_needed}
+    copies = [_named(s, names) for s in body.statements if s.name in names_needed]
     first = _Body(copies, names[middle.name], body.footer)
-    given = _parameter(draft.fresh("param"), middle, len(operands))
-    left = [given, *(s for s in body.statements if s.name not in members)]
-    body.statements = [_reading(s, {middle.name: given.name}) for s in left]
+    parameter = _parameter(draft.fresh("param"), middle, len(operands))
+    left = [parameter, *(s for s in body.statements if s.name not in members)]
+    body.statements = [_reading(s, {middle.name: parameter.name}) for s in left]
 
     name, first_name = draft.fresh(fusion.name), draft.fresh(body_name)
     draft.put(first_name, first, fusion.computation.name)
@@ -330,7 +335,8 @@ def pair_fused(text: str, random: Random) -> Injected | None:
         and fusion.users[0] in fusions
         and not _waits_for(fusion.statement)
         and not any(
-            fusion.name in _waits_for(other.statement) for other in fusion.computation.instructions
+            fusion.name in _waits_for(waiting.statement)
+            for waiting in fusion.computation.instructions
         )
     ]
     if not places:
@@ -362,13 +368,13 @@ def pair_fused(text: str, random: Random) -> Injected | None:
     return Injected(draft.text(), what, (upper.name, lower.name), (lower.name,))
 
 
-def _any_order(needed: Mapping[str, Collection[str]], random: Random) -> list[str]:
+def _any_order(operands_of: Mapping[str, Collection[str]], random: Random) -> list[str]:
     """The keys, each after those that it needs."""
     users: dict[str, list[str]] = defaultdict(list)
-    for name, others in needed.items():
-        for other in others:
-            users[other].append(name)
-    missing = {name: len(others) for name, others in needed.items()}
+    for name, operands in operands_of.items():
+        for operand in operands:
+            users[operand].append(name)
+    missing = {name: len(operands) for name, operands in operands_of.items()}
     ready = [name for name, count in missing.items() if not count]
     order = []
     while ready:
@@ -438,10 +444,10 @@ def _above(instruction: Instruction) -> set[Instruction]:
     visited: set[Instruction] = set()
     pending = [instruction]
     while pending:
-        found = pending.pop()
-        if found not in visited and found.opcode not in ("constant", "parameter"):
-            visited.add(found)
-            pending += found.operands
+        current = pending.pop()
+        if current not in visited and current.opcode not in ("constant", "parameter"):
+            visited.add(current)
+            pending += current.operands
     return visited
 
 
@@ -458,7 +464,7 @@ def _other_literals(instruction: Instruction) -> list[str]:
         return []
     kind, bits = shape.element_type[:1], shape.element_type[1:]
     if kind in ("f", "b"):
-        return [other for other in _FLOATS if float(other) != float(literal.partition("(")[0])]
+        return [number for number in _FLOATS if float(number) != float(literal.partition("(")[0])]
     if kind in ("s", "u"):
         low = -(2 ** (int(bits) - 1)) if kind == "s" else 0
         high = low + 2 ** int(bits)
@@ -551,8 +557,10 @@ def _naming(
     for key, piece in _attributes(statement).items():
         if key in CALLS or key == _WAITS_FOR:
             names = computations if key in CALLS else instructions
-            others = [f"%{names.get(name, name)}" for name in read_names(piece.partition("=")[2])]
-            value = ", ".join(others)
+            names_read = [
+                f"%{names.get(name, name)}" for name in read_names(piece.partition("=")[2])
+            ]
+            value = ", ".join(names_read)
             piece = f", {key}={{{value}}}" if "{" in piece else f", {key}={value}"
         pieces.append(piece)
     return statement._replace(attributes="".join(pieces))

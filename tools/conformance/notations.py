@@ -72,13 +72,13 @@ def _numbers(text: str) -> list[int]:
 
 def _in_order(sizes: list[int], order: list[int]) -> list[int]:
     """The numbers of a transposed iota, element by element."""
-    found = []
+    elements = []
     for place in product(*(range(sizes[dimension]) for dimension in order)):
         number = 0
         for dimension, size in enumerate(sizes):
             number = number * size + place[order.index(dimension)]
-        found.append(number)
-    return found
+        elements.append(number)
+    return elements
 
 
 def _lists(numbers: list[int], size: int) -> str:
@@ -179,7 +179,7 @@ def numbers_spelled_otherwise(text: str, random: Random) -> str | None:
             inside = inside.replace("true", "1").replace("false", "0")
         elif statement.shape.startswith(("f", "bf")):
             number = re.compile(r"(?<![\w.(+\-])-?\d+(?:\.\d*)?(?:e[+\-]?\d+)?(?![\w.])")
-            inside = number.sub(lambda found: f"{float(found[0]):.20e}", inside)
+            inside = number.sub(lambda number_found: f"{float(number_found[0]):.20e}", inside)
         return statement._replace(inside=inside)
 
     return _changed(text, change)
@@ -220,9 +220,11 @@ def dimensions_written_out(text: str, random: Random) -> str | None:
         fields = dict(re.findall(r"(\w+)=([\w\-]+)", value))
         rank = fields.get("size", "").count("x") + 1
         usual = {"stride": "1", "lhs_dilate": "1", "rhs_dilate": "1", "pad": "0_0"}
-        written = {key: "x".join([each] * rank) for key, each in usual.items()} | fields
-        order = random.sample([*written], len(written))
-        return f"{{{' '.join(f'{key}={written[key]}' for key in order)}}}"
+        fields_written = {
+            key: "x".join([default] * rank) for key, default in usual.items()
+        } | fields
+        order = random.sample([*fields_written], len(fields_written))
+        return f"{{{' '.join(f'{key}={fields_written[key]}' for key in order)}}}"
 
     def change(statement: Statement) -> Statement:
         pieces = mutations._attributes(statement)
@@ -242,40 +244,40 @@ def dimensions_written_out(text: str, random: Random) -> str | None:
 
 def header_written_out(text: str, random: Random) -> str | None:
     """A header that says what holds without it, and leaves out that aliases are optional."""
-    line, rest = text.split("\n", 1)
-    other = line.replace(", may-alias)", ")")
+    line, body = text.split("\n", 1)
+    header = line.replace(", may-alias)", ")")
     for key, value in (
         ("allow_spmd_sharding_propagation_to_output", "{false}"),
         ("allow_spmd_sharding_propagation_to_parameters", "{false}"),
         ("replica_count", "1"),
         ("num_partitions", "1"),
     ):
-        if f" {key}=" not in other:
-            other += f", {key}={value}"
-    return f"{other}\n{rest}"
+        if f" {key}=" not in header:
+            header += f", {key}={value}"
+    return f"{header}\n{body}"
 
 
 def computation_apart(text: str, random: Random) -> str | None:
     """One of the callers that share a computation calls an equal one of its own."""
     module = parse(text)
     callers = [
-        (caller, called)
+        (caller, callee)
         for computation in module.computations
         for caller in computation.instructions
-        for called in caller.called
-        if sum(called.name in i.statement.calls for i in module.walk()) > 1
-        and "channel_id=" not in "".join(i.statement.attributes for i in called.instructions)
+        for callee in caller.called
+        if sum(callee.name in i.statement.calls for i in module.walk()) > 1
+        and "channel_id=" not in "".join(i.statement.attributes for i in callee.instructions)
     ]
     if not callers:
         return None
-    caller, called = random.choice(callers)
+    caller, callee = random.choice(callers)
     draft = mutations._Draft(module)
-    body = draft.bodies[called.name]
-    name = draft.fresh(called.name)
+    body = draft.bodies[callee.name]
+    name = draft.fresh(callee.name)
     names = {s.name: draft.fresh(s.name) for s in body.statements}
     copies = [mutations._naming(mutations._named(s, names), {}, names) for s in body.statements]
     draft.put(name, mutations._Body(copies, names[body.root], body.footer), caller.computation.name)
-    draft.replace(caller, mutations._naming(caller.statement, {called.name: name}, {}))
+    draft.replace(caller, mutations._naming(caller.statement, {callee.name: name}, {}))
     return draft.text()
 
 
@@ -313,10 +315,10 @@ def fields_in_another_order(text: str, random: Random) -> str | None:
         if value.startswith('{"'):
             fields = [*json.loads(value).items()]
             random.shuffle(fields)
-            written = json.dumps(dict(fields))
+            json_text = json.dumps(dict(fields))
             if random.random() < 0.5:
-                written = f"{{ {written[1:]}"
-            pieces["backend_config"] = f", backend_config={written}"
+                json_text = f"{{ {json_text[1:]}"
+            pieces["backend_config"] = f", backend_config={json_text}"
         return _with_attributes(statement, pieces)
 
     return _changed(text, change)
@@ -374,8 +376,8 @@ def short_elements(text: str, random: Random) -> str | None:
     for body in draft.bodies.values():
         waited = {name for s in body.statements for name in mutations._waits_for(s)}
         short: dict[str, str] = {}
-        kept: list[Statement] = []
-        taken: set[str] = set()
+        statements_kept: list[Statement] = []
+        elements_taken: set[str] = set()
         for statement in body.statements:
             index = re.fullmatch(r", index=(\d+)", statement.attributes.split(", metadata=")[0])
             statement = mutations._reading(statement, short)
@@ -384,15 +386,15 @@ def short_elements(text: str, random: Random) -> str | None:
                 and index
                 and statement.name != body.root
                 and statement.name not in waited
-                and (element := f"{statement.operands[0]}#{index[1]}") not in taken
-                and any(statement.name in other.operands for other in body.statements)
+                and (element := f"{statement.operands[0]}#{index[1]}") not in elements_taken
+                and any(statement.name in reader.operands for reader in body.statements)
             ):
                 short[statement.name] = element
-                taken.add(element)
+                elements_taken.add(element)
             else:
-                kept.append(statement)
+                statements_kept.append(statement)
         is_changed = is_changed or bool(short)
-        body.statements = kept
+        body.statements = statements_kept
     return draft.text() if is_changed else None
 
 
@@ -441,56 +443,60 @@ def element_changed(text: str, random: Random) -> Injected | None:
     for instruction in mutations._live(module):
         if instruction.opcode == "get-tuple-element":
             (whole,) = instruction.operands
-            own = instruction.attribute("index")
-            made = whole.called[0].root if whole.opcode == "fusion" else whole
-            known = (
-                [values[operand] for operand in made.operands] if made.opcode == "tuple" else None
+            old_index = instruction.attribute("index")
+            producer = whole.called[0].root if whole.opcode == "fusion" else whole
+            value_numbers = (
+                [values[operand] for operand in producer.operands]
+                if producer.opcode == "tuple"
+                else None
             )
-            others = [
+            other_indices = [
                 index
                 for index, shape in enumerate(whole.shape.elements)
-                if index != own
-                and shape == whole.shape.elements[own]
-                and (known is None or known[index] != known[own])
+                if index != old_index
+                and shape == whole.shape.elements[old_index]
+                and (value_numbers is None or value_numbers[index] != value_numbers[old_index])
             ]
-            if others:
-                places.append((instruction, others))
+            if other_indices:
+                places.append((instruction, other_indices))
     if not places:
         return None
-    chosen, others = random.choice(places)
-    index = random.choice(others)
+    choice, other_indices = random.choice(places)
+    index = random.choice(other_indices)
     draft = mutations._Draft(module)
-    attributes = re.sub(r"\bindex=\d+", f"index={index}", chosen.statement.attributes)
-    if "#" in chosen.name:  # a short element has no statement: its readers name it
-        body = draft.bodies[chosen.computation.name]
-        other = f"{chosen.operands[0].name}#{index}"
-        body.statements = [mutations._reading(s, {chosen.name: other}) for s in body.statements]
+    attributes = re.sub(r"\bindex=\d+", f"index={index}", choice.statement.attributes)
+    if "#" in choice.name:  # a short element has no statement: its readers name it
+        body = draft.bodies[choice.computation.name]
+        short_name = f"{choice.operands[0].name}#{index}"
+        body.statements = [
+            mutations._reading(s, {choice.name: short_name}) for s in body.statements
+        ]
         body.statements = [
             mutations._with_operands(
-                s, [other if name == chosen.name else name for name in s.operands]
+                s, [short_name if name == choice.name else name for name in s.operands]
             )
-            if chosen.name in s.operands
+            if choice.name in s.operands
             else s
             for s in body.statements
         ]
     else:
-        draft.replace(chosen, chosen.statement._replace(attributes=attributes))
-    what = f"{chosen.name} of {chosen.computation.name} is element {index}"
-    names = tuple(reader.name for reader in _readers(module, [chosen]))
+        draft.replace(choice, choice.statement._replace(attributes=attributes))
+    what = f"{choice.name} of {choice.computation.name} is element {index}"
+    names = tuple(reader.name for reader in _readers(module, [choice]))
     return Injected(draft.text(), what, names, names)
 
 
 def _readers(module: Module, pending: list[Instruction]) -> dict[Instruction, None]:
     """The instructions themselves, and what reads their values: through tuples, fusions, calls."""
-    found: dict[Instruction, None] = {}
+    readers: dict[Instruction, None] = {}
     while pending:
         reader = pending.pop()
-        if reader in found:
+        if reader in readers:
             continue
-        found[reader] = None
-        for called in reader.called:
-            found.update(
-                (user, None) for parameter in called.parameters for user in parameter.users
+        readers[reader] = None
+        for callee in reader.called:
+            readers.update(
+                (user, None) for parameter in callee.parameters for user in parameter.users
             )
         if reader.opcode in ("call", "copy", "fusion", "get-tuple-element", "tuple"):
             pending += reader.users
@@ -500,7 +506,7 @@ def _readers(module: Module, pending: list[Instruction]) -> dict[Instruction, No
                 for instruction in module.walk()
                 if reader.computation in instruction.called
             ]
-    return found
+    return readers
 
 
 def root_changed(text: str, random: Random) -> Injected | None:
@@ -519,19 +525,21 @@ def root_changed(text: str, random: Random) -> Injected | None:
     ]
     if not places:
         return None
-    chosen = random.choice(places)
-    computation = chosen.computation
+    choice = random.choice(places)
+    computation = choice.computation
     draft = mutations._Draft(module)
-    draft.bodies[computation.name].root = chosen.name
-    what = f"{chosen.name} is the root of {computation.name}, was {computation.root.name}"
-    told = dict.fromkeys((computation.root, chosen))
-    for each in (computation.root, chosen):  # what gives the elements of a tuple
-        gives = [*each.operands, *(called.root for called in each.called)]
-        told.update((element, None) for made in gives for element in (made, *made.operands))
-    told |= _readers(
+    draft.bodies[computation.name].root = choice.name
+    what = f"{choice.name} is the root of {computation.name}, was {computation.root.name}"
+    instructions_told = dict.fromkeys((computation.root, choice))
+    for root in (computation.root, choice):  # what gives the elements of a tuple
+        gives = [*root.operands, *(callee.root for callee in root.called)]
+        instructions_told.update(
+            (element, None) for source in gives for element in (source, *source.operands)
+        )
+    instructions_told |= _readers(
         module, [instruction for instruction in module.walk() if computation in instruction.called]
     )
-    names = tuple(each.name for each in told)
+    names = tuple(root.name for root in instructions_told)
     return Injected(draft.text(), what, names, names)
 
 
@@ -547,9 +555,9 @@ def sharding_changed(text: str, random: Random) -> Injected | None:
     ]
     if not places:
         return None
-    chosen = random.choice(places)
-    pieces = mutations._attributes(chosen.statement)
-    others = [
+    choice = random.choice(places)
+    pieces = mutations._attributes(choice.statement)
+    shardings = [
         "{manual}",
         "{maximal device=0}",
         "{maximal device=1}",
@@ -558,28 +566,29 @@ def sharding_changed(text: str, random: Random) -> Injected | None:
             for name in ("MAX", "MIN")
         ),
     ]
-    value = random.choice([o for o in others if o[1:-1] not in pieces.get("sharding", "")])
+    value = random.choice([o for o in shardings if o[1:-1] not in pieces.get("sharding", "")])
     pieces["sharding"] = f", sharding={value}"
-    return _attribute_injected(module, chosen, "sharding", pieces)
+    return _attribute_injected(module, choice, "sharding", pieces)
 
 
 def _attribute_injected(
-    module: Module, chosen: Instruction, key: str, pieces: dict[str, str]
+    module: Module, instruction: Instruction, key: str, pieces: dict[str, str]
 ) -> Injected:
     draft = mutations._Draft(module)
-    draft.replace(chosen, _with_attributes(chosen.statement, pieces))
-    what = f"{key} of {chosen.name} of {chosen.computation.name} is {pieces[key].strip(', ')}"
-    return Injected(draft.text(), what, (chosen.name,), (chosen.name,))
+    draft.replace(instruction, _with_attributes(instruction.statement, pieces))
+    place = f"{instruction.name} of {instruction.computation.name}"
+    what = f"{key} of {place} is {pieces[key].strip(', ')}"
+    return Injected(draft.text(), what, (instruction.name,), (instruction.name,))
 
 
 def changeable_keys(text: str) -> list[str]:
     """Keys of attributes of instructions that the result depends on, and that say something."""
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for instruction in mutations._live(parse(text)):
         if "#" not in instruction.name:
-            found.update(dict.fromkeys(mutations._attributes(instruction.statement)))
+            keys.update(dict.fromkeys(mutations._attributes(instruction.statement)))
     left_out = CALLS | {"index", "metadata", "origin", "sharding", "statistics"}
-    return [key for key in found if key not in left_out]
+    return [key for key in keys if key not in left_out]
 
 
 def attribute_changed(text: str, random: Random, key: str) -> Injected | None:
@@ -595,12 +604,12 @@ def attribute_changed(text: str, random: Random, key: str) -> Injected | None:
         pieces = mutations._attributes(instruction.statement)
         if key in pieces and not (key == "kind" and instruction in fused):
             value = pieces[key].partition("=")[2].strip()
-            others = [o for o in _other_values(key, value, instruction) if o != value]
-            places += [(instruction, pieces, other) for other in others]
+            other_values = [o for o in _other_values(key, value, instruction) if o != value]
+            places += [(instruction, pieces, other_value) for other_value in other_values]
     random.shuffle(places)
-    for chosen, pieces, other in places[:_MOST_TRIED]:
-        changed = {**pieces, key: f", {key}={other}" if other else ""}
-        injected = _attribute_injected(module, chosen, key, changed)
+    for choice, pieces, other_value in places[:_MOST_TRIED]:
+        changed = {**pieces, key: f", {key}={other_value}" if other_value else ""}
+        injected = _attribute_injected(module, choice, key, changed)
         try:
             parse(injected.text)
         except UnusableInput:  # no value that it could have
@@ -662,29 +671,29 @@ def computation_exchanged(text: str, random: Random) -> Injected | None:
         for c in module.computations
     }
     places = [
-        (caller, called, other)
+        (caller, callee, replacement)
         for caller in mutations._live(module)
         if caller.opcode not in ("fusion", "call", "async-start")
-        for called in caller.called
-        for other in module.computations
-        if signatures[other] == signatures[called]
-        and values[other.root] != values[called.root]
-        and other not in caller.called
-        and module.computations.index(other) < module.computations.index(caller.computation)
+        for callee in caller.called
+        for replacement in module.computations
+        if signatures[replacement] == signatures[callee]
+        and values[replacement.root] != values[callee.root]
+        and replacement not in caller.called
+        and module.computations.index(replacement) < module.computations.index(caller.computation)
     ]
     if not places:
         return None
-    caller, called, other = random.choice(places)
+    caller, callee, replacement = random.choice(places)
     draft = mutations._Draft(module)
-    draft.replace(caller, mutations._naming(caller.statement, {called.name: other.name}, {}))
-    what = f"{caller.name} calls {other.name}, not {called.name}"
-    names = (caller.name, *(i.name for c in (called, other) for i in c.instructions))
+    draft.replace(caller, mutations._naming(caller.statement, {callee.name: replacement.name}, {}))
+    what = f"{caller.name} calls {replacement.name}, not {callee.name}"
+    names = (caller.name, *(i.name for c in (callee, replacement) for i in c.instructions))
     return Injected(draft.text(), what, names, names)
 
 
 def header_changed(text: str, random: Random) -> tuple[str, str]:
     """The header says something else: the text, and the key that differs."""
-    line, rest = text.split("\n", 1)
+    line, body = text.split("\n", 1)
     key = random.choice(("num_partitions", "replica_count", "is_scheduled", "buffer_donor"))
     values = {
         "num_partitions": "16",
@@ -693,7 +702,7 @@ def header_changed(text: str, random: Random) -> tuple[str, str]:
         "is_scheduled": "false" if "is_scheduled=true" in line else "true",
     }
     line = re.sub(rf", {key}=(\{{(?:[^{{}}]|\{{[^}}]*\}})*\}}|[^,]*)", "", line)
-    return f"{line}, {key}={values[key]}\n{rest}", key
+    return f"{line}, {key}={values[key]}\n{body}", key
 
 
 CHANGES = (element_changed, root_changed, sharding_changed, computation_exchanged)

@@ -107,8 +107,8 @@ def replayed(module: Module, book: Book) -> list[list[Decided]]:
     lists: dict[str, list[Decided]] = defaultdict(list)
     for decision in replay_cpu(module, book).decisions:
         if decision.is_recorded:
-            said = _FUSED if decision.decision.allow else decision.decision.message
-            lists[decision.computation].append((decision.producer, decision.consumer, said))
+            verdict = _FUSED if decision.decision.allow else decision.decision.message
+            lists[decision.computation].append((decision.producer, decision.consumer, verdict))
     return sorted(lists.values())
 
 
@@ -136,8 +136,8 @@ def about_pair(example: Example, decisions: list[list[Decided]]) -> set[str]:
     if re.search(rf"\b{re.escape(example.producer)} = \S+ constant\(", example.text):
         names.add("constant")
     return {
-        said
-        for producer, consumer, said in chain(*decisions)
+        verdict
+        for producer, consumer, verdict in chain(*decisions)
         if plain(producer) in names and plain(consumer) == example.consumer
     }
 
@@ -149,15 +149,15 @@ def compare_cpu(
     visited = None if module is None else seen_by_pass(module)
     if module is None or visited is None:
         return _uncompiled(why)
-    theirs, wanted = recorded(module), cpu_expected(id, example)
+    theirs, expected = recorded(module), cpu_expected(id, example)
     # Before 0.12 nothing is recorded where an effect follows the result.
-    if wanted and not theirs:
+    if expected and not theirs:
         return "nothing was recorded"
-    for one, other in zip_longest(chain(*replayed(visited, book)), chain(*theirs)):
-        if one != other:
-            return f"differs: {one} here, {other} in the compiler"
-    said = about_pair(example, theirs)
-    if wanted in said or not (wanted or said):
+    for ours, compiler_decision in zip_longest(chain(*replayed(visited, book)), chain(*theirs)):
+        if ours != compiler_decision:
+            return f"differs: {ours} here, {compiler_decision} in the compiler"
+    verdicts = about_pair(example, theirs)
+    if expected in verdicts or not (expected or verdicts):
         return "agrees"
     return "agrees on what came of the example on the way"
 
@@ -226,24 +226,24 @@ def compare_gpu(id: str, example: Example, found: Recorded | str, *, is_own: boo
         return f"differs: {divergence.ours} here, {divergence.theirs} in the compiler"
     if not is_own:
         return "agrees in all steps"
-    said, wanted = said_of_pair(example, found, after), gpu_expected(id, example)
+    reasons, expected = said_of_pair(example, found, after), gpu_expected(id, example)
     # What all users have to take is recorded with the words of the other consumer.
-    if wanted in said or (wanted == "pf-all-users" and said):
+    if expected in reasons or (expected == "pf-all-users" and reasons):
         return "agrees"
-    if not said:
+    if not reasons:
         return "agrees, but nothing is recorded of the pair"
-    return f"differs: {wanted or 'fused'} here, {' and '.join(sorted(said))} in the compiler"
+    return f"differs: {expected or 'fused'} here, {' and '.join(sorted(reasons))} in the compiler"
 
 
 def _gpu(options: Namespace) -> Iterator[tuple[str, Example, str]]:
     only_here = [(ONLY_HERE, example) for example in read_examples(ONLY_HERE, "on GPUs")]
     # What these say is what CPU fusion decides, and of its fusions: only the steps are compared.
     of_cpu = [(rule.id, example) for rule in IN_PLACE_RULES for example in read_examples(rule.id)]
-    own = [*GPU_EXAMPLES, *only_here]
-    examples = [*own, *of_cpu]
+    gpu_examples = [*GPU_EXAMPLES, *only_here]
+    examples = [*gpu_examples, *of_cpu]
     records = record_all(options.python, [example.text for _, example in examples])
     for index, ((id, example), found) in enumerate(zip(examples, records, strict=True)):
-        yield id, example, compare_gpu(id, example, found, is_own=index < len(own))
+        yield id, example, compare_gpu(id, example, found, is_own=index < len(gpu_examples))
 
 
 # The passes around it.
@@ -274,7 +274,7 @@ def compare_pass(version: str, id: str, example: Example, ran: Ran | str) -> Ite
             yield compare_reasons(plan, pair, ran.said)
 
 
-def compare_reasons(plan: FusionPlan, pair: tuple[str, str], said: tuple[str, ...]) -> str:
+def compare_reasons(plan: FusionPlan, pair: tuple[str, str], log_lines: tuple[str, ...]) -> str:
     """What the module shows is the same; left is why the pair was not fused."""
     reasons = {
         decision.decision.message
@@ -285,7 +285,7 @@ def compare_reasons(plan: FusionPlan, pair: tuple[str, str], said: tuple[str, ..
     reasons.discard("")
     if not reasons:
         return "agrees"
-    about = [line for line in said if any(name in line for name in (*pair, "Not fusing: "))]
+    about = [line for line in log_lines if any(name in line for name in (*pair, "Not fusing: "))]
     if any(reason in line for line in about for reason in reasons):
         return "agrees with the reason"
     return f"agrees, but the reason is not said: {' and '.join(sorted(reasons))}"
@@ -298,8 +298,8 @@ def _passes(options: Namespace) -> Iterator[tuple[str, Example, str]]:
         if not cases or options.only not in (None, book.pass_name):
             continue
         ran = run_all(options.python, book.pass_name, [example.text for _, example in cases])
-        for (id, example), found in zip(cases, ran, strict=True):
-            for result in compare_pass(version, id, example, found):
+        for (id, example), run_of_pass in zip(cases, ran, strict=True):
+            for result in compare_pass(version, id, example, run_of_pass):
                 yield id, example, result
 
 

@@ -90,27 +90,27 @@ def is_small_constant(instruction: Instruction) -> bool:
 
 
 def outcomes(pairs: Iterable[Pair]) -> dict[tuple[str, str], list[Outcome]]:
-    found: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    outcomes_by_pair: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for pair in pairs:
-        found[pair.producer.name, pair.consumer.name].append(pair.outcome)
-    return found
+        outcomes_by_pair[pair.producer.name, pair.consumer.name].append(pair.outcome)
+    return outcomes_by_pair
 
 
 def readers(stage: NumberedModule, producer: str, members: frozenset[str]) -> set[tuple[str, str]]:
     """Pairs of ``producer`` with those of ``members`` that read it, also where bitcasts that are
     members themselves stand between."""
-    found: set[tuple[str, str]] = set()
+    pairs_read: set[tuple[str, str]] = set()
     for execution in stage.executions:
-        own = [i for i in execution.values if i.name == producer]
-        pending = [user for instruction in own for user in instruction.users]
+        values_of_producer = [i for i in execution.values if i.name == producer]
+        pending = [user for instruction in values_of_producer for user in instruction.users]
         while pending:
             user = pending.pop()
             if user.name not in members and user.opcode != "get-tuple-element":
                 continue
             if user.opcode in ("bitcast", "get-tuple-element", "reshape"):
                 pending += user.users
-            found.add((producer, user.name))
-    return found
+            pairs_read.add((producer, user.name))
+    return pairs_read
 
 
 def check_record(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
@@ -258,15 +258,15 @@ def check_names(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
     )
     for pair, verdict in zip(pairs, verdicts, strict=True):
         counts[f"pairs: {pair.outcome.value}"] += 1
-        told = "together" if pair.outcome in JOINED else "apart"
+        outcome = "together" if pair.outcome in JOINED else "apart"
         if verdict == "lost" or pair.outcome is Outcome.GONE:
             gone = "gone" if pair.outcome is Outcome.GONE else "known"
             counts[f"names: told {gone}, names {verdict}"] += 1
         elif verdict == "unclear":
             counts["names: unclear"] += 1
         else:
-            counts["names: agree" if verdict == told else "names: DISAGREE"] += 1
-        if verdict in ("together", "apart") and verdict != told:
+            counts["names: agree" if verdict == outcome else "names: DISAGREE"] += 1
+        if verdict in ("together", "apart") and verdict != outcome:
             if pair.outcome is Outcome.GONE:
                 counts["names: DISAGREE"] += verdict == "together"
             yield (

@@ -101,12 +101,16 @@ def compare(theirs: Any, ours: Module) -> Iterator[str]:
     if theirs.name != ours.name:
         yield f"module {theirs.name} is {ours.name}"
     computations = {computation.name: computation for computation in theirs.computations()}
-    counted = Counter(map(_stem, ours.by_name))
+    stem_counts = Counter(map(_stem, ours.by_name))
     if len(computations) == len(ours.by_name):  # it also numbers computations anew
-        rest = [name for name in computations if name not in ours.by_name]
+        unmatched = [name for name in computations if name not in ours.by_name]
         for name in ours.by_name.keys() - computations.keys():
-            same = [other for other in rest if _stem(other) == _stem(name)]
-            if counted[_stem(name)] > 1 and len(same) == 1:
+            same = [
+                unmatched_name
+                for unmatched_name in unmatched
+                if _stem(unmatched_name) == _stem(name)
+            ]
+            if stem_counts[_stem(name)] > 1 and len(same) == 1:
                 computations[name] = computations.pop(same[0])
     if computations.keys() != ours.by_name.keys():
         names = sorted(computations.keys() ^ ours.by_name.keys())
@@ -121,26 +125,32 @@ def compare(theirs: Any, ours: Module) -> Iterator[str]:
 
 def _compare(theirs: Any, ours: Computation, clashing: set[str]) -> Iterator[str]:
     # Parameters come first: the compiler's parser appends those that it finds late.
-    instructions = sorted(theirs.instructions(), key=lambda each: opcode(each) != "parameter")
-    own = sorted(ours.instructions, key=lambda each: each.opcode != "parameter")
-    place = {other.index: index for index, other in enumerate(own)}
+    instructions = sorted(
+        theirs.instructions(), key=lambda instruction_of: opcode(instruction_of) != "parameter"
+    )
+    our_instructions = sorted(
+        ours.instructions, key=lambda instruction_of: instruction_of.opcode != "parameter"
+    )
+    place = {ours_one.index: index for index, ours_one in enumerate(our_instructions)}
     if len(instructions) != len(ours.instructions):
         yield f"{len(instructions)} instructions, {len(ours.instructions)} for fusionscope"
         return
     index = {instruction.name: i for i, instruction in enumerate(instructions)}
-    for one, other in zip(instructions, own, strict=True):
-        name = other.name.replace("#", "_")
-        if one.name != name and not (_stem(one.name) == _stem(name) and _stem(name) in clashing):
-            yield f"instruction {one.name} is {other.name}"
+    for theirs_one, ours_one in zip(instructions, our_instructions, strict=True):
+        name = ours_one.name.replace("#", "_")
+        if theirs_one.name != name and not (
+            _stem(theirs_one.name) == _stem(name) and _stem(name) in clashing
+        ):
+            yield f"instruction {theirs_one.name} is {ours_one.name}"
             return
-        if opcode(one) != other.opcode:
-            yield f"{other.name}: opcode {opcode(one)} is {other.opcode}"
-        if _plain(str(one.shape)) != _plain(str(other.shape)):
-            yield f"{other.name}: shape {one.shape} is {other.shape}"
-        operands = [index[operand.name] for operand in one.operands()]
-        if operands != [place[operand.index] for operand in other.operands]:
-            names = [operand.name for operand in one.operands()]
-            yield f"{other.name}: operands {names} are {[i.name for i in other.operands]}"
+        if opcode(theirs_one) != ours_one.opcode:
+            yield f"{ours_one.name}: opcode {opcode(theirs_one)} is {ours_one.opcode}"
+        if _plain(str(theirs_one.shape)) != _plain(str(ours_one.shape)):
+            yield f"{ours_one.name}: shape {theirs_one.shape} is {ours_one.shape}"
+        operands = [index[operand.name] for operand in theirs_one.operands()]
+        if operands != [place[operand.index] for operand in ours_one.operands]:
+            names = [operand.name for operand in theirs_one.operands()]
+            yield f"{ours_one.name}: operands {names} are {[i.name for i in ours_one.operands]}"
 
 
 def _numbered(name: str) -> str:
@@ -164,7 +174,9 @@ def opcode(instruction: Any) -> str:
 def _plain(shape: str) -> str:
     """A shape without comments and default layouts: the compiler gives every array a layout."""
     shape = re.sub(r"/\*.*?\*/| ", "", shape)
-    return re.sub(r"\{([\d,]*)\}", lambda found: "" if _is_default(found[1]) else found[0], shape)
+    return re.sub(
+        r"\{([\d,]*)\}", lambda layout: "" if _is_default(layout[1]) else layout[0], shape
+    )
 
 
 def _is_default(order: str) -> bool:

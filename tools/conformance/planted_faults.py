@@ -74,15 +74,15 @@ class Place:
 
     def ends(self, inside: MutableComputation) -> list[MutableInstruction]:
         """The last of them, wherever they are in the computation of a kernel."""
-        others = [e for e in inside.instructions if e.opcode not in ("parameter", "constant")]
-        if len(others) < 2:
+        operations = [e for e in inside.instructions if e.opcode not in ("parameter", "constant")]
+        if len(operations) < 2:
             return []
-        return [each for each in others if self._ends(each, len(self.chain) - 1)]
+        return [operation for operation in operations if self._ends(operation, len(self.chain) - 1)]
 
-    def _ends(self, each: MutableInstruction, last: int) -> bool:
-        if key_of(each) != self.chain[last]:
+    def _ends(self, operation: MutableInstruction, last: int) -> bool:
+        if key_of(operation) != self.chain[last]:
             return False
-        return last == 0 or any(self._ends(operand, last - 1) for operand in each.operands)
+        return last == 0 or any(self._ends(operand, last - 1) for operand in operation.operands)
 
 
 @dataclass(frozen=True)
@@ -93,48 +93,50 @@ class Fault:
     def plant(self, module: Module) -> Module:
         graph = MutableModule(module)
         fused = [computation for computation in graph.post_order() if computation.is_fused]
-        found = [[e for inside in fused for e in place.ends(inside)] for place in self.places]
-        if not all(found):
+        ends_by_place = [
+            [e for inside in fused for e in place.ends(inside)] for place in self.places
+        ]
+        if not all(ends_by_place):
             return module
-        for each in found[0]:
-            self._make_wrong(each)
+        for end in ends_by_place[0]:
+            self._make_wrong(end)
         return to_module(graph)
 
-    def _make_wrong(self, each: MutableInstruction) -> None:
-        inside = each.computation
+    def _make_wrong(self, operation: MutableInstruction) -> None:
+        inside = operation.computation
         if self.effect == "another operation":
-            inside.opcodes[each.opcode] -= 1
-            each.opcode = OTHERS[each.opcode]
-            inside.opcodes[each.opcode] += 1
+            inside.opcodes[operation.opcode] -= 1
+            operation.opcode = OTHERS[operation.opcode]
+            inside.opcodes[operation.opcode] += 1
         elif self.effect == "swapped operands":
-            each.operands.reverse()
+            operation.operands.reverse()
         elif self.effect == "left out":
-            inside.replace_uses(each, each.operands[0])
+            inside.replace_uses(operation, operation.operands[0])
         else:
-            wrong = inside.make("reduce-precision", each.shape, [each], ROUNDED)
-            for user in list(each.users):
+            wrong = inside.make("reduce-precision", operation.shape, [operation], ROUNDED)
+            for user in list(operation.users):
                 if user is not wrong:
                     for slot, operand in enumerate(user.operands):
-                        if operand is each:
+                        if operand is operation:
                             user.operands[slot] = wrong
-                            each.users.drop(user)
+                            operation.users.drop(user)
                             wrong.users.add(user)
-            if inside.root is each:
+            if inside.root is operation:
                 inside.root = wrong
 
 
 ROUNDED = ", exponent_bits=8, mantissa_bits=7"
 
 
-def effects_on(each: MutableInstruction) -> list[str]:
-    if each.shape.element_type not in FLOATS or not each.operands:
+def effects_on(operation: MutableInstruction) -> list[str]:
+    if operation.shape.element_type not in FLOATS or not operation.operands:
         return []
     effects = ["rounded to bfloat16"]
-    if each.opcode in OTHERS:
+    if operation.opcode in OTHERS:
         effects.append("another operation")
-    if each.opcode in ("subtract", "divide"):
+    if operation.opcode in ("subtract", "divide"):
         effects.append("swapped operands")
-    if each.opcode in OTHERS and each.operands[0].shape == each.shape:
+    if operation.opcode in OTHERS and operation.operands[0].shape == operation.shape:
         effects.append("left out")
     return effects
 
@@ -142,7 +144,7 @@ def effects_on(each: MutableInstruction) -> list[str]:
 def draw(plan: FusedPlan, source: random.Random) -> tuple[Fault, int, str] | None:
     """A fault, the fewest operations that must be fused for it, and its places in words."""
     graph = MutableModule(plan.plan.after)
-    named = {instruction.name: instruction for instruction in graph.walk()}
+    by_name = {instruction.name: instruction for instruction in graph.walk()}
     fused = [computation for computation in graph.post_order() if computation.is_fused]
     divided = [kernel for kernel in plan.kernels if kernel.parts[0].producer]
     if not divided:
@@ -150,17 +152,19 @@ def draw(plan: FusedPlan, source: random.Random) -> tuple[Fault, int, str] | Non
     count = 2 if len(divided) > 1 and source.random() < 0.15 else 1
     places, least, words = [], 0, []
     for kernel in source.sample(divided, count):
-        drawn = draw_place(kernel, named, source)
+        drawn = draw_place(kernel, by_name, source)
         if drawn is None:
             return None
         names, size = drawn
         least += size
-        places.append(Place(tuple(key_of(named[name]) for name in names)))
-        if sum(len(places[-1].ends(each)) for each in fused) > 1:  # which of them would be wrong?
+        places.append(Place(tuple(key_of(by_name[name]) for name in names)))
+        if (
+            sum(len(places[-1].ends(fused_computation)) for fused_computation in fused) > 1
+        ):  # which of them would be wrong?
             return None
         words.append(f"{kernel.name}: {' -> '.join(names)}")
         if len(places) == 1:
-            effects = effects_on(named[names[-1]])
+            effects = effects_on(by_name[names[-1]])
     return (
         (Fault(source.choice(effects), tuple(places)), least, " and ".join(words))
         if effects
@@ -169,7 +173,7 @@ def draw(plan: FusedPlan, source: random.Random) -> tuple[Fault, int, str] | Non
 
 
 def draw_place(
-    kernel: Kernel, named: dict[str, MutableInstruction], source: random.Random
+    kernel: Kernel, by_name: dict[str, MutableInstruction], source: random.Random
 ) -> tuple[tuple[str, ...], int] | None:
     """The names of a chain in ``kernel``, and the size of the smallest kernel with it."""
     pairs = [part for part in kernel.parts if not part.are_siblings]
@@ -184,24 +188,24 @@ def draw_place(
         if before:
             names = (source.choice(before), *names)
     between = set(names)
-    for one in names:
-        for other in names:
-            if one != other and networkx.has_path(reads, one, other):
-                between |= networkx.descendants(reads, one) & networkx.ancestors(reads, other)
+    for start in names:
+        for end in names:
+            if start != end and networkx.has_path(reads, start, end):
+                between |= networkx.descendants(reads, start) & networkx.ancestors(reads, end)
     return names, max(2, len(between))
 
 
-def judge(fault: Fault, least: int, found: Bisection) -> tuple[bool, bool]:
+def judge(fault: Fault, least: int, bisection: Bisection) -> tuple[bool, bool]:
     """Whether the fault was found, and whether nothing else was."""
     kernels = [
-        Counter((operation.opcode, operation.shape) for operation in each.operations)
-        for each in found.found
+        Counter((operation.opcode, operation.shape) for operation in kernel.operations)
+        for kernel in bisection.found
     ]
     is_found = all(
         any(Counter(key[:2] for key in place.chain) <= kernel for kernel in kernels)
         for place in fault.places
     )
-    total = sum(len(each.operations) for each in found.found)
+    total = sum(len(kernel.operations) for kernel in bisection.found)
     return is_found, is_found and total <= least and len(kernels) <= len(fault.places)
 
 
@@ -236,20 +240,21 @@ def findings(options: Namespace) -> Iterator[Finding]:
             yield counted("drawn again")
             continue
         drawn_before.add((dump, fault))
-        found = bisect(module, Reference(), python=options.python, alter=fault.plant)
-        if found.problem == "the results are not wrong":
+        bisection = bisect(module, Reference(), python=options.python, alter=fault.plant)
+        if bisection.problem == "the results are not wrong":
             yield counted("not shown by the results")
             continue
-        is_found, is_minimal = judge(fault, least, found)
+        is_found, is_minimal = judge(fault, least, bisection)
         if not is_minimal and bisect(module, Reference(), python=options.python).found:
             yield note(f"{dump.name}: left out: its results differ without a planted fault, too")
             dumps.remove(dump)
             continue
         totals.update(planted=1, minimal=is_minimal)
-        sizes = " + ".join(str(len(each.operations)) for each in found.found)
+        sizes = " + ".join(str(len(kernel.operations)) for kernel in bisection.found)
         line = (
             f"{seed} {dump.name}: {fault.effect} in {words}: {sizes or 0} of {least} "
-            f"operations, {found.tried} tried of {found.kernels} kernels {found.problem}"
+            f"operations, {bisection.tried} tried of {bisection.kernels} kernels "
+            f"{bisection.problem}"
         )
         if is_found:
             yield counted("minimal" if is_minimal else "found, not minimal", line)

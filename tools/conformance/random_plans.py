@@ -26,7 +26,7 @@ LEFT_OUT = {"call", "conditional", "get-tuple-element", "parameter", "tuple", "w
 
 def random_kernels(module: DumpedModule, source: random.Random) -> tuple[tuple[str, ...], ...]:
     graph = MutableModule(require_start(module))
-    taken: set[MutableInstruction] = set()
+    members: set[MutableInstruction] = set()
     kernels = []
     computations = [
         [
@@ -51,37 +51,37 @@ def random_kernels(module: DumpedModule, source: random.Random) -> tuple[tuple[s
                 kernel.append(source.choice(near))
         kernel = list(dict.fromkeys(kernel))
         if source.random() < 0.8:  # else operations may be in several kernels
-            kernel = [each for each in kernel if each not in taken]
-        taken.update(kernel)
+            kernel = [operation for operation in kernel if operation not in members]
+        members.update(kernel)
         if len(kernel) > 1:
-            kernels.append(tuple(each.name for each in kernel))
+            kernels.append(tuple(operation.name for operation in kernel))
     return tuple(kernels)
 
 
 def try_plans(module: DumpedModule, count: int, seed: int, python: str) -> Iterator[Finding]:
     source = random.Random(seed)
-    tried = 0
-    taken: list[tuple[Plan, Injection, Changes]] = []
-    while tried < count:
+    count_tried = 0
+    plans_taken: list[tuple[Plan, Injection, Changes]] = []
+    while count_tried < count:
         changes = Changes(kernels=random_kernels(module, source))
-        rest = source.choice(list(Rest))
+        remainder = source.choice(list(Rest))
         if not changes.kernels:
             continue
-        tried += 1
+        count_tried += 1
         try:
-            plan = make_plan(module, changes, rest)
+            plan = make_plan(module, changes, remainder)
         except UnusableInput as refusal:
             yield counted("refused", f"  refused: {refusal}")
             continue
         injection = inject(module, plan, python=python, limit_s=300)
         if injection.problem:
-            line = f"  not taken: {plan.words}, {rest}: {injection.problem}"
+            line = f"  not taken: {plan.words}, {remainder}: {injection.problem}"
             yield counted("not taken", line)
         else:
-            taken.append((plan, injection, changes))
+            plans_taken.append((plan, injection, changes))
     baseline = inject(module, own_plan(module), python=python, limit_s=300)
-    for start in range(0, len(taken), AT_ONCE):
-        some = taken[start : start + AT_ONCE]
+    for start in range(0, len(plans_taken), AT_ONCE):
+        some = plans_taken[start : start + AT_ONCE]
         injections = [injection for _, injection, _ in some]
         measured = measure(module, baseline, injections, seconds=0, python=python, limit_s=600)
         for (plan, _, changes), measurement in zip(some, measured, strict=True):
@@ -101,6 +101,6 @@ def add_options(parser: ArgumentParser) -> None:
 def findings(options: Namespace) -> Iterator[Finding]:
     for dump in options.dumps:
         modules = [module for module in open_dump(dump).modules if module.backend == "cpu"]
-        module = max(modules, key=lambda each: len(each.stages))
+        module = max(modules, key=lambda candidate: len(candidate.stages))
         yield note(dump.name)
         yield from try_plans(module, options.count, options.seed, options.python)

@@ -77,8 +77,8 @@ class Prover:
 
     def _is_newest(self) -> bool:
         """Whether no proof is by a newer version, so that the HLO is for the tests."""
-        known = [proof.jaxlib for proofs in read_proofs().values() for proof in proofs]
-        return max(map(_numbers, known), default=[]) <= _numbers(self._jaxlib)
+        versions = [proof.jaxlib for proofs in read_proofs().values() for proof in proofs]
+        return max(map(_numbers, versions), default=[]) <= _numbers(self._jaxlib)
 
     def _compile(
         self, program: str, target: Target, name: str, example: Example | None
@@ -160,7 +160,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def findings(options: Namespace) -> Iterator[Finding]:
     programs: dict[str, str] = {}
-    known = read_proofs()
+    proofs_by_recipe = read_proofs()
     for recipe in RECIPES:
         if options.ids and recipe.id not in options.ids:
             continue
@@ -172,10 +172,16 @@ def findings(options: Namespace) -> Iterator[Finding]:
             for line in find_problems(recipe, proof):
                 yield problem("recipes that are not proven", f"{recipe.id} {proof.target}: {line}")
         # In the place of those by the same version.
-        others = [each for each in known.get(recipe.id, ()) if each.jaxlib != proofs[0].jaxlib]
-        known[recipe.id] = tuple(sorted([*others, *proofs], key=lambda each: _numbers(each.jaxlib)))
+        older_proofs = [
+            proof_kept
+            for proof_kept in proofs_by_recipe.get(recipe.id, ())
+            if proof_kept.jaxlib != proofs[0].jaxlib
+        ]
+        proofs_by_recipe[recipe.id] = tuple(
+            sorted([*older_proofs, *proofs], key=lambda proof_kept: _numbers(proof_kept.jaxlib))
+        )
     if options.update:
-        write_proofs(PROOFS, known)
+        write_proofs(PROOFS, proofs_by_recipe)
         _write_programs(programs)
 
 

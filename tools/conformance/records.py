@@ -143,14 +143,14 @@ def written(step: PriorityStep) -> str:
 
 
 def read_step(line: str) -> PriorityStep:
-    kind, _, rest = line.partition(" ")
-    producer, _, rest = rest.partition(": ")
+    kind, _, remaining = line.partition(" ")
+    producer, _, remaining = remaining.partition(": ")
     if kind == "fused":
-        first, _, second = rest.partition(" -> ")
+        first, _, second = remaining.partition(" -> ")
         return Fused(producer, first, second)
     if kind == "refused":
-        return Ineligible(producer, rest.replace(r"\n", "\n"))
-    consumers, _, times = rest.partition(" | ")
+        return Ineligible(producer, remaining.replace(r"\n", "\n"))
+    consumers, _, times = remaining.partition(" | ")
     fused, unfused = times.split()
     return Priority(producer, tuple(consumers.split()), float(fused), float(unfused))
 
@@ -196,13 +196,13 @@ def _record_steps(options: Namespace) -> Iterator[Finding]:
             lines: list[str] = []
             texts = list(programs.texts.values())
             records = compiling.record_all(options.python, texts, target, programs.flags)
-            for (name, text), found in zip(programs.texts.items(), records, strict=True):
-                for _ in range(_MORE_TRIES if isinstance(found, str) else 0):
+            for (name, text), recorded in zip(programs.texts.items(), records, strict=True):
+                for _ in range(_MORE_TRIES if isinstance(recorded, str) else 0):
                     again = compiling.record_all(options.python, [text], target, programs.flags)
-                    found = found if isinstance(again[0], str) else again[0]
-                if isinstance(found, str):
-                    raise SystemExit(f"{programs.name}, {target}: {name}: {found[:300]}")
-                lines += [f"# {name}", *_in_order(found.record.steps)]
+                    recorded = recorded if isinstance(again[0], str) else again[0]
+                if isinstance(recorded, str):
+                    raise SystemExit(f"{programs.name}, {target}: {name}: {recorded[:300]}")
+                lines += [f"# {name}", *_in_order(recorded.record.steps)]
             words = f"{len(texts)} modules, {len(lines) - len(texts)} steps"
             text = "\n".join(lines) + "\n"
             yield keep(programs.record(target), text, words, is_checked=options.check)
@@ -249,8 +249,12 @@ def difference(ours: Module, theirs: Module) -> str | None:
     divergence = find_divergence(ours, theirs)
     if divergence is not None:
         return f"{divergence.ours} here, {divergence.theirs} in the compiler"
-    one, other = tilings(ours), tilings(theirs)
-    return None if one == other else f"tilings {one} here, {other} in the compiler"
+    our_tilings, their_tilings = tilings(ours), tilings(theirs)
+    return (
+        None
+        if our_tilings == their_tilings
+        else f"tilings {our_tilings} here, {their_tilings} in the compiler"
+    )
 
 
 def tilings(module: Module) -> Counter[BlockLevelConfig]:
@@ -262,7 +266,7 @@ def _record_passes(options: Namespace) -> Iterator[Finding]:
     version = compiling.gpu_compiler_of(options.python)
     for pass_name in [book.pass_name for book in load_compiler(version).books]:
         file = PASSES / f"{pass_name}.{version}.hlo"
-        texts = [each.before for each in read_records(file)] if file.exists() else []
+        texts = [pass_record.before for pass_record in read_records(file)] if file.exists() else []
         for added in options.add:
             if added.name.startswith(f"{pass_name}."):
                 texts += _texts_of(added)
@@ -272,7 +276,7 @@ def _record_passes(options: Namespace) -> Iterator[Finding]:
         for ran in compiling.run_all(options.python, pass_name, texts):
             if isinstance(ran, str):
                 raise SystemExit(f"{file.name}: {ran[-300:]}")
-            pairs += [f"{each.strip()}\n\n" for each in ran.runs[0]]
+            pairs += [f"{pass_record.strip()}\n\n" for pass_record in ran.runs[0]]
         yield keep(file, "".join(pairs), f"{len(texts)} modules", is_checked=options.check)
 
 
@@ -297,7 +301,7 @@ def read_tiles() -> dict[str, list[str]]:
 def given_tiles(text: str) -> list[int]:
     sizes = _GIVEN.search(text)
     assert sizes is not None
-    return [int(each.strip('"')) for each in sizes[1].split(",")]
+    return [int(size.strip('"')) for size in sizes[1].split(",")]
 
 
 def logged_tiles(text: str, log: str) -> list[str]:

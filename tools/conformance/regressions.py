@@ -210,10 +210,10 @@ def compile_to(
     directory.mkdir(parents=True)
     (directory / "model.py").write_text(HEAD + source)
     program = read_program(f"{directory / 'model.py'}:program")
-    found = capture(program, read_target(target), directory / "dump", flags=flags, python=python)
-    if not found.has_stages:
-        raise SystemExit(f"{directory}: {found.problem}")
-    return found.directory
+    captured = capture(program, read_target(target), directory / "dump", flags=flags, python=python)
+    if not captured.has_stages:
+        raise SystemExit(f"{directory}: {captured.problem}")
+    return captured.directory
 
 
 def strip(dump: Path) -> None:
@@ -237,7 +237,7 @@ def violations(change: Change, out: Path, pythons: dict[str, str]) -> list[Viola
     for old, new in change.edits:
         assert old in source, f"{change.name}: {old!r} is not in {change.program}"
         source = source.replace(old, new)
-    other = compile_to(
+    other_dump = compile_to(
         out / "changed",
         source,
         change.device or change.target,
@@ -245,11 +245,11 @@ def violations(change: Change, out: Path, pythons: dict[str, str]) -> list[Viola
         change.flags,
     )
     if change.bare:
-        strip(other)
+        strip(other_dump)
     file = out / "baseline.json"
     file.write_text(write_baseline(record_all([Cell(explained(base))])))
     baseline = read_baseline(file, Tolerance(allow_better=True))
-    now = Cell(explained(other))
+    now = Cell(explained(other_dump))
     ((_, before),), (subject,) = baseline.modules, now.subjects
     # As if another device or another shape made no other module: the pairs are what is asked for.
     baseline = replace(baseline, modules=((key_of(subject), before),))
@@ -270,17 +270,23 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
-    pythons = {"0.12": sys.executable} | dict(each.split("=", 1) for each in options.python)
+    pythons = {"0.12": sys.executable} | dict(
+        violation.split("=", 1) for violation in options.python
+    )
     for kind, changes in (("worse", list(WORSE)), ("harmless", list(harmless()))):
         for number, change in enumerate(changes):
             versions = {change.version, change.base_version}
             if not fnmatch.fnmatch(change.name, options.only) or not versions <= set(pythons):
                 continue
-            found = violations(change, options.out / f"{kind}-{number:02d}", pythons)
-            good = [each for each in found if fits(each, change)]
-            is_right = bool(good) if kind == "worse" else not found
-            shown = (good or found)[:1]
-            words = f"{shown[0].about} {shown[0].what} ({shown[0].reason})" if shown else "nothing"
+            violations_found = violations(change, options.out / f"{kind}-{number:02d}", pythons)
+            good = [violation for violation in violations_found if fits(violation, change)]
+            is_right = bool(good) if kind == "worse" else not violations_found
+            violations_shown = (good or violations_found)[:1]
+            words = (
+                f"{violations_shown[0].about} {violations_shown[0].what} ({violations_shown[0].reason})"
+                if violations_shown
+                else "nothing"
+            )
             line = f"{kind}: {change.name}, {change.program} on {change.target}: {words}"
             if is_right:
                 yield counted(f"{kind}, correct", line)

@@ -47,5 +47,5 @@ def answer(example: Example, compiler: CompilerProcess) -> str:
     """Return what the compiler does to the pair of an example."""
     assert example.consumer is not None
     cut = Cut(parse(example.text), example.producer, example.consumer)
-    made = compiler.compile(program_text(cut, has_copies=False))
-    return made.problem or find_answer(made.text, cut, has_copies=False)
+    compiled = compiler.compile(program_text(cut, has_copies=False))
+    return compiled.problem or find_answer(compiled.text, cut, has_copies=False)

@@ -66,23 +66,26 @@ def findings(options: Namespace) -> Iterator[Finding]:
                 builds |= {found} if (found := tpu_build(module.name)) else set()
         except UnusableInput as error:
             yield note(f"left out: {error}")
-    alike = list({each.look: each for each in visited}.values())
-    devices = sorted({each.device for each in visited})
+    alike = list({visited_pair.look: visited_pair for visited_pair in visited}.values())
+    devices = sorted({visited_pair.device for visited_pair in visited})
     rules = count(alike)
     if options.new is not None:
         add_known(rules, options.new)
     yield from map(note, table_of_rules(rules, devices))
     yield from map(note, table_of_shares(visited, devices, rules))
     if options.wrong:
-        for each in alike:
-            if each.rule and each.outcome is not Outcome.NOT_FUSED:
-                pair = f"{each.rule:<22} {each.device} {each.program} {each.words}"
-                yield note(f"{pair}: {each.outcome}")
+        for visited_pair in alike:
+            if visited_pair.rule and visited_pair.outcome is not Outcome.NOT_FUSED:
+                where = f"{visited_pair.rule:<22} {visited_pair.device} {visited_pair.program}"
+                yield note(f"{where} {visited_pair.words}: {visited_pair.outcome}")
     if options.write:
         (build,) = builds
         head = {"libtpu": accuracy.libtpu(), "build": build, "devices": devices}
         fields = [f' "{name}": {json.dumps(value)},' for name, value in head.items()]
-        counts = [f'  "{rule}": {json.dumps(counted)}' for rule, counted in sorted(rules.items())]
+        counts = [
+            f'  "{rule}": {json.dumps(counts_of_rule)}'
+            for rule, counts_of_rule in sorted(rules.items())
+        ]
         text = "\n".join(["{", *fields, ' "rules": {', ",\n".join(counts), " }", "}"])
         OUTPUT.write_text(text + "\n", encoding="utf-8")
 
@@ -96,7 +99,7 @@ def pairs_of(module: DumpedModule, program: str) -> Iterator[Seen]:
     for pair in outcomes.costliest_first:
         if pair.outcome in COMPARED:
             rule = refusing(pairs.of(pair))
-            ends = [f"{each.opcode} {each.shape}" for each in (pair.producer, pair.consumer)]
+            ends = [f"{end.opcode} {end.shape}" for end in (pair.producer, pair.consumer)]
             yield Seen(
                 module.tpu.name,
                 program,
@@ -109,30 +112,36 @@ def pairs_of(module: DumpedModule, program: str) -> Iterator[Seen]:
 
 def count(alike: list[Seen]) -> dict[str, dict[str, list[int]]]:
     """Return [refused, pairs] by rule and device."""
-    found: dict[str, dict[str, list[int]]] = defaultdict(dict)
-    for each in sorted(alike, key=lambda each: (each.rule or "", each.device)):
-        if each.rule:
-            counts = found[each.rule].setdefault(each.device, [0, 0])
-            counts[0] += each.outcome is Outcome.NOT_FUSED
+    counts_by_rule: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for pair_alike in sorted(
+        alike, key=lambda pair_alike: (pair_alike.rule or "", pair_alike.device)
+    ):
+        if pair_alike.rule:
+            counts = counts_by_rule[pair_alike.rule].setdefault(pair_alike.device, [0, 0])
+            counts[0] += pair_alike.outcome is Outcome.NOT_FUSED
             counts[1] += 1
-    return dict(found)
+    return dict(counts_by_rule)
 
 
 def add_known(rules: dict[str, dict[str, list[int]]], new: list[str]) -> None:
     """Add what the file has about all rules but ``new``."""
-    for rule, known in json.loads(OUTPUT.read_text(encoding="utf-8"))["rules"].items():
-        for device, counts in known.items() if rule not in new else ():
-            counted = rules.setdefault(rule, {}).setdefault(device, [0, 0])
-            counted[:] = map(sum, zip(counted, counts, strict=True))
+    for rule, known_counts in json.loads(OUTPUT.read_text(encoding="utf-8"))["rules"].items():
+        for device, counts in known_counts.items() if rule not in new else ():
+            counts_of_device = rules.setdefault(rule, {}).setdefault(device, [0, 0])
+            counts_of_device[:] = map(sum, zip(counts_of_device, counts, strict=True))
 
 
 def table_of_rules(rules: dict[str, dict[str, list[int]]], devices: list[str]) -> Iterator[str]:
     yield "| rule | " + " | ".join(devices) + " | all | |\n|---|" + "--:|" * (len(devices) + 2)
-    for rule, counted in sorted(rules.items()):
+    for rule, counts_of_rule in sorted(rules.items()):
         cells = [
-            "{} of {}".format(*counted[device]) if device in counted else "" for device in devices
+            "{} of {}".format(*counts_of_rule[device]) if device in counts_of_rule else ""
+            for device in devices
         ]
-        refused, pairs = (sum(each[place] for each in counted.values()) for place in (0, 1))
+        refused, pairs = (
+            sum(device_counts[place] for device_counts in counts_of_rule.values())
+            for place in (0, 1)
+        )
         cells += [f"{refused} of {pairs}", f"{100 * refused / pairs:.1f} %"]
         yield f"| `{rule}` | {' | '.join(cells)} |"
 
@@ -143,20 +152,20 @@ def table_of_shares(
     yield "\n| device | programs | pairs | refused | with a rule | bytes with a rule |"
     yield "|---|--:|--:|--:|--:|--:|"
     for device in devices:
-        own = [each for each in visited if each.device == device]
-        refused = [each for each in own if each.outcome is Outcome.NOT_FUSED]
+        pairs_of_device = [pair for pair in visited if pair.device == device]
+        refused = [pair for pair in pairs_of_device if pair.outcome is Outcome.NOT_FUSED]
         told_by = {
             rule
-            for rule, counted in rules.items()
-            if device in counted and accuracy.Accuracy(*counted[device]).is_enough
+            for rule, counts_of_rule in rules.items()
+            if device in counts_of_rule and accuracy.Accuracy(*counts_of_rule[device]).is_enough
         }
-        told = [each for each in refused if each.rule in told_by]
+        pairs_told = [pair for pair in refused if pair.rule in told_by]
         size = Counter[bool]()
-        for each in refused:
-            size[each.rule in told_by] += each.bytes_saved
-        programs = len({each.program for each in own})
+        for pair in refused:
+            size[pair.rule in told_by] += pair.bytes_saved
+        programs = len({pair.program for pair in pairs_of_device})
         yield (
-            f"| {device} | {programs} | {len(own):,} | {len(refused):,} "
-            f"| {100 * len(told) / len(refused):.0f} % "
+            f"| {device} | {programs} | {len(pairs_of_device):,} | {len(refused):,} "
+            f"| {100 * len(pairs_told) / len(refused):.0f} % "
             f"| {100 * size[True] / max(1, size.total()):.0f} % |"
         )

@@ -20,14 +20,14 @@ def dense(rows, weights, bias):
     return jnp.maximum(rows @ weights + bias, 0)
 
 
-def mix(rows, others):
-    blended = jnp.tanh(rows) + others
-    moved = blended * 2 - others
+def mix(rows, more_rows):
+    blended = jnp.tanh(rows) + more_rows
+    moved = blended * 2 - more_rows
     return jnp.sqrt(jnp.abs(moved)) + 1
 
 
 def loss(logits, labels):
     shifted = logits - logits.max(axis=-1, keepdims=True)
     total = jnp.log(jnp.exp(shifted).sum(axis=-1))
-    picked = (shifted * labels).sum(axis=-1)
-    return (total - picked).mean()
+    log_likelihood = (shifted * labels).sum(axis=-1)
+    return (total - log_likelihood).mean()
