@@ -33,7 +33,11 @@ def _section(name: str) -> Iterator[str]:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.help is not None
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [
+        option
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+    ]
     usage = " ".join(["fusionscope", name, "[OPTIONS]", *map(_argument, arguments)])
     yield f"## {name}\n"
     yield f"`{usage}`\n"
@@ -63,7 +67,7 @@ def _option(option: click.Option) -> str:
     if option.is_flag:
         return f"`{names}`"
     kind = option.type
-    if isinstance(kind, click.Choice):
+    if isinstance(kind, click.Choice) and not option.metavar:
         word = "/".join(map(str, kind.choices))
     else:
         word = option.metavar or _TYPES.get(kind.name, "PATH" if "Path" in repr(kind) else "TEXT")
