@@ -37,7 +37,7 @@ WHOLE, NO_MERGE = (DUMPS / f"{n}/reductions" for n in ("h100", "h100-without-mul
 TRITON, NO_TRITON = (DUMPS / f"{n}/softmax" for n in ("h100", "h100-without-triton-softmax"))
 PAIRS = [(A100, B200), (WHOLE, NO_MERGE), (TRITON, NO_TRITON)]
 pairs = pytest.mark.parametrize(
-    ("one", "other"), PAIRS, ids=["devices", "multi-output", "triton-softmax"]
+    ("first", "second"), PAIRS, ids=["devices", "multi-output", "triton-softmax"]
 )
 FORMATS = ("text", "json", "markdown")
 
