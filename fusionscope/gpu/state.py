@@ -25,10 +25,12 @@ _FUSIBLE = frozenset(
 
 class GpuState:
     """A run over a module for a device: its cost model, and facts about instructions. ``lookups``
-    are those of other runs for the same device and compiler.
+    are those of other runs, and not used if these were for another device or compiler.
     """
 
     def __init__(self, device: Device, gpu_model: GpuModel, lookups: Lookups | None = None) -> None:
+        if lookups is not None and lookups.target != (device, gpu_model):
+            lookups = None
         self.device = device
         self.gpu_model = gpu_model
         self.emitters = gpu_model.emitters

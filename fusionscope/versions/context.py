@@ -63,14 +63,15 @@ def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
     for run in find_runs(module):
         if run.pass_name == PRIORITY_FUSION:
             ids = module.instruction_ids(run.before) or {}
+    device, gpu_model = read_device(module, device), _read_model(module)
     return GpuTarget(
-        device=read_device(module, device),
-        gpu_model=_read_model(module),
+        device=device,
+        gpu_model=gpu_model,
         ids=ids,
         users=recorded_users(record.steps) if record is not None else {},
         recorded=undecided_order(record.steps) if record is not None else None,
         has_record=record is not None,
-        lookups=Lookups(),
+        lookups=Lookups((device, gpu_model)),
     )
 
 

@@ -75,7 +75,7 @@ def test_what_a_page_proposes_to_try_is_an_option_that_exists(run):
         line = run(page["id"], "--format", "markdown").out
         if "**What if**" not in line:
             continue
-        (proposal,) = re.findall(r"explain DUMP (--\S+ [^`\s]+)`", line)
+        (proposal,) = re.findall(r"what-if DUMP (--\S+ [^`\s]+)`", line)
         option, value = proposal.split()
         if page["thresholds"]:
             id, name, number = re.fullmatch(r"([\w-]+)\.(\w+)=(\d+)", value).groups()

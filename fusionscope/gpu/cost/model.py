@@ -137,9 +137,11 @@ class CostFormulas:
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """What cost models of one device and compiler computed, by the ``numbers`` of what it depends
-    on: run times, kinds of emitters and sizes of kernels, and the tilings of pairs.
+    """What cost models of one ``device`` and compiler, ``target``, computed, by the ``numbers`` of
+    what it depends on: run times, kinds of emitters and sizes of kernels, and the tilings of pairs.
     """
+
+    target: tuple[object, ...] = ()
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
     times: dict[int, RunTime] = field(default_factory=dict)
