@@ -19,6 +19,7 @@ from fusionscope.explain.miscompiled import find_miscompiled
 from fusionscope.explain.modules import NO_FINAL
 from fusionscope.explain.selection import Selection
 from fusionscope.facts.clock import KernelTime
+from fusionscope.facts.finding_input import FindingInput
 from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
 from fusionscope.facts.module_analysis import Analysis, RefusedBytes, TriedChanges
@@ -41,18 +42,11 @@ from fusionscope.facts.summary import (
     kernel_facts,
 )
 from fusionscope.facts.times import clock_for, sum_up
-from fusionscope.findings.autotuned.facts import Autotuned
-from fusionscope.findings.autotuned.find import find_autotuned
-from fusionscope.findings.compile_time.facts import CompileTime
-from fusionscope.findings.compile_time.find import sum_up_passes
-from fusionscope.findings.libraries.facts import Boundary
-from fusionscope.findings.libraries.find import find_boundaries
-from fusionscope.findings.libraries.neighbours import without_members
+from fusionscope.findings import find_all
 from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.findings.movements.facts import Movements
-from fusionscope.findings.recomputed.facts import Recomputation
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
 from fusionscope.history.loops import (
@@ -143,29 +137,25 @@ def analyze_module(
     times_before = _times(followed.first.module, module, knowledge, kernels_before)
     all_kernels = [kernel_facts(kernel, time) for kernel, time in zip(kernels, times, strict=True)]
     launched = list(zip(kernels, all_kernels, strict=True))
-    boundaries = find_boundaries(module, launched, ends.stages_of(module))
     program = _read(lambda: module.read(module.stages[0]), notes) or module.read(ends.final)
-    outcome_counts = Counter(fact.outcome for fact in facts)
-    recomputed = None
-    if outcome_counts[Outcome.DUPLICATED]:
-        recomputed = _read(
-            lambda: _find_recomputed(followed, launched, module.backend, knowledge.gpu, prices_all),
-            notes,
-        )
     origins = Origins()
     details = kernel_details(kernels, followed.pairs, origins)
     pairs = tuple(map(origins.of_pair, followed.pairs))
-    refused = RefusedPairs(facts, all_kernels, details)
     graphs = _read(lambda: find_graphs(module, all_kernels), notes)
-    memory = _read(lambda: find_memory(module, followed.last.module, refused, knowledge.gpu), notes)
-    findings = {
-        Recomputation.finding: recomputed,
-        Boundary.finding: without_members(boundaries, all_kernels),
-        MemoryFacts.finding: memory,
-        # Of these files the dump itself reports problems.
-        CompileTime.finding: _read(lambda: sum_up_passes(module.pass_times), []),
-        Autotuned.finding: _read(lambda: find_autotuned(module, all_kernels), []),
-    }
+    findings = find_all(
+        FindingInput(
+            module=module,
+            stages=ends.stages_of(module),
+            first=followed.first,
+            last=followed.last,
+            kernels=launched,
+            details=details,
+            pairs=facts,
+            gpu=knowledge.gpu,
+            prices_all=prices_all,
+        ),
+        notes,
+    )
     return Analysis(
         facts=ModuleFacts(
             number=module.number,
@@ -189,7 +179,7 @@ def analyze_module(
             graphs=graphs,
             arguments=tuple(_arguments(program)),
             rules=knowledge.replayed.rules if knowledge.replayed is not None else None,
-            findings={name: facts for name, facts in findings.items() if facts},
+            findings=findings,
         ),
         kernels=details,
         pairs=pairs,
@@ -218,19 +208,6 @@ def movements_of(
     launches = find_kernels(Numbering().number(module.read(final)), module.backend, loops)
     movements = find_movements(lineage, lineage.stages.index(final), launches, kernels)
     return Movements(movements, tuple(lineage.notes))
-
-
-def _find_recomputed(
-    followed: _Followed,
-    kernels: Sequence[tuple[Kernel, KernelFacts]],
-    backend: str | None,
-    gpu: GpuTarget | None,
-    prices_all: bool,
-) -> Recomputation:
-    from fusionscope.findings.recomputed.find import find_recomputed  # only some modules need it
-
-    first, last = followed.first, followed.last
-    return find_recomputed(first, last, kernels, backend, gpu, prices_all=prices_all)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """What is worth saying about a module: one folder for each finding.
 
-``sheet.py`` puts a finding into words: ``sheet(module, top)`` yields its sections, with at most
-``top`` entries of each list (None: all), and ``brief(module)``, where there is one, what the first
-screen shows of it. ``find.py`` finds the facts. ``facts.py`` defines them: its ``Fields`` are what
-a module has of them in JSON.
+``__init__.py`` has ``discover``, if every explanation looks for the finding, and ``find.py`` finds
+the facts. ``facts.py`` defines them: its ``Fields`` are what a module has of them in JSON.
+``sheet.py`` puts them into words: ``sheet(module, top)`` yields its sections, with at most ``top``
+entries of each list (None: all), and ``brief(module)``, where there is one, what the first screen
+shows of it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from msgspec import Struct, defstruct
 
+from fusionscope.errors import UnusableInput
+
 if TYPE_CHECKING:
-    from fusionscope.facts.result import ModuleFacts
+    from fusionscope.facts.finding_input import FindingInput
+    from fusionscope.facts.result import Findings, ModuleFacts
     from fusionscope.words.section import Section
 
 # The folders, in the order in which a report shows the findings.
@@ -37,6 +41,23 @@ NAMES = (
     "suggestions",
 )
 BRIEF = 3  # entries of a list on the first screen
+
+
+def find_all(known: FindingInput, notes: list[str]) -> Findings:
+    """Return what every explanation looks for, by its name in JSON. What a file of the
+    dump does not show because it cannot be used is noted.
+    """
+    findings: Findings = {}
+    for name in NAMES:
+        discover = getattr(import_module(f"{__name__}.{name}"), "discover", None)
+        try:
+            facts = discover(known) if discover is not None else None
+        except UnusableInput as error:
+            facts = None
+            notes += [str(error)] * (str(error) not in notes)
+        if facts:
+            findings[(facts[0] if isinstance(facts, tuple) else facts).finding] = facts
+    return findings
 
 
 def sheets_of(names: Iterable[str], module: ModuleFacts, top: int | None) -> Iterator[Section]:

@@ -1,1 +1,21 @@
 """The finding ``autotuned``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fusionscope.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from fusionscope.facts.finding_input import FindingInput
+    from fusionscope.findings.autotuned.facts import Autotuned
+
+
+def discover(known: FindingInput) -> tuple[Autotuned, ...]:
+    """Return the instructions that the logs of the autotuner have."""
+    from fusionscope.findings.autotuned.find import find_autotuned
+
+    with suppress(UnusableInput):  # the dump itself reports a damaged log
+        return find_autotuned(known.module, known.kernel_facts)
+    return ()
