@@ -79,8 +79,8 @@ def read_candidate(suggestion: Suggestion) -> Candidate:
     """Return the change of a suggestion, to try it again. It may be for any pass."""
     words = shlex.split(suggestion.change)
     if suggestion.kind is SuggestionKind.FLAG:
-        named = (word.removeprefix("--").partition("=") for word in words)
-        flags = {name: tuple(filter(None, values.split(","))) for name, _, values in named}
+        pieces = (word.removeprefix("--").partition("=") for word in words)
+        flags = {name: tuple(filter(None, values.split(","))) for name, _, values in pieces}
         changes = NO_CHANGES
     else:
         values_by_option: dict[str, list[str]] = defaultdict(list)

@@ -170,15 +170,15 @@ class Replays:
         if by_name:
             self._names(runs[0].before).set_origins(graph)
         plan: FusionPlan | None = None
-        left = len([run for run in runs if run.pass_name in concerned])
+        remaining = len([run for run in runs if run.pass_name in concerned])
         for run in runs:
             if module.lets_run(compiler.find(run.pass_name).known.in_files):
                 if run in self._aged:
                     context = with_ages(context, self._module, run)
                 plan = replay(run.pass_name, module.read(run.before), context, compiler, graph)
                 graph = plan.graph
-            left -= run.pass_name in concerned
-            is_last = run.pass_name in concerned and not left
+            remaining -= run.pass_name in concerned
+            is_last = run.pass_name in concerned and not remaining
             if is_last and is_same(graph, module.read(run.after or run.before)):
                 graph.dissolve()
                 return None

@@ -432,7 +432,7 @@ class _Trial:
         (self._helpful if has_model else self._unmeasured).extend(replayed)
 
     def _compile(
-        self, more: Sequence[Candidate], found: Sequence[Suggestion], *, has_model: bool
+        self, more: Sequence[Candidate], suggestions: Sequence[Suggestion], *, has_model: bool
     ) -> None:
         from fusionscope.advise.compilations import compile_each, compile_unchanged
 
@@ -455,7 +455,9 @@ class _Trial:
         changes = {attempt.candidate.change for attempt in compiled}
         self._rejected = [attempt for attempt in self._rejected if attempt.change not in changes]
         if not has_model:
-            self._unmeasured += [attempt for attempt in found if attempt.change not in changes]
+            self._unmeasured += [
+                attempt for attempt in suggestions if attempt.change not in changes
+            ]
         for attempt in compiled:
             if attempt.figures is None or attempt.problem:  # such as a flag that this version lacks
                 continue

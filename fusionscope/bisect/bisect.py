@@ -215,8 +215,8 @@ def _minimize(trials: Trials) -> list[Part]:
     """Return the parts of the plan that are needed."""
     plan = trials.plan
 
-    def progress(what: str, left: int) -> None:
-        trials.progress(f"{trials.tried} tried: which of {left} {what}")
+    def progress(what: str, count: int) -> None:
+        trials.progress(f"{trials.tried} tried: which of {count} {what}")
 
     def kernels_are_wrong(kernels: Sequence[Kernel]) -> bool:
         progress("kernels", len(kernels))

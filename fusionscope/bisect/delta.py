@@ -19,14 +19,16 @@ def minimize(items: Sequence[Item], test: Callable[[Sequence[Item]], bool]) -> l
     A single item that passes takes about twice the binary logarithm of the number of items. A test
     that is true only for some of the parts that contain a passing part may make the result larger.
     """
-    left, pieces = list(items), 2
-    while len(left) > 1:
-        chunks = _split(left, min(pieces, len(left)))
+    remaining, pieces = list(items), 2
+    while len(remaining) > 1:
+        chunks = _split(remaining, min(pieces, len(remaining)))
         smaller = next((chunk for chunk in chunks if test(chunk)), None)
         if smaller is not None:
-            left, pieces = smaller, 2
+            remaining, pieces = smaller, 2
             continue
-        complements = ([item for item in left if item not in chunk] for chunk in map(set, chunks))
+        complements = (
+            [item for item in remaining if item not in chunk] for chunk in map(set, chunks)
+        )
         # With two chunks, the rest of one is the other.
         smaller = (
             next((complement for complement in complements if test(complement)), None)
@@ -34,12 +36,12 @@ def minimize(items: Sequence[Item], test: Callable[[Sequence[Item]], bool]) -> l
             else None
         )
         if smaller is not None:
-            left, pieces = smaller, max(pieces - 1, 2)
-        elif pieces >= len(left):
+            remaining, pieces = smaller, max(pieces - 1, 2)
+        elif pieces >= len(remaining):
             break
         else:
             pieces *= 2
-    return left
+    return remaining
 
 
 def _split(items: list[Item], count: int) -> list[list[Item]]:

@@ -67,8 +67,8 @@ class Speeds:
         start = starts[ratios.index(least)]
         if start == [everything]:
             start = [frozenset(kernel.parts) for kernel in plan.kernels]
-        left = frozenset().union(*minimize(start, are_enough))
-        single = [frozenset([part]) for part in plan.parts if part in left]
+        slow = frozenset().union(*minimize(start, are_enough))
+        single = [frozenset([part]) for part in plan.parts if part in slow]
         slow_parts = [part for way in minimize(single, are_enough) for part in way]
         whole, without = self._confirm(frozenset(slow_parts))
         cost = Cost(min(whole), min(without), min(whole) * ratios[0])
@@ -83,8 +83,10 @@ class Speeds:
         """
         trials = self.trials
         trials.progress("timing it again")
-        left = [part for part in trials.plan.parts if part not in without]
-        executables = [trials.make(parts) for parts in (trials.plan.parts, left) * _COMPILATIONS]
+        remaining = [part for part in trials.plan.parts if part not in without]
+        executables = [
+            trials.make(parts) for parts in (trials.plan.parts, remaining) * _COMPILATIONS
+        ]
         if any(executable.problem for executable in executables):
             return [0.0], [0.0]
         seconds = [executable.compile_s for executable in executables]

@@ -105,10 +105,10 @@ class Trials:
         return wrong
 
     def _is_wrong_in_some_run(self, executable: Made) -> bool:
-        left = runs_needed(self.shows_in) - 1
-        while left and not executable.problem and not self.reference.is_wrong(executable):
+        remaining = runs_needed(self.shows_in) - 1
+        while remaining and not executable.problem and not self.reference.is_wrong(executable):
             executable = self.bench.repeat(executable.number, self.limit_s)
-            left -= 1
+            remaining -= 1
         return not executable.problem and self.reference.is_wrong(executable)
 
 

@@ -593,7 +593,7 @@ def _is_torch(function: Any) -> bool:
 
 
 def _from_torch(
-    found: Any, arguments: tuple[Any, ...]
+    program: Any, arguments: tuple[Any, ...]
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     import jax
     import torch
@@ -608,9 +608,9 @@ def _from_torch(
             return leaf
         return torch.zeros(leaf.shape, dtype=getattr(torch, str(leaf.dtype)))
 
-    if isinstance(found, torch.nn.Module):
-        found = torch.export.export(found.eval(), tuple(map(tensor, arguments)))
-    weights, function = exported_program_to_jax(found)
+    if isinstance(program, torch.nn.Module):
+        program = torch.export.export(program.eval(), tuple(map(tensor, arguments)))
+    weights, function = exported_program_to_jax(program)
     inputs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), weights)
     shapes = tuple(
         jax.ShapeDtypeStruct(array.shape, str(array.dtype).removeprefix("torch."))

@@ -84,4 +84,4 @@ class PairAllowed(Allowance):
         return violation.pair is not None and is_pair(violation.pair, self.value)
 
 
-ALLOWANCES: dict[str, type[Allowance]] = {each.key: each for each in (GrowthAllowed, PairAllowed)}
+ALLOWANCES: dict[str, type[Allowance]] = {kind.key: kind for kind in (GrowthAllowed, PairAllowed)}

@@ -97,16 +97,18 @@ class Baseline:
             for subject in cell.subjects:
                 now[key_of(subject).identity].append(subject)
         for identity in dict.fromkeys([*before, *now]):
-            left, changed = list(before[identity]), []
+            unmatched, changed = list(before[identity]), []
             for subject in now[identity]:
-                own = record_of(subject.facts)
-                same = next((recorded for recorded in left if own.is_same(recorded[1])), None)
+                record_now = record_of(subject.facts)
+                same = next(
+                    (recorded for recorded in unmatched if record_now.is_same(recorded[1])), None
+                )
                 if same is not None:
-                    left.remove(same)
+                    unmatched.remove(same)
                     yield self._expectation(*same), subject
                 else:
                     changed.append(subject)
-            for old, new in zip_longest(left, changed):
+            for old, new in zip_longest(unmatched, changed):
                 if old is not None:
                     key, record = old
                     yield self._expectation(key, record, _find_nearest(key, now)), new

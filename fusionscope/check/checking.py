@@ -276,31 +276,31 @@ def _hold(expectation: AsBefore, subject: Subject | None, exceptions: _Exception
 def _ask(expectation: Expectation, subjects: Sequence[Subject], exceptions: _Exceptions) -> Verdict:
     begin = time.perf_counter()
     where = expectation.where
-    asked = [
+    selected = [
         subject
         for subject in subjects
         if where.has_module(subject.facts, subject.cell.program, subject.cell.target)
     ]
     violations: list[Violation] = []
     allowed: list[Allowed] = []
-    for subject in asked:
+    for subject in selected:
         narrowed = expectation
         if where.function is not None:
             narrowed = replace(expectation, where=where.within(subject.stacks))
         still, excepted = exceptions.split(list(narrowed.check(subject)), subject)
         violations += still
         allowed += excepted
-    if not asked:
+    if not selected:
         violations = list(_nowhere(expectation, subjects))
-    elif all(why := [expectation.unknown(subject_asked) for subject_asked in asked]):
-        violations.append(expectation.violation(asked[0], why[0]))
+    elif all(why := [expectation.unknown(subject_asked) for subject_asked in selected]):
+        violations.append(expectation.violation(selected[0], why[0]))
     return Verdict(
         expectation,
-        tuple(map(str, asked)),
+        tuple(map(str, selected)),
         tuple(violations),
         tuple(
             f"{subject_asked}: {note}"
-            for subject_asked in asked
+            for subject_asked in selected
             for note in expectation.notes(subject_asked)
         ),
         tuple(allowed),

@@ -128,8 +128,8 @@ def _expectations(file: UserFile[Any]) -> Iterator[Expectation]:
                 raise file.error(f"no reason is called {quoted(id)}, {close}", *place)
         where = Where(**msgspec.structs.asdict(table.where))
         values = [{k: v} for k, v in value.items()] if kind is MaxGrowth else [value]
-        for each in values:
-            yield kind(each, where, table.message, file.line(*place))
+        for item in values:
+            yield kind(item, where, table.message, file.line(*place))
 
 
 def _allowances(file: UserFile[Any]) -> Iterator[Allowance]:

@@ -27,8 +27,8 @@ from fusionscope.check.pair_expectations import (
 from fusionscope.check.text_expectations import Contains, Count, NotContains, Order
 
 EXPECTATIONS: dict[str, type[Expectation]] = {
-    each.key: each
-    for each in (
+    kind.key: kind
+    for kind in (
         Fused,
         NeverFused,
         NotDuplicated,

@@ -122,8 +122,8 @@ class OneKernel(Expectation):
                 yield self.violation(subject, f"{what}{self._nearest(subject, pattern)}")
                 return
         apart = self._divided if len(self.value) == 1 else self._without_others
-        for start, reached, missing in apart(operations, [*kernels.values()]):
-            yield self._apart(subject, start, pairs, reached, missing)
+        for start, reached, absent in apart(operations, [*kernels.values()]):
+            yield self._apart(subject, start, pairs, reached, absent)
 
     def _nearest(self, subject: Subject, pattern: str) -> str:
         """Return where the nearest operation is that matches."""

@@ -97,8 +97,8 @@ def command(
     if pages:
         output = output.with_suffix("")
         make_directory(output)
-        for name, each in pages.items():
-            write_text(each, output / name)
+        for name, content in pages.items():
+            write_text(content, output / name)
         output /= "index.html"
         click.echo(f"{output}  {plural(len(pages) - 1, 'page')}, {_megabytes(*pages.values())}")
     else:

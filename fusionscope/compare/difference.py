@@ -244,15 +244,17 @@ def compare(
     first = _open(before)
     sides = first, _open(after, like=first.dump)
     modules = [pick_modules(side.dump, module) for side in sides]
-    pairs, left = _pair_modules(*modules)
+    pairs, unpaired = _pair_modules(*modules)
     differences: list[ModuleDifference | Unchanged] = []
     problems: list[str] = []
-    for one, other in pairs:
+    for old_module, new_module in pairs:
         try:
-            differences.append(_compare(sides, one, other, about(one.name, progress)))
+            differences.append(
+                _compare(sides, old_module, new_module, about(old_module.name, progress))
+            )
             problems += (
                 f"{side.path}: {NO_FINAL.format(stage=dumped.last.label)}"
-                for side, dumped in zip(sides, (one, other), strict=True)
+                for side, dumped in zip(sides, (old_module, new_module), strict=True)
                 if side.stage is None and dumped.final is None and len(dumped.stages) > 1
             )
         except UnusableInput as error:
@@ -262,8 +264,8 @@ def compare(
             raise UnusableInput(problems[0])
         raise UnusableInput(
             f"no module of {sides[0].path} matches one of {sides[1].path}: "
-            f"{', '.join(item.name for item in left[0][:5])} against "
-            f"{', '.join(item.name for item in left[1][:5])}"
+            f"{', '.join(item.name for item in unpaired[0][:5])} against "
+            f"{', '.join(item.name for item in unpaired[1][:5])}"
         )
     differing = [
         difference for difference in differences if isinstance(difference, ModuleDifference)
@@ -274,8 +276,8 @@ def compare(
         after=sides[1].path,
         modules=tuple(sorted(differing, key=lambda item: item.weight, reverse=True)),
         same=tuple(difference for difference in differences if isinstance(difference, Unchanged)),
-        only_before=tuple(item.name for item in left[0]),
-        only_after=tuple(item.name for item in left[1]),
+        only_before=tuple(item.name for item in unpaired[0]),
+        only_after=tuple(item.name for item in unpaired[1]),
         problems=tuple(problems),
         notes=tuple(
             dict.fromkeys(
@@ -341,43 +343,45 @@ def _histogram(module: DumpedModule) -> Counter[str]:
 
 def _compare(
     sides: tuple[_Side, _Side],
-    one: DumpedModule,
-    other: DumpedModule,
+    old_module: DumpedModule,
+    new_module: DumpedModule,
     progress: Progress,
 ) -> ModuleDifference | Unchanged:
-    stages = sides[0].chosen(one), sides[1].chosen(other)
-    modules = one.read(stages[0]), other.read(stages[1])
-    backend = one.backend or other.backend
-    header, flags = compare_headers(*modules), tuple(_flags(one, other))
+    stages = sides[0].chosen(old_module), sides[1].chosen(new_module)
+    modules = old_module.read(stages[0]), new_module.read(stages[1])
+    backend = old_module.backend or new_module.backend
+    header, flags = compare_headers(*modules), tuple(_flags(old_module, new_module))
     final = _compare_final(modules, backend)
     fusion_changes = final.fusions
     if all(
         side.stage is None and len(module.stages) > 1
-        for side, module in zip(sides, (one, other), strict=True)
+        for side, module in zip(sides, (old_module, new_module), strict=True)
     ):
         reasons = _compare_dumps(
-            one, other, fusion_changes, bool(final.edits), bool(header), progress
+            old_module, new_module, fusion_changes, bool(final.edits), bool(header), progress
         )
     else:
         reasons = _Reasons(_without_passes(fusion_changes, backend))
     if not (header or reasons.outcomes or reasons.memory or fusion_changes or final.edits):
-        return Unchanged(one.name, (one.number, other.number), flags, final.swapped)
+        return Unchanged(
+            old_module.name, (old_module.number, new_module.number), flags, final.swapped
+        )
     matched = final.matched or _sum_up(match(*modules), fusion_changes)
     kernels = reasons.kernels or [
         _count_kernels(Numbering().number(module), dumped, backend)
-        for module, dumped in zip(modules, (one, other), strict=True)
+        for module, dumped in zip(modules, (old_module, new_module), strict=True)
     ]
     before, after = (
         _side_facts(side.path, dumped, stage, module, notes_of_side, rules)
         for side, dumped, stage, module, notes_of_side, rules in zip(
-            sides, (one, other), stages, modules, kernels, reasons.rules, strict=True
+            sides, (old_module, new_module), stages, modules, kernels, reasons.rules, strict=True
         )
     )
     return ModuleDifference(
         before=before,
         after=after,
-        unrelated=tuple(_find_unrelated((one, other), (before, after), matched)),
-        costs=_compare_costs(kernels, (one, other), matched, backend),
+        unrelated=tuple(_find_unrelated((old_module, new_module), (before, after), matched)),
+        costs=_compare_costs(kernels, (old_module, new_module), matched, backend),
         header=header,
         flags=flags,
         swapped=final.swapped,
@@ -613,10 +617,10 @@ def compare_headers(before: Module, after: Module) -> tuple[tuple[str, str, str]
 _LAYOUT = "entry_computation_layout"  # differences of parameters and results report these
 
 
-def _flags(one: DumpedModule, other: DumpedModule) -> Iterator[tuple[str, str, str]]:
+def _flags(old_module: DumpedModule, new_module: DumpedModule) -> Iterator[tuple[str, str, str]]:
     """Yield differing compiler flags, except those about dumping."""
     try:
-        before, after = one.flags, other.flags
+        before, after = old_module.flags, new_module.flags
     except UnusableInput:  # reported where they matter
         return
     if before is None or after is None:

@@ -205,9 +205,9 @@ def _count_read_fusions(module: Module) -> int:
             if instruction.opcode == "get-tuple-element"
             and instruction.operands[0].opcode == "tuple"
         ]
-        for each in needed_for([computation.root], elements):
-            if each.opcode == "fusion":
-                fused_computations.update(each.called[:1])
+        for source in needed_for([computation.root], elements):
+            if source.opcode == "fusion":
+                fused_computations.update(source.called[:1])
     return len(fused_computations)
 
 
@@ -368,7 +368,7 @@ def _origins(
 
 
 def first_decision(
-    one: DumpedModule, other: DumpedModule, notes: list[str]
+    old_module: DumpedModule, new_module: DumpedModule, notes: list[str]
 ) -> DecisionChange | None:
     """Return the earliest fusion, in either record, that the other compiler refused.
 
@@ -376,7 +376,7 @@ def first_decision(
     ``notes`` gets a line if others are omitted and none of those compared differs.
     """
     try:
-        verdicts = read_recorded_decisions(one), read_recorded_decisions(other)
+        verdicts = read_recorded_decisions(old_module), read_recorded_decisions(new_module)
     except UnusableInput as error:
         if str(error) not in notes:
             notes.append(str(error))
@@ -387,12 +387,12 @@ def first_decision(
         return None
     words = verdicts[0].by_subject, verdicts[1].by_subject
     stages = (
-        _stage_before(one, verdicts[0].pass_name),
-        _stage_before(other, verdicts[1].pass_name),
+        _stage_before(old_module, verdicts[0].pass_name),
+        _stage_before(new_module, verdicts[1].pass_name),
     )
     if stages[0] is None or stages[1] is None:
         return None
-    certain = certain_matches(match(one.read(stages[0]), other.read(stages[1])))
+    certain = certain_matches(match(old_module.read(stages[0]), new_module.read(stages[1])))
     names = {before.name: after.name for before, after in certain.items()}
     counterparts: dict[tuple[str, ...], tuple[str, ...]] = {}
     for subject in words[0]:

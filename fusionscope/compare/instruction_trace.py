@@ -168,7 +168,9 @@ def _named(module: Module, name: str) -> Instruction | None:
         for computation in module.reachable()
         if any(statement.name == name for statement in computation.graph.statements)
     ]
-    return min(matches, key=lambda each: each.opcode == "parameter") if matches else None
+    return (
+        min(matches, key=lambda instruction: instruction.opcode == "parameter") if matches else None
+    )
 
 
 def _own_lines(instruction: Instruction) -> Iterator[object]:

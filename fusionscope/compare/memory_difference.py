@@ -176,8 +176,8 @@ def _keys(side: MemorySide, counterparts: Mapping[Instruction, Instruction]) -> 
         *(b.name for b in side.facts.at_peak),
     ):
         origin = origins.get(name)
-        own = launched.get(name)
-        is_copy = own is not None and own.opcode == "copy"
+        launch = launched.get(name)
+        is_copy = launch is not None and launch.opcode == "copy"
         keys[name] = (counterparts.get(origin, origin) if origin is not None else name, is_copy)
     return keys
 

@@ -136,18 +136,18 @@ def _try_cache() -> Finding:
 
 def _try_libraries(extra: str, modules: tuple[str, ...]) -> Finding:
     """Import the ``modules`` of an extra."""
-    missing = []
+    absent = []
     for name in modules:
         try:
             importlib.import_module(name)
         except Exception as error:  # whatever a damaged package raises
             if isinstance(error, ModuleNotFoundError) and error.name == name:
-                missing.append(name)
+                absent.append(name)
                 continue
             problem = f"{name} cannot be imported: {type(error).__name__}: {error}"
             return Finding(extra, State.BROKEN, problem, f"pip install --force-reinstall {name}")
-    if missing:
-        message = f"not installed ({', '.join(missing)}): {WITHOUT[extra]}"
+    if absent:
+        message = f"not installed ({', '.join(absent)}): {WITHOUT[extra]}"
         return Finding(extra, State.ABSENT, message, f"pip install {_extra(extra)}")
     return Finding(extra, State.WORKS, ", ".join(map(_with_version, modules)))
 
@@ -187,7 +187,7 @@ class _Compilers:
         if "jax" not in has:
             yield self._absent("jax")
             return
-        versions = ", ".join(f"{name} {each}" for name, each in has.items())
+        versions = ", ".join(f"{name} {release}" for name, release in has.items())
         if not self.installation.imports_jax:
             yield self._broken("jax", _extra("jax"), f"{versions}: {self.installation.problem}")
             return
@@ -199,7 +199,7 @@ class _Compilers:
             if self._has_cuda()
             else self._absent("cuda")
         )
-        if any(each.startswith("jax-rocm") for each in has):
+        if any(name.startswith("jax-rocm") for name in has):
             yield self._try_device("rocm", "mi300x", _ROCM)
         yield (
             self._try_device("tpu", "tpu", _extra("tpu"))

@@ -185,9 +185,13 @@ class DumpedModule:
         file, table = stage.file, self.table()
         data = self.reader.read(file)
         if stage.text is not None:
-            known: Module | None = self.like.get((Role.STAGE, self.reader.digest(file)))
-            if known is not None and not known.is_contradictory and not table.unknown_opcodes:
-                return known
+            earlier_module: Module | None = self.like.get((Role.STAGE, self.reader.digest(file)))
+            if (
+                earlier_module is not None
+                and not earlier_module.is_contradictory
+                and not table.unknown_opcodes
+            ):
+                return earlier_module
             text = as_text(data)
             self._check_text(stage, text)
         else:

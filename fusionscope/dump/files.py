@@ -84,16 +84,16 @@ def find_files(path: Path) -> Found:
     files: list[DumpFile] = []
     problems: list[str] = []
     paths = sorted(_below(path, problems)) if is_directory(path) else [path]
-    for each in paths:
-        file = DumpFile(each.name.removesuffix(".gz"), each)
+    for file_path in paths:
+        file = DumpFile(file_path.name.removesuffix(".gz"), file_path)
         is_named = read_name(file.name) is not None
-        if problem := why_unreadable(each):
-            if is_named or each is path:
-                problems.append(f"{each}: {problem}")
+        if problem := why_unreadable(file_path):
+            if is_named or file_path is path:
+                problems.append(f"{file_path}: {problem}")
                 files.append(file)
             continue
-        printed = each.suffix in _CAPTURES and (each is path or not is_named)
-        files += (list(_sections(each)) if printed else []) or [file]
+        printed = file_path.suffix in _CAPTURES and (file_path is path or not is_named)
+        files += (list(_sections(file_path)) if printed else []) or [file]
     return Found(tuple(files), tuple(problems))
 
 

@@ -315,7 +315,7 @@ def why_foreign_names(
         s.name for computation in before.computations for s in computation.graph.statements
     }
     unique_names = dict.fromkeys(names)
-    missing = [name for name in unique_names if name not in names_in_stage]
-    if 2 * len(missing) < max(len(unique_names), 1):
+    absent = [name for name in unique_names if name not in names_in_stage]
+    if 2 * len(absent) < max(len(unique_names), 1):
         return ""
-    return f"about {shorten(missing[0])}, which the stage before the pass does not have"
+    return f"about {shorten(absent[0])}, which the stage before the pass does not have"

@@ -143,4 +143,4 @@ def names_of_record(record: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_BY_NAME = {(each.backend, each.name): each for each in FUSION_PASSES}
+_BY_NAME = {(fusion_pass.backend, fusion_pass.name): fusion_pass for fusion_pass in FUSION_PASSES}

@@ -95,7 +95,7 @@ def _computation(
     data: bytes,
     start: int,
     end: int,
-    known: dict[bytes, KnownInstruction],
+    earlier: dict[bytes, KnownInstruction],
     read: dict[bytes, KnownInstruction],
 ) -> tuple[str, dict[str, int]]:
     computation = ""
@@ -106,7 +106,7 @@ def _computation(
         elif number == _INSTRUCTION and wire_type == _BYTES:
             # The name comes first, and mostly takes less than 128 bytes.
             key = data[value : value + 2 + data[value + 1]]
-            instruction = known.get(key)
+            instruction = earlier.get(key)
             if instruction is not None and data.startswith(instruction[2], value, stop):
                 name, unique_id, before_id, id_bytes = instruction
                 place = value + len(before_id)

@@ -186,10 +186,10 @@ def _ends(begun: Sequence[_Event], ends: Sequence[float]) -> Iterator[float]:
     last = len(begun)
     while last > len(ends) and (not ends or ends[-1] < begun[last - 1].ts):
         last -= 1  # the trace stops before it ends
-    missing = _missing(begun[:last], ends)
+    without_end = _missing(begun[:last], ends)
     place = 0
     for number, event in enumerate(begun):
-        if missing is None or number >= last or number in missing:
+        if without_end is None or number >= last or number in without_end:
             yield inf
         else:
             yield max(ends[place], event.ts)
@@ -224,12 +224,12 @@ def _missing(begun: Sequence[_Event], ends: Sequence[float]) -> Set[int] | None:
         was_skipped.append(skips[::-1])
     if costs[count] == inf:
         return None
-    missing = set()
+    without_end = set()
     for number in range(len(begun) - 1, -1, -1):
         if was_skipped[number][count]:
-            missing.add(number)
+            without_end.add(number)
             count -= 1
-    return missing
+    return without_end
 
 
 def _in_order(spans: Iterable[Span]) -> tuple[Span, ...]:

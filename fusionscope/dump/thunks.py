@@ -135,9 +135,9 @@ def read_annotations(data: bytes, file: str) -> dict[int, str]:
     """Return the instruction of the final module that each thunk of ``thunk_metadata.txt`` runs, by
     the number of the thunk. Raises ``UnusableInput`` if it is not a text proto.
     """
-    found = {}
+    instructions_by_thunk = {}
     for message in parse(data, file).messages("thunk_metadata"):
         info = message.message("thunk_info")
         if info is not None and info.string("profile_annotation"):
-            found[info.integer("thunk_id")] = info.string("profile_annotation")
-    return found
+            instructions_by_thunk[info.integer("thunk_id")] = info.string("profile_annotation")
+    return instructions_by_thunk

@@ -24,7 +24,7 @@ from fusionscope.system.kept import code_digest
 # constants become parts of others.
 DISABLED = {"cpu": ("simplification", "post_scatter_expansion_simplification")}
 DUMPING = {"xla_dump_hlo_as_text": "true", "xla_dump_hlo_pass_re": ".*"}
-_ANSWERS = {each.encode(): each for each in Answer}
+_ANSWERS = {answer.encode(): answer for answer in Answer}
 _VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
 
 

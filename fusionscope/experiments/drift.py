@@ -240,8 +240,8 @@ def _halvings(cut: Cut, change: Change, asking: _Asking) -> Iterator[_Program]:
     differing, same = size, int(change.after)
     for _ in range(_MOST_HALVINGS):
         middle = round_between(differing, same)
-        made = Sizes.change(cut, size, middle) if middle is not None else None
-        program = asking.compile(made.cut, Sizes.name, made) if made is not None else None
+        resized = Sizes.change(cut, size, middle) if middle is not None else None
+        program = asking.compile(resized.cut, Sizes.name, resized) if resized is not None else None
         if middle is None or program is None:
             return
         yield program

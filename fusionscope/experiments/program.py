@@ -176,9 +176,9 @@ def _kernels(module: Module) -> Iterator[list[Computation]]:
             inside = list(fusion.called)
             for computation in inside:
                 inside += [
-                    called
+                    callee
                     for instruction in computation.instructions
                     if instruction.opcode == "fusion"
-                    for called in instruction.called
+                    for callee in instruction.called
                 ]
             yield inside

@@ -504,8 +504,8 @@ def compare_outcomes(
         _Sources(module, notes_of_side[0], replays, tell)
         for module, notes_of_side, tell in zip(modules, notes, progress, strict=True)
     ]
-    for each in sources if differ else ():
-        _ = each.known
+    for reader in sources if differ else ():
+        _ = reader.known
     first_ends, second_ends = (
         _route(module, stages, notes_of_side[1], tell)
         for module, stages, notes_of_side, tell in zip(modules, ends, notes, progress, strict=True)

@@ -93,8 +93,8 @@ def unmatched(explanation: Explanation, words: str) -> str:
     """Return that nothing matches the request ``words``, and the nearest names."""
     near = dict.fromkeys(name for module in explanation.modules for name in module.near)
     like = f"; near: {', '.join(near)}" if near else ""
-    left = len(explanation.folded)
-    more = f"; {plural(left, 'module')} not looked at: --all" if left else ""
+    hidden = len(explanation.folded)
+    more = f"; {plural(hidden, 'module')} not looked at: --all" if hidden else ""
     return f"nothing matches {words}{like}{more}"
 
 

@@ -106,8 +106,8 @@ def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction,
     if inside is None:
         inside = cache[launch.index] = {}
         for computation in launch.called[:1]:
-            for own, parameter in zip(launch.operands, computation.parameters, strict=False):
-                inside.setdefault(own, []).append(parameter)
+            for outer, parameter in zip(launch.operands, computation.parameters, strict=False):
+                inside.setdefault(outer, []).append(parameter)
     return tuple(inside.get(operand, ()))
 
 

@@ -556,16 +556,16 @@ class Computation:
     @property
     def users(self) -> tuple[tuple[int, ...], ...]:
         """Positions of the users of each instruction, each once, in the order of the text."""
-        made: tuple[tuple[int, ...], ...] | None = self._lazy.get("users")
-        if made is None:
+        users_by_index: tuple[tuple[int, ...], ...] | None = self._lazy.get("users")
+        if users_by_index is None:
             lists: list[list[int]] = [[] for _ in self.graph.operands]
             for index, operands in enumerate(self.graph.operands):
                 for operand in operands:
                     users = lists[operand]
                     if not users or users[-1] != index:
                         users.append(index)
-            made = self._lazy["users"] = tuple(map(tuple, lists))
-        return made
+            users_by_index = self._lazy["users"] = tuple(map(tuple, lists))
+        return users_by_index
 
     @property
     def calls(self) -> tuple[Computation, ...]:

@@ -282,10 +282,10 @@ class _Reader:
         # Tables that are known hold no closing brace at the beginning of a line.
         pieces, tail = self._cut(position, position - 1 if frames in self.table.frames else 0)
         self.line -= 1  # for the line break that was inserted in front
-        known = list(map(self.table.pieces.get, pieces))
-        if None in known:
-            self._learn(pieces, known)
-        for footer, body, is_entry, opening, height in known:  # type: ignore[misc]
+        parsed = list(map(self.table.pieces.get, pieces))
+        if None in parsed:
+            self._learn(pieces, parsed)
+        for footer, body, is_entry, opening, height in parsed:  # type: ignore[misc]
             if footer:
                 bodies[-1] = self._with_footer(bodies[-1], footer)
             if body.name in defined:
@@ -438,12 +438,12 @@ class _Reader:
         if opening == len(lines):
             raise self._error("found '}', which nothing opens", len(lines))
         line = strip_comments(lines[opening]) if "/" in lines[opening] else lines[opening]
-        found = _cut_opening(line)
-        if found is None:
+        cut = _cut_opening(line)
+        if cut is None:
             if line.rstrip().endswith("{"):
                 raise self._diagnose("opening", line, opening)
             raise self._unexpected(line, opening)
-        entry, name, signature = found
+        entry, name, signature = cut
         try:
             if signature:
                 _check_signature(with_zeros(signature))

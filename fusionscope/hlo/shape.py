@@ -276,9 +276,9 @@ def _array(form: Any, slots: list[str], text: str) -> Shape:
     dimensions: list[int | None] = []
     dynamic: list[bool] = []
     for slot, is_dynamic in sizes:
-        found = [None] if slot is None else _integers(slots[slot], text)
-        dimensions += found
-        dynamic += [is_dynamic, *[False] * (len(found) - 1)]
+        sizes_here = [None] if slot is None else _integers(slots[slot], text)
+        dimensions += sizes_here
+        dynamic += [is_dynamic, *[False] * (len(sizes_here) - 1)]
     layout = None
     if ordered is not None:
         layout = _layout(ordered, slots, text)

@@ -190,7 +190,7 @@ def _written_out(
     least = OPERAND_COUNT.get(opcode, LEAST_OPERANDS.get(opcode, 0))
     inside = {key: value for key, value in attributes.items() if key not in outside}
     outer_attributes = {key: value for key, value in attributes.items() if key in outside | _BOTH}
-    wrapped[statement.name] = made = _Wrapped(
+    wrapped[statement.name] = wrapper = _Wrapped(
         next(names),
         opcode,
         declared,
@@ -200,7 +200,7 @@ def _written_out(
         attributes.get("async_execution_thread"),
         table,
     )
-    return plain._replace(attributes=_attributes({"calls": f"%{made.name}"} | outer_attributes))
+    return plain._replace(attributes=_attributes({"calls": f"%{wrapper.name}"} | outer_attributes))
 
 
 def _pass_on(statement: Statement, wrapped: dict[str, _Wrapped]) -> _Wrapped | None:

@@ -143,8 +143,8 @@ class _Builder:
         for kernel, computed in execution.computed.items():
             if is_looked_through(kernel):
                 continue
-            written = list(self._written(execution, kernel))
-            key = (path, next(iter(written), kernel.name))
+            results_written = list(self._written(execution, kernel))
+            key = (path, next(iter(results_written), kernel.name))
             number = self._kernels.setdefault((key, results[key]), len(self._kernels))
             results[key] += 1
             contents.names[number] = kernel.name
@@ -152,7 +152,9 @@ class _Builder:
                 node for value_number in computed for node in self._nodes_of(path, (value_number,))
             }
             outputs = {
-                node for value_number in written for node in self._nodes_of(path, (value_number,))
+                node
+                for value_number in results_written
+                for node in self._nodes_of(path, (value_number,))
             }
             contents.places.update(Place(node, number, node in outputs) for node in nodes)
             edges = set(self._edges(path, execution.edges.get(kernel, ())))

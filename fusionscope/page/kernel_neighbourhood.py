@@ -34,7 +34,7 @@ def find_neighbourhood(
     launched = {number for name, number in whole.kernels.items() if name in by_name}
     places = {place for place in whole.final_places() if place.kernel in launched}
     edges = whole.final_edges()
-    named = {number for name, number in whole.kernels.items() if name in names}
+    centre = {number for name, number in whole.kernels.items() if name in names}
     makers: dict[int, set[int]] = defaultdict(set)
     holders: dict[int, set[int]] = defaultdict(set)
     for node, kernel, is_output in places:
@@ -50,7 +50,7 @@ def find_neighbourhood(
             for maker in makers[read] - {kernel}:
                 before[kernel].add(maker)
                 after[maker].add(kernel)
-    shown_kernels = named | _within(named, before, radius) | _within(named, after, radius)
+    shown_kernels = centre | _within(centre, before, radius) | _within(centre, after, radius)
     graph, numbers = _part(
         whole, [place for place in places if place.kernel in shown_kernels], edges
     )
@@ -63,7 +63,7 @@ def find_neighbourhood(
     return Neighbourhood(
         graph=graph,
         kernels={number: by_name[name] for name, number in graph.kernels.items()},
-        chosen=frozenset(named),
+        chosen=frozenset(centre),
         refused={edge: refused[edge] for edge in graph.stages[0].edges_added if edge in refused},
     )
 

@@ -89,28 +89,28 @@ def _layers(items: Iterable[int], before: Mapping[int, set[int]]) -> dict[int, i
     reader needs. Edges that close a circle do not count.
     """
     after: dict[int, list[int]] = defaultdict(list)
-    missing = {item: len(before.get(item, ())) for item in items}
+    indegrees = {item: len(before.get(item, ())) for item in items}
     for item, earlier in before.items():
         for previous in earlier:
             after[previous].append(item)
-    layers = dict.fromkeys(missing, 0)
-    ready = deque(item for item, count in missing.items() if count == 0)
+    layers = dict.fromkeys(indegrees, 0)
+    ready = deque(item for item, count in indegrees.items() if count == 0)
     order: list[int] = []
-    left = deque(missing)
-    while len(order) < len(missing):
+    unplaced = deque(indegrees)
+    while len(order) < len(indegrees):
         if not ready:  # a circle: the first that is left goes first
-            while missing[left[0]] <= 0:
-                left.popleft()
-            ready.append(left.popleft())
-            missing[ready[0]] = 0
+            while indegrees[unplaced[0]] <= 0:
+                unplaced.popleft()
+            ready.append(unplaced.popleft())
+            indegrees[ready[0]] = 0
         item = ready.popleft()
-        missing[item] = -1
+        indegrees[item] = -1
         order.append(item)
         for reader in after[item]:
-            if missing[reader] > 0:
+            if indegrees[reader] > 0:
                 layers[reader] = max(layers[reader], layers[item] + 1)
-                missing[reader] -= 1
-                if missing[reader] == 0:
+                indegrees[reader] -= 1
+                if indegrees[reader] == 0:
                     ready.append(reader)
     for item in reversed(order):
         readers = [layers[reader] for reader in after[item] if layers[reader] > layers[item]]

@@ -208,13 +208,13 @@ def _read_sources(modules: Sequence[ModuleFacts], directory: Path) -> Iterator[S
         file, colon, line = (place or "").rpartition(":")
         if colon and line.isdecimal():
             lines_wanted[file].add(int(line))
-    left = _MOST_LINES
+    budget = _MOST_LINES
     for file, numbers in sorted(lines_wanted.items()):
         text = _source_text(file, directory)
         for first, last in _spans(numbers):
             lines = tuple(text[first - 1 : last])
-            left -= len(lines)
-            if left < 0:
+            budget -= len(lines)
+            if budget < 0:
                 return
             if lines:
                 yield SourceLines(file, first, lines)

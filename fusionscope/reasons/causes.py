@@ -62,9 +62,9 @@ _OF_OPERATIONS = frozenset(
 
 def end_at_fault(reason: Reason) -> str | None:
     """Return the end that a rule of ``CAUSELESS`` is about, or None if that is unknown."""
-    known = CAUSELESS[reason.rule]
-    if known is not None:
-        return known
+    end_in_rule = CAUSELESS[reason.rule]
+    if end_in_rule is not None:
+        return end_in_rule
     return next((end for end in (PRODUCER, CONSUMER) if f"the {end} is" in reason.message), None)
 
 

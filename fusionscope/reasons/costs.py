@@ -43,11 +43,11 @@ def _shares(cost: PairCost, consumer: str) -> Iterator[ConsumerCost]:
         yield _consumer_cost(name, 1, share.estimate, loss)
     count_left = costs.count - len(shares_told)
     if count_left > 0:
-        left = Estimate(
+        remaining = Estimate(
             unfused - sum(share.estimate.unfused for share in shares_told),
             costs.estimate.fused - sum(share.estimate.fused for share in shares_told),
         )
-        yield _consumer_cost(None, count_left, left, loss)
+        yield _consumer_cost(None, count_left, remaining, loss)
 
 
 def _consumer_cost(

@@ -158,16 +158,18 @@ class Evidence:
     def add_plan(self, plan: FusionPlan) -> None:
         """Collect the decisions of a replay."""
         latest: dict[str, PairDecision] = {}  # of each producer
-        for each in plan.decisions:
-            if latest.get(each.producer) is each:
+        for pair_decision in plan.decisions:
+            if latest.get(pair_decision.producer) is pair_decision:
                 continue  # said again to a fusion that grew since
-            latest[each.producer] = each
-            if each.fusion is not None:
-                self._fused(each.producer, each.consumer, each.fusion)
+            latest[pair_decision.producer] = pair_decision
+            if pair_decision.fusion is not None:
+                self._fused(pair_decision.producer, pair_decision.consumer, pair_decision.fusion)
             else:
-                decision = each.decision
-                reason = Reason(decision.rule, decision.message, decision.numbers, each.cost)
-                self._refused(each.producer, each.consumer, reason)
+                decision = pair_decision.decision
+                reason = Reason(
+                    decision.rule, decision.message, decision.numbers, pair_decision.cost
+                )
+                self._refused(pair_decision.producer, pair_decision.consumer, reason)
 
 
 def read_evidence(module: DumpedModule) -> Evidence | None:

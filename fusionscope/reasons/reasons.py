@@ -135,13 +135,13 @@ class Reasons:
         if rule not in CAUSELESS or obstacle is None:
             return reason
         if obstacle.opcode == "tuple" and obstacle.is_root:
-            said = "the result of its computation"
+            cause = "the result of its computation"
         else:
             reader = (
                 next(iter(obstacle.users), obstacle) if obstacle.opcode == "tuple" else obstacle
             )
-            said = self._cause_of(reader, CONSUMER, None, self._backend)[0].id
-        numbers["because"] = f"{name}, {said}"
+            cause = self._cause_of(reader, CONSUMER, None, self._backend)[0].id
+        numbers["because"] = f"{name}, {cause}"
         return replace(reason, numbers=tuple(numbers.items()))
 
     @cached_property
@@ -175,9 +175,9 @@ class Reasons:
 
     def _ask(self, pair: Pair) -> _Answer:
         key = pair.path, pair.chain, pair.readers  # pairs of one value often share readers
-        known = self._asked.get(key)
-        if known is not None:
-            return known
+        earlier = self._asked.get(key)
+        if earlier is not None:
+            return earlier
         uses, steps = self._carriers.find(pair)
         is_found = bool(uses.passed_on or steps)
         if not is_found:

@@ -202,14 +202,14 @@ def to_png(neighbourhood: Neighbourhood) -> bytes:
     except ImportError:
         raise UnusableInput(_NO_BITMAPS) from None
 
-    missing = svg_to_bytes(svg_string=_ONE_LETTER, monospace_family="")
+    blank = svg_to_bytes(svg_string=_ONE_LETTER, monospace_family="")
     fonts = (
         font
         for font in _MONOSPACED
-        if svg_to_bytes(svg_string=_ONE_LETTER, monospace_family=font) != missing
+        if svg_to_bytes(svg_string=_ONE_LETTER, monospace_family=font) != blank
     )
     font = next(fonts, "")
-    if not font and missing == svg_to_bytes(svg_string=_ONE_LETTER, skip_system_fonts=True):
+    if not font and blank == svg_to_bytes(svg_string=_ONE_LETTER, skip_system_fonts=True):
         raise UnusableInput(
             f"a bitmap needs a font, and none is found: install {' or '.join(_MONOSPACED[:3])}, or "
             "use --format svg"

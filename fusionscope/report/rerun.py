@@ -163,8 +163,12 @@ def print_kernels(
         ("instead", kernels_measured.made),
     ):
         if kernels:
-            known = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
-            total = duration(fsum(known)) if known else "which the trace does not tell apart"
+            kernel_times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
+            total = (
+                duration(fsum(kernel_times))
+                if kernel_times
+                else "which the trace does not tell apart"
+            )
             console.print(Text(f"  {title} {plural(len(kernels), 'kernel')}, {total}"))
         for kernel in kernels[:top]:
             time = "?" if kernel.time_us is None else duration(kernel.time_us)

@@ -125,19 +125,19 @@ def _markdown(verification: Verification) -> Iterator[str]:
     yield "| module | pass | rules | plan | pairs | recorded |"
     yield "|---|---|---|---|--:|--:|"
     for module in verification.modules:
-        for found in module.passes:
+        for row in module.passes:
             yield (
-                f"| {cell(_heading(module))} | {cell(found.pass_name)} | {cell(found.book)} "
-                f"| {_plan(found)} | {_share(found.pairs_agreeing, found.pairs)} "
-                f"| {_share(found.decisions_agreeing, found.decisions)} |"
+                f"| {cell(_heading(module))} | {cell(row.pass_name)} | {cell(row.book)} "
+                f"| {_plan(row)} | {_share(row.pairs_agreeing, row.pairs)} "
+                f"| {_share(row.decisions_agreeing, row.decisions)} |"
             )
     yield ""
     for module in verification.modules:
-        for found in module.passes:
-            if found.steps is not None and _steps(found.steps):
-                steps = f"{found.pass_name}: {_steps(found.steps)}"
+        for row in module.passes:
+            if row.steps is not None and _steps(row.steps):
+                steps = f"{row.pass_name}: {_steps(row.steps)}"
                 yield f"{cell(_heading(module))}, {cell(steps)}\n"
-            for line in _differences(found):
+            for line in _differences(row):
                 yield f"> {cell(_heading(module))}: {cell(line)}\n"
     for problem in (*verification.problems, *verification.notes):
         yield f"> {cell(problem)}\n"
@@ -160,20 +160,20 @@ def print_verification(verification: Verification, console: Console) -> None:
             ("recorded", True),
         ):  # fmt: skip
             table.add_column(name, justify="right" if is_number else "left", overflow="fold")
-        for found in module.passes:
+        for row in module.passes:
             table.add_row(
-                safe(found.pass_name),
-                found.book,
-                Text(_plan(found), style=_STYLES[_plan(found)]),
-                _share(found.pairs_agreeing, found.pairs),
-                _share(found.decisions_agreeing, found.decisions),
+                safe(row.pass_name),
+                row.book,
+                Text(_plan(row), style=_STYLES[_plan(row)]),
+                _share(row.pairs_agreeing, row.pairs),
+                _share(row.decisions_agreeing, row.decisions),
             )
         console.print(Padding(table, (0, 0, 0, 2)))
-        for found in module.passes:
-            if found.steps is not None and _steps(found.steps):
-                steps = Text(f"{found.pass_name}: {_steps(found.steps)}", style="dim")
+        for row in module.passes:
+            if row.steps is not None and _steps(row.steps):
+                steps = Text(f"{row.pass_name}: {_steps(row.steps)}", style="dim")
                 console.print(Padding(steps, (0, 0, 0, 4)))
-            for line in _differences(found):
+            for line in _differences(row):
                 console.print(Padding(Text(safe(line), style="red"), (0, 0, 0, 4)))
     for inferred in verification.inferred:
         heading = f"{_heading(inferred)}, {inferred.device or 'an unknown TPU'}"

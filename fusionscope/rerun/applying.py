@@ -187,10 +187,10 @@ def _hooked(prepared: _Prepared, applied: Applied) -> Iterator[None]:
     options = bindings().HloPrintOptions()
     options.print_large_constants = True
 
-    def transform(given: bytes) -> bytes:
-        program = read_module(given)
+    def transform(proto: bytes) -> bytes:
+        program = read_module(proto)
         if program.name != expected.name:
-            return given
+            return proto
         try:
             is_same = find_divergence(expected, parse(program.to_string(options))) is None
         except UnusableInput:
@@ -200,7 +200,7 @@ def _hooked(prepared: _Prepared, applied: Applied) -> Iterator[None]:
             return prepared.proto
         applied.others += 1
         _warn(f"fusionscope: another program called {expected.name} is compiled without the plan")
-        return given
+        return proto
 
     with _own_caches(prepared.number), hooked(transform, "cpu", f"fusionscope-{next(_HOOKS)}"):
         yield

@@ -107,7 +107,7 @@ def time_in_turns(
     end = time.monotonic() + seconds
     repeats = _repeats(programs, end if is_strict else None)
     seconds_taken: list[list[list[float]]] = [[[] for _ in copies] for copies in programs]
-    left = list(range(len(programs)))
+    racing = list(range(len(programs)))
     chance = random.Random(0)
     if not is_strict:
         end = time.monotonic() + seconds
@@ -116,7 +116,7 @@ def time_in_turns(
     rounds = 0
     fewest = 1 if is_strict else FEWEST
     while rounds < fewest or time.monotonic() < end:
-        order = [(number, copy) for number in left for copy in range(len(programs[number]))]
+        order = [(number, copy) for number in racing for copy in range(len(programs[number]))]
         chance.shuffle(order)
         place_threads()
         for number, copy in order:
@@ -127,12 +127,12 @@ def time_in_turns(
         look = next(looks)
         compared = {
             number: compare(seconds_taken[number], seconds_taken[0], seconds_taken)
-            for number in left[1:]
+            for number in racing[1:]
         }
         if drops_slower:
             best = min((times.ratio.high for times in compared.values()), default=1.0)
-            left = [0, *(n for n, times in compared.items() if times.ratio.low <= min(best, 1.0))]
-        if all(_is_clear(compared[number]) for number in left[1:]):
+            racing = [0, *(n for n, times in compared.items() if times.ratio.low <= min(best, 1.0))]
+        if all(_is_clear(compared[number]) for number in racing[1:]):
             break
     return [compare(times, seconds_taken[0], seconds_taken) for times in seconds_taken]
 

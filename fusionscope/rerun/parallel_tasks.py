@@ -92,12 +92,12 @@ def _may_update_in_place(instruction: MutableInstruction) -> bool:
         return False
     root = instruction.fused.root
     roots = root.operands if root.opcode == "tuple" else [root]
-    for each in roots:
-        while each.opcode == "bitcast":
-            (each,) = each.operands
-        if each.opcode != "dynamic-update-slice":
+    for update in roots:
+        while update.opcode == "bitcast":
+            (update,) = update.operands
+        if update.opcode != "dynamic-update-slice":
             return False
-        target = each.operands[0]
+        target = update.operands[0]
         while target.opcode == "bitcast":
             (target,) = target.operands
         if target.opcode != "parameter":

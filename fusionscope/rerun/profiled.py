@@ -94,8 +94,8 @@ def profile_plan(
         )
         if measurement.problem or measurement.not_profiled:
             raise UnusableInput(f"{module.name}: {measurement.problem or measurement.not_profiled}")
-        (made,) = open_dump(captured.directory).modules
-        return compare_profiles(module, made, profiles)
+        (rerun_module,) = open_dump(captured.directory).modules
+        return compare_profiles(module, rerun_module, profiles)
 
 
 class _Side:
@@ -116,4 +116,6 @@ class _Side:
             )
             for kernel in without_equals(self.kernels, second.kernels, form_of)
         ]
-        return tuple(sorted(remaining, key=lambda each: -(each.time_us or 0.0)))
+        return tuple(
+            sorted(remaining, key=lambda measured_kernel: -(measured_kernel.time_us or 0.0))
+        )

@@ -191,14 +191,14 @@ def measure(
     If a variant ends the process, its result says so, and the others run without it.
     """
     measurements: dict[int, Measurement] = {}
-    left = {n: injection for n, injection in enumerate(injections) if not injection.problem}
+    remaining = {n: injection for n, injection in enumerate(injections) if not injection.problem}
     for number, injection in enumerate(injections):
         if injection.problem:
             measurements[number] = Measurement(injection.problem)
-    while left:
-        numbers = list(left)
+    while remaining:
+        numbers = list(remaining)
         places = [profiles[number] for number in (0, *(n + 1 for n in numbers))] if profiles else []
-        request = _request(module, [baseline, *left.values()], inputs, seed, places)
+        request = _request(module, [baseline, *remaining.values()], inputs, seed, places)
         request |= {"seconds": seconds, "is_strict": is_strict}
         reply, code, errors = run_process(
             python, RUNNER, request, environment_for(module), limit_s, progress=progress
@@ -207,7 +207,7 @@ def measure(
         if "variant" in step and (code != 0 or reply.get("problem")):
             died = numbers[int(step.rpartition(" ")[2])]
             measurements[died] = Measurement(tell_problem(reply, errors, code))
-            del left[died]
+            del remaining[died]
             continue
         if code != 0 or reply.get("problem"):
             problem = tell_problem(reply, errors, code)

@@ -100,17 +100,17 @@ class Bench:
 
     def make(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
         """Compile a program under ``number``, and compare its results with the baseline's."""
-        made = self._compile(asked)
-        self._programs[number] = made
+        executable = self._compile(asked)
+        self._programs[number] = executable
         return self.repeat(number)
 
     def repeat(self, number: int) -> dict[str, Any]:
         """Run a program once more, and compare its results with those that are expected."""
-        made = self._programs[number]
-        found = made.run()
-        results = runner._compare_alike(self._expected, found, self._reference)
-        is_wrong = self._judge(found)
-        return {"results": results, "compile_s": made.compile_s, "is_wrong": is_wrong}
+        executable = self._programs[number]
+        outputs = executable.run()
+        results = runner._compare_alike(self._expected, outputs, self._reference)
+        is_wrong = self._judge(outputs)
+        return {"results": results, "compile_s": executable.compile_s, "is_wrong": is_wrong}
 
     def _judge(self, results: list[Any]) -> bool | None:
         """Return what the user's predicate says, None if there is none."""
@@ -123,11 +123,11 @@ class Bench:
 
     def expect(self, file: str) -> dict[str, Any]:
         """Compare results with those in ``file`` from now on."""
-        own = self._programs[0].run()
-        expected = runner.load_arrays(file, [each.dtype for each in own])
+        outputs = self._programs[0].run()
+        expected = runner.load_arrays(file, [output.dtype for output in outputs])
         both = [
             ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
-            for arrays in (own, expected)
+            for arrays in (outputs, expected)
         ]
         if both[0] != both[1]:
             raise child.Unusable(f"the reference has the results {both[1]}, expected {both[0]}")
@@ -142,9 +142,9 @@ class Bench:
         """Write the results of the run in 64 bits to ``file``, rounded to their types."""
         if self._reference is None:
             raise child.Unusable("the program cannot be computed in 64 bits")
-        own = self._programs[0].run()
-        pairs = zip(self._reference, own, strict=True)
-        return _save([wide.astype(each.dtype) for wide, each in pairs], file)
+        outputs = self._programs[0].run()
+        pairs = zip(self._reference, outputs, strict=True)
+        return _save([wide.astype(output.dtype) for wide, output in pairs], file)
 
     def save_inputs(self, file: str) -> dict[str, Any]:
         return _save(self._inputs, file)
@@ -153,10 +153,10 @@ class Bench:
         """Time programs in turns, one copy of each; the first is the baseline."""
         programs = [[self._programs[number]] for number in numbers]
         with child.threads.threads_apart() as place_threads:
-            found = measuring.time_in_turns(
+            times = measuring.time_in_turns(
                 programs, seconds, place_threads, drops_slower=drops_slower
             )
-        return {"times": [asdict(each) for each in found]}
+        return {"times": [asdict(program_times) for program_times in times]}
 
     def drop(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Forget programs."""

@@ -164,8 +164,8 @@ def _variants(module: DumpedModule, refused: list[str]) -> Iterator[Variant]:
     pairs = explain_module(module).pairs
     fused = [pair for pair in pairs if pair.outcome in TOGETHER]
     apart = [pair for pair in pairs if pair.outcome is Outcome.NOT_FUSED]
-    for name, found in (("forbid", fused), ("allow", apart)):
-        for number, pair in enumerate(found[:: max(1, len(found) // 3)][:3]):
+    for name, candidates in (("forbid", fused), ("allow", apart)):
+        for number, pair in enumerate(candidates[:: max(1, len(candidates) // 3)][:3]):
             words = f"{pair.producer.name} -> {pair.consumer.name}"
             patterns = {"allow": (), "forbid": (), name: (words,)}
             changes = read_changes((), (), patterns["allow"], patterns["forbid"])

@@ -47,7 +47,7 @@ def unpack(archive: Path, into: Path, *, largest: int = LARGEST_BYTES) -> Unpack
     """
     places: dict[str, Path] = {}
     problems: list[str] = []
-    left = largest
+    budget = largest
     try:
         for number, (name, content) in enumerate(_members(archive)):
             if number >= _MOST_MEMBERS:
@@ -62,9 +62,9 @@ def unpack(archive: Path, into: Path, *, largest: int = LARGEST_BYTES) -> Unpack
             if folder not in places:
                 places[folder] = into / str(len(places))
                 make_directory(places[folder])
-            data = content.read(min(left, _LARGEST_FILE_BYTES) + 1)
-            left -= len(data)
-            if left < 0 or len(data) > _LARGEST_FILE_BYTES:
+            data = content.read(min(budget, _LARGEST_FILE_BYTES) + 1)
+            budget -= len(data)
+            if budget < 0 or len(data) > _LARGEST_FILE_BYTES:
                 raise UnusableInput(
                     f"its dump files have more than {largest:,} bytes, or one has more than "
                     f"{_LARGEST_FILE_BYTES:,}",

@@ -90,8 +90,8 @@ def _find(core: Any, address: str, problems: dict[str, str]) -> Iterator[Source]
     system, path = core.url_to_fs(address)
     is_glob = any(name in address for name in "*?[") and not system.exists(path)
     listed: dict[str, Info] = {}
-    for each in map(str, system.glob(path)) if is_glob else [path]:
-        listed |= _list(system, each, problems)
+    for place in map(str, system.glob(path)) if is_glob else [path]:
+        listed |= _list(system, place, problems)
     if listed.keys() == {path}:  # a file that was named is a dump, whatever its name
         yield _source(system, path, [listed[path]], is_folder=False)
         return

@@ -89,11 +89,11 @@ def survey(
             hint="go on with it by --resume, or name another directory",
         )
     progress("listing dumps")
-    found, problems = find_sources(addresses)
-    if not found:
+    listed, problems = find_sources(addresses)
+    if not listed:
         address, problem = next(iter(problems.items()))
         raise UnusableInput(problem, file=address)
-    sources = list(_selected(found, options))
+    sources = list(_selected(listed, options))
     run = _Run(store, engine, options, progress, begin)
     with store.locked():
         store.remove_rest()
@@ -153,13 +153,17 @@ class _Run:
             if row.dump not in sources_done:  # of which there is a row
                 self._batch.add_held(row.dump, Held((), (row,)))
         self._total = len(remaining)
-        left: dict[str, list[Place]] = defaultdict(list)
+        unanalysed: dict[str, list[Place]] = defaultdict(list)
         for place, stamp, partition in first_places(self.store):
             self._known[place.content] = partition
             if place.content not in analysed:
-                left[stamp].append(place)
+                unanalysed[stamp].append(place)
         self._analyse(
-            [(source, tuple(left[source.stamp])) for source in sources if source.stamp in left]
+            [
+                (source, tuple(unanalysed[source.stamp]))
+                for source in sources
+                if source.stamp in unanalysed
+            ]
         )
         for start in range(0, len(remaining), _STEP):
             self._analyse(list(self._look_into(remaining[start : start + _STEP])))
@@ -220,8 +224,8 @@ class _Run:
         full = round(_BAR * share)
         rate = ""
         if share:
-            left = seconds * (1 - share) / share
-            rate = f" {self._finished / seconds:.1f}/s, {left / 60:.0f} min left;"
+            remaining_s = seconds * (1 - share) / share
+            rate = f" {self._finished / seconds:.1f}/s, {remaining_s / 60:.0f} min left;"
         self.progress(
             f"{'━' * full}{'╌' * (_BAR - full)} {self._finished:,} of {self._total:,} dumps;{rate} "
             f"{self.analysed:,} modules analysed of {self.modules:,}, "

@@ -63,12 +63,12 @@ def _wait(child: subprocess.Popen[bytes], limit_s: float, watch: Callable[[], No
     """Return whether ``child`` ended within ``limit_s`` seconds."""
     end = time.monotonic() + limit_s
     while True:
-        left = end - time.monotonic()
+        remaining_s = end - time.monotonic()
         try:
-            child.wait(max(0.0, left if watch is None else min(left, _BETWEEN_S)))
+            child.wait(max(0.0, remaining_s if watch is None else min(remaining_s, _BETWEEN_S)))
             return True
         except subprocess.TimeoutExpired:
-            if left <= _BETWEEN_S or watch is None:
+            if remaining_s <= _BETWEEN_S or watch is None:
                 return False
             watch()
 

@@ -238,5 +238,5 @@ def _rows(instruction: MutableInstruction) -> str:
 def _without_row(instruction: MutableInstruction, value: MutableInstruction) -> str:
     """Return the shape of one element of the type of ``value`` for each row."""
     sizes = instruction.operands[0].shape.dimensions
-    left = [size for place, size in enumerate(sizes) if place not in _indexed(instruction)]
-    return array(value.shape.element_type, left)
+    remaining = [size for place, size in enumerate(sizes) if place not in _indexed(instruction)]
+    return array(value.shape.element_type, remaining)

@@ -83,9 +83,11 @@ def _rows(total: MutableInstruction) -> MutableInstruction | None:
 def _rewrite(total: MutableInstruction, rows: MutableInstruction) -> None:
     values, start = total.operands
     reduced = rows.attribute("dimensions")
-    left = [dimension for dimension in range(values.shape.rank) if dimension not in reduced]
+    remaining = [dimension for dimension in range(values.shape.rank) if dimension not in reduced]
     over = [
-        place for place, dimension in enumerate(left) if dimension in total.attribute("dimensions")
+        place
+        for place, dimension in enumerate(remaining)
+        if dimension in total.attribute("dimensions")
     ]
     opcode = combiner(total) or ""
     way = f"dimensions={integers(over)}, to_apply={opcode}"

@@ -95,10 +95,10 @@ def program(start, force):
         body = _called(loop, "body")
         arrays = _find_arrays(loop, body)
         longer = loop.computation.module.add_computation(f"{body.name}_unrolled")
-        given = longer.make_parameter(body.parameters[0].shape)
+        parameter = longer.make_parameter(body.parameters[0].shape)
         elements = [
-            longer.make("get-tuple-element", shape, [given], f", index={index}")
-            for index, shape in enumerate(given.shape.elements)
+            longer.make("get-tuple-element", shape, [parameter], f", index={index}")
+            for index, shape in enumerate(parameter.shape.elements)
         ]
         blocks: dict[MutableInstruction, MutableInstruction] = {}
         for read in arrays.reads:

@@ -163,9 +163,9 @@ class Ranks:
         ]
         if rank < 2 or not all(map(_can_be_flat, inside)):
             return
-        for each in inside:
-            if each.shape.rank:
-                each.shape = _flat(each.shape)
+        for operation in inside:
+            if operation.shape.rank:
+                operation.shape = _flat(operation.shape)
         opened.fit_results()
         yield Change("the number of dimensions", str(rank), "1", opened.close())
 

@@ -104,8 +104,8 @@ class OtherOperands:
                 if operand not in path and operand.opcode not in ("parameter", "constant")
             ]
             if other_operands:
-                for each in other_operands:
-                    replace_with_parameter(each, instruction)
+                for other_operand in other_operands:
+                    replace_with_parameter(other_operand, instruction)
                 before = f"computed by {listed(other_operands)}"
                 yield Change(f"operands of the {whose}", before, "parameters", opened.close())
 

@@ -67,12 +67,12 @@ def find_boundaries(
     since = _first_seen(module, stages, {kernel.name for kernel, _ in calls})
     alike: dict[tuple[Boundary, KernelFacts], list[Boundary]] = defaultdict(list)
     for kernel, facts in calls:
-        found = _boundary(kernel, facts, module.backend, library_calls)
+        boundary_found = _boundary(kernel, facts, module.backend, library_calls)
         stage = since.get(kernel.name)
         if stage is not None:
             made_by = stage.pass_name if stage is not stages[0] else None
-            found = structs.replace(found, since=stage.label, made_by=made_by)
-        alike[_likeness(found), replace(facts, name="")].append(found)
+            boundary_found = structs.replace(boundary_found, since=stage.label, made_by=made_by)
+        alike[_likeness(boundary_found), replace(facts, name="")].append(boundary_found)
     merged = [
         (
             structs.replace(
@@ -115,7 +115,7 @@ def _first_seen(module: DumpedModule, stages: Sequence[Stage], names: set[str]) 
     Before fusion, many instructions get a name that ends in ``.0``
     (xla/backends/gpu/transforms/add_tracking_suffix_to_instruction_names.cc).
     """
-    found: dict[str, Stage] = {}
+    first_stages: dict[str, Stage] = {}
     earlier = {name.removesuffix(".0"): name for name in names} | {name: name for name in names}
     names_by_body: dict[Body, set[str]] = {}  # stages share what did not change
     for stage in stages:
@@ -130,8 +130,8 @@ def _first_seen(module: DumpedModule, stages: Sequence[Stage], names: set[str]) 
                     statement.name for statement in body.written
                 }
             for name in names_by_body[body]:
-                found.setdefault(earlier[name], stage)
-    return found
+                first_stages.setdefault(earlier[name], stage)
+    return first_stages
 
 
 def _boundary(
@@ -270,15 +270,15 @@ def _steps(reading: ValueUse, knows_gelu: bool) -> list[EpilogueStep]:
             return [EpilogueStep.GELU]
         steps = [step_of(user, value) for user, value in users]
         return [step for step in steps if step is not None]
-    found: list[EpilogueStep] = []
+    steps_found: list[EpilogueStep] = []
     while len(users) == 1:
         user, value = users[0]
         step = step_of(user, value)
         if step is None:
             break
-        found.append(step)
+        steps_found.append(step)
         users = list(users_of(user)) if user is not reading.reader else []
-    return found
+    return steps_found
 
 
 def _leads_to_erf(users: Sequence[tuple[Instruction, Instruction]]) -> bool:

@@ -160,7 +160,7 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
     shares = [share_time(span) for span in spans]
     launches = [Counter(span.instruction for span in times) for times in spans]
     times = _by_name(shares)
-    middle = {name: median(each) for name, each in times.items()}
+    middle = {name: median(kernel_times) for name, kernel_times in times.items()}
     total = fsum(middle.values())
     expected = {
         kernel.name: _modelled(kernel, round(median(launch[kernel.name] for launch in launches)))
@@ -194,12 +194,12 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
             measurement=KernelMeasurement(low, high, count, model, is_off),
         )
 
-    measured_us = tuple(map(measured, kernels))
+    measured_kernels = tuple(map(measured, kernels))
     elapsed = [_elapsed(run) for run in runs]
     busy = [fsum(share.values()) for share in shares]
     low, high = _quartiles(elapsed)
-    analysis = replace(analysis, facts=replace(analysis.facts, kernels=measured_us))
-    bandwidth = _bandwidth(measured_us, _SHARE * total)
+    analysis = replace(analysis, facts=replace(analysis.facts, kernels=measured_kernels))
+    bandwidth = _bandwidth(measured_kernels, _SHARE * total)
     facts = analysis.facts.with_finding(
         Measured,
         Measured(
@@ -208,7 +208,7 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
             low_us=low,
             high_us=high,
             kernels_us=median(busy),
-            between_us=median(all_ - names for all_, names in zip(elapsed, busy, strict=True)),
+            between_us=median(whole - busy_us for whole, busy_us in zip(elapsed, busy, strict=True)),
             scale=scale,
             calls=_calls(whole, times, found_runs.inside, names),
             bandwidth=bandwidth,

@@ -146,7 +146,7 @@ def _alive_at(
     by_name: Mapping[str, Instruction],
 ) -> tuple[LiveBuffer, ...]:
     """Return what is alive at one place, the largest first."""
-    found: list[LiveBuffer] = []
+    live_buffers: list[LiveBuffer] = []
     for allocation in assignment.allocations:
         alive = [
             value
@@ -163,7 +163,7 @@ def _alive_at(
             origin = _origin(value, allocation, by_name)
             place = user_line(origin.stack) if origin is not None else None
             before = takers.get(value.position)
-            found.append(
+            live_buffers.append(
                 LiveBuffer(
                     name=str(value.position),
                     kind=allocation.kind,
@@ -176,7 +176,7 @@ def _alive_at(
                     source=str(place) if place else None,
                 )
             )
-    return tuple(sorted(found, key=lambda buffer: -buffer.bytes))
+    return tuple(sorted(live_buffers, key=lambda buffer: -buffer.bytes))
 
 
 def _origin(

@@ -310,7 +310,7 @@ def _results(kernel: Instruction) -> list[Instruction]:
 
 def _depends(kernel: Instruction, kernels: Sequence[Instruction]) -> bool:
     """Return whether ``kernel`` needs a result of one of ``others``."""
-    least = min(each.index for each in kernels)
+    least = min(candidate.index for candidate in kernels)
     pending, visited = [kernel], {kernel}
     while pending:
         for operand in pending.pop().operands:

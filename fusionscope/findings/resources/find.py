@@ -45,8 +45,8 @@ def find_resources(
     if device is None or not isinstance(device.capability, CudaCapability):
         return Resources({}, (f"{ABOUT}: the module is not for an NVIDIA GPU",))
     if not texts or not launches:
-        missing = "PTX" if not texts else "thunk_sequence.txt"
-        return Resources({}, (f"{ABOUT}: the dump has no {missing}; {_HOW_TO_DUMP}",))
+        absent = "PTX" if not texts else "thunk_sequence.txt"
+        return Resources({}, (f"{ABOUT}: the dump has no {absent}; {_HOW_TO_DUMP}",))
     flags = (*_flags_of(module), *flags)
     assembled, problems = assemble(ptxas, texts, flags=flags, cache=cache, progress=progress)
     external = _with_external_memory(texts)
@@ -119,8 +119,8 @@ def _resources(
 def _notes(
     launches: Mapping[str, Launch], resources: Mapping[str, KernelResources], problems: list[str]
 ) -> list[str]:
-    missing = sorted(launches.keys() - resources.keys())
-    if missing and not problems:
-        more_text = f" and {len(missing) - 1} others" if missing[1:] else ""
-        problems = [f"the PTX of {missing[0]}{more_text} is not in the dump"]
+    unassembled = sorted(launches.keys() - resources.keys())
+    if unassembled and not problems:
+        more_text = f" and {len(unassembled) - 1} others" if unassembled[1:] else ""
+        problems = [f"the PTX of {unassembled[0]}{more_text} is not in the dump"]
     return [f"{ABOUT}: {problem}" for problem in problems]

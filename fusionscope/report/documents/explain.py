@@ -45,7 +45,7 @@ def _numbers(kind: str) -> Callable[[tuple[suggestion.Suggestions, suggestion.An
     def find(about: tuple[suggestion.Suggestions, suggestion.Answer]) -> list[int]:
         suggestions, answer = about
         group = getattr(suggestions, kind)
-        return [each.number for each in group if not set(answer.pairs).isdisjoint(each.pairs)]
+        return [item.number for item in group if not set(answer.pairs).isdisjoint(item.pairs)]
 
     return find
 

@@ -120,9 +120,10 @@ def _of_attributes(form: type[Form]) -> Converter:
     for name, hint in get_type_hints(form, include_extras=True).items():
         if name not in form.__struct_fields__:
             continue
-        kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         get = next(
-            (metadata for metadata in said if isinstance(metadata, At)), At(name.removesuffix("_"))
+            (metadata for metadata in extras if isinstance(metadata, At)),
+            At(name.removesuffix("_")),
         )
         fields.append(
             (name, get if name in own_fields else _behind(form.inherited, get), _converter(kind))
