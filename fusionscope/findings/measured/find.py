@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import fsum
+from operator import sub
 from statistics import median, quantiles
 
 from fusionscope.dump import DumpedModule
@@ -208,7 +209,7 @@ def with_measured(analysis: Analysis, found_runs: FoundRuns) -> Analysis:
             low_us=low,
             high_us=high,
             kernels_us=median(busy),
-            between_us=median(whole - busy_us for whole, busy_us in zip(elapsed, busy, strict=True)),
+            between_us=median(map(sub, elapsed, busy)),
             scale=scale,
             calls=_calls(whole, times, found_runs.inside, names),
             bandwidth=bandwidth,
