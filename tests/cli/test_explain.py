@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from sample_dumps import (
     CONTROL,
     CPU,
@@ -114,7 +115,7 @@ def tried_changes(compilation, saved, device, tries, module, facts, resources, p
         launches=1, bytes_moved=172 * 10**6, time_us=1610.0,
         spilling=1, spill_bytes=5_310_000_000, spill_us=1585.0,
     )  # fmt: skip
-    after = replace(before, launches=43, spill_bytes=66_100_000, spill_us=19.7)
+    after = structs.replace(before, launches=43, spill_bytes=66_100_000, spill_us=19.7)
     attempts = (
         SpillTrial("--set pf-code-dup.limit=840", after),
         SpillTrial("--flag a=b", None, "no"),
