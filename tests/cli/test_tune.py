@@ -65,9 +65,12 @@ def test_each_plan_that_is_faster_so_far_is_handed_on():
     (module,) = open_dump(CPU).modules
     designs = []
     tuning = tune(module, budget_s=5, keep=designs.append)
-    ratios = {attempt.changes: attempt.ratio.value for attempt in tuning.attempts if attempt.ratio}
-    assert all(str(design) in ratios for design in designs)
-    assert all(ratios[str(design)] < 1 for design in designs)
+    faster = {
+        attempt.changes
+        for attempt in tuning.attempts  # a later one of the same changes may find it no faster
+        if attempt.ratio and attempt.ratio.value < 1
+    }
+    assert {str(design) for design in designs} <= faster
 
 
 @with_jax
