@@ -24,7 +24,7 @@ def fused_pairs(module: DumpedModule, between: Iterable[Module], after: Module) 
 
 
 def settled_pairs(module: DumpedModule, dump: DumpedModule) -> frozenset[Names]:
-    """Return the producers and consumers before fusion, by name, that ``made``, the same program
+    """Return the producers and consumers before fusion, by name, that ``dump``, the same program
     compiled with a flag or edited, fuses, or whose value it no longer writes.
     """
     assert module.final is not None
@@ -43,7 +43,7 @@ def settled_pairs(module: DumpedModule, dump: DumpedModule) -> frozenset[Names]:
 
 
 def fused_by_plan(module: DumpedModule, dump: DumpedModule) -> frozenset[Names]:
-    """Return the producers and consumers before fusion, by name, that ``made``, the same program
+    """Return the producers and consumers before fusion, by name, that ``dump``, the same program
     compiled with a plan, fuses. Kernels of a plan lack the framework's names, so they do not show
     which values are no longer written.
     """
@@ -74,7 +74,7 @@ def _follow(
 
 
 def _stages_from(module: DumpedModule, dump: DumpedModule) -> Iterator[Stage]:
-    """Yield the stages of ``made`` from the one that corresponds to the stage of ``module`` before
+    """Yield the stages of ``dump`` from the one that corresponds to the stage of ``module`` before
     fusion. A flag may change earlier passes, so that no stage has the same name.
     """
     start = module.pre_fusion

@@ -67,8 +67,8 @@ def compile_resources(
     """Return what the kernels of ``module`` take and, if some spill and it ``tries``, what came of
     changes.
 
-    ``taken`` is what the dump shows; if it lacks the PTX, the program is compiled again. Answers of
-    ptxas are looked up in ``kept``. ``device`` is the GPU if the dump describes none.
+    ``resources`` is what the dump shows; if it lacks the PTX, the program is compiled again.
+    Answers of ptxas are looked up in ``cache``. ``device`` is the GPU if the dump describes none.
     """
     ptxas = find_ptxas()
     if ptxas is None:

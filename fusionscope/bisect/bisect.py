@@ -147,7 +147,7 @@ def _expect(
 
 
 def _require_same_signature(module: DumpedModule, base: DumpedModule) -> None:
-    """Raises ``UnusableInput`` if ``other`` is a program with other parameters or results."""
+    """Raises ``UnusableInput`` if ``base`` is a program with other parameters or results."""
     theirs, ours = (
         [
             re.sub(r"\{[^{}]*\}", "", str(parameter.shape))

@@ -35,7 +35,7 @@ def prepare(
 def prepare_module(
     module: DumpedModule, plan: FusedPlan, module_wanted: Module, receive: Receiver, alter: Alter
 ) -> Injection:
-    """Return what injects ``wanted`` in the place of ``plan``, or why it cannot."""
+    """Return what injects ``module_wanted`` in the place of ``plan``, or why it cannot."""
     altered = replace(plan.plan, after=module_wanted)
     injection = inject(module, altered, python="", limit_s=0.0, receive=receive)
     if injection.module is None:

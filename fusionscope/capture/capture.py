@@ -109,13 +109,13 @@ def capture(
     empty or new.
 
     ``flags`` are additional XLA flags, such as ``--xla_gpu_enable_triton_gemm=false``; ``python``
-    is an interpreter with jax. ``put`` is HLO text that replaces a program from a file before
-    scheduling, through the compiler's own hook; ``takes_plan`` requires that hook without using it.
-    ``records_inputs`` writes the arrays that a function is called with beside the dump, where
-    ``rerun`` finds them. ``runs`` also runs a function on them, and leaves a profile of that in the
-    dump. ``folder`` is the one to import from first, by default the current one. If the compiler
-    crashes, the result says so. Raises
-    ``UnusableInput`` if there is nothing to compile, or no compiler.
+    is an interpreter with jax. ``replacement`` is HLO text that replaces a program from a file
+    before scheduling, through the compiler's own hook; ``takes_plan`` requires that hook without
+    using it. ``records_inputs`` writes the arrays that a function is called with beside the dump,
+    where ``rerun`` finds them. ``runs`` also runs a function on them, and leaves a profile of that
+    in the dump. ``folder`` is the one to import from first, by default the current one. If the
+    compiler crashes, the result says so. Raises ``UnusableInput`` if there is nothing to compile,
+    or no compiler.
     """
     for flag in flags:
         if not _FLAG.fullmatch(flag):

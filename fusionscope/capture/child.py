@@ -253,7 +253,7 @@ def _locate(error: BaseException, package: str, reply: dict[str, Any]) -> None:
 
 def _innermost(frames: Any, package: str) -> list[Any] | None:
     """Return file and line of the innermost call in a file of the user, or of the
-    package ``own``.
+    package ``package``.
     """
     jax = sys.modules.get("jax")
     foreign = {Path(sysconfig.get_path("stdlib"))}
@@ -286,7 +286,7 @@ def _versions() -> dict[str, str]:
 
 def _find_present_devices(reply: dict[str, Any], result: Path) -> None:
     """Add the platform and the kind of each device that jax uses by default, and before that
-    whether jax can be imported. ``told`` is written before each step, which may end the process.
+    whether jax can be imported. ``reply`` is written before each step, which may end the process.
     """
     reply["imports_jax"] = False
     _write(reply, result)
@@ -298,7 +298,7 @@ def _find_present_devices(reply: dict[str, Any], result: Path) -> None:
 
 
 def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> None:
-    """Compile the program. ``told`` is written before the compiler runs, which may end
+    """Compile the program. ``reply`` is written before the compiler runs, which may end
     the process.
     """
     try:
@@ -666,7 +666,7 @@ def _compile_module(
 
 
 def _syntax_error(message: str, reply: dict[str, Any]) -> str:
-    """Return the syntax that the compiler rejects, in one line; add its place to ``told``."""
+    """Return the syntax that the compiler rejects, in one line; add its place to ``reply``."""
     match = next(filter(None, (pattern.search(message) for pattern in _SYNTAX)), None)
     if match is None:
         first = message.strip().splitlines()[0]

@@ -326,7 +326,7 @@ def _resource_compiler(
     selection: Selection, python: str, cache: Cache | None, *, tries: bool
 ) -> CompileResources:
     """Return the function that compiles for PTX and, if it ``tries``, so that kernels spill less;
-    answers of ptxas are looked up in ``kept``.
+    answers of ptxas are looked up in ``cache``.
     """
     from fusionscope.advise.recipes.trying import Compilation
     from fusionscope.advise.spills import compile_resources

@@ -527,8 +527,8 @@ def _compare_dumps(
     has_other_header: bool,
     progress: Progress,
 ) -> _Reasons:
-    """``told`` are the changes of fusions; ``is_edited`` is whether there are other changes of
-    instructions, ``has_other_header`` whether the headers differ.
+    """``fusion_changes`` are the changes of fusions; ``is_edited`` is whether there are other
+    changes of instructions, ``has_other_header`` whether the headers differ.
     """
     backend = before.backend or after.backend
     tell = about("before", progress), about("after", progress)

@@ -500,7 +500,7 @@ class Dump:
 
     def unread(self, reported: Iterable[str] = ()) -> list[str]:
         """Return one line for each file that could not be read so far, except those
-        among ``told``.
+        among ``reported``.
         """
         reported_before = set(reported)
         return [problem for problem in self._problems if problem not in reported_before]

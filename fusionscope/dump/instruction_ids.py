@@ -45,7 +45,7 @@ def read_instruction_ids(
 ) -> dict[str, dict[str, int]]:
     """Return the ids of instructions by computation and name.
 
-    ``known`` holds the parts of the stage that was read before, and then those of this one. Raises
+    ``parts`` holds the parts of the stage that was read before, and then those of this one. Raises
     ``UnusableInput`` if ``data`` is truncated or is not an HloProto.
     """
     module = module_part(data, file)

@@ -31,7 +31,7 @@ _VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu"
 class Compiler:
     """The compiler that ``python`` has, for the target of ``module``. Use it as a context.
 
-    ``settings`` are flags that affect fusion, with other values than the dump has. ``kept`` are
+    ``settings`` are flags that affect fusion, with other values than the dump has. ``cache`` are
     answers of earlier runs. ``asked`` counts the answers, ``compiled`` those that were
     not kept. Raises ``UnusableInput`` if there is no such compiler, or the dump does not tell its
     target.

@@ -81,7 +81,7 @@ def _convolution(
 
 def _for_input(forward: WindowDimension, size: int, result_size: int) -> WindowDimension:
     """Return the window of the gradient of ``size`` elements, of which ``forward`` makes
-    ``made``.
+    ``result_size``.
     """
     reach = (forward.size - 1) * forward.window_dilation
     low = reach - forward.low
@@ -92,8 +92,8 @@ def _for_input(forward: WindowDimension, size: int, result_size: int) -> WindowD
 
 
 def _for_filter(forward: WindowDimension, size: int, result_size: int) -> WindowDimension:
-    """Return the window of the gradient of the filter by which ``forward`` makes ``made`` elements
-    of ``size``.
+    """Return the window of the gradient of the filter by which ``forward`` makes ``result_size``
+    elements of ``size``.
     """
     reach = (forward.size - 1) * forward.window_dilation
     high = reach + (result_size - 1) * forward.stride + 1 - size - forward.low

@@ -200,7 +200,7 @@ def _grown(
     words: str,
     near: Callable[[MutableInstruction], Iterable[MutableInstruction]],
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield ``kept`` with more and more around it, by one step of ``near`` at a time."""
+    """Yield ``members`` with more and more around it, by one step of ``near`` at a time."""
     members, size = set(members), 0
     for distance in count(2):
         size = len(members)
@@ -248,7 +248,7 @@ def _is_boundary(instruction: MutableInstruction) -> bool:
 
 
 def _cut(module: Module, producer: str, consumer: str, names: frozenset[str], around: str) -> Cut:
-    """Return a cut of the instructions ``kept``. What they read becomes parameters. What others
+    """Return a cut of the instructions ``names``. What they read becomes parameters. What others
     read becomes results, except the producer of a pair alone.
     """
     graph = MutableModule(module)

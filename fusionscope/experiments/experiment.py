@@ -145,7 +145,7 @@ def _questions(cut: Cut, oracle: Oracle) -> Iterator[Asked]:
 
 
 def _halvings(cut: Cut, answers: list[Asked], oracle: Oracle) -> Iterator[Asked]:
-    """Ask about sizes between those of ``asked`` with which the answer changes."""
+    """Ask about sizes between those of ``answers`` with which the answer changes."""
     answers = list(answers)
     for _ in range(_MOST_HALVINGS):
         threshold = _threshold(answers)
@@ -161,7 +161,7 @@ def _halvings(cut: Cut, answers: list[Asked], oracle: Oracle) -> Iterator[Asked]
 
 
 def _threshold(answers: Iterable[Asked]) -> Threshold | None:
-    """Return the bounds of the size that flips the outcome, from the questions ``asked``."""
+    """Return the bounds of the size that flips the outcome, from the questions ``answers``."""
     sizes = [answer for answer in answers if answer.factor == Sizes.name]
     flip = next((size for size in reversed(sizes) if size.answer is Answer.FUSED), None)
     if flip is None:

@@ -61,8 +61,8 @@ def run_experiments(
     cache: Cache | None,
     progress: Progress = silent,
 ) -> Experiments:
-    """Experiment on the ``top`` costliest pairs that ``wanted`` means: ``PRODUCER -> CONSUMER``, as
-    globs of names or opcodes, or ``unknown`` for those without a reason. The compiler may take
+    """Experiment on the ``top`` costliest pairs that ``pattern`` means: ``PRODUCER -> CONSUMER``,
+    as globs of names or opcodes, or ``unknown`` for those without a reason. The compiler may take
     ``limit_s`` seconds for one program.
 
     Raises ``UnusableInput`` if the dump lacks the stage before fusion or the final one, no refused

@@ -606,7 +606,7 @@ def _describe(device: Device) -> str:
 def _device_notes(
     module: DumpedModule, requested: Device | None, base: Device | None
 ) -> Iterator[str]:
-    """Yield notes on the use of the requested GPU; ``own`` is the one that the dump describes."""
+    """Yield notes on the use of the requested GPU; ``base`` is the one that the dump describes."""
     if requested is None or requested == base:
         return
     if module.backend != "gpu":

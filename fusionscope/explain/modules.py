@@ -18,7 +18,7 @@ NO_FINAL = "no after_optimizations stage (did the compiler crash?): using {stage
 
 
 def pick_modules(dump: Dump, pattern: str | None) -> list[DumpedModule]:
-    """Return the modules that ``wanted`` names (a glob, a number or the timestamp of a run; None:
+    """Return the modules that ``pattern`` names (a glob, a number or the timestamp of a run; None:
     all). Raises ``UnusableInput`` if there is none.
     """
     modules = [
@@ -36,7 +36,7 @@ def pick_modules(dump: Dump, pattern: str | None) -> list[DumpedModule]:
 
 
 def pick_module(dump: Dump, pattern: str | None) -> DumpedModule:
-    """Return the one module that ``wanted`` names. Raises ``UnusableInput`` if there
+    """Return the one module that ``pattern`` names. Raises ``UnusableInput`` if there
     are several.
     """
     matches = pick_modules(dump, pattern)
@@ -49,7 +49,7 @@ def pick_module(dump: Dump, pattern: str | None) -> DumpedModule:
 def rank_modules(
     dump: Dump, pattern: str | None, *, progress: Progress = silent
 ) -> tuple[list[DumpedModule], list[str]]:
-    """Return the modules that ``wanted`` names (a glob or a number; None: all), the costliest
+    """Return the modules that ``pattern`` names (a glob or a number; None: all), the costliest
     first, and one line for each that cannot be read. Raises ``UnusableInput`` if there is none.
     """
     ranked, problems = rank(dump, pattern, progress=progress)

@@ -66,7 +66,7 @@ EVERYTHING = Selection()
 
 
 def select_pairs(analysis: Analysis, selection: Selection) -> list[int]:
-    """Return the numbers of the pairs that ``wanted`` selects."""
+    """Return the numbers of the pairs that ``selection`` selects."""
     stacks = None
     if selection.source is not None:
         frames = {n for n, frame in enumerate(analysis.frames) if _is_line(frame, selection.source)}
@@ -82,7 +82,7 @@ def select_pairs(analysis: Analysis, selection: Selection) -> list[int]:
 
 
 def _is_selected(fact: PairFacts, selection: Selection) -> bool:
-    """Return whether ``wanted`` selects the pair by anything but its source."""
+    """Return whether ``selection`` selects the pair by anything but its source."""
     ends = (fact.producer, fact.consumer)
     return (
         (selection.computation is None or fnmatchcase(fact.computation, selection.computation))

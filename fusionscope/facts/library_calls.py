@@ -234,6 +234,8 @@ def step_of(operation: Instruction, value: Instruction) -> EpilogueStep | None:
 
 
 def comes_too_late(step: EpilogueStep, earlier_steps: Iterable[EpilogueStep]) -> bool:
-    """Return whether a call that includes the steps in ``done`` can no longer include ``step``."""
+    """Return whether a call that includes the steps in ``earlier_steps`` can no longer include
+    ``step``.
+    """
     last = max(_ORDER[earlier_step] for earlier_step in earlier_steps)
     return _ORDER[step] < last or (step in ACTIVATIONS and _ORDER[step] == last)

@@ -33,7 +33,7 @@ class Structures:
         self._attributes: dict[str, Hashable] = {}  # by their text
 
     def of(self, instruction: MutableInstruction, *details: Hashable) -> int:
-        """Return the number of an instruction. ``rest`` is what else tells it from others."""
+        """Return the number of an instruction. ``details`` is what else tells it from others."""
         number = self._known.get(instruction)
         if number is None:
             operands = instruction.operands

@@ -173,8 +173,8 @@ def merge_fusion(fusion: MutableInstruction, producer: MutableInstruction) -> No
 
 
 def merge_outputs(fusion: MutableInstruction, sibling: MutableInstruction) -> None:
-    """Put the contents of the fusion ``other``, which does not depend on ``fusion``, into
-    ``fusion`` as more outputs, and remove ``other``.
+    """Put the contents of the fusion ``sibling``, which does not depend on ``fusion``, into
+    ``fusion`` as more outputs, and remove ``sibling``.
 
     Source: MergeFusionInstructionIntoMultiOutput.
     """

@@ -128,7 +128,7 @@ class _Reuse:
         return {instruction: place for place, instruction in enumerate(walk)}
 
     def _share(self, buffer: BufferLife, lives: Sequence[BufferLife]) -> bool:
-        """Let a buffer have the memory of ``others``, if it is never alive with one of them."""
+        """Let a buffer have the memory of ``lives``, if it is never alive with one of them."""
         meetings: list[tuple[BufferLife, int]] = []
         for life in lives:
             meeting = self._meetings(buffer, life)

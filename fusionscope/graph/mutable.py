@@ -460,7 +460,7 @@ class MutableModule:
         return list(post_order([self.entry], callees))
 
     def instruction_name(self, name: str) -> str:
-        """Return ``wanted``, with a number appended if that name is taken."""
+        """Return ``name``, with a number appended if that name is taken."""
         return self._names.take(name)
 
     def add_computation(self, name: str) -> MutableComputation:

@@ -406,7 +406,7 @@ class _Matcher:
         is_second: bool,
         apart: Hashable = None,
     ) -> None:
-        """Number the values of one region. ``given`` holds the numbers of its parameters,
+        """Number the values of one region. ``parameters`` holds the numbers of its parameters,
         ``anchored`` the numbers of first-region operations for their matches. ``apart`` separates
         the parameters of a region from those of others.
         """
@@ -599,8 +599,8 @@ class _Matcher:
                         self._note_double(computation, counterpart, is_copy=False)
 
     def _called_alike(self, computation: Computation) -> Iterator[tuple[Computation, Computation]]:
-        """Pair the computations that only matched calls in ``one`` identify, as they have no
-        operations of their own. Two calls may share one, and call one each in the other module.
+        """Pair the computations that only matched calls in ``computation`` identify, as they have
+        no operations of their own. Two calls may share one, and call one each in the other module.
         """
         result = self._result
         matched = set(result.computations.values())

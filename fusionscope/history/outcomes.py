@@ -272,7 +272,7 @@ class _Copies:
         self._unknown: dict[tuple[_Stage, int], list[Instruction]] = {}
 
     def find(self, number: int, producer: Instruction, stage: _Stage) -> Iterator[Instruction]:
-        """Yield the kernels of ``stage`` that compute ``number`` in the place of ``own``."""
+        """Yield the kernels of ``stage`` that compute ``number`` in the place of ``producer``."""
         if len(self._before.kernels.get(number, ())) < 2:
             yield from stage.kernels.get(number, ())
             return
@@ -290,8 +290,8 @@ class _Copies:
     def _of_source(
         self, number: int, producer: Instruction, stage: _Stage
     ) -> Sequence[Instruction]:
-        """Return the kernels with the source of ``own``, or with a source that did not exist
-        before. Return all if no kernel has the source of ``own``: instructions may have been
+        """Return the kernels with the source of ``producer``, or with a source that did not exist
+        before. Return all if no kernel has the source of ``producer``: instructions may have been
         merged.
         """
         kernels_by_source = stage.by_source(number)
@@ -313,7 +313,7 @@ class _Copies:
         self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage
     ) -> bool:
         """Return whether a path from the value to a result of ``kernel`` is also a path from
-        ``own``.
+        ``producer``.
         """
         before = self._before
         pending = [(number, producer)]
@@ -335,7 +335,7 @@ class _Copies:
         self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage
     ) -> bool:
         """Return whether a path from the value, through operations that passes inserted and other
-        kernels, leads to a value that only one instruction computes, and from ``own`` too.
+        kernels, leads to a value that only one instruction computes, and from ``producer`` too.
         """
         before = self._before
         pending = [(number, number, producer, kernel)]

@@ -145,7 +145,7 @@ _MOST = 10
 
 class _Numbers:
     """The numbers that two modules share. Constants of the shapes in ``elided`` are identified by
-    their names if both modules use the same, ``named``, and otherwise by their shapes alone.
+    their names if both modules use the same, ``by_name``, and otherwise by their shapes alone.
     """
 
     def __init__(self, elided: frozenset[str], *, by_name: bool) -> None:

@@ -610,7 +610,7 @@ class Computation:
         return facts
 
     def found_alike(self, what: str) -> dict[Any, Any]:
-        """Like ``found``, and the same for all computations of the module with equal ``contents``:
+        """Like ``facts``, and the same for all computations of the module with equal ``contents``:
         only for what does not depend on names and metadata.
         """
         alike: dict[Any, Any] = self.module._lazy.setdefault(("alike", what), {})

@@ -174,7 +174,7 @@ def _passed_on(value: _Value, user: Instruction, slot: int) -> Iterator[_Value]:
 
 
 def _computed(value: _Value, operand: Instruction, slot: int) -> Iterator[_Value]:
-    """Yield ``made``, which an instruction computes of ``operand`` at ``slot``, if it tells
+    """Yield ``value``, which an instruction computes of ``operand`` at ``slot``, if it tells
     something about that.
     """
     user = value.instruction

@@ -31,7 +31,7 @@ def require_legal(
     kernels: frozenset[str] | None = None,
 ) -> None:
     """Raises ``UnusableInput`` if ``after`` has a kernel that no compiler accepts, or is not the
-    module of ``program``. Of the kernels that ``own``, which the compiler made, does not have,
+    module of ``program``. Of the kernels that ``original``, which the compiler made, does not have,
     those named ``kernels`` are checked; all if that is None.
     """
     _require_signature(after, program)

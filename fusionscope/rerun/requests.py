@@ -57,7 +57,7 @@ def require_possible(module: DumpedModule, plan: Plan) -> None:
 
 
 def find_made(plan: Plan, dump: DumpedModule, final: Module) -> tuple[Pair, ...]:
-    """Return the pairs before fusion with their outcome in ``final``, the last stage of ``made``,
+    """Return the pairs before fusion with their outcome in ``final``, the last stage of ``dump``,
     which was compiled with ``plan``.
     """
     hook = find_hook(dump)

@@ -209,7 +209,7 @@ def _take_times(
 
 
 def _record_profiles(programs: Sequence[Executable], requested: Sequence[dict[str, Any]]) -> str:
-    """Record runs of each program where ``asked`` names a directory. Return why that failed, or
+    """Record runs of each program where ``requested`` names a directory. Return why that failed, or
     nothing.
     """
     try:

@@ -192,7 +192,9 @@ def _profile_of(again: Rerun) -> Path | None:
 
 
 def _with_profile(module: DumpedModule, attempt: Tried, own_profile: Path) -> Tried:
-    """Return ``tried`` with its measured kernels. ``own`` has the profile of the baseline."""
+    """Return ``attempt`` with its measured kernels. ``own_profile`` has the profile of the
+    baseline.
+    """
     place, measurement = _profile_of(attempt.rerun), attempt.measurement
     if place is None or measurement is None or measurement.problem:
         return attempt

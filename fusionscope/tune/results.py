@@ -114,10 +114,10 @@ def may_join(first: Design, second: Design) -> bool:
 
 
 def beside_faster(plain: Measurement, measurement: Measurement) -> Measurement:
-    """Return ``found`` relative to ``plain``, the program as jax compiles it, if that is faster
-    than the baseline of both. The baseline has the same kernels, but came through the compiler's
-    hook, after which instructions may be scheduled in another order: loops then take 0.8 to 1.1 of
-    the time.
+    """Return ``measurement`` relative to ``plain``, the program as jax compiles it, if that is
+    faster than the baseline of both. The baseline has the same kernels, but came through the
+    compiler's hook, after which instructions may be scheduled in another order: loops then take 0.8
+    to 1.1 of the time.
     """
     timing, plain_timing = measurement.timing, plain.timing
     if timing is None or plain_timing is None or plain_timing.ratio.value >= 1:

@@ -64,9 +64,9 @@ def first_creation_order(computation: Computation) -> list[str]:
 def later_creation_order(
     new_names: Mapping[str, Sequence[str]], again: Container[str] = ()
 ) -> list[str]:
-    """Return the names of the instructions that a pass ``made`` in a computation, oldest first.
-    They come with the names of their operands, in the order of the text. Those made ``again`` have
-    the numbers of others.
+    """Return the names of the instructions that a pass ``new_names`` in a computation, oldest
+    first. They come with the names of their operands, in the order of the text. Those made
+    ``again`` have the numbers of others.
     """
     return _sorted(new_names, {name: (place,) for place, name in enumerate(new_names)}, again)
 
@@ -127,7 +127,9 @@ def find_made_again(before: StageGraph, after: StageGraph) -> Iterator[str]:
 def _changed(
     stage: StageGraph, later_stage: StageGraph, is_wanted: Callable[[Statement], bool]
 ) -> Iterator[tuple[str, _Changed]]:
-    """Yield instructions of computations that differ from those of ``other``, with their names."""
+    """Yield instructions of computations that differ from those of ``later_stage``, with their
+    names.
+    """
     for computation in stage.unshared(later_stage):
         edges = stage.bodies[computation.body]
         by_name = dict(zip(edges.names, edges.statements, strict=True))

@@ -61,7 +61,7 @@ class StageGraph:
         return sorted(names, key=lambda name: (ages[name], places[name]))
 
     def unshared(self, second: StageGraph) -> list[Computation]:
-        """Return the computations that differ from those of ``other``."""
+        """Return the computations that differ from those of ``second``."""
         return [
             computation
             for computation in self.computations.values()

@@ -175,8 +175,8 @@ def _around(instruction: MutableInstruction) -> list[MutableInstruction]:
 
 
 def normalized(shape: Shape, dimensions: Collection[int] | None = None) -> Shape:
-    """Return a shape with all dimensions, or those ``kept``, in memory order and with the default
-    layout.
+    """Return a shape with all dimensions, or those ``dimensions``, in memory order and with the
+    default layout.
     """
     if not shape.is_array or shape.layout is None:
         return shape

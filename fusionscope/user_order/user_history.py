@@ -259,7 +259,7 @@ def _with_elements(
     statements: tuple[Statement, ...], earlier_statements: Sequence[Statement]
 ) -> tuple[Statement, ...]:
     """Return the statements with those that a text omits: of the elements of tuples that are
-    written as ``op#1``, each before its first use. ``known`` may have some of these.
+    written as ``op#1``, each before its first use. ``earlier_statements`` may have some of these.
     """
     if not any("#" in statement.inside for statement in statements):
         return statements
@@ -358,7 +358,7 @@ def _is_same(first: Module, second: Module) -> bool:
 
 def _number(graph: StageGraph, before: StageGraph | None, new_names: Sequence[str] = ()) -> None:
     """Assign ids that the dump lacks: first instructions of the stage before, then those known to
-    be ``made`` in that order, then the rest by names and text.
+    be ``new_names`` in that order, then the rest by names and text.
     """
     ages: dict[str, int] = {}
     if before is not None and _has_same_lines(before, graph):

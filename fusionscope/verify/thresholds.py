@@ -95,8 +95,8 @@ def _agreement(
 
 
 def _fitting(default: int, agrees_with: Callable[[int], bool]) -> _Interval | None:
-    """Return the values for which ``agrees_with`` holds, those nearest to ``known`` by their ratio;
-    None if there are none near.
+    """Return the values for which ``agrees_with`` holds, those nearest to ``default`` by their
+    ratio; None if there are none near.
     """
     values = sorted(
         {*range(_SMALL + 1), default}

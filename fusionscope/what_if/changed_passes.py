@@ -245,7 +245,7 @@ class ChangedPasses:
 
     def find_orders(self, orders: Orders) -> bool:
         """Reconstruct the orders that no text shows, as ``unchanged`` does, and return whether the
-        replay makes what the compiler made. ``known`` are those of other changes of the same
+        replay makes what the compiler made. ``orders`` are those of other changes of the same
         module.
         """
         if self.runs not in orders:

@@ -66,8 +66,8 @@ def what_if(
 ) -> WhatIf:
     """Replay the fusion passes of ``module`` with the original and the changed rules.
 
-    ``device`` is the GPU to assume, None for the dump's own; ``other`` is the GPU for the changed
-    rules, if that is another. Raises ``UnusableInput`` if the passes cannot be replayed.
+    ``device`` is the GPU to assume, None for the dump's own; ``other_device`` is the GPU for the
+    changed rules, if that is another. Raises ``UnusableInput`` if the passes cannot be replayed.
     """
     passes = ChangedPasses(module, changes, compiler, device)
     choice = passes.chosen

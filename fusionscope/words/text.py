@@ -80,7 +80,7 @@ Figure = TypeVar("Figure", int, float)
 
 
 def or_dash(figure: Figure | None, words_of: Callable[[Figure], str]) -> str:
-    """Return a figure as ``written``; a dash if it is zero or unknown."""
+    """Return a figure in words, or a dash if it is zero or unknown."""
     return words_of(figure) if figure else "-"
 
 

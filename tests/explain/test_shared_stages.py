@@ -31,7 +31,7 @@ def dumps(names: tuple[str, str]) -> tuple[Path, Path]:
 
 
 def shared(first: Dump, second: Dump) -> int:
-    """Return how many stages of ``other`` are those of ``one``."""
+    """Return how many stages of ``second`` are those of ``first``."""
     actual = {id(module.read(stage)) for module in first.modules for stage in module.stages}
     return sum(
         id(module.read(stage)) in actual for module in second.modules for stage in module.stages

@@ -295,7 +295,7 @@ def key(instruction: Instruction) -> Key:
 def measured(
     record: PriorityFusionRecord, profile: Mapping[Key, int]
 ) -> Iterator[tuple[Key, float]]:
-    """The cycles of each producer whose consumers' cycles are ``known``, or none: a reverse."""
+    """The cycles of each producer whose consumers' cycles are ``profile``, or none: a reverse."""
     entry = parse(record.module_before_fusion()).entry
     instructions = {instruction.name: instruction for instruction in entry.instructions}
     for step in record.steps:

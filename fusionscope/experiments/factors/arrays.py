@@ -104,7 +104,8 @@ class ElementType:
 
 
 def _retyped(cut: Cut, model: Shape, element_type: str) -> Cut:
-    """Return the cut with ``other`` in place of the element type of ``own``, everywhere."""
+    """Return the cut with ``element_type`` in place of the element type of ``model``, everywhere.
+    """
     opened = cut.edit()
 
     def change(shape: Shape) -> Shape:

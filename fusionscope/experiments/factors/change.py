@@ -89,7 +89,7 @@ def with_producer(opened: OpenCut, producer: MutableInstruction) -> Cut:
 
 
 def take_place(opened: OpenCut, old: MutableInstruction, new: MutableInstruction) -> None:
-    """Put ``made`` in the place of ``old``. What expects the shape of ``old`` gets a parameter."""
+    """Put ``new`` in the place of ``old``. What expects the shape of ``old`` gets a parameter."""
     if new.shape.dimensions != old.shape.dimensions:
         for user in [user for user in old.users if user not in (new, opened.entry.root)]:
             replace_with_parameter(old, user)

@@ -50,6 +50,6 @@ def sum_up_passes(recorded: Sequence[PassTime]) -> CompileTime | None:
 
 
 def _runs(pipeline: PassTime, pass_time: PassTime) -> bool:
-    """Return whether ``each`` was recorded while ``pipeline`` ran, as one of its passes."""
+    """Return whether ``pass_time`` was recorded while ``pipeline`` ran, as one of its passes."""
     is_within = pipeline.start_us <= pass_time.start_us and pass_time.end_us <= pipeline.end_us
     return pass_time.pipeline == pipeline.name and is_within

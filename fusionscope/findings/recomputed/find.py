@@ -309,7 +309,7 @@ def _results(kernel: Instruction) -> list[Instruction]:
 
 
 def _depends(kernel: Instruction, kernels: Sequence[Instruction]) -> bool:
-    """Return whether ``kernel`` needs a result of one of ``others``."""
+    """Return whether ``kernel`` needs a result of one of ``kernels``."""
     least = min(candidate.index for candidate in kernels)
     pending, visited = [kernel], {kernel}
     while pending:

@@ -33,7 +33,7 @@ class Draft:
 def needed_for(
     results: Sequence[Instruction], sources: Collection[Instruction] = ()
 ) -> list[Instruction]:
-    """Return ``results`` and all of their computation that they need, without what only ``given``
+    """Return ``results`` and all of their computation that they need, without what only ``sources``
     need, in the order of the text."""
     computation = results[0].computation
     edges, instructions = computation.graph.operands, computation.instructions

@@ -35,7 +35,7 @@ def find_resources(
     progress: Progress = silent,
 ) -> Resources:
     """Return what ``ptxas`` says of the kernels that ``module`` launches on ``device``, with the
-    flags of the dump and ``flags``. Its answers are looked up in ``kept``.
+    flags of the dump and ``flags``. Its answers are looked up in ``cache``.
 
     Raises ``UnusableInput`` if a file of the dump cannot be read, or ptxas cannot be run.
     """

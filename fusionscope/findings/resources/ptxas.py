@@ -89,7 +89,7 @@ def assemble(
     progress: Progress = silent,
 ) -> tuple[dict[str, Assembled], list[str]]:
     """Return what the kernels in ``texts`` take, by their names, and one line on each text that
-    ``ptxas`` does not accept with ``flags``. Answers for a text are looked up in ``kept``.
+    ``ptxas`` does not accept with ``flags``. Answers for a text are looked up in ``cache``.
 
     If the first answers are late, the other texts are left out. Raises ``UnusableInput`` if ptxas
     cannot be run.

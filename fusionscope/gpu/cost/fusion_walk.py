@@ -86,7 +86,7 @@ class FusionWalk:
         self._reads: dict[MutableInstruction, _Reads] = {}
 
     def common_utilization(self, first: MutableInstruction, second: MutableInstruction) -> float:
-        """Return how much of ``one`` is used together with ``other``, both inside the fusion.
+        """Return how much of ``first`` is used together with ``second``, both inside the fusion.
 
         Source: CommonElementwiseUtilization.
         """

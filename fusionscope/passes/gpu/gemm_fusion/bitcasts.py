@@ -26,7 +26,7 @@ class Exchanged(NamedTuple):
 
 
 def with_type_of(shape: Shape, model: Shape) -> Shape:
-    """Return a shape with the element type of ``other``. Source: CopyElementType."""
+    """Return a shape with the element type of ``model``. Source: CopyElementType."""
     if shape.element_type == model.element_type:
         return shape
     layout = shape.layout

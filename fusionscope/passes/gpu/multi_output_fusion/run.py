@@ -108,7 +108,8 @@ class _Judge:
         self, pair: OutputPair, state: MultiOutputState, kind: int, answers: _Known
     ) -> Decision | None:
         """As ``refuses_pair``. A full kernel refuses all others, so that rules which tell kinds of
-        siblings are asked once about each: ``known`` is what they said since the kernel changed."""
+        siblings are asked once about each: ``answers`` is what they said since the kernel changed.
+        """
         for place, (tells_kinds, rules) in enumerate(self._of_siblings):
             if not tells_kinds:
                 refusal = _ask(rules, pair, state)

@@ -126,7 +126,7 @@ class ParameterBudget(GpuPairRule):
         *,
         grows_consumer: bool,
     ) -> Decision | None:
-        """Return the decision. ``grows_consumer`` says that ``other`` is fused into ``one`` and
+        """Return the decision. ``grows_consumer`` says that ``second`` is fused into ``first`` and
         nothing else.
         """
         outputs = state.facts(first).buffers + state.facts(second).buffers
