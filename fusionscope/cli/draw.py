@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fusionscope.page.kernel_neighbourhood import Neighbourhood
 
 FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
-RADIUS = 1
 
 
 @click.command(name="draw")
@@ -27,7 +26,7 @@ RADIUS = 1
 @click.option("--module", metavar="GLOB", help="The module, by name or number.")
 @click.option(
     "--radius",
-    default=RADIUS,
+    default=1,
     show_default=True,
     type=click.IntRange(0, 20),
     metavar="N",
@@ -53,28 +52,6 @@ def command(
       fusionscope draw dump_dir/ loop_add_fusion --output figure.svg
       fusionscope draw dump_dir/ 'input_*' --radius 2 --format dot
     """
-    return run(
-        dump,
-        kernel,
-        module=module,
-        radius=radius,
-        no_cache=no_cache,
-        format_name=format_name,
-        output=output,
-    )
-
-
-def run(
-    dump: Path,
-    kernel: str,
-    *,
-    module: str | None,
-    radius: int,
-    no_cache: bool,
-    format_name: str,
-    output: Path | None,
-) -> int:
-    """Raises ``UnusableInput`` if no kernel has the name."""
     from fusionscope.dump import open_dump
     from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain, sheets

@@ -16,7 +16,7 @@ from fusionscope.cli.output import (
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.selecting import read_pair
 
-_LONGEST_S = 60.0  # for one program
+_LIMIT_S = 60.0  # for one program
 
 
 @click.command(name="experiment")
@@ -48,29 +48,6 @@ def command(
       fusionscope experiment dump_dir/ 'multiply* -> pad*'
       fusionscope experiment dump_dir/ unknown --top 20
     """
-    return run(
-        dump,
-        pair,
-        module=module,
-        python=python,
-        top=top,
-        no_cache=no_cache,
-        format_name=format_name,
-        output=output,
-    )
-
-
-def run(
-    dump: Path,
-    pair: str,
-    *,
-    module: str | None,
-    python: str,
-    top: int,
-    no_cache: bool,
-    format_name: str,
-    output: Path | None,
-) -> int:
     from fusionscope.dump import open_dump
     from fusionscope.dump.cache import user_cache
     from fusionscope.experiments.experiments import UNKNOWN, run_experiments
@@ -86,7 +63,7 @@ def run(
             pair,
             top=top,
             python=python,
-            limit_s=_LONGEST_S,
+            limit_s=_LIMIT_S,
             cache=None if no_cache else user_cache(),
             progress=progress,
         )

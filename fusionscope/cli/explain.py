@@ -199,9 +199,10 @@ def command(
 
     old = old_values()
     if "experiment" in old:
-        return experiment.run(
-            dump,
-            old["experiment"],
+        return _invoke(
+            experiment.command,
+            dump=dump,
+            pair=old["experiment"],
             module=module,
             python=python,
             top=top or _TOP,
@@ -242,12 +243,12 @@ def command(
     suggest = None
     if tries and selection.by is None:  # which shows no suggestions
         suggest = _suggester(selection, python if compiles else None)
-    user_cache_or_none = None if no_cache else user_cache()
+    answers = None if no_cache else user_cache()
     compile_resources = None
     if selection.resources and compiles:
-        compile_resources = _resource_compiler(selection, python, user_cache_or_none, tries=tries)
+        compile_resources = _resource_compiler(selection, python, answers, tries=tries)
     opened = open_dump(dump).with_steps(dict(map(read_steps, steps)))
-    cache = DumpCache(opened, None if compiles else user_cache_or_none)
+    cache = DumpCache(opened, None if compiles else answers)
     with show_progress() as progress:
         explanation = explain(
             opened,
@@ -295,16 +296,22 @@ def _draw(
     note_old_spelling(f"--format {format_name}", "fusionscope draw DUMP KERNEL")
     if kernel is None:
         raise UnusableInput(f"--format {format_name} draws kernels: name them with --kernel")
-    radius = old_values().get("radius", draw.RADIUS)
-    return draw.run(
-        dump,
-        kernel,
+    return _invoke(
+        draw.command,
+        dump=dump,
+        kernel=kernel,
         module=module,
-        radius=radius,
         no_cache=no_cache,
         format_name=format_name,
         output=output,
+        **{name: value for name, value in old_values().items() if name == "radius"},
     )
+
+
+def _invoke(command: click.Command, **arguments: Any) -> int:
+    """Return the exit status of another command, which has its defaults for the rest."""
+    status: int = click.get_current_context().invoke(command, **arguments)
+    return status
 
 
 def _with_old(

@@ -91,10 +91,10 @@ def _read_conditions(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if key not in CONDITIONS or not (equals and value):
-            expected = (
-                "expected KEY=VALUE, such as op=dot" if key in CONDITIONS or not equals else ""
-            )
-            expected = expected or expected_one_of(key, CONDITIONS)
+            if key in CONDITIONS or not equals:
+                expected = "expected KEY=VALUE, such as op=dot"
+            else:
+                expected = expected_one_of(key, CONDITIONS)
             raise UnusableInput(f"--where {quoted(text)}, {expected}")
         if key == "outcome" and value not in OUTCOMES:
             raise UnusableInput(f"--where {quoted(text)}, {expected_one_of(value, OUTCOMES)}")

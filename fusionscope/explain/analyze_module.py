@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
@@ -154,7 +154,7 @@ def analyze_module(
             gpu=knowledge.gpu,
             prices_all=prices_all,
         ),
-        notes,
+        partial(_read, notes=notes),
     )
     return Analysis(
         facts=ModuleFacts(

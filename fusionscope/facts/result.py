@@ -580,7 +580,7 @@ class ModuleFacts:
         return tuple(fact for fact in rows if isinstance(fact, kind))
 
     def with_finding(self, kind: type[Kind], facts: Kind | tuple[Kind, ...]) -> ModuleFacts:
-        """Return the same with one more finding."""
+        """Return a copy of these facts with one more finding."""
         return replace(self, findings={**self.findings, kind.finding: facts})
 
     @property

@@ -9,16 +9,14 @@ shows of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from msgspec import Struct, defstruct
-
-from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
     from fusionscope.facts.finding_input import FindingInput
@@ -43,18 +41,15 @@ NAMES = (
 BRIEF = 3  # entries of a list on the first screen
 
 
-def find_all(known: FindingInput, notes: list[str]) -> Findings:
-    """Return what every explanation looks for, by its name in JSON. What a file of the
-    dump does not show because it cannot be used is noted.
+def find_all(module: FindingInput, read: Callable[[Callable[[], object]], Any | None]) -> Findings:
+    """Return what every explanation looks for, by its name in JSON.
+
+    ``read`` returns what it is given to call returns, None if a file of the dump cannot be used.
     """
     findings: Findings = {}
     for name in NAMES:
         discover = getattr(import_module(f"{__name__}.{name}"), "discover", None)
-        try:
-            facts = discover(known) if discover is not None else None
-        except UnusableInput as error:
-            facts = None
-            notes += [str(error)] * (str(error) not in notes)
+        facts = read(partial(discover, module)) if discover is not None else None
         if facts:
             findings[(facts[0] if isinstance(facts, tuple) else facts).finding] = facts
     return findings

@@ -85,7 +85,7 @@ def _passed_on(conditional: MutableInstruction, index: tuple[int, ...]) -> Itera
         source, part = follow_tuples(branch.root, index)
         if source is branch.parameters[0]:
             value = follow_tuples(operand, part)
-            if all(_only_returns(branch, index, own, value) for branch, own in branches):
+            if all(_only_returns(branch, index, operand, value) for branch, operand in branches):
                 yield value
             return
 
@@ -155,7 +155,7 @@ def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]
 
 def _reads_last(reader: MutableInstruction, values: Iterable[Part]) -> bool:
     """Return whether all other readers of ``values`` run before ``reader``."""
-    other_readers = {each for value in values for each in _readers(*value) if each is not reader}
+    other_readers = {user for value in values for user in _readers(*value) if user is not reader}
     for earlier in reachable([reader], lambda value: value.operands):
         other_readers.discard(earlier)
         if not other_readers:

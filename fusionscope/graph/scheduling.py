@@ -83,16 +83,16 @@ def _depth_first(computation: MutableComputation, values: Values) -> Sequence[Mu
     extra: dict[MutableInstruction, int] = {}
     sizes: dict[MutableInstruction, int] = {}
     total = 0
-    for each in computation.post_order():
-        extra[each] = sizes[each] = 0
-        if each.opcode in _GIVEN:
+    for instruction in computation.post_order():
+        extra[instruction] = sizes[instruction] = 0
+        if instruction.opcode in _GIVEN:
             continue
-        own_bytes = _made_bytes(each, values)
+        own_bytes = _made_bytes(instruction, values)
         total += own_bytes
-        operands = set(each.operands)
-        readers = max(len(each.users) - 1, 0)
-        extra[each] = min(readers + sum(extra[operand] for operand in operands), most)
-        sizes[each] = min(own_bytes + sum(sizes[operand] for operand in operands), total)
+        operands = set(instruction.operands)
+        readers = max(len(instruction.users) - 1, 0)
+        extra[instruction] = min(readers + sum(extra[operand] for operand in operands), most)
+        sizes[instruction] = min(own_bytes + sum(sizes[operand] for operand in operands), total)
 
     def before(instruction: MutableInstruction) -> list[MutableInstruction]:
         earlier = [*instruction.operands, *instruction.predecessors]

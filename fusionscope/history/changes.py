@@ -583,9 +583,9 @@ def _json_fields(key: str, old: str, new: str) -> Iterator[tuple[str, str, str]]
         sides.append(leaves)
     paths = sides[0].keys() | sides[1].keys()
     for path in sorted(paths - {key} if len(paths) > 1 else paths):  # {} beside its fields
-        one, other = sides[0].get(path, ""), sides[1].get(path, "")
-        if one != other:
-            yield path, one, other
+        before, after = (leaves.get(path, "") for leaves in sides)
+        if before != after:
+            yield path, before, after
 
 
 class _Fusions:

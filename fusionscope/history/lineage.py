@@ -278,8 +278,8 @@ class Lineage:
         if index not in self._stands_for:
             stands_for: dict[Instruction, list[Instruction]] = defaultdict(list)
             for before, successors in self.successors(index).items():
-                for each in successors:
-                    stands_for[each].append(before)
+                for after in successors:
+                    stands_for[after].append(before)
             self._stands_for[index] = stands_for
         return self._stands_for[index].get(successor, [])
 

@@ -391,12 +391,12 @@ def _holds(outer: Region, inner: Region) -> bool:
     if outer.box is None or inner.box is None:
         return False
     return all(
-        one.offset == other.offset
-        and one.start <= other.start
-        and other.end <= one.end
-        and (one.stride == 1 or one.stride == other.stride)
-        and (other.start - one.start) % one.stride == 0
-        for one, other in zip(outer.box, inner.box, strict=True)
+        whole.offset == part.offset
+        and whole.start <= part.start
+        and part.end <= whole.end
+        and (whole.stride == 1 or whole.stride == part.stride)
+        and (part.start - whole.start) % whole.stride == 0
+        for whole, part in zip(outer.box, inner.box, strict=True)
     )
 
 

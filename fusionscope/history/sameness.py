@@ -207,8 +207,8 @@ class _Numbers:
                 else:
                     before = [places[name] for name in read_names(value)]
                     more.append((key, tuple(sorted(computed[operand] for operand in before))))
-                    for each in before:
-                        users[each].append((index, -1))
+                    for operand in before:
+                        users[operand].append((index, -1))
             number = self._number(
                 (self._own(statement), attributes_number, tuple(read), tuple(more))
             )

@@ -292,9 +292,9 @@ class _Heirs:
 
     def _metadata(self) -> bool:
         """Add successors by metadata alone. Return whether any was added."""
-        taken = {after for successors in self._found.values() for after in successors}
+        successors = {after for group in self._found.values() for after in group}
         groups: dict[Hashable, tuple[list[Instruction], list[Instruction]]] = {}
-        inserted = [instruction for instruction in self._inserted if instruction not in taken]
+        inserted = [instruction for instruction in self._inserted if instruction not in successors]
         for number, side in enumerate((self._left(), inserted)):
             for instruction in side:
                 if instruction.op_name:

@@ -527,14 +527,14 @@ class Numbering:
         if len(free) > 1:
             _, named_number = self._before().named.get((path, None, instruction.name), (None, None))
             free.sort(key=lambda number: number != named_number)
-        known = free[0] if free else None
-        if known is None:
-            known = self._anchor(path, None, instruction)
-            if known is None or known in self._taken:
-                known = self._new()
-            self._alike[key].append(known)
-        self._taken.add(known)
-        return known
+        number = free[0] if free else None
+        if number is None:
+            number = self._anchor(path, None, instruction)
+            if number is None or number in self._taken:
+                number = self._new()
+            self._alike[key].append(number)
+        self._taken.add(number)
+        return number
 
     def _number(self, key: Hashable) -> int:
         number = self._numbers.get(key)

@@ -21,13 +21,13 @@ def reachable(
     ``neighbours`` is called once for each node, after it was yielded, and may be a filter.
     """
     pending = list(dict.fromkeys(starts))
-    seen = set(pending)
+    visited = set(pending)
     while pending:
         node = pending.pop()
         yield node
         for neighbour in neighbours(node):
-            if neighbour not in seen:
-                seen.add(neighbour)
+            if neighbour not in visited:
+                visited.add(neighbour)
                 pending.append(neighbour)
 
 

@@ -281,8 +281,8 @@ class _Copies:
         """Return whether nothing reads ``old`` after ``new`` is made."""
         for reader in readers:
             if reader is new.maker:
-                shared = (each for each in reader.operands if _origin(each, ()) == old)
-                if not all(self._may_share(each, reader, new.at) for each in shared):
+                reads = (operand for operand in reader.operands if _origin(operand, ()) == old)
+                if not all(self._may_share(operand, reader, new.at) for operand in reads):
                     return False
             elif self._may_order:
                 if self._is_before(new.maker, reader):

@@ -632,6 +632,6 @@ def test_the_checks_find_faults():
     assert "is not of before" in found(lambda m: m.merged.update({m.after[x]: m.after[x]}))
     assert "told as copied" in found(lambda matching: matching.copies.clear())
     assert "carries no value" in found(lambda matching: matching.values.pop(first))
-    assert "opcode is told wrongly" in found(
+    assert "change of opcode is reported incorrectly" in found(
         lambda m: m.after.update({first: m.after[x], x: m.after[first]})
     )

@@ -82,7 +82,7 @@ def faults(
     edited = {edit.before for edit in by_kind[EditKind.UPDATED] if "opcode" in fields(edit)}
     for first, second in matching.after.items():
         if (first.opcode != second.opcode) != (first in edited):
-            yield f"{first!r} became {second!r}: the opcode is told wrongly"
+            yield f"{first!r} became {second!r}: the change of opcode is reported incorrectly"
     swapped = by_kind[EditKind.SWAPPED]
     yield from (f"{e.before!r} is told as swapped" for e in swapped if not is_swapped(e))
     for kind, expected in (

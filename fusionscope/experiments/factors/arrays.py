@@ -104,8 +104,7 @@ class ElementType:
 
 
 def _retyped(cut: Cut, model: Shape, element_type: str) -> Cut:
-    """Return the cut with ``element_type`` in place of the element type of ``model``, everywhere.
-    """
+    """Return the cut with ``element_type`` wherever the element type of ``model`` is."""
     opened = cut.edit()
 
     def change(shape: Shape) -> Shape:

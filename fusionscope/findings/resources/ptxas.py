@@ -64,7 +64,10 @@ def find_ptxas() -> Path | None:
     from_environment = os.environ.get("PTXAS")
     if from_environment:
         if not Path(from_environment).is_file():
-            raise UnusableInput("PTXAS names it, and it is no file", file=from_environment)
+            raise UnusableInput(
+                "the environment variable PTXAS is set to this path, which is not a file",
+                file=from_environment,
+            )
         return Path(from_environment)
     packages = (
         file

@@ -51,7 +51,7 @@ def words_on(kernel: KernelFacts) -> Iterator[str]:
 
 def _advice(over_fused: OverFused) -> Iterator[str]:
     """Yield the change that helps most, and the others that were tried."""
-    best = next((each for each in over_fused.tried if each.change == over_fused.best), None)
+    best = next((trial for trial in over_fused.tried if trial.change == over_fused.best), None)
     if best is None:
         yield f"against the spills: nothing known that helps ({_cost(over_fused.before)})"
     else:

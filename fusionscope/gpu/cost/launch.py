@@ -377,8 +377,8 @@ def count_groups(emission: Emission, device: Device, reached: Reached) -> int:
     }
     groups = _Groups(len(roots))
     unreduced = [index for index, root in enumerate(roots) if not is_reduced[root]]
-    for other in unreduced[1:]:
-        groups.merge(unreduced[0], other)
+    for index in unreduced[1:]:
+        groups.merge(unreduced[0], index)
     for instruction, indices in reached(body, roots).items():
         joined: list[int] = []
         has_reduction = False

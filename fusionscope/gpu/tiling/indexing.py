@@ -126,7 +126,7 @@ class IndexSpace:
     def map(self, indices: Sequence[Expression]) -> str:
         """Return indices and constraints as the compiler prints indexing maps."""
         indices_used = [*indices, *self.limits]
-        reduced = sorted({each for index in indices_used for each in variables(index)})
+        reduced = sorted({number for index in indices_used for number in variables(index)})
         names = [f"d{number}" for number in range(self.rank)]
         numbered = dict(enumerate(names))
         for number in reduced:
@@ -268,7 +268,7 @@ class Indexed(Source):
 
     @property
     def dimensions(self) -> frozenset[int]:
-        return frozenset(each for each in variables(self.index) if each < self.space.rank)
+        return frozenset(number for number in variables(self.index) if number < self.space.rank)
 
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
         if self.space.is_empty:
