@@ -156,6 +156,7 @@ matching: ## stages are matched with each other, and with texts made of them
 	$(CONFORMANCE) matching --mutants $(DUMPS)
 explained: ## every pair has an outcome, only those apart a reason; histories and differences
 	@$(CONFORMANCE) explained $(DUMPS)
+	$(CONFORMANCE) outcomes $(DUMPS)
 	for dump in $(TARGETS:%=$(DUMPS)/%/reductions); do
 		fusionscope history "$$dump"
 		fusionscope diff "$$dump@pre-fusion" "$$dump@final" --format markdown >/dev/null
