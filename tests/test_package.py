@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -248,6 +249,45 @@ def test_networkx_is_imported_where_a_graph_is_asked_for():
         "assert 'networkx' not in sys.modules",
     )
     subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)
+
+
+# The only files that open others: our own grammar and pages, and scripts that run under a Python
+# without fusionscope.
+OPENING_FILES = {
+    "capture/child.py",
+    "capture/compiler_child.py",
+    "capture/threads.py",
+    "hlo/grammar.py",
+    "rerun/runner.py",
+    "rerun/workbench_child.py",
+    "rules/pages.py",
+    "system/files.py",
+}
+OPENING = re.compile(r"^open$|\.(open|fdopen|read_text|read_bytes|write_text|write_bytes)$")
+HARMLESS = {"archive.open", "tarfile.open", "os.open"}  # of archives; of /dev/null
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    return (node for node in nodes(path) if isinstance(node, ast.Call))
+
+
+def test_files_are_opened_in_one_place():
+    names = {path: path.relative_to(PACKAGE).as_posix() for path in SOURCES}
+    assert set(names.values()) >= OPENING_FILES
+    for path in SOURCES:
+        for call in calls(path) if names[path] not in OPENING_FILES else ():
+            function = ast.unparse(call.func)
+            opens = OPENING.search(function) and "Path(__file__)" not in function  # our own tables
+            assert not opens or function in HARMLESS, f"{names[path]}:{call.lineno}: {function}"
+
+
+def test_errors_quote_values_in_one_way():
+    """By ``quoted``, and not by ``!r``, which shows all of a value."""
+    for path in SOURCES:
+        for call in calls(path):
+            if getattr(call.func, "id", "") == "UnusableInput":
+                values = [part for part in ast.walk(call) if isinstance(part, ast.FormattedValue)]
+                assert all(value.conversion == -1 for value in values), f"{path}:{call.lineno}"
 
 
 def test_dependencies_are_those_that_are_imported():

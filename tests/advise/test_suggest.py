@@ -150,7 +150,13 @@ def test_a_value_that_starts_another_pass_is_not_replayed():
     assert not replays.can_try(candidate)
 
 
-@pytest.mark.parametrize("name", ["cpu/concatenate", "cpu/cartpole", "h100/cartpole"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cpu/concatenate",
+        *(pytest.param(f"{target}/cartpole", marks=pytest.mark.slow) for target in ("cpu", "h100")),
+    ],
+)
 def test_nothing_is_suggested_that_fuses_no_refused_pair_or_costs_time(name):
     module, actual = explained(name)
     refused = {

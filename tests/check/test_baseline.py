@@ -48,7 +48,13 @@ def held(
     return check(cells(now), [], read_baseline(file, tolerance)).violations
 
 
-@pytest.mark.parametrize("dump", ALL)
+@pytest.mark.parametrize(
+    "dump",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * name.endswith(("cartpole", "library_random")))
+        for name in ALL
+    ],
+)
 def test_a_dump_is_as_it_is(dump: str, tmp_path: Path, samples) -> None:
     assert held(samples.explanation(dump), samples.explanation(dump), tmp_path) == ()
 

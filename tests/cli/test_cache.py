@@ -120,6 +120,7 @@ def test_another_question_reads_nothing(home, path, analyses):
         assert len(analyses) == (selection is SELECTIONS[0])
 
 
+@pytest.mark.slow
 def test_every_output_is_the_same(home):
     path = DUMPS / "h100" / "concatenate"
     for request in ("", "--top 3", "--format json", "--movements", "--disable pf-negative"):

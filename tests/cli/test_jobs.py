@@ -37,7 +37,7 @@ def run(monkeypatch, capfd):
     return call
 
 
-@pytest.mark.parametrize("option", ["--all", "--format=json"])
+@pytest.mark.parametrize("option", [pytest.param("--all", marks=pytest.mark.slow), "--format=json"])
 def test_explain_of_several_modules(run, modules, option):
     command = ("explain", modules, "--no-cache", "--no-try", option)
     first = run(*command)
@@ -46,7 +46,7 @@ def test_explain_of_several_modules(run, modules, option):
     assert first[0] == 0
 
 
-@pytest.mark.parametrize("format_name", ["text", "json"])
+@pytest.mark.parametrize("format_name", ["text", pytest.param("json", marks=pytest.mark.slow)])
 def test_verify_of_several_modules(run, modules, format_name):
     command = ("verify", str(modules), "--format", format_name)
     first = run(*command)

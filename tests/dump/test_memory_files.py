@@ -14,7 +14,9 @@ from fusionscope.errors import UnusableInput
 SAMPLES = Path(__file__).parents[2] / "samples/dumps"
 DUMPS = [SAMPLES / "cpu/dense", SAMPLES / "h100/dense"]
 LOOP = Path(__file__).parent / "data/memory"
-OLDER = [Path(__file__).parents[1] / "explain/data/donated" / each for each in ("0.6.2", "0.7.2")]
+OLDER = [
+    Path(__file__).parents[1] / "explain/data/donated" / jaxlib for jaxlib in ("0.6.2", "0.7.2")
+]
 READERS = {
     Role.BUFFER_ASSIGNMENT: read_buffer_assignment,
     Role.LIVE_RANGES: read_live_ranges,
@@ -140,6 +142,7 @@ def test_cut_live_ranges_are_refused(module):
             READERS[role](data[:cut], "f")
 
 
+@pytest.mark.parametrize("module", [LOOP, *OLDER], ids=lambda path: path.name, indirect=True)
 @pytest.mark.parametrize("role", READERS)
 def test_damaged_files_are_taken_or_refused(module, role, survives_damage):
     if role in module.files:

@@ -111,7 +111,7 @@ def test_recorded_messages_stand_in_the_records(dump, samples):
 
 
 OVERRULED = [
-    "a100-jaxlib-0.4.35/cartpole",
+    pytest.param("a100-jaxlib-0.4.35/cartpole", marks=pytest.mark.slow),
     "a100-jaxlib-0.4.35/library_random",
     "h100/reductions",
 ]

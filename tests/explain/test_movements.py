@@ -13,6 +13,7 @@ from fusionscope.hlo import Instruction
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
+LARGE = ("cartpole", "library_random")
 
 COPY_INSERTION = "adding_copies_to_resolve_interference"
 
@@ -63,7 +64,11 @@ def test_nothing_is_listed_unless_it_was_requested(samples):
     assert Movement.finding not in samples.facts("cpu/loop").findings
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: f"{dump.parent.name}/{dump.name}")
+@pytest.mark.parametrize(
+    "dump",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.name in LARGE)) for path in SAMPLES],
+    ids=lambda dump: f"{dump.parent.name}/{dump.name}",
+)
 def test_every_movement_of_a_final_module_is_listed_once(dump: Path, samples):
     opened = samples.dump(dump)
     modules = {module.number: module for module in opened.modules}

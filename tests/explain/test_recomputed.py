@@ -142,7 +142,7 @@ def test_nothing_is_computed_again_without_fusion():
         ("cpu/cartpole", "add.48", "*"),
         ("cpu/cartpole", "add.72", "*"),
         # The kernel of the other reader writes it, too.
-        ("h100/cartpole", "add.120.0", "stack.9.0"),
+        pytest.param("h100/cartpole", "add.120.0", "stack.9.0", marks=pytest.mark.slow),
     ],
 )
 def test_a_replay_that_keeps_the_value_moves_as_many_bytes(dump: str, name: str, reader: str):

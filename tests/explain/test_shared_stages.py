@@ -38,7 +38,11 @@ def shared(first: Dump, second: Dump) -> int:
     )
 
 
-@pytest.mark.parametrize("names", PAIRS)
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(pair, marks=[pytest.mark.slow] * ("cartpole" in pair[0])) for pair in PAIRS],
+    ids=" ".join,
+)
 def test_a_difference_is_that_of_two_dumps_that_share_nothing(names: tuple[str, str]) -> None:
     one, other = dumps(names)
     apart = open_dump(one), open_dump(other)

@@ -80,7 +80,7 @@ def test_pairs_are_complete(dump):
 FEW = [
     "cpu/attention",
     "h100/attention",
-    "h100-without-triton-gemm/projections",
+    pytest.param("h100-without-triton-gemm/projections", marks=pytest.mark.slow),
     "a100-jaxlib-0.4.35/library_random",
 ]
 

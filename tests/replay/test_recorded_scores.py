@@ -95,7 +95,10 @@ def test_a_record_that_contradicts_the_rules_is_not_followed(
 
 
 @pytest.mark.parametrize("has_ids", [True, False])
-@pytest.mark.parametrize("name", ["h100/cartpole", "h100/concatenate", "h100/loop"])
+@pytest.mark.parametrize(
+    "name",
+    ["h100/concatenate", "h100/loop", pytest.param("h100/cartpole", marks=pytest.mark.slow)],
+)
 def test_only_the_pairs_that_are_left_are_decided(
     name: str, has_ids: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import cycle
 
 import pytest
@@ -18,7 +19,7 @@ from fusionscope.rerun.measuring import (
     time_in_turns,
 )
 
-pytest.importorskip("scipy")  # comes with jax, like numpy
+pytestmark = pytest.mark.skipif(find_spec("scipy") is None, reason="needs scipy, as jax does")
 _BUSY = 0.3  # the share of runs that another process interrupts
 
 

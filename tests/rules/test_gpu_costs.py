@@ -75,7 +75,14 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counts]:
     yield actual
 
 
-@pytest.mark.parametrize("dump", ["h100/attention", "h100/cartpole", "h100/elementwise"])
+@pytest.mark.parametrize(
+    "dump",
+    [
+        "h100/attention",
+        "h100/elementwise",
+        pytest.param("h100/cartpole", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_taken_from_before_is_what_would_be_found_anew(dump: str, counts: Counts) -> None:
     opened = open_dump(DUMPS / dump)
     verify(opened, opened.modules)

@@ -62,6 +62,7 @@ def tables(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return into
 
 
+@pytest.mark.slow
 def test_rows_are_what_explain_says(tables: Path) -> None:
     for number, name in enumerate(FEW):
         command = ["explain", str(DUMPS / name), "--no-try", "--all", "--format", "json"]

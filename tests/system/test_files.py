@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import os
-import re
 import resource
 import stat
 from collections.abc import Callable
@@ -16,21 +14,6 @@ from conformance.special_files import make_socket
 
 from fusionscope.errors import UnusableInput
 from fusionscope.system import files
-
-PACKAGE = Path(files.__file__).parents[1]
-
-# Our own grammar and examples, and scripts that run under a Python without fusionscope.
-ELSEWHERE = {
-    "capture/child.py",
-    "capture/compiler_child.py",
-    "capture/threads.py",
-    "hlo/grammar.py",
-    "rerun/runner.py",
-    "rerun/workbench_child.py",
-    "rules/pages.py",
-}
-OPENING = r"\.(open|fdopen|read_text|read_bytes|write_text|write_bytes)$"
-HARMLESS = {"archive.open", "tarfile.open", "os.open"}  # of archives; of /dev/null
 
 
 def link_to_nowhere(path: Path) -> None:
@@ -144,16 +127,3 @@ def test_only_what_nobody_else_can_write_is_ones_own(tmp_path: Path) -> None:
         os.chown(file, 12345, 12345)
         with pytest.raises(UnusableInput, match="others can write it"):
             files.read_own_file(file)
-
-
-def test_no_other_code_opens_files() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        name = path.relative_to(PACKAGE).as_posix()
-        if name == "system/files.py" or name in ELSEWHERE:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                words = ast.unparse(node.func)
-                opens = words == "open" or re.search(OPENING, words) is not None
-                opens = opens and "Path(__file__)" not in words  # our own tables
-                assert not opens or words in HARMLESS, f"{name}:{node.lineno}: {words}"
