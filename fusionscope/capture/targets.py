@@ -1,4 +1,4 @@
-"""Reads what to compile, and for what, from the user's words, without jax."""
+"""Parses what a command line names: the program, its arguments and the target. Needs no jax."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ _SIZE = re.compile(r"\d{1,18}")
 _PARTITIONS = re.compile(rb"num_partitions\s*=\s*(\d{1,9})(?!\d)")
 _FUNCTION = re.compile(r"(.+):([A-Za-z_][\w.]*)")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_TPU = "v5e:1x1"
+_DEFAULT_TOPOLOGY = "v5e:1x1"
 
 
 class ProgramKind(Enum):
+    """What a program is written in. All but functions are files."""
+
     FUNCTION = "function"
     STABLEHLO = "stablehlo"
     HLO = "hlo"
@@ -54,11 +56,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program. ``name`` is that of a function in ``module`` or in ``file``; other kinds are
-    files.
+    """What is compiled: the function ``name`` of ``module`` or ``file``, or a ``file`` of another
+    kind.
 
-    ``arguments`` is None if the program provides an example. ``partitions`` is the number of
-    devices it runs on.
+    ``arguments`` is None if the program has arguments of its own. ``partitions`` is the number of
+    devices that it runs on.
     """
 
     kind: ProgramKind
@@ -71,8 +73,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target. ``description`` is the text of a GPU that need not be present, ``topology`` names
-    the TPUs.
+    """What a program is compiled for.
+
+    ``description`` is XLA's text about a GPU, and ``topology`` names TPUs, such as ``v5e:1x1``:
+    neither need be present. With none of the two, it is a device of this machine.
     """
 
     name: str
@@ -82,34 +86,24 @@ class Target:
 
     @property
     def is_here(self) -> bool:
-        """Whether the device has to be present."""
+        """Whether it is a device of this machine."""
         return self.description is None and self.topology is None
 
 
 def read_program(words: str, arguments: Sequence[str] = (), *, folder: Path = Path()) -> Program:
-    """Read ``package.module:function``, ``file.py:function`` or the name of a file in ``folder``.
+    """Parse ``package.module:function``, ``file.py:function`` or the name of a file in ``folder``.
 
-    ``arguments`` are shapes such as ``f32[128,256]``. Raises ``UnusableInput``.
+    ``arguments`` are shapes such as ``f32[128,256]``. Raises ``UnusableInput`` if ``words`` or an
+    argument has another form, if the file cannot be read, or if a file is given arguments.
     """
-    argument_shapes = tuple(map(_read_argument, arguments)) or None
+    shapes = tuple(map(_read_argument, arguments)) or None
     if match := _FUNCTION.fullmatch(words):
         place, name = match.groups()
         if place.endswith(".py"):
-            return Program(
-                kind=ProgramKind.FUNCTION,
-                file=_existing(folder / place),
-                module=None,
-                name=name,
-                arguments=argument_shapes,
-            )
+            file = _readable(folder / place)
+            return Program(kind=ProgramKind.FUNCTION, file=file, name=name, arguments=shapes)
         if _MODULE.fullmatch(place):
-            return Program(
-                kind=ProgramKind.FUNCTION,
-                file=None,
-                module=place,
-                name=name,
-                arguments=argument_shapes,
-            )
+            return Program(kind=ProgramKind.FUNCTION, module=place, name=name, arguments=shapes)
     path = folder / words
     kind = _SUFFIXES.get(path.suffix)
     if kind is None:
@@ -117,14 +111,15 @@ def read_program(words: str, arguments: Sequence[str] = (), *, folder: Path = Pa
             f"{quoted(words)} is not a program, expected package.module:function, "
             "file.py:function, or a file of StableHLO (.mlir) or HLO (.hlo, .txt, .pb)"
         )
-    if argument_shapes is not None:
+    if shapes is not None:
         raise UnusableInput(f"{path.name} has arguments of its own, --arg is for functions")
-    head = read_file(_existing(path))[:10_000]
+    head = read_file(_readable(path))[:10_000]
     partitions = _PARTITIONS.search(head)
     return Program(kind=kind, file=path, partitions=int(partitions[1]) if partitions else 1)
 
 
-def _existing(path: Path) -> Path:
+def _readable(path: Path) -> Path:
+    """Return ``path``. Raises ``UnusableInput`` if no file there can be read."""
     if problem := why_unreadable(path):
         raise UnusableInput(problem, file=str(path))
     return path
@@ -143,25 +138,24 @@ def _read_argument(words: str) -> Argument:
 
 
 def read_target(words: str) -> Target:
-    """Read ``cpu``, ``gpu``, ``tpu:v5e:1x1``, the name of a card, or a file that describes one.
-
-    Raises ``UnusableInput``.
+    """Parse ``cpu``, ``gpu``, ``tpu:v5e:1x1``, the name of a GPU, or that of a file that describes
+    one. Raises ``UnusableInput`` if it is none of them.
     """
     if words in ("cpu", "gpu"):
         return Target(words, words)
     if words.partition(":")[0] == "tpu":
-        topology = words.partition(":")[2] or _TPU
+        topology = words.partition(":")[2] or _DEFAULT_TOPOLOGY
         if ":" not in topology:
             topology += ":1x1"
         return Target(words.replace(":", "-"), "tpu", topology=topology)
     device = find_device(words)
     name = Path(words).stem
-    return Target(name, _platform(device, words), description=_description(words, device))
+    return Target(name, _platform(device, words), description=_description(device, words))
 
 
-def _description(words: str, device: Device) -> str:
-    """Return the text of a file verbatim: it may contain more than fusionscope reads. As in
-    ``find_device``, a known name is no file.
+def _description(device: Device, words: str) -> str:
+    """Return XLA's text about ``device``: of a file verbatim, as it may contain more than
+    fusionscope reads. As in ``find_device``, a known name is not taken for a file.
     """
     try:
         known_device(words)
@@ -171,6 +165,7 @@ def _description(words: str, device: Device) -> str:
 
 
 def _platform(device: Device, words: str) -> str:
+    """Return what jax calls the device's platform. Raises ``UnusableInput`` if it has none."""
     match device.capability:
         case CudaCapability():
             return "cuda"

@@ -12,14 +12,14 @@ from fusionscope.cli.output import terminal_size
 from fusionscope.progress import Progress, silent
 from fusionscope.words.text import safe
 
-_QUIET_S = 1.0
-_BETWEEN_S = 0.1  # two drawings
+_DELAY_S = 1.0  # before a command counts as slow
+_REDRAW_S = 0.1
 
 
 @contextmanager
 def show_progress() -> Iterator[Progress]:
-    """Return a function that takes the current step, which is shown in one line with the elapsed
-    time. The line is gone at the end. Nothing is shown unless standard error is a terminal.
+    """Yield a function to call with the current step: one line shows it with the elapsed time, and
+    disappears in the end. Nothing is shown unless standard error is a terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield silent
@@ -28,28 +28,29 @@ def show_progress() -> Iterator[Progress]:
     thread = threading.Thread(target=line.draw, daemon=True)
     thread.start()
     try:
-        yield line.set
+        yield line.set_step
     finally:
         line.end()
         thread.join()
 
 
 class _Line:
-    """The line, which a thread of its own draws."""
+    """The line that shows the current step. ``draw`` runs in a thread of its own."""
 
     def __init__(self) -> None:
-        self._words = ""
+        self._step = ""
         self._start = time.monotonic()
         self._ended = threading.Event()
 
-    def set(self, words: str) -> None:
-        self._words = words
+    def set_step(self, step: str) -> None:
+        self._step = step
 
     def end(self) -> None:
         self._ended.set()
 
     def draw(self) -> None:
-        if self._ended.wait(_QUIET_S):
+        """Redraw the line until it ends, or do nothing if that is soon."""
+        if self._ended.wait(_DELAY_S):
             return
         from rich.console import Console
         from rich.live import Live
@@ -66,7 +67,7 @@ class _Line:
         ) as live:
             while True:
                 seconds = int(time.monotonic() - self._start)
-                words = f"{seconds // 60}:{seconds % 60:02} {safe(self._words)}"
-                live.update(Text(words, no_wrap=True, overflow="ellipsis"), refresh=True)
-                if self._ended.wait(_BETWEEN_S):
+                line = f"{seconds // 60}:{seconds % 60:02} {safe(self._step)}"
+                live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+                if self._ended.wait(_REDRAW_S):
                     break

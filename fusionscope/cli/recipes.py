@@ -33,15 +33,16 @@ def command(recipe: str | None, format_name: str, output: Path | None) -> None:
         print_page,
     )
 
+    is_list = recipe is None
     pages = all_pages() if recipe is None else (find_page(recipe),)
     write_report(
         "recipes",
         pages,
         format_name,
         output,
-        (),
-        markdown=lambda: page_to_markdown(pages[0]) if recipe else list_to_markdown(pages),
+        problems=(),
+        markdown=lambda: list_to_markdown(pages) if is_list else page_to_markdown(pages[0]),
         text=lambda console: (
-            print_page(pages[0], console) if recipe else print_list(pages, console)
+            print_list(pages, console) if is_list else print_page(pages[0], console)
         ),
     )

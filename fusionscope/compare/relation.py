@@ -1,4 +1,4 @@
-"""Whether two modules can be compared at all: versions of one program, for one kind of device."""
+"""Tells whether comparing two modules makes sense: versions of one program, for one device."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fusionscope.history.operations import plain_shape
 from fusionscope.history.pairing import CERTAIN
 from fusionscope.hlo import Instruction, Module
 
-# Any of these makes two modules versions of one program: of the smaller module's operations, those
-# that are certainly the same, or matched with the framework's name in common; of the larger one's
-# entry parameters, those of the same shapes. None of 103 pairs of versions among the samples (other
-# compilers, devices, flags), and none of 53 samples with all sizes doubled, falls below all three.
+# Two modules are versions of one program if any of their shares reaches its limit. Each of 103
+# pairs of versions among the samples (other compilers, devices, flags) reaches one, as does each of
+# 53 samples with all sizes doubled.
 _CERTAIN_OPERATIONS = 0.4
-_PARAMETERS = 0.5
+_PARAMETERS = 0.5  # this one has to be exceeded
 _NAMED_OPERATIONS = 0.6
+_IGNORED_OPCODES = PLACES | {"bitcast", "constant", "copy"}  # compilers add and drop these
 
 
 class Doubt(StrEnum):
@@ -39,21 +39,28 @@ class Unrelated:
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
+    """What two modules have in common, each between 0 and 1.
+
+    ``operations`` are those that are certainly the same, and ``names`` those that are matched and
+    have the framework's name in common, both as shares of the smaller module's; ``parameters`` are
+    the entry parameters of equal shapes, as a share of the larger number.
+    """
+
     operations: float
     parameters: float
-    named: float
+    names: float
 
     @property
     def are_related(self) -> bool:
         return (
             self.operations >= _CERTAIN_OPERATIONS
             or self.parameters > _PARAMETERS
-            or self.named >= _NAMED_OPERATIONS
+            or self.names >= _NAMED_OPERATIONS
         )
 
 
 def different_programs(matching: Matching) -> Unrelated | None:
-    """Return that two modules are different programs, or None if they are versions of one."""
+    """Return why a comparison of two programs means little; None for versions of one program."""
     shares = _shares(matching)
     if shares is None or shares.are_related:
         return None
@@ -67,8 +74,8 @@ def different_programs(matching: Matching) -> Unrelated | None:
 def different_targets(
     backends: tuple[str, str], devices: tuple[str | None, str | None]
 ) -> Unrelated | None:
-    """Return that two modules were compiled for different backends or devices, or None. An empty
-    backend, and a device that is None, are unknown.
+    """Return why a comparison across backends or devices means little; None if both are the same,
+    or one is unknown: an empty backend, or None as a device.
     """
     if all(backends) and backends[0] != backends[1]:
         sides = [
@@ -87,35 +94,37 @@ def different_targets(
 
 
 def _shares(matching: Matching) -> _Shares | None:
-    """Return what two modules have in common; None if one of them has no operations."""
-    operations = [list(_operations(module)) for module in matching.modules]
-    total = min(map(len, operations))
-    if not total:
+    """Return None if one of the two modules has no operations."""
+    before, after = (list(_operations(module)) for module in matching.modules)
+    smaller = min(len(before), len(after))
+    if not smaller:
         return None
-    certain = matched_names = 0
-    for operation in operations[0]:
+    certain = names = 0
+    for operation in before:
         counterpart = matching.after.get(operation)
         if counterpart is not None:
             certain += matching.steps[operation] in CERTAIN
-            name = operation.op_name
-            matched_names += (
-                name is not None
-                and name == counterpart.op_name
-                and operation.opcode == counterpart.opcode
-            )
-    shapes = [_parameter_shapes(module) for module in matching.modules]
-    parameters = max(shape.total() for shape in shapes)
-    common = (shapes[0] & shapes[1]).total()
-    return _Shares(
-        certain / total, common / parameters if parameters else 0.0, matched_names / total
-    )
+            names += _has_same_name(operation, counterpart)
+    return _Shares(certain / smaller, _share_of_parameters(matching), names / smaller)
 
 
 def _operations(module: Module) -> Iterator[Instruction]:
-    return (instruction for instruction in module.walk() if instruction.opcode not in _NOT_COMPARED)
+    return (
+        instruction for instruction in module.walk() if instruction.opcode not in _IGNORED_OPCODES
+    )
 
 
-_NOT_COMPARED = PLACES | {"bitcast", "constant", "copy"}
+def _has_same_name(operation: Instruction, counterpart: Instruction) -> bool:
+    """Return whether the framework gave both one name, and they compute the same."""
+    name = operation.op_name
+    is_same = name is not None and name == counterpart.op_name
+    return is_same and operation.opcode == counterpart.opcode
+
+
+def _share_of_parameters(matching: Matching) -> float:
+    before, after = (_parameter_shapes(module) for module in matching.modules)
+    larger = max(before.total(), after.total())
+    return (before & after).total() / larger if larger else 0.0
 
 
 def _parameter_shapes(module: Module) -> Counter[str]:

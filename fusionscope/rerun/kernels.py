@@ -26,28 +26,30 @@ def place_kernels(
 ) -> list[str]:
     """Fuse the operations that each of ``kernels`` names. Return the names of the fusions.
 
-    An operation of several kernels is computed in each of them, and once more if something else
-    reads it; so is a constant. Any other operation that is read outside of its only kernel becomes
-    a result of that kernel.
+    An operation that several kernels have, or a constant, is computed in each of them, and once
+    more if anything else reads it. Any other operation that is read outside of its kernel becomes
+    a result of the kernel. ``choose_kind`` returns the kind of a fusion that is complete.
     Raises ``UnusableInput`` if a name is unknown or not an operation, or if the operations cannot
     be one kernel.
     """
     by_name = {
         instruction.name: instruction
-        for c in walk_control_flow(graph)
-        for instruction in c.instructions
+        for computation in walk_control_flow(graph)
+        for instruction in computation.instructions
     }
     members = [[_find(name, by_name) for name in dict.fromkeys(kernel)] for kernel in kernels]
     copies = Counter(member for kernel in members for member in kernel)
     shared = {member for member, count in copies.items() if count > 1 or is_constant(member)}
-    names = [_place(kernel, shared, choose_kind).name for kernel in members]
+    names = [_make_kernel(kernel, shared, choose_kind).name for kernel in members]
     for member in shared:
         remove_unused(member)
     return names
 
 
 def is_constant(value: MutableInstruction) -> bool:
-    """Return whether computing ``value`` again reads nothing."""
+    """Return whether ``value`` is a constant or an iota, or a broadcast of one: computing it again
+    reads nothing.
+    """
     while value.opcode == "broadcast":
         (value,) = value.operands
     return value.opcode in ("constant", "iota")
@@ -67,16 +69,13 @@ def _find(name: str, by_name: dict[str, MutableInstruction]) -> MutableInstructi
     return operation
 
 
-def _place(
+def _make_kernel(
     members: list[MutableInstruction],
     shared: set[MutableInstruction],
     choose_kind: Callable[[MutableInstruction], str],
 ) -> MutableInstruction:
-    computation = members[0].computation
-    for member in members:
-        if member.computation is not computation:
-            where = f"{members[0].name} is in {computation.name}, {member.name} in"
-            raise UnusableInput(f"no kernel for both: {where} {member.computation.name}")
+    """Return the fusion of ``members``. Those that are ``shared`` stay where they are, too."""
+    computation = _common_computation(members)
     inside = set(members)
     order = [instruction for instruction in computation.post_order() if instruction in inside]
     results = [
@@ -91,7 +90,7 @@ def _place(
     root = results[-1]
     fusion = create_fusion(root, "kLoop", f"{root.opcode}_fusion")
     computation.replace(root, fusion)
-    for operation in reversed(order):
+    for operation in reversed(order):  # users before what they read
         if operation is root:
             continue
         if operation in results:
@@ -109,32 +108,43 @@ def _place(
     return fusion
 
 
+def _common_computation(members: Sequence[MutableInstruction]) -> MutableComputation:
+    """Return the computation of all ``members``. Raises ``UnusableInput`` if they have several."""
+    first = members[0]
+    for member in members:
+        if member.computation is not first.computation:
+            where = f"{first.name} is in {first.computation.name}, {member.name} in"
+            raise UnusableInput(f"no kernel for both: {where} {member.computation.name}")
+    return first.computation
+
+
 def _require_order(
     computation: MutableComputation,
     inside: set[MutableInstruction],
     results: Sequence[MutableInstruction],
 ) -> None:
-    """Raises ``UnusableInput`` if another operation must run in the middle of the kernel."""
+    """Raise ``UnusableInput`` if another operation must run in the middle of the kernel: one that
+    depends on a result, and that an operation ``inside`` depends on.
+    """
     import networkx  # imported here so that plans without kernels do not wait for it
 
     order = computation.post_order()
-    reads: networkx.DiGraph[MutableInstruction] = networkx.DiGraph()
-    reads.add_nodes_from(order)
-    reads.add_edges_from(
-        (earlier, operation)
+    edges: networkx.DiGraph[MutableInstruction] = networkx.DiGraph()  # from what runs first
+    edges.add_nodes_from(order)
+    edges.add_edges_from(
+        (dependency, operation)
         for operation in order
-        for earlier in (*operation.operands, *operation.predecessors)
+        for dependency in (*operation.operands, *operation.predecessors)
     )
-    read_by = reads.reverse(copy=False)
-    after = set(chain.from_iterable(networkx.bfs_layers(reads, results)))
-    before = set(chain.from_iterable(networkx.bfs_layers(read_by, inside)))
+    after = set(chain.from_iterable(networkx.bfs_layers(edges, results)))
+    before = set(chain.from_iterable(networkx.bfs_layers(edges.reverse(copy=False), inside)))
     for between in order:
         if between not in inside and between in after and between in before:
-            start = next(result for result in results if networkx.has_path(reads, result, between))
+            start = next(result for result in results if networkx.has_path(edges, result, between))
             end = next(
                 operation
                 for operation in order
-                if operation in inside and networkx.has_path(reads, between, operation)
+                if operation in inside and networkx.has_path(edges, between, operation)
             )
             raise UnusableInput(
                 f"{start.name} and {end.name} cannot be in one kernel: {between.name} "

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,25 +37,30 @@ def validator(command: str) -> Draft202012Validator:
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Any:
-    """Runs the console script in this process, with the command that the file is about. What it
-    prints as JSON has to be as the published schema says."""
-    command = request.path.stem.removeprefix("test_")
+def run_command(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Callable[..., Result]:
+    """Runs the console script in this process. What it prints as JSON has to be as the published
+    schema says."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
-    def call(*arguments: object, **environment: str) -> Result:
+    def call(command: str, *arguments: object, **environment: str) -> Result:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["fusionscope", command, *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["fusionscope", *map(str, (command, *arguments))])
         with pytest.raises(SystemExit) as leaving:
             main()
         sys.stdout.flush()
         out, errors = capfdbinary.readouterr()
         if "json" in arguments and out.startswith(b"{"):
-            of = "self_test" if "--self-test" in arguments else command
+            schema = "self_test" if "--self-test" in arguments else command
             if command == "survey" and arguments[0] in ("report", "query"):
-                of = f"survey_{arguments[0]}"
-            validator(of).validate(json.loads(out))
+                schema = f"survey_{arguments[0]}"
+            validator(schema).validate(json.loads(out))
         return Result(int(leaving.value.code or 0), out.decode(), errors.decode())
 
     return call
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, run_command: Callable[..., Result]) -> Any:
+    """Runs the command that the file is about."""
+    return partial(run_command, request.path.stem.removeprefix("test_"))

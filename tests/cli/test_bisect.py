@@ -118,9 +118,3 @@ def test_by_time(run):
     assert document["cost"]["whole_s"] > 0
     assert document["cost"]["unfused_s"] > document["cost"]["whole_s"] / 2
     assert bool(document["problem"]) != bool(document["found"])
-
-
-def test_help_shows_examples(run):
-    result = run("--help")
-    assert result.code == 0
-    assert "fusionscope bisect dump_dir/ --output wrong" in result.out

@@ -174,9 +174,3 @@ def test_what_cannot_be_compiled_is_told_in_one_line(run, model, arguments, prob
     result = run(*arguments)
     assert (result.code, result.out, result.errors.count("\n")) == (2, "", 1)
     assert problem in result.errors
-
-
-def test_help_shows_examples(run):
-    result = run("--help")
-    assert result.code == 0
-    assert "fusionscope capture model.py:step --device h100" in result.out

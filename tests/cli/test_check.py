@@ -168,12 +168,6 @@ def test_nothing_is_expected(run, tmp_path, monkeypatch):
     assert run(DUMP).code == 1
 
 
-def test_help_shows_examples(run):
-    result = run("--help")
-    assert result.code == 0
-    assert "fusionscope check dump_dir/ --baseline fusions.json --update" in result.out
-
-
 GOOD, WORSE = DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softmax"
 
 

@@ -20,7 +20,6 @@ from sample_dumps import (
     damaged,
     hostile_files,
     keys,
-    on_a_terminal,
     text_of,
     unlike_documented,
     unpacked,
@@ -536,15 +535,6 @@ def test_top_and_all(run):
     assert json_[0] == json_[1]
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
-@pytest.mark.parametrize("arguments", [(A100, B200), (GPU, GPU)], ids=["differ", "same"])
-def test_output_goes_to_a_file(run, tmp_path, arguments, format_name):
-    printed = run(*arguments, "--format", format_name)
-    output = run(*arguments, "--format", format_name, "--output", tmp_path / "out", "--exit-code")
-    assert (output.code, output.out) == (int(arguments[0] != arguments[1]), "")
-    assert (tmp_path / "out").read_text(encoding="utf-8") == printed.out != ""
-
-
 @pairs
 @pytest.mark.parametrize("width", [80, 100, 200])
 def test_text_fits_its_width(run, first, second, width):
@@ -559,20 +549,6 @@ def test_lines_that_go_on_are_indented(run):
     """Everything but the module's name is indented."""
     out = run(WHOLE, NO_MERGE, COLUMNS="100").out
     assert [line for line in out.splitlines()[1:] if line and not line.startswith("  ")] == []
-
-
-def test_a_terminal_gets_colours_unless_told_otherwise(run):
-    colour = re.compile(rb"\x1b\[[\d;]*3\d")
-    assert colour.search(on_a_terminal("diff", WHOLE, NO_MERGE, COLUMNS="100"))
-    assert not colour.search(on_a_terminal("diff", WHOLE, NO_MERGE, COLUMNS="100", NO_COLOR="1"))
-    assert "\x1b" not in run(WHOLE, NO_MERGE, TERM="xterm", CLICOLOR="1").out
-
-
-def test_help_shows_examples(run):
-    result = run("--help")
-    assert result.code == 0
-    _, _, examples = result.out.partition("Examples:")
-    assert len(re.findall(r"^ +fusionscope diff \S+ \S", examples, re.MULTILINE)) >= 3
 
 
 def tree(directory: Path, **samples: str) -> Path:
@@ -676,40 +652,6 @@ def test_json_is_as_documented(run, tmp_path):
 # Bad input.
 
 
-@pytest.mark.main
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["missing", GPU], "missing"),
-        ([GPU, "missing"], "missing"),
-        ([GPU, "missing@final"], "missing"),
-        ([f"{GPU}@no-such-stage", GPU], "no-such-stage"),
-        ([GPU, f"{GPU}@simplification"], "several"),
-        ([GPU, f"{GPU}@"], "several"),
-        ([GPU, f"{GPU}@99999"], "99999"),
-        ([stage(GPU, 28), f"{stage(GPU, 28)}@final"], "final"),
-        ([GPU, "\x1b[31m\nx@final"], "31m"),
-        ([GPU, GPU, "--output", "/no/such/folder/file"], "/no/such/folder/file"),
-        ([GPU, GPU, "--top", "0"], "--top"),
-        ([GPU, GPU, "--format", "html"], "--format"),
-        ([GPU, GPU, "--no-such-option"], "--no-such-option"),
-        ([GPU, GPU, GPU], "unexpected"),
-        ([GPU], "AFTER"),
-        ([], "BEFORE"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
-    result = run(*arguments)
-    result.check_refused(message)
-    assert CONTROL.search(result.errors.replace("\n", "")) is None
-
-
-def test_a_name_longer_than_any_file(run):
-    result = run("x" * 300, GPU)
-    assert result.code == 2
-    assert "bug in fusionscope" not in result.errors
-
-
 def test_a_stage_of_nothing(run, monkeypatch):
     monkeypatch.chdir(CPU)
     assert run("@final", GPU).code == 2
@@ -727,14 +669,6 @@ def test_a_file_that_is_no_hlo(run, tmp_path, content):
         assert (result.code, result.out) == (2, "")
         (line,) = result.errors.splitlines()
         assert "junk.txt" in line and "bug in fusionscope" not in line
-
-
-def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path):
-    for arguments in ((tmp_path, GPU), (GPU, tmp_path), (f"{tmp_path}@final", GPU)):
-        result = run(*arguments)
-        assert (result.code, result.out) == (2, "")
-        (line,) = result.errors.splitlines()
-        assert "--xla_dump_to" in line
 
 
 def test_names_with_an_at(run, tmp_path):

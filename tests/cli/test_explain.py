@@ -22,7 +22,6 @@ from sample_dumps import (
     damaged_dumps,
     hostile_files,
     keys,
-    on_a_terminal,
     unlike_documented,
     unpacked,
     write,
@@ -205,40 +204,6 @@ def test_a_kernel_that_is_not_there(run):
     assert run(GPU, "--kernel", "nobody").code == 1
 
 
-@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
-def test_output_goes_to_a_file(run, tmp_path, format_name):
-    file = tmp_path / "explanation"
-    printed = run(GPU, "--format", format_name)
-    output = run(GPU, "--format", format_name, "--output", file)
-    assert (output.code, output.out) == (0, "")
-    assert file.read_text(encoding="utf-8") == printed.out
-
-
-@pytest.mark.main
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["missing"], "missing"),
-        ([GPU, "--pair", "no arrow"], "PRODUCER -> CONSUMER"),
-        ([GPU, "--pair", " -> add"], "PRODUCER -> CONSUMER"),
-        ([GPU, "--reason", "no-such-rule"], "no-such-rule"),
-        ([GPU, "--output", "/no/such/folder/file"], "/no/such/folder/file"),
-        ([GPU, "--top", "0"], "--top"),
-        ([GPU, "--format", "yaml"], "--format"),
-        ([GPU, "--no-such-option"], "--no-such-option"),
-        ([], "DUMP"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
-    run(*arguments).check_refused(message)
-
-
-def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path):
-    result = run(tmp_path)
-    assert result.code == 2
-    assert "--xla_dump_to" in result.errors
-
-
 def test_a_module_that_cannot_be_read_is_told_beside_the_others(run, tmp_path):
     write(tmp_path, unpacked(CPU))
     write(tmp_path, {"module_0007.bad.cpu_after_optimizations.txt": b"\x00\x01"})
@@ -316,12 +281,6 @@ def test_a_reader_that_leaves_early_is_no_error():
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() in (0, -signal.SIGPIPE)
-
-
-def test_a_terminal_gets_colours_unless_told_otherwise():
-    colour = re.compile(rb"\x1b\[[\d;]*3\d")
-    assert colour.search(on_a_terminal("explain", GPU, COLUMNS="100"))
-    assert not colour.search(on_a_terminal("explain", GPU, COLUMNS="100", NO_COLOR="1"))
 
 
 def test_no_colour_in_a_pipe(run):

@@ -20,7 +20,6 @@ from sample_dumps import (
     damaged_dumps,
     hostile_files,
     keys,
-    on_a_terminal,
     unlike_documented,
     unpacked,
     write,
@@ -506,15 +505,6 @@ def test_close_names_of_every_module(run, two_modules):
     assert loop in result.errors
 
 
-@pytest.mark.parametrize("name", [None, "tanh.1"])
-@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
-def test_output_goes_to_a_file(run, tmp_path, name, format_name):
-    arguments = [GPU, *([name] if name else []), "--format", format_name]
-    printed, output = run(*arguments), run(*arguments, "--output", tmp_path / "out")
-    assert (output.code, output.out) == (0, "")
-    assert (tmp_path / "out").read_text(encoding="utf-8") == printed.out != ""
-
-
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize(
     "arguments",
@@ -532,21 +522,6 @@ def test_lines_that_go_on_are_indented(run):
     """In the list of passes, everything but the module's name is indented."""
     out = run(TPU, "--all", COLUMNS="100").out
     assert [line for line in out.splitlines()[1:] if line and not line.startswith("  ")] == []
-
-
-def test_a_terminal_gets_colours_unless_told_otherwise(run):
-    colour = re.compile(rb"\x1b\[[\d;]*\dm")
-    assert colour.search(on_a_terminal("history", GPU, "tanh.1", COLUMNS="100"))
-    plain = on_a_terminal("history", GPU, "tanh.1", COLUMNS="100", NO_COLOR="1")
-    assert not re.search(rb"\x1b\[[\d;]*3\d", plain)
-    assert "\x1b" not in run(GPU, "tanh.1", TERM="xterm", CLICOLOR="1").out
-
-
-def test_help_shows_examples(run):
-    result = run("--help")
-    assert result.code == 0
-    _, _, examples = result.out.partition("Examples:")
-    assert len(re.findall(r"^ +fusionscope history \S", examples, re.MULTILINE)) >= 3
 
 
 def test_json_is_as_documented(run, tmp_path, two_modules):
@@ -579,40 +554,6 @@ def test_json_is_as_documented(run, tmp_path, two_modules):
 # Bad input.
 
 
-@pytest.mark.main
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["missing"], "missing"),
-        (["missing", "tanh.1"], "missing"),
-        ([GPU, "--output", "/no/such/folder/file"], "/no/such/folder/file"),
-        ([GPU, "--top", "0"], "--top"),
-        ([GPU, "--format", "html"], "--format"),
-        ([GPU, "--no-such-option"], "--no-such-option"),
-        ([GPU, "tanh.1", "exp.1"], "exp.1"),
-        ([], "DUMP"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
-    run(*arguments).check_refused(message)
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {},
-        {"notes.md": b"nothing here"},
-        {"module_0001.jit_f.debug_options": b"xla_gpu_autotune_level: 0\n"},
-    ],
-    ids=["empty", "other", "side files only"],
-)
-def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path, files):
-    result = run(write(tmp_path / "dump", files), "tanh.1")
-    assert result.code == 2
-    (line,) = result.errors.splitlines()
-    assert "--xla_dump_to" in line
-
-
 @pytest.mark.parametrize(
     "content",
     [b"", b"\n", b"\x00\x01\x02" * 99, bytes(range(256)) * 20, b"HloModule m", b"hello\n"],
@@ -624,12 +565,6 @@ def test_a_file_that_is_no_hlo(run, tmp_path, content):
     assert (result.code, result.out) == (2, "")
     (line,) = result.errors.splitlines()
     assert "junk.txt" in line and "bug in fusionscope" not in line
-
-
-def test_a_name_longer_than_any_file(run):
-    result = run("x" * 300)
-    assert result.code == 2
-    assert "bug in fusionscope" not in result.errors
 
 
 def test_one_file_has_no_history_and_says_so(run):

@@ -231,15 +231,6 @@ def test_a_reader_that_stops_early_is_no_error(file: Path) -> None:
     assert (result.stdout[:2], result.stderr) == (b"{\n", b"")
 
 
-def test_help_shows_examples() -> None:
-    result = run("--help")
-    assert result.returncode == 0
-    visible = result.stdout.decode()
-    assert visible.count("  fusionscope parse ") >= 3
-    for option in ("--format", "--print", "--output"):
-        assert option in visible
-
-
 # Fields
 
 

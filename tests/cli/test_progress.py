@@ -22,11 +22,11 @@ DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 
 
 @contextmanager
-def terminal(monkeypatch, quiet_s: float):
+def terminal(monkeypatch, delay_s: float):
     """A terminal that is the error stream, from which ``written`` reads. pytest sets the stream
     anew after fixtures."""
     ours, theirs = pty.openpty()
-    monkeypatch.setattr(fusionscope.cli.progress, "_QUIET_S", quiet_s)
+    monkeypatch.setattr(fusionscope.cli.progress, "_DELAY_S", delay_s)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "60")
     with open(theirs, "w") as stream:  # noqa: PTH123
@@ -48,14 +48,14 @@ def written(terminal: int, until: str = "") -> str:
 
 
 def test_short_work_shows_nothing(monkeypatch):
-    with terminal(monkeypatch, quiet_s=3600) as screen:
+    with terminal(monkeypatch, delay_s=3600) as screen:
         with show_progress() as progress:
             progress("jit_f: fusion")
         assert written(screen) == ""
 
 
 def test_long_work_shows_its_step_in_one_line_that_is_gone_at_the_end(monkeypatch):
-    with terminal(monkeypatch, quiet_s=0) as screen:
+    with terminal(monkeypatch, delay_s=0) as screen:
         with show_progress() as progress:
             progress("jit_f\x1b[31m: fusion\n")
             assert " jit_f\ufffd[31m: fusion\ufffd" in written(screen, "fusion")
@@ -66,7 +66,7 @@ def test_long_work_shows_its_step_in_one_line_that_is_gone_at_the_end(monkeypatc
 
 
 def test_an_interrupted_command_leaves_the_terminal_as_it_was(monkeypatch):
-    with terminal(monkeypatch, quiet_s=0) as screen:
+    with terminal(monkeypatch, delay_s=0) as screen:
         with pytest.raises(KeyboardInterrupt), show_progress() as progress:
             progress("jit_f: fusion")
             assert "\x1b[?25l" in written(screen, "fusion")  # no cursor

@@ -168,12 +168,6 @@ def test_a_second_dump_goes_beside_the_first(run, tmp_path, monkeypatch):
         assert (tmp_path / name).is_dir()
 
 
-def test_help_shows_examples(run):
-    result = run("--help")
-    assert result.code == 0
-    assert "fusionscope rerun dump_dir/ --rest xla" in result.out
-
-
 @with_jax
 def test_the_self_test_as_json(run, tmp_path, monkeypatch):
     monkeypatch.setattr("fusionscope.study.self_test._NAMES", ("elementwise",))

@@ -106,32 +106,3 @@ def test_json_is_as_documented(run):
     described = documented("rules")
     ends = {path for path in actual if not any(second.startswith(f"{path}.") for second in actual)}
     assert ends <= described | {f"{path}[]" for path in described}
-
-
-@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
-def test_output_goes_to_a_file(run, tmp_path, format_name):
-    for arguments in ((), ("cpu-concat",)):
-        printed = run(*arguments, "--format", format_name)
-        output = run(*arguments, "--format", format_name, "--output", tmp_path / "rules")
-        assert (output.code, output.out) == (0, "")
-        assert (tmp_path / "rules").read_text(encoding="utf-8") == printed.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["cpu-concatenate"], "cpu-concat"),
-        (["cpu-*"], "fusionscope rules lists them"),
-        ([""], "expected one such as"),
-        (["\x1b[31m\nred"], "no rule is called"),
-        (["cpu-concat", "cpu-no-case"], "cpu-no-case"),
-        (["--format", "html"], "--format"),
-        (["--output", "/no/such/folder/file"], "/no/such/folder/file"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
-    result = run(*arguments)
-    assert (result.code, result.out) == (2, "")
-    assert message in result.errors and "\x1b" not in result.errors
-    if "Usage" not in result.errors:
-        assert len(result.errors.splitlines()) == 1

@@ -142,9 +142,3 @@ def test_what_cannot_be_studied_is_told(run, arguments, problem):
     assert (result.code, result.out) == (2, "")
     assert problem in result.errors
     assert "Traceback" not in result.errors
-
-
-def test_help_shows_examples(run):
-    result = run("--help")
-    assert result.code == 0
-    assert "fusionscope study samples/cartpole" in result.out

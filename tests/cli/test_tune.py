@@ -105,9 +105,3 @@ def test_for_an_absent_gpu_its_cost_model_decides(run, tmp_path):
     assert not any(item["ratio"] for item in actual["attempts"])
     again = run(DUMPS / "h100/reductions", "--output", best)
     assert "compiled, not measured" in again.out
-
-
-def test_help_shows_examples(run):
-    result = run("--help")
-    assert result.code == 0
-    assert "fusionscope tune dump_dir/ --budget 600" in result.out

@@ -113,14 +113,6 @@ def test_markdown(run):
     assert len(rows) == 2 + 3  # a heading, its rule, one for each pass
 
 
-@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
-def test_output_goes_to_a_file(run, tmp_path, format_name):
-    printed = run(CPU, "--format", format_name)
-    output = run(CPU, "--format", format_name, "--output", tmp_path / "found")
-    assert (output.code, output.out) == (0, "")
-    assert (tmp_path / "found").read_text(encoding="utf-8") == printed.out
-
-
 def edit(old: str, new: str) -> Callable[[str], str]:
     def apply(text: str) -> str:
         assert old in text, old
@@ -274,28 +266,6 @@ def test_a_tpu_dump_without_the_stage_before_fusion_is_refused(run, tmp_path):
         if name.endswith(("before_optimizations.txt", "after_optimizations.txt"))
     }
     run(write(tmp_path, saved)).check_refused("--xla_dump_hlo_pass_re")
-
-
-@pytest.mark.main
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["missing"], "missing"),
-        ([GPU, "--rules", "cpu-0.12"], "are those of cpu"),
-        ([CPU, "--module", "other"], "jit_program"),
-        ([CPU, "--rules", "cpu-9"], "cpu-0.12"),
-        ([CPU, "--device", "h300"], "h100"),
-        ([CPU, "--device", "/no/such/file"], "a file that describes one"),
-        ([CPU, "--at-least", "101"], "--at-least"),
-        ([CPU, "--at-least", "nan"], "--at-least"),
-        ([CPU, "--at-least", "most"], "--at-least"),
-        ([CPU, "--output", "/no/such/folder/file"], "/no/such/folder/file"),
-        ([CPU, "--format", "yaml"], "--format"),
-        ([], "DUMP"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_a_line(run, arguments, message):
-    run(*arguments).check_refused(message)
 
 
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])

@@ -1,1 +1,1 @@
-"""Fusions that Triton emits instead of the loop emitter."""
+"""The pass that has Triton emit finished fusions instead of XLA's own emitters."""

@@ -1,4 +1,4 @@
-"""The rules for finished fusions that become Triton fusions instead of using XLA's own emitters.
+"""The rules on which finished fusions Triton emits instead of XLA's own emitters.
 
 Source of all: xla/backends/gpu/transforms/fusion_block_level_rewriter.cc.
 """
@@ -19,7 +19,7 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 
 class BlockLevelRule(Rule):
-    """A rule about one fusion."""
+    """A rule on whether Triton emits a fusion. To refuse leaves it to XLA's own emitters."""
 
     __slots__ = ()
 
@@ -33,8 +33,8 @@ class BlockLevelDot(BlockLevelRule):
     id: ClassVar = "block-rewriter-dot"
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
-        inside = (instruction.opcode for instruction in fusion.fused.instructions)
-        return self.refuse() if any(opcode in ("dot", "scaled-dot") for opcode in inside) else None
+        opcodes = {instruction.opcode for instruction in fusion.fused.instructions}
+        return self.refuse() if opcodes & {"dot", "scaled-dot"} else None
 
 
 class BlockLevelOutputs(BlockLevelRule):
@@ -53,23 +53,39 @@ class BlockLevelWorth(BlockLevelRule):
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
         root = fusion.fused.root
-        if (fusion.is_loop_fusion and _is_slow_transpose(root)) or (
-            root.opcode == "reduce"
-            and all(operand.shape.element_type == "s32" for operand in (root, *root.operands))
-        ):
+        if (fusion.is_loop_fusion and _is_slow_transpose(root)) or _is_integer_reduction(root):
             return None
         return self.refuse(ends_in=root.opcode)
 
 
+def _is_integer_reduction(root: MutableInstruction) -> bool:
+    """Return whether ``root`` reduces 32-bit integers, as a rewritten dot of integers does.
+
+    Source: ShouldRewriteReductionFusion.
+    """
+    values = (root, *root.operands)
+    return root.opcode == "reduce" and all(value.shape.element_type == "s32" for value in values)
+
+
 def _is_slow_transpose(root: MutableInstruction) -> bool:
+    """Return whether ``root`` transposes a parameter so that the loop emitter is slow at it.
+
+    The operand's innermost dimension changes places with one that is at least the third from the
+    inside. A parameter may be seen through a bitcast whose innermost size is a power of two, which
+    Triton needs. Source: ShouldRewriteLoopTransposeFusion.
+    """
     if root.opcode != "transpose":
         return False
     source = root.operands[0]
-    form = normal_transpose(source.shape, root.shape, root.attribute("dimensions"))
-    if form is None:
+    normal = normal_transpose(source.shape, root.shape, root.attribute("dimensions"))
+    if normal is None:
         return False
-    permutation, last = form.permutation, len(form.permutation) - 1
-    if last < 0 or permutation[permutation[last]] != last or permutation[last] >= last - 1:
+    permutation, innermost = normal.permutation, len(normal.permutation) - 1
+    if (
+        innermost < 0
+        or permutation[permutation[innermost]] != innermost
+        or permutation[innermost] >= innermost - 1
+    ):
         return False
     if source.opcode == "bitcast" and source.operands[0].opcode == "parameter":
         minor = sizes(source.shape)[minor_to_major(source.shape)[0]]

@@ -41,9 +41,9 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 @dataclass(slots=True)
 class SoftmaxRewriter:
-    """The pass over ``graph``, with the rules of ``book``.
+    """The pass over ``graph``, which it changes, with the rules of ``book``.
 
-    The compiler's own rules estimate the result of later passes on a diamond.
+    It first collects the diamonds, and then tries to make a kernel of each.
     """
 
     graph: MutableModule
@@ -61,23 +61,28 @@ class SoftmaxRewriter:
             for instruction in computation.post_order()
             if self._matches(diamond := Diamond(instruction, self.state.triton), rules)
         ]
-        # The last one first: its operand may be the end of another one.
+        # From the last to the first: the operand of a diamond may be the root of an earlier one.
         for diamond in reversed(diamonds):
-            if diamond.root.parent is not None:  # unless it went into another one
+            if diamond.root.parent is not None:  # unless another diamond has absorbed it
                 self._decide(diamond)
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
 
     def _rules(self) -> Iterator[DiamondRule]:
-        """Return the rules about diamonds. The rules about their parts always apply."""
-        for rule in GPU_SOFTMAX:
-            question = self.book.find(rule.id)
-            if question is None and isinstance(rule, DiamondRule) and rule.is_part:
-                question = rule
-            if isinstance(question, DiamondRule):
-                yield question
+        """Yield the rules about diamonds: those of the book, and those that define a diamond, even
+        if the book has been changed to lack them.
+        """
+        for original in GPU_SOFTMAX:
+            rule = self.book.find(original.id)
+            if rule is None and isinstance(original, DiamondRule) and original.is_part:
+                rule = original
+            if isinstance(rule, DiamondRule):
+                yield rule
 
     def _matches(self, diamond: Diamond, rules: Iterable[DiamondRule]) -> bool:
-        """Source: FindAllFusibleNormalizationDiamonds."""
+        """Return whether no rule objects to the diamond, and record the refusal if one does.
+
+        Source: FindAllFusibleNormalizationDiamonds.
+        """
         refusal = first_decision(rule.check(diamond, self.state) for rule in rules)
         if refusal is None:
             fusion = self._make_fusion(diamond)
@@ -86,7 +91,7 @@ class SoftmaxRewriter:
                 refusal = tileable.check(self._tiled(FusionBody(fusion)))
             _discard(fusion)
         if refusal is not None:
-            self._tell(diamond.way, refusal)
+            self._record(diamond.way, refusal)
         return refusal is None
 
     def _tiled(self, body: FusionBody) -> TiledBody:
@@ -96,7 +101,10 @@ class SoftmaxRewriter:
         return TiledBody(body, propagation, Sources().register)
 
     def _decide(self, diamond: Diamond) -> None:
-        """Source: MaybeFuseDiamondImpl."""
+        """Replace the diamond by its fusion, unless that has no tiling or costs time.
+
+        Source: MaybeFuseDiamondImpl.
+        """
         fusion, root = self._make_fusion(diamond), diamond.root
         tiling = self.state.triton.find_best_tiling(FusionBody(fusion))
         if isinstance(tiling, Untileable):
@@ -105,10 +113,10 @@ class SoftmaxRewriter:
             refusal = self._refusal_by_cost(fusion, tiling)
             set_triton_config(fusion, tiling)
         if refusal is not None:
-            self._tell(diamond.inside, refusal)
+            self._record(diamond.inside, refusal)
             _discard(fusion)
             return
-        self._tell(diamond.inside, NO_OBJECTION, fusion)
+        self._record(diamond.inside, NO_OBJECTION, fusion)
         root.computation.add(fusion)
         replace_and_prune(root, fusion)
 
@@ -133,8 +141,8 @@ class SoftmaxRewriter:
                 copies[instruction] = fused.make_parameter(instruction.shape)
                 operands.append(instruction)
             else:
-                inner = [copies[operand] for operand in instruction.operands]
-                copies[instruction] = clone_into(instruction, fused, inner)
+                copied_operands = [copies[operand] for operand in instruction.operands]
+                copies[instruction] = clone_into(instruction, fused, copied_operands)
         fused.root = copies[diamond.root]
         name = self.graph.instruction_name(_NAME)
         fusion = MutableInstruction(name, "fusion", fused.root.shape, operands)
@@ -142,12 +150,13 @@ class SoftmaxRewriter:
         fusion.called = [fused]
         return fusion
 
-    def _tell(
+    def _record(
         self,
         pairs: Sequence[tuple[MutableInstruction, MutableInstruction]],
         decision: Decision,
         fusion: MutableInstruction | None = None,
     ) -> None:
+        """Record the decision on each of ``pairs``, and the fusion that it led to."""
         name = fusion.name if fusion is not None else None
         self._decisions += [
             PairDecision(
@@ -162,6 +171,6 @@ class SoftmaxRewriter:
 
 
 def _discard(fusion: MutableInstruction) -> None:
-    """Remove the fusion from the callers of its computation."""
-    for inner in reversed(list(fusion.fused.instructions)):
-        fusion.fused.remove(inner)
+    """Empty the computation of a fusion that is not used, so that it calls no other one."""
+    for instruction in reversed(list(fusion.fused.instructions)):
+        fusion.fused.remove(instruction)

@@ -5,6 +5,7 @@ Source: xla/backends/gpu/transforms/sort_iota_fusion.cc.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionscope.graph.fusing import create_fusion, fuse_instruction
@@ -21,7 +22,7 @@ def run(graph: MutableModule, book: RuleBook[OperationRule], context: PassContex
 
 @dataclass(slots=True)
 class SortIotaFusion:
-    """The pass over ``graph``, with the rules of ``book``."""
+    """The pass over ``graph``, which it changes, with the rules of ``book``."""
 
     graph: MutableModule
     book: RuleBook[OperationRule]
@@ -29,32 +30,42 @@ class SortIotaFusion:
     def run(self) -> FusionPlan:
         decisions: list[PairDecision] = []
         for computation in self.graph.post_order():
-            for instruction in [] if computation.is_fused else computation.post_order():
-                if instruction.opcode == "sort":
-                    decisions += self._consider(instruction)
+            if not computation.is_fused:
+                sorts = [item for item in computation.post_order() if item.opcode == "sort"]
+                for sort in sorts:
+                    decisions += self._fuse_operands(sort)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
-    def _consider(self, sort: MutableInstruction) -> list[PairDecision]:
-        computation, name = sort.computation, sort.name
-        decided = {operand: decide(self.book, operand) for operand in dict.fromkeys(sort.operands)}
-        fused_operands = [operand for operand, decision in decided.items() if decision.allow]
-        fusion_name: str | None = None
-        if fused_operands:
-            fusion = create_fusion(sort, "kCustom")
-            fusion_name = fusion.name
-            for operand in fused_operands:
-                fuse_instruction(fusion, operand)
-            computation.replace(sort, fusion)
-            for operand in fused_operands:
-                if not operand.users:
-                    computation.remove(operand)
+    def _fuse_operands(self, sort: MutableInstruction) -> list[PairDecision]:
+        """Fuse the operands that the rules allow. Return the decision on each operand."""
+        computation, name = sort.computation, sort.name  # a fused sort has left it
+        decisions = {
+            operand: decide(self.book, operand) for operand in dict.fromkeys(sort.operands)
+        }
+        allowed = [operand for operand, decision in decisions.items() if decision.allow]
+        fusion = _create_fusion(sort, allowed) if allowed else None
         return [
             PairDecision(
                 computation=computation.name,
                 producer=operand.name,
                 consumer=name,
                 decision=decision,
-                fusion=fusion_name if decision.allow else None,
+                fusion=fusion.name if fusion is not None and decision.allow else None,
             )
-            for operand, decision in decided.items()
+            for operand, decision in decisions.items()
         ]
+
+
+def _create_fusion(
+    sort: MutableInstruction, operands: Sequence[MutableInstruction]
+) -> MutableInstruction:
+    """Put a fusion of ``sort`` and ``operands`` in the place of ``sort``."""
+    computation = sort.computation
+    fusion = create_fusion(sort, "kCustom")
+    for operand in operands:
+        fuse_instruction(fusion, operand)
+    computation.replace(sort, fusion)
+    for operand in operands:
+        if not operand.users:
+            computation.remove(operand)
+    return fusion
