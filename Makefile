@@ -104,29 +104,8 @@ package: ## wheel and sdist, each installed and run in an environment of its own
 
 .PHONY: dumps capture older recipes conformance
 dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
-	@compile() { # TARGET PROGRAM [record]
-		local dump=$(DUMPS)/$$1/$$2 record
-		python samples/compile.py "samples/programs/$$2.py" "$$1" "$$dump"
-		[ "$${3-}" = record ] || return 0
-		record=$$(mktemp -d)
-		python samples/compile.py "samples/programs/$$2.py" "$$1" "$$record" --record
-		mv "$$record"/*._fusion.* "$$dump"
-		rm -r "$$record"
-	}
 	rm -rf $(DUMPS)
-	for target in $(TARGETS); do
-		for program in attention cartpole concatenate reductions; do
-			compile $$target $$program record
-		done
-		for program in convolution dense elementwise loop softmax; do
-			compile $$target $$program
-		done
-	done
-	[[ " $(TARGETS) " != *" h100 "* ]] || for target in a100 b200 h200; do
-		for program in attention dense elementwise reductions softmax; do
-			compile $$target $$program
-		done
-	done
+	python samples/compile_all.py $(DUMPS) $(TARGETS)
 capture: ## the tests that compile, and a program captured for TARGETS
 	python -m pytest -m "compiler and not long" $(COMPILING)
 	output=$$(mktemp -d)

@@ -1,8 +1,7 @@
 """Compiles one JAX program for one target and leaves XLA's dump in a directory.
 
-This is the only script here that imports jax, and XLA reads its flags once, so it runs in a process
-of its own for each dump. No accelerator is needed: a GPU is described by a text file, and a TPU by
-the name of its topology.
+XLA reads its flags once, so this runs in a process of its own for each dump. No accelerator is
+needed: a GPU is described by a text file, and a TPU by the name of its topology.
 
 A program file defines `program` and `arguments`, or a table `programs` of name: (function,
 arguments) or name: (function, arguments, options). Arguments are a tree whose leaves are
@@ -181,6 +180,14 @@ def compile_program(program: Program, target: str) -> None:
         traced.lower(lowering_platforms=platforms).compile()
 
 
+def set_variables(target: str) -> None:
+    os.environ["JAX_PLATFORMS"] = "tpu,cpu" if target.startswith("tpu") else "cpu"
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a cache hit dumps nothing
+    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # nothing runs on it, so nothing is locked
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("program", help="FILE.py, or FILE.py:NAME of its table")
@@ -205,12 +212,7 @@ def main() -> None:
     flags += options.flag
 
     os.environ["XLA_FLAGS"] = " ".join(flags)
-    os.environ["JAX_PLATFORMS"] = "tpu,cpu" if target.startswith("tpu") else "cpu"
-    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a cache hit dumps nothing
-    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # nothing runs on it, so nothing is locked
-
+    set_variables(target)
     path, _, name = options.program.partition(":")
     compile_program(load(Path(path), name or None), target)
     if gpu:

@@ -140,22 +140,29 @@ def test_flags_alone(run, tmp_path):
 
 @with_jax
 @pytest.mark.parametrize(
-    "flag",
+    "flags",
     [
-        "xla_backend_extra_options=xla_cpu_use_multi_output_fusion",
-        "xla_cpu_experimental_ynn_fusion_type=-reduce",
-        "xla_cpu_experimental_ynn_fusion_type=dot,LIBRARY_FUSION_TYPE_REDUCE",
-        "xla_cpu_experimental_ynn_fusion_type=",
-        "xla_disable_hlo_passes=dot-library-rewriter,HLO passes after layout assignment",
-        "xla_cpu_enable_fast_math",
-        "xla_cpu_enable_fast_math=true",
+        [
+            "xla_backend_extra_options=xla_cpu_use_multi_output_fusion",
+            "xla_cpu_experimental_ynn_fusion_type=-reduce",
+            "xla_disable_hlo_passes=dot-library-rewriter,HLO passes after layout assignment",
+            "xla_cpu_enable_fast_math",
+        ],
+        [
+            "xla_cpu_experimental_ynn_fusion_type=dot,LIBRARY_FUSION_TYPE_REDUCE",
+            "xla_cpu_enable_fast_math=true",
+        ],
+        ["xla_cpu_experimental_ynn_fusion_type="],
     ],
+    ids=["names alone", "values", "no value"],
 )
-def test_a_program_runs_with_every_notation_of_a_flag(run, tmp_path, flag):
-    options = ("--seconds", "0", "--output", tmp_path / "dump")
-    result = run(CPU, "--flag", flag, *options, "--format", "json")
+def test_a_program_runs_with_every_notation_of_a_flag(run, tmp_path, flags):
+    options = [word for flag in flags for word in ("--flag", flag)]
+    options += ["--seconds", "0", "--output", tmp_path / "dump", "--format", "json"]
+    result = run(CPU, *options)
     assert result.code == 0, result.out
     (variant,) = json.loads(result.out)["variants"]
+    assert variant["plan"] == " ".join(f"--{flag}" for flag in flags)
     assert variant["measurement"]["problem"] == ""
 
 
