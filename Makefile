@@ -174,7 +174,7 @@ changes: ## a change for the worse is found, and a pass that is off is named
 benchmarks: ## each benchmark once, to see that it runs
 	python benchmarks/start_up.py --rounds 1
 	python benchmarks/large.py --only cpu/resnet --command explain
-	python benchmarks/diff.py --rounds 1
+	python benchmarks/diff.py --rounds 1 --layers 9
 	python benchmarks/replay.py --rounds 1 --only '*:12' --only '*attention*'
 
 # Longer than CI has time for.

@@ -1,6 +1,6 @@
 """How long ``diff`` takes, as ratios within one run.
 
-    python benchmarks/diff.py [--rounds N]
+    python benchmarks/diff.py [--rounds N] [--layers N]...
 
 Needs a Python with jax. Compiles a transformer of 9, 17 and 34 layers for CPU, with and without the
 library rewriter, and holds the diff of both final modules against the compiler's parser reading
@@ -58,13 +58,14 @@ def find_all(modules: tuple[Module, Module]) -> Matching:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--layers", type=int, action="append", help="default: 9, 17 and 34")
     options = parser.parse_args()
     gc.disable()  # as the commands do
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.rounds} rounds\n")
     print("| instructions | matched | diff | XLA's parser | ratio | matching alone | µs each |")
     print("|--:|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
-        for layers in SIZES_OF_DIFF:
+        for layers in options.layers or SIZES_OF_DIFF:
             files = (
                 compiled(layers, Path(folder) / f"{layers}"),
                 compiled(layers, Path(folder) / f"{layers}-without", WITHOUT),
