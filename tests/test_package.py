@@ -40,14 +40,14 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
 @cache
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, at its top or inside a function."""
-    actual = set()
+    names = set()
     for node in nodes(path):
         if isinstance(node, ast.Import):
-            actual |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: a relative import"
-            actual |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return actual
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 def folder(path: Path) -> str | None:
@@ -102,9 +102,12 @@ def test_these_names_are_the_library():
 
 @pytest.mark.parametrize("name", fusionscope.__all__)
 def test_each_name_is_what_its_folder_defines(name):
-    actual = getattr(fusionscope, name)
+    definition = getattr(fusionscope, name)
     if name != "__version__":
-        assert getattr(importlib.import_module(actual.__module__), actual.__name__) is actual
+        assert (
+            getattr(importlib.import_module(definition.__module__), definition.__name__)
+            is definition
+        )
 
 
 def test_names_stay_when_the_folders_are_imported():
@@ -235,9 +238,9 @@ def test_possessive_patterns_are_found(pattern):
 
 def test_jax_stays_outside():
     for path in SOURCES:
-        actual = {name.partition(".")[0] for name in imports(path)} & {"jax", "jaxlib"}
+        jax_modules = {name.partition(".")[0] for name in imports(path)} & {"jax", "jaxlib"}
         is_script = path == PACKAGE / "dump" / "proto_printer.py"  # run in a process of its own
-        assert not actual or folder(path) in WITH_JAX or is_script, path
+        assert not jax_modules or folder(path) in WITH_JAX or is_script, path
 
 
 def test_networkx_is_imported_where_a_graph_is_asked_for():
@@ -307,9 +310,9 @@ FOREIGN = re.compile(
 
 
 def test_no_file_names_a_machine_or_a_registry():
-    actual = [
+    foreign_names = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in tracked()
         if (match := FOREIGN.search(path.read_bytes().decode("utf-8", "replace")))
     ]
-    assert not actual
+    assert not foreign_names

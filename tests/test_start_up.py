@@ -122,7 +122,7 @@ def test_explain_imports_nothing_for_what_nobody_asked_for(target):
     )
 
 
-@pytest.mark.parametrize("target", ["cpu", "h100"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("h100", marks=pytest.mark.slow)])
 def test_another_question_imports_nothing_that_reads_a_dump(target):
     dump = f"samples/dumps/{target}/concatenate"
     loaded("explain", dump)

@@ -39,12 +39,12 @@ def name_of(dump: Path) -> str:
 def follow_all(dump: Path, tools: Path) -> int:
     """Run all commands, and return how many there are."""
     write_tool(tools)
-    actual, problem = advice_on(dump)
+    commands, problem = advice_on(dump)
     assert not problem
-    for advice in actual:
+    for advice in commands:
         followed = follow(advice, 0.1, tools)
         assert not followed.problem, (advice.command, followed)
-    return len(actual)
+    return len(commands)
 
 
 @pytest.mark.slow
@@ -73,9 +73,12 @@ def test_names_are_those_before_a_pass_that_renames(tmp_path: Path) -> None:
     assert follow_all(captured.directory, tmp_path) > 1
     suggest = suggester(EVERYTHING, is_limited=False)
     (facts,) = explain(open_dump(captured.directory), suggest=suggest).modules
-    actual = facts.suggestions
-    assert actual is not None
-    assert any("--allow" in item.change for item in (*actual.helpful, *actual.rejected))
+    suggestions = facts.suggestions
+    assert suggestions is not None
+    assert any(
+        "--allow" in suggestion.change
+        for suggestion in (*suggestions.helpful, *suggestions.rejected)
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,9 +94,9 @@ def test_a_plan_predicts_what_is_printed(dump: Path) -> None:
     opened = open_dump(dump)
     (module,) = opened.modules
     (facts,) = explain(opened, suggest=suggester(EVERYTHING, is_limited=False)).modules
-    actual = facts.suggestions
-    assert actual is not None
-    for item in (*actual.helpful, *actual.unmeasured, *actual.rejected):
-        if item.kind is SuggestionKind.RULE:
-            plan = make_plan(module, read_candidate(item).changes)
-            assert plan.predicted == item.after
+    suggestions = facts.suggestions
+    assert suggestions is not None
+    for suggestion in (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected):
+        if suggestion.kind is SuggestionKind.RULE:
+            plan = make_plan(module, read_candidate(suggestion).changes)
+            assert plan.predicted == suggestion.after

@@ -122,11 +122,10 @@ def test_devices_and_flags(run):
     assert 'xla_disable_hlo_passes: "multi_output_fusion"' in options.read_text()
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(
     ("first", "second", "side", "pass_name"),
     [
-        (A100, B200, "after", "splitk-rewriter"),
+        pytest.param(A100, B200, "after", "splitk-rewriter", marks=pytest.mark.main),
         (WHOLE, NO_MERGE, "before", "multi_output_fusion"),
         (TRITON, NO_TRITON, "before", "triton-softmax-rewriter"),
     ],
@@ -265,7 +264,7 @@ def test_what_a_stage_is_called(run):
 
 
 SAME = [
-    (GPU, GPU),
+    pytest.param(GPU, GPU, marks=pytest.mark.main),
     (CPU, CPU),
     (TPU, f"{TPU}/"),
     (B200, B200),
@@ -276,7 +275,6 @@ SAME = [
 ]
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(("first", "second"), SAME)
 def test_nothing_changed(run, first, second):
     for format_name in ("text", "markdown"):

@@ -38,13 +38,13 @@ def terminal(monkeypatch, delay_s: float):
 
 def written(terminal: int, until: str = "") -> str:
     """What has been written, by the time that ``until`` is there."""
-    actual = ""
+    text = ""
     for _ in range(600):
         if select.select([terminal], [], [], 0.1 if until else 0)[0]:
-            actual += os.read(terminal, 1 << 16).decode()
-        if until in actual:
+            text += os.read(terminal, 1 << 16).decode()
+        if until in text:
             break
-    return actual
+    return text
 
 
 def test_short_work_shows_nothing(monkeypatch):

@@ -100,9 +100,9 @@ def test_text_and_json(run, tmp_path):
     assert variant["variant"]["launches"] > variant["baseline"]["launches"]
     assert variant["measurement"]["timing"]["runs"] > 0
     elsewhere = ("divergence.", "predicted.", "requests", "unplanned")
-    actual = {key for key in keys(document) if not key.startswith("variants[].capture.")}
-    actual = {"rules" if item.startswith("rules.") else item for item in actual}  # as in explain
-    assert actual == {
+    fields = {key for key in keys(document) if not key.startswith("variants[].capture.")}
+    fields = {"rules" if item.startswith("rules.") else item for item in fields}  # as in explain
+    assert fields == {
         item
         for item in documented("rerun")
         if not item.removeprefix("variants[].").startswith(elsewhere)

@@ -184,7 +184,10 @@ def test_of_runs_over_each_other_the_last_is_shown(tmp_path, earlier, last):
     assert "two runs were dumped over each other" in note and "empty folder" in note
 
 
-@pytest.mark.parametrize(("earlier", "last"), OVER)
+@pytest.mark.parametrize(
+    ("earlier", "last"),
+    [*OVER[:4], *(pytest.param(*names, marks=pytest.mark.slow) for names in OVER[4:])],
+)
 def test_runs_over_each_other_whose_files_were_copied(tmp_path, earlier, last):
     """Times say nothing then: the two are noticed, and nothing fails."""
     write(tmp_path, contents(earlier), contents(last))

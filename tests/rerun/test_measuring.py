@@ -46,16 +46,16 @@ class Machine:
             [[self.run(copy) for _ in range(rounds)] for copy in self.copies(item)]
             for item in (1.0, ratio)
         )
-        actual = compare(variant, baseline)
-        return judge(actual.ratio, actual.noise)
+        comparison = compare(variant, baseline)
+        return judge(comparison.ratio, comparison.noise)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.01, 0.05])
 @pytest.mark.parametrize("rounds", [8, 50])
 def test_equal_programs_are_equally_fast(chance: float, rounds: int) -> None:
     machine = Machine(0, chance)
-    actual = Counter(machine.verdict(1.0, rounds) for _ in range(100))
-    assert actual[Speed.SAME] >= 95
+    verdicts = Counter(machine.verdict(1.0, rounds) for _ in range(100))
+    assert verdicts[Speed.SAME] >= 95
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_equal_programs_are_equally_fast(chance: float, rounds: int) -> None:
 )
 def test_a_difference_is_found(ratio: float, chance: float, rounds: int, verdict: Speed) -> None:
     machine = Machine(1, chance)
-    actual = Counter(machine.verdict(ratio, rounds) for _ in range(40))
-    assert actual[verdict] >= 38
+    verdicts = Counter(machine.verdict(ratio, rounds) for _ in range(40))
+    assert verdicts[verdict] >= 38
 
 
 def test_many_variants_tell_how_large_the_noise_is() -> None:
@@ -88,10 +88,10 @@ def test_many_variants_tell_how_large_the_noise_is() -> None:
     for _ in range(30):
         programs = [timed(ratio) for ratio in (1.0, 0.7, 1.0, *[1.0] * 9)]
         for ratio, variant in zip(verdicts, programs[1:], strict=False):
-            actual = compare(variant, programs[0], programs)
-            verdicts[ratio][judge(actual.ratio, actual.noise)] += 1
-        actual = compare(programs[1], programs[0])
-        alone[judge(actual.ratio, actual.noise)] += 1
+            comparison = compare(variant, programs[0], programs)
+            verdicts[ratio][judge(comparison.ratio, comparison.noise)] += 1
+        comparison = compare(programs[1], programs[0])
+        alone[judge(comparison.ratio, comparison.noise)] += 1
     assert verdicts[0.7][Speed.FASTER] >= 28
     assert verdicts[1.0][Speed.SAME] >= 28
     assert alone[Speed.FASTER] < 28
@@ -105,9 +105,9 @@ def test_the_interval_contains_the_true_ratio() -> None:
             [[source.lognormvariate(0.0, 0.3) for _ in range(31)] for _ in range(COPIES)]
             for _ in range(2)
         )
-        actual = compare(first, second).ratio
-        assert actual.low <= actual.value <= actual.high
-        contained += actual.low <= 1.0 <= actual.high
+        ratio = compare(first, second).ratio
+        assert ratio.low <= ratio.value <= ratio.high
+        contained += ratio.low <= 1.0 <= ratio.high
     assert contained >= 190
 
 

@@ -47,8 +47,8 @@ def test_few_runs_have_no_verdict(runs, verdict):
 
 
 def one(**facts: object) -> ResultDifference:
-    actual = {"dtype": "float32", "elements": 8, "is_equal": False, "epsilon": EPSILON} | facts
-    return ResultDifference(**actual)  # type: ignore[arg-type]
+    fields = {"dtype": "float32", "elements": 8, "is_equal": False, "epsilon": EPSILON} | facts
+    return ResultDifference(**fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def concatenate() -> DumpedModule:
 
 
 def injected(module: DumpedModule, plan: Plan) -> Injection:
-    actual = inject(module, plan, python=PYTHON, limit_s=300)
-    assert not actual.problem
-    return actual
+    injection = inject(module, plan, python=PYTHON, limit_s=300)
+    assert not injection.problem
+    return injection
 
 
 PYTHON = __import__("sys").executable
@@ -126,11 +126,11 @@ PYTHON = __import__("sys").executable
 @pytest.mark.parametrize("name", ["concatenate", "loop", "softmax"])
 def test_the_compilers_own_plan_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     (module,) = open_dump(DUMPS / "cpu" / name).modules
-    actual = rerun(module, own_plan(module), tmp_path / "rerun")
-    assert actual.holds
-    assert actual.is_same
+    variant = rerun(module, own_plan(module), tmp_path / "rerun")
+    assert variant.holds
+    assert variant.is_same
     (measured,) = measure(
-        module, Injection(), [actual.injection], seconds=0, python=PYTHON, limit_s=300
+        module, Injection(), [variant.injection], seconds=0, python=PYTHON, limit_s=300
     )
     assert measured.numbers is Numbers.EQUAL
     assert measured.timing is not None
@@ -166,9 +166,9 @@ def test_a_loop_carries_what_it_leaves_as_it_is(tmp_path: Path) -> None:
     program = read_program(f"{tmp_path / 'program.py'}:carried")
     capture(program, read_target("cpu"), tmp_path / "dump")
     (module,) = open_dump(tmp_path / "dump").modules
-    actual = rerun(module, own_plan(module), tmp_path / "rerun")
-    assert actual.variant == actual.baseline
-    assert actual.is_same
+    rerun_of_own_plan = rerun(module, own_plan(module), tmp_path / "rerun")
+    assert rerun_of_own_plan.variant == rerun_of_own_plan.baseline
+    assert rerun_of_own_plan.is_same
 
 
 @with_jax
@@ -212,7 +212,7 @@ def test_what_is_wrong_is_told_and_spoils_nothing_else(concatenate: DumpedModule
     assert measured[1].problem
     assert "\n" not in measured[1].problem
     # Only what differs is compared with a run in 64 bits.
-    errors = [[result.variant_error for result in first.results] for first in measured]
+    errors = [[result.variant_error for result in measurement.results] for measurement in measured]
     assert any(item is not None and item > 0.1 for item in errors[0])
     assert not any(errors[2])
 
