@@ -13,7 +13,7 @@ def chosen(
     """
     if globs is None:
         return list(names)
-    found = [name for name in names if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
-    if not found:
+    matches = [name for name in names if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
+    if not matches:
         parser.error(f"--only: there are {', '.join(names)}")
-    return found
+    return matches

@@ -1,11 +1,12 @@
 """Compiles one program and prints, as JSON, the processor time of the compiler alone.
 
-    python benchmarks/compiling.py PROGRAM TARGET [DIRECTORY] [--flag FLAG]...
+    python benchmarks/compiling.py PROGRAM TARGET [DIRECTORY] [--dump KIND] [--flag FLAG]...
 
 Needs a Python with jax; PROGRAM and TARGET are as for samples/compile.py, without a mesh. Where a
-DIRECTORY is given, the compiler writes its dump there, as samples/compile.py makes it. User and
-system time of all threads and child processes count: ``lower`` is tracing and lowering,
-``compile`` what follows, and ``process`` all from the start of Python.
+DIRECTORY is given, the compiler writes its dump there: text, also protos (as samples/compile.py
+makes it), or the record of the fusion visualization. User and system time of all threads and child
+processes count: ``lower`` is tracing and lowering, ``compile`` what follows, and ``process`` all
+from the start of Python.
 """
 
 import argparse
@@ -24,7 +25,15 @@ import compile as sample  # noqa: E402
 
 def processor_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def dump_flags(kind: str, is_gpu: bool) -> tuple[str, ...]:
+    if kind == "record":
+        return sample.RECORD
+    if kind == "text":
+        return sample.TEXT, "--xla_dump_hlo_pass_re=.*"
+    return (*sample.STAGES, *(sample.GPU_STAGES if is_gpu else ()))
 
 
 def main() -> None:
@@ -32,6 +41,7 @@ def main() -> None:
     parser.add_argument("program")
     parser.add_argument("target")
     parser.add_argument("directory", type=Path, nargs="?")
+    parser.add_argument("--dump", choices=("text", "protos", "record"), default="protos")
     parser.add_argument("--flag", action="append", default=[])
     options = parser.parse_args()
 
@@ -39,8 +49,7 @@ def main() -> None:
     is_gpu = description.exists()
     flags = [*options.flag, *(sample.GPU if is_gpu else ())]
     if options.directory is not None:
-        flags += [f"--xla_dump_to={options.directory}", *sample.STAGES]
-        flags += sample.GPU_STAGES if is_gpu else ()
+        flags += [f"--xla_dump_to={options.directory}", *dump_flags(options.dump, is_gpu)]
     os.environ["XLA_FLAGS"] = " ".join(flags)
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"

@@ -1,16 +1,21 @@
 """What questions about large dumps take, beside the compile that made them.
 
-    python benchmarks/large.py [--directory DIRECTORY] [--python PATH] [--only GLOB]...
-                               [--command NAME]... [--rounds N]
+    python benchmarks/large.py [--programs NAME] [--dump KIND] [--directory DIRECTORY]
+                               [--python PATH] [--only GLOB]... [--command NAME]... [--rounds N]
 
-Compiles the programs of programs/large.py for the CPU and for an H100 that need not be there, with
-a Python that has jax (``--python``, where it is not this one), and asks about each dump, one
-process for each question. All figures are processor time (user and system, of all threads and child
-processes), the least of all rounds. A ratio is that to the compile: what the compiler takes for the
-lowered program while it writes the dump and, in parentheses, while it writes none. ``again`` asks
-another question of a dump that has been explained just before: its ratio is that to the first
-question. All others find no trace of an earlier one. ``diff`` compares the dump with one by a flag
-that takes a pass away. Memory is the peak of what is resident. Prints Markdown tables.
+Compiles the programs of programs/large.py, or those that packages bring (``--programs packages``),
+for the CPU and for an H100 that need not be there, with a Python that has jax (``--python``, where
+it is not this one), and asks about each dump, one process for each question. All figures are
+processor time (user and system, of all threads and child processes), the least of all rounds. A
+ratio is that to the compile: what the compiler takes for the lowered program while it writes the
+dump and, in parentheses, while it writes none. ``untried`` is ``explain --no-try``. ``first line``
+is the time until ``explain`` has printed one. ``again`` asks another question of a dump that has
+been explained just before: its ratio is that to the first question. All others find no trace of an
+earlier one. ``diff`` compares the dump with one by a flag that takes a pass away. Memory is the
+peak of what is resident. Prints Markdown tables.
+
+``--dump`` is what the compiler writes: ``text`` by the flags of README, ``protos`` beside it, as by
+``fusionscope capture``, or ``record``: the text of the main stages and the fusion visualization.
 
 DIRECTORY keeps the dumps. Each program is compiled right before the questions about its dump, since
 the speed of a machine that others use too changes by the minute.
@@ -33,16 +38,71 @@ from statistics import median
 from children import ROOT, Spent, fusionscope
 from choosing import chosen
 
-PROGRAMS = "benchmarks/programs/large.py"
-NAMES = ("resnet", "transformer", "mixture", "diffusion", "recurrent")
-DUMPS = tuple(f"{target}/{name}" for target in ("h100", "cpu") for name in NAMES)
 # The other dump of a diff.
 CHANGED = {
     "h100": "--xla_disable_hlo_passes=multi_output_fusion",
     "cpu": "--xla_disable_hlo_passes=dot-library-rewriter",
 }
-TARGETS = {"explain": 0.3, "again": 0.1, "verify": 1.0, "history": 0.3, "diff": 1.0}
-QUESTIONS = ("explain", "verify", "history", "diff")
+COLUMNS = {
+    "explain": ("explain", "first line", "again"),
+    "untried": ("untried",),
+    "verify": ("verify",),
+    "history": ("history",),
+    "diff": ("diff",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Programs of one file, what is asked about their dumps, and the aim of each ratio."""
+
+    path: str
+    programs: tuple[str, ...]
+    dump: str
+    targets: dict[str, float]
+
+    @property
+    def dumps(self) -> tuple[str, ...]:
+        return tuple(f"{target}/{name}" for target in ("h100", "cpu") for name in self.programs)
+
+    @property
+    def questions(self) -> list[str]:
+        return [name for name, columns in COLUMNS.items() if self.targets.keys() & set(columns)]
+
+
+SUITES = {
+    "large": Suite(
+        "benchmarks/programs/large.py",
+        ("resnet", "transformer", "mixture", "diffusion", "recurrent"),
+        "protos",
+        {"explain": 0.3, "again": 0.1, "verify": 1.0, "history": 0.3, "diff": 1.0},
+    ),
+    "packages": Suite(
+        "benchmarks/programs/packages.py",
+        (
+            "alphafold_trunk",
+            "brax_unroll",
+            "clip_forward",
+            "diffrax_train",
+            "equinox_train",
+            "gpt2_train",
+            "gymnax_rollout",
+            "haiku_resnet_train",
+            "jraph_train",
+            "keras_convnext_train",
+            "keras_efficientnet",
+            "lbfgs_fit",
+            "llama_decode",
+            "mjx_step",
+            "numpyro_nuts",
+            "stable_diffusion",
+            "t5_beam",
+            "whisper_train",
+        ),
+        "text",
+        {"explain": 0.6, "untried": 0.4, "again": 0.1, "verify": 1.0},
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,57 +116,78 @@ class Compiled:
     jaxlib: str
 
 
-def run_compile(name: str, python: str, *more: str) -> dict[str, float]:
-    target, _, program = name.partition("/")
-    command = [python, "benchmarks/compiling.py", f"{PROGRAMS}:{program}", target, *more]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
-    times: dict[str, float] = json.loads(done.stdout)
-    return times
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A Python that has jax, and what it is to compile."""
 
+    python: str
+    suite: Suite
+    dump: str
+    directory: Path
 
-def make(name: str, directory: Path, python: str) -> Compiled:
-    """Compile a program for its dump, and once more without one."""
-    shutil.rmtree(directory / name, ignore_errors=True)
-    dumped = run_compile(name, python, str(directory / name))
-    alone = run_compile(name, python)
-    return Compiled(alone["compile"], dumped["compile"], dumped["process"], str(dumped["jaxlib"]))
+    def compile(self, name: str, *more: str) -> dict[str, float]:
+        """Compile a program in a process of its own. Raises ``SystemExit`` where it fails."""
+        target, _, program = name.partition("/")
+        script = ("benchmarks/compiling.py", f"{self.suite.path}:{program}", target)
+        command = [self.python, *script, f"--dump={self.dump}", *more]
+        process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        if process.returncode:
+            raise SystemExit(
+                f"{' '.join(command)} ended with {process.returncode}: {process.stderr}"
+            )
+        times: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
+        return times
 
+    def make(self, name: str) -> Compiled:
+        """Compile a program for its dump, and once more without one."""
+        shutil.rmtree(self.directory / name, ignore_errors=True)
+        dumped = self.compile(name, str(self.directory / name))
+        alone = self.compile(name)
+        return Compiled(
+            alone["compile"], dumped["compile"], dumped["process"], str(dumped["jaxlib"])
+        )
 
-def make_changed(name: str, directory: Path, python: str) -> None:
-    """Make the other dump of a diff, unless it is there."""
-    changed = directory / f"{name}-changed"
-    if not changed.exists():
-        changed.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=directory))
-        run_compile(name, python, str(made), f"--flag={CHANGED[name.partition('/')[0]]}")
-        made.rename(changed)
+    def make_changed(self, name: str) -> None:
+        """Make the other dump of a diff, unless it is there."""
+        changed = self.directory / f"{name}-changed"
+        if not changed.exists():
+            changed.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = Path(tempfile.mkdtemp(dir=self.directory))
+            self.compile(name, str(unfinished), f"--flag={CHANGED[name.partition('/')[0]]}")
+            unfinished.rename(changed)
 
 
 def ask(question: str, dump: Path, work: Path) -> Iterator[tuple[str, Spent]]:
-    """What a question takes, and for ``explain`` what a second one does."""
+    """Yield what a question takes; for ``explain``, its first line and a second question too."""
     cache = Path(tempfile.mkdtemp(dir=work))
     fusionscope("explain", "samples/dumps/cpu/elementwise", cache=cache)  # fills what is no dump's
-    if question == "diff":
-        changed = dump.with_name(f"{dump.name}-changed")
-        yield question, fusionscope("diff", str(dump), str(changed), cache=cache)
-        return
-    yield question, fusionscope(question, str(dump), cache=cache)
-    if question == "explain":
-        yield "again", fusionscope("explain", "--top", "3", str(dump), cache=cache)
+    match question:
+        case "diff":
+            changed = dump.with_name(f"{dump.name}-changed")
+            yield question, fusionscope("diff", str(dump), str(changed), cache=cache)
+        case "untried":
+            yield question, fusionscope("explain", "--no-try", str(dump), cache=cache)
+        case "explain":
+            spent = fusionscope("explain", str(dump), cache=cache)
+            yield question, spent
+            yield "first line", Spent(spent.first_line, 0, 0)
+            yield "again", fusionscope("explain", "--top", "3", str(dump), cache=cache)
+        case _:
+            yield question, fusionscope(question, str(dump), cache=cache)
 
 
 def ask_all(dump: Path, questions: list[str], rounds: int) -> dict[str, Spent]:
-    found: dict[str, list[Spent]] = {}
+    answers: dict[str, list[Spent]] = {}
     with tempfile.TemporaryDirectory() as work:
         for _ in range(rounds):
             for question in questions:
-                for name, spent in ask(question, dump, Path(work)):
-                    found.setdefault(name, []).append(spent)
+                for column, spent in ask(question, dump, Path(work)):
+                    answers.setdefault(column, []).append(spent)
     return {
-        name: Spent(min(each.seconds for each in own), max(each.memory for each in own))
-        for name, own in found.items()
+        column: Spent(
+            min(spent.seconds for spent in spents), max(spent.memory for spent in spents), 0
+        )
+        for column, spents in answers.items()
     }
 
 
@@ -120,15 +201,25 @@ def instructions(dump: Path) -> int:
     return max(stages, key=lambda path: path.stat().st_size).read_text().count(" = ")
 
 
-def ratios(name: str, spent: dict[str, Spent], compiled: Compiled) -> list[float]:
-    bases = [compiled.with_dump, compiled.compile]
-    if name == "again":
-        bases = [spent["explain"].seconds]
-    return [spent[name].seconds / base for base in bases]
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One dump of the table."""
+
+    dump: str
+    instructions: int
+    size: int
+    compiled: Compiled
+    spent: dict[str, Spent]
+
+    def ratios(self, column: str) -> list[float]:
+        bases = [self.compiled.with_dump, self.compiled.compile]
+        if column == "again":
+            bases = [self.spent["explain"].seconds]
+        return [self.spent[column].seconds / base for base in bases]
 
 
-def told(ratios: list[float]) -> str:
-    first, *others = (f"{each:.2f}" for each in ratios)
+def formatted(ratios: list[float]) -> str:
+    first, *others = (f"{ratio:.2f}" for ratio in ratios)
     return f"{first} ({others[0]})" if others else first
 
 
@@ -136,77 +227,94 @@ def row(*cells: str) -> None:
     print("|", " | ".join(cells), "|", flush=True)
 
 
-def begin(columns: list[str], jaxlib: str, rounds: int) -> None:
+def print_head(columns: list[str], jaxlib: str, compiler: Compiler, rounds: int) -> None:
     print(
-        f"Python {platform.python_version()}, dumps by jaxlib "
+        f"Python {platform.python_version()}, dumps ({compiler.dump}) by jaxlib "
         f"{jaxlib}, {os.cpu_count()} cores, rounds: {rounds}."
     )
     print("\nRatios:\n")
-    row("dump", "instructions", "MB", "compile", *(f"`{each}`" for each in columns), "memory")
+    row("dump", "instructions", "MB", "compile", *(f"`{column}`" for column in columns), "memory")
     print("|---|" + "--:|" * (len(columns) + 4), flush=True)
 
 
-def tell(names: list[str], directory: Path, python: str, rounds: int, questions: list[str]) -> None:
-    """Compile each program right before the questions: a machine's speed changes by the minute."""
-    columns = [
-        column
-        for question in questions
-        for column in (("explain", "again") if question == "explain" else (question,))
-    ]
-    times: dict[str, Compiled] = {}
-    asked: dict[str, dict[str, Spent]] = {}
-    for name in names:
-        times[name] = make(name, directory, python)
-        if len(times) == 1:
-            begin(columns, times[name].jaxlib, rounds)
-        spent = asked[name] = ask_all(directory / name, questions, rounds)
-        row(
-            name,
-            f"{instructions(directory / name):,}",
-            f"{size(directory / name) / 1e6:.0f}",
-            f"{times[name].with_dump:.1f} s",
-            *(told(ratios(each, spent, times[name])) for each in columns),
-            f"{max(each.memory for each in spent.values()) / 1e6:,.0f} MB",
-        )
-    for target in CHANGED:
-        own = [name for name in names if name.startswith(f"{target}/")]
-        if len(own) > 1:
-            medians = ([median(one) for one in
-                        zip(*(ratios(each, asked[name], times[name]) for name in own), strict=True)]
-                       for each in columns)  # fmt: skip
-            row(f"median, {target}", "", "", "", *map(told, medians), "")
-    row("target", "", "", "", *(f"{TARGETS[each]}" for each in columns), "1,000 MB")
+def print_ratios(line: Line, columns: list[str]) -> None:
+    row(
+        line.dump,
+        f"{line.instructions:,}",
+        f"{line.size / 1e6:.0f}",
+        f"{line.compiled.with_dump:.1f} s",
+        *(formatted(line.ratios(column)) for column in columns),
+        f"{max(spent.memory for spent in line.spent.values()) / 1e6:,.0f} MB",
+    )
+
+
+def print_summary(lines: list[Line], columns: list[str], targets: dict[str, float]) -> None:
+    for title, choice in (("median", median), ("most", max)):
+        for target in CHANGED:
+            group = [line for line in lines if line.dump.startswith(f"{target}/")]
+            if len(group) > 1:
+                figures = (
+                    [choice(ratios) for ratios in zip(*(line.ratios(column) for line in group),
+                                                      strict=True)]
+                    for column in columns
+                )  # fmt: skip
+                row(f"{title}, {target}", "", "", "", *map(formatted, figures), "")
+    row("target", "", "", "", *(str(targets.get(column, "")) for column in columns), "1,000 MB")
+
+
+def print_seconds(lines: list[Line], columns: list[str]) -> None:
     print("\nSeconds, and megabytes at most:\n")
-    row("dump", "without a dump", "its compile", "and all else", *(f"`{each}`" for each in columns))
+    titles = ("dump", "without a dump", "its compile", "and all else")
+    row(*titles, *(f"`{column}`" for column in columns))
     print("|---|" + "--:|" * (len(columns) + 3))
+    for line in lines:
+        compiled = line.compiled
+        times = (compiled.compile, compiled.with_dump, compiled.process)
+        spent = (line.spent[column] for column in columns)
+        row(line.dump, *(f"{time:.1f}" for time in times), *map(spent_cell, spent))
+
+
+def spent_cell(spent: Spent) -> str:
+    return f"{spent.seconds:.1f}" + (f", {spent.memory / 1e6:,.0f}" if spent.memory else "")
+
+
+def measure(compiler: Compiler, names: list[str], questions: list[str], rounds: int) -> None:
+    """Compile each program right before the questions: a machine's speed changes by the minute."""
+    columns = [column for question in questions for column in COLUMNS[question]]
+    lines: list[Line] = []
     for name in names:
-        compiled, spent = times[name], asked[name]
-        row(
-            name,
-            f"{compiled.compile:.1f}",
-            f"{compiled.with_dump:.1f}",
-            f"{compiled.process:.1f}",
-            *(f"{spent[each].seconds:.1f}, {spent[each].memory / 1e6:,.0f}" for each in columns),
-        )
+        compiled = compiler.make(name)
+        dump = compiler.directory / name
+        if not lines:
+            print_head(columns, compiled.jaxlib, compiler, rounds)
+        spent = ask_all(dump, questions, rounds)
+        lines.append(Line(name, instructions(dump), size(dump), compiled, spent))
+        print_ratios(lines[-1], columns)
+    print_summary(lines, columns, compiler.suite.targets)
+    print_seconds(lines, columns)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--programs", choices=SUITES, default="large")
+    parser.add_argument("--dump", choices=("text", "protos", "record"))
     parser.add_argument("--directory", type=Path, help="keeps the dumps")
     parser.add_argument("--python", default=sys.executable, help="one that has jax")
     parser.add_argument("--only", action="append", metavar="GLOB", help="such as 'h100/*'")
-    parser.add_argument("--command", action="append", choices=QUESTIONS)
+    parser.add_argument("--command", action="append", choices=COLUMNS)
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    names = chosen(parser, DUMPS, options.only)
+    suite = SUITES[options.programs]
+    names = chosen(parser, suite.dumps, options.only)
     compileall.compile_dir(ROOT / "fusionscope", quiet=2)  # as after an installation
     with tempfile.TemporaryDirectory() as temporary:
-        directory = options.directory or Path(temporary)
-        questions = options.command or list(QUESTIONS)
+        directory = (options.directory or Path(temporary)).resolve()
+        compiler = Compiler(options.python, suite, options.dump or suite.dump, directory)
+        questions = options.command or suite.questions
         if "diff" in questions:
             for name in names:
-                make_changed(name, directory.resolve(), options.python)
-        tell(names, directory.resolve(), options.python, options.rounds, questions)
+                compiler.make_changed(name)
+        measure(compiler, names, questions, options.rounds)
 
 
 if __name__ == "__main__":
