@@ -137,6 +137,31 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def serve(open_session: Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]) -> None:
+    """Answer each line of standard input, a request in JSON, with a line, while there is a parent.
+
+    ``open_session`` takes the first request, and returns its answer and what answers the others.
+    If it fails, the next request is the first.
+    """
+    end_with_parent()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no answer
+    respond: Callable[[Any], Any] | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if respond is None:
+                answer, respond = open_session(request)
+            else:
+                answer = respond(request)
+        except Unusable as problem:
+            answer = {"problem": str(problem)}
+        except Exception as error:
+            answer = {"problem": _words(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
 def main() -> None:
     end_with_parent()
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
