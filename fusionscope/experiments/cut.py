@@ -329,18 +329,9 @@ def _without_origin(instruction: MutableInstruction) -> str:
 
 def _prune(entry: MutableComputation) -> None:
     """Remove what nothing reads, parameters too."""
-    pending = [
-        instruction
-        for instruction in entry.instructions
-        if not instruction.users and instruction is not entry.root
-    ]
-    while pending:
-        current = pending.pop()
-        if current.parent is None or current.users or has_side_effect(current):
-            continue
-        operands = list(dict.fromkeys(current.operands))
-        entry.remove(current)
-        pending += [operand for operand in operands if not operand.users]
+    for instruction in reversed(entry.post_order()):
+        if not (instruction.users or instruction is entry.root or has_side_effect(instruction)):
+            entry.remove(instruction)
     for number, parameter in enumerate(entry.parameters):
         parameter.inside = str(number)
 

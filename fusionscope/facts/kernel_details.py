@@ -14,6 +14,7 @@ from fusionscope.history.outcomes import Outcome, Pair, is_looked_through
 from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import split_attributes
+from fusionscope.hlo.search import reachable
 
 # They do not affect what is computed.
 _NOT_SHOWN = frozenset({"backend_config", "frontend_attributes", "metadata", "sharding"})
@@ -70,7 +71,7 @@ def _details(
 def _outputs(launch: Instruction) -> Iterator[KernelOutput]:
     """Yield each array of the result, with its readers."""
     if not launch.shape.is_tuple:
-        yield KernelOutput(str(launch.shape), tuple(_readers(launch)))
+        yield KernelOutput(str(launch.shape), tuple(dict.fromkeys(_readers(launch))))
         return
     elements: dict[str, list[Instruction]] = {}
     for user in launch.users:
@@ -83,20 +84,10 @@ def _outputs(launch: Instruction) -> Iterator[KernelOutput]:
 
 def _readers(instruction: Instruction) -> Iterator[str]:
     """Yield the readers of a value, without views; the caller reads a result of the program."""
-    pending = [instruction]
-    visited = {instruction}
-    while pending:
-        current = pending.pop()
-        if current.is_root and current.computation.is_entry:
+    for value in reachable([instruction], lambda value: filter(is_looked_through, value.users)):
+        if value.is_root and value.computation.is_entry:
             yield "the caller"
-        for user in current.users:
-            if user in visited:
-                continue
-            visited.add(user)
-            if is_looked_through(user):
-                pending.append(user)
-            else:
-                yield user.name
+        yield from (user.name for user in value.users if not is_looked_through(user))
 
 
 def _lines(launch: Instruction) -> Iterator[str]:

@@ -116,17 +116,11 @@ def results_of(launch: Instruction) -> tuple[Value, ...]:
     shape = launch.shape
     if launch.opcode == "async-start" and len(shape.elements) > 1:
         shape = shape.elements[1]  # operands come first
-    values: list[Value] = []
-    pending: list[tuple[tuple[int, ...], Shape]] = [((), shape)]
-    while pending:
-        path, part = pending.pop()
-        if part.elements:
-            pending.extend(
-                ((*path, number), inner) for number, inner in reversed([*enumerate(part.elements)])
-            )
-        else:
-            values.append(_value(launch, path, part))
-    return tuple(values)
+    return tuple(
+        _value(launch, path, part)
+        for path, part in shape.parts()
+        if not (part.is_tuple and part.elements)
+    )
 
 
 def operands_of(launch: Instruction) -> tuple[Value, ...]:

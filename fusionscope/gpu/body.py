@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.hlo.search import unfold
 
 
 class FusionBody:
@@ -164,15 +165,10 @@ def part_roots(part: MutableInstruction) -> list[MutableInstruction]:
     """Return the outputs of an instruction; for a fusion, through nested tuples."""
     if part.opcode != "fusion":
         return [part]
-    roots: list[MutableInstruction] = []
-    pending = [part.fused.root]
-    while pending:
-        current = pending.pop()
-        if current.opcode == "tuple":
-            pending.extend(reversed(current.operands))
-        else:
-            roots.append(current)
-    return roots
+    roots = unfold(
+        [part.fused.root], lambda value: value.operands if value.opcode == "tuple" else ()
+    )
+    return [root for root in roots if root.opcode != "tuple"]
 
 
 def elements_of(producer: MutableInstruction) -> list[MutableInstruction]:

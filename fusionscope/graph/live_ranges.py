@@ -290,17 +290,7 @@ def _condition(loop: MutableInstruction) -> MutableComputation:
 
 def parts_of(shape: Shape) -> list[tuple[int, ...]]:
     """Return the indices of a shape and of all shapes in it."""
-    if not shape.is_tuple:
-        return [()]
-    parts: list[tuple[int, ...]] = []
-    pending: list[tuple[tuple[int, ...], Shape]] = [((), shape)]
-    while pending:
-        index, current = pending.pop()
-        parts.append(index)
-        if current.is_tuple:
-            inside = [((*index, n), element) for n, element in enumerate(current.elements)]
-            pending += reversed(inside)
-    return parts
+    return [index for index, _ in shape.parts()]
 
 
 _VIEWS = frozenset({"add-dependency", "bitcast", "opt-barrier"})

@@ -316,20 +316,18 @@ class _Copies:
         ``producer``.
         """
         before = self._before
-        pending = [(number, producer)]
-        visited = set(pending)
-        while pending:
-            value, holder = pending.pop()
-            if value in stage.results[kernel] and value in before.results[holder]:
-                return True
+
+        def steps(place: tuple[int, Instruction]) -> Iterator[tuple[int, Instruction]]:
+            value, holder = place
             for reader in stage.following(kernel, value):
-                if reader not in before.kernels:
-                    return True  # from a later pass
                 users = before.readers(holder) & before.reading.get((value, reader), set())
-                fresh = {(reader, user) for user in users} - visited
-                visited |= fresh
-                pending += fresh
-        return False
+                yield from ((reader, user) for user in users)
+
+        return any(
+            (value in stage.results[kernel] and value in before.results[holder])
+            or not before.kernels.keys() >= {*stage.following(kernel, value)}  # from a later pass
+            for value, holder in reachable([(number, producer)], steps)
+        )
 
     def _is_read_alike(
         self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage

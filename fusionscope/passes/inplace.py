@@ -16,6 +16,7 @@ from typing import ClassVar
 from fusionscope.graph.aliasing import InPlace, follow_tuples, in_place_operands
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise, slice_ranges
+from fusionscope.hlo.search import reachable
 from fusionscope.passes.rule import Decision, Rule
 from fusionscope.passes.state import FusionPair
 
@@ -135,14 +136,7 @@ class ElementwiseProducer(InPlaceRule):
 
 def _reached_from(start: MutableInstruction) -> set[MutableInstruction]:
     """Return ``start`` and its transitive users, in its computation."""
-    reached = {start}
-    pending = [start]
-    while pending:
-        for user in pending.pop().users:
-            if user not in reached:
-                reached.add(user)
-                pending.append(user)
-    return reached
+    return {*reachable([start], lambda value: value.users)}
 
 
 class NoUpdate(InPlaceRule):

@@ -9,13 +9,13 @@ import heapq
 from dataclasses import dataclass, field
 from itertools import count
 
+from fusionscope.graph.cleanup import remove_dead
 from fusionscope.graph.fusing import add_output, merge_outputs
 from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
 )
-from fusionscope.graph.properties import has_side_effect
 from fusionscope.graph.reachability import Reachability
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.multi_output_fusion.rules import (
@@ -52,20 +52,8 @@ class MultiOutputFusion:
             if not (computation.is_fused or is_async or is_embedded(computation)):
                 _Run(self.book, computation, self._decisions).run()
         if any(decision.fusion is not None for decision in self._decisions):
-            for computation in self.graph.post_order():
-                _remove_dead(computation)
+            remove_dead(self.graph)
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
-
-
-def _remove_dead(computation: MutableComputation) -> None:
-    for instruction in reversed(computation.post_order()):
-        if not (
-            instruction.users
-            or instruction.is_root
-            or instruction.opcode == "parameter"
-            or has_side_effect(instruction)
-        ):
-            computation.remove(instruction)
 
 
 class _Run:
