@@ -277,9 +277,7 @@ def _locate(error: BaseException, package: str, reply: dict[str, Any]) -> None:
 
 
 def _innermost(frames: Any, package: str) -> list[Any] | None:
-    """Return file and line of the innermost call in a file of the user, or of the
-    package ``package``.
-    """
+    """Return file and line of the innermost call in a file of the user, or of ``package``."""
     jax = sys.modules.get("jax")
     foreign = {Path(sysconfig.get_path("stdlib"))}
     foreign |= {Path(jax.__file__).parent} if jax is not None and jax.__file__ else set()
@@ -323,9 +321,7 @@ def _find_present_devices(reply: dict[str, Any], result: Path) -> None:
 
 
 def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> None:
-    """Compile the program. ``reply`` is written before the compiler runs, which may end
-    the process.
-    """
+    """Compile the program, which may end the process: ``reply`` is written before."""
     try:
         import jax
     except ImportError as error:
@@ -472,9 +468,7 @@ def _module(name: str | None, file: str | None) -> Any:
 
 
 def _arguments(program: dict[str, Any], function: Any, module: Any) -> tuple[Any, ...]:
-    """Return the arguments from the command line, or else the example of the function or of its
-    module.
-    """
+    """Return the arguments of the command line, or else the example of the function or module."""
     if program["arguments"] is not None:
         import jax
 

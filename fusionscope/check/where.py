@@ -135,9 +135,7 @@ class _WhereNamed(Where):
 
 
 def is_named(module: str, pattern: str) -> bool:
-    """Return whether a glob matches the name of a module, with or without the build of a compiler
-    for TPUs.
-    """
+    """Return whether a glob matches a module's name, with or without the build for TPUs."""
     return fnmatchcase(module, pattern) or fnmatchcase(without_build(module), pattern)
 
 

@@ -148,9 +148,7 @@ def read_device(data: bytes, file: str) -> Device:
 
 
 def device_from(info: Message, around: Message) -> Device:
-    """Return the device of a ``gpu_device_info`` message. The surrounding message may
-    name it too.
-    """
+    """Return the device of a ``gpu_device_info`` message, which its parent may name too."""
     l2_cache_size = info.integer("l2_cache_size")
     for level in info.messages("data_caches"):  # newer descriptions have these instead
         if level.integer("level") == 2:

@@ -233,9 +233,7 @@ class DumpedModule:
         reader: Callable[[bytes, str], Content],
         digest: Callable[[bytes], bytes] | None = None,
     ) -> tuple[Content, ...]:
-        """Return what files say. Those with the same ``digest`` say the same; None for that of all
-        bytes.
-        """
+        """Return what files say, by ``digest``; None for that of all bytes."""
         contents: tuple[Content, ...] | None = self._lazy.get(role)
         files = self.files.get(role, ())
         if contents is None:
@@ -499,9 +497,7 @@ class Dump:
         self.add_unknown_opcodes(learned.unknown_opcodes)
 
     def unread(self, reported: Iterable[str] = ()) -> list[str]:
-        """Return one line for each file that could not be read so far, except those
-        among ``reported``.
-        """
+        """Return a line for each file that could not be read, except those among ``reported``."""
         reported_before = set(reported)
         return [problem for problem in self._problems if problem not in reported_before]
 

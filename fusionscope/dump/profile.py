@@ -237,9 +237,7 @@ def _in_order(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _runs_on_gpus(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
-    """Yield the runs on each GPU. Kernels do not name their run, but all runs on one device are in
-    order.
-    """
+    """Yield the runs on each GPU, in order: kernels do not name theirs."""
     devices: set[int] = set()
     spans: dict[tuple[int, str], list[Span]] = defaultdict(list)
     of_host: Counter[str] = Counter()

@@ -104,9 +104,7 @@ class OpenCut:
         root.shape = replace(root.shape, elements=tuple(operand.shape for operand in root.operands))
 
     def close(self) -> Cut:
-        """Return the changed cut, without what nothing reads. Raises ``UnusableInput`` if the pair
-        is no longer in it.
-        """
+        """Return the changed cut, pruned. Raises ``UnusableInput`` if the pair is gone."""
         _prune(self.entry)
         present = self.entry.instructions
         if self.producer not in present or self.consumer not in present:

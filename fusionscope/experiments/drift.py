@@ -167,9 +167,7 @@ class _Asking:
         self._scratch = scratch
 
     def compile(self, cut: Cut, factor: str = "", change: Change | None = None) -> _Program | None:
-        """Return the program of ``cut``, or None if the compiler does not accept it, or does not
-        run the pass.
-        """
+        """Return the program of ``cut``; None if it is not accepted, or the pass does not run."""
         dump = self._compiler.dump(cut, Path(mkdtemp(dir=self._scratch)))
         if dump is None:
             return None

@@ -32,9 +32,7 @@ class ValueUse:
 
     @property
     def users(self) -> tuple[tuple[Instruction, Instruction], ...]:
-        """The operations in the reader that use the value, each with the instruction
-        that it reads.
-        """
+        """The operations in the reader that use the value, with the instructions that they read."""
         inside = _parameters(self.reader, self.operand)
         return tuple(users_of(*inside)) if inside else ((self.reader, self.operand),)
 
@@ -95,9 +93,7 @@ def users_of(*values: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
 
 
 def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction, ...]:
-    """Return the parameters for ``operand`` inside a fusion; nothing if ``launch`` is
-    not a fusion.
-    """
+    """Return the parameters for ``operand`` inside a fusion; none if ``launch`` is no fusion."""
     if launch.opcode not in ("fusion", "async-start"):
         return ()
     cache: dict[int, dict[Instruction, list[Instruction]]]

@@ -51,9 +51,7 @@ class FusionBody:
 
     @property
     def roots(self) -> list[MutableInstruction]:
-        """Return the instructions whose results the kernel writes. Source:
-        HloFusionAdaptor::GetRoots.
-        """
+        """Return the instructions that the kernel writes. Source: HloFusionAdaptor::GetRoots."""
         consumer = self.parts[-1]
         roots = part_roots(consumer)
         if len(self.parts) == 1:
@@ -90,9 +88,7 @@ class FusionBody:
         return [self.resolve(operand) for operand in instruction.operands]
 
     def resolve(self, operand: MutableInstruction) -> MutableInstruction:
-        """Return the instruction that an operand is, in the body or outside of it. Source:
-        ResolveOperand.
-        """
+        """Return the instruction, inside or outside, that an operand is. Source: ResolveOperand."""
         while True:
             if operand.opcode == "get-tuple-element" and operand.operands[0].opcode == "fusion":
                 root = operand.operands[0].fused.root
@@ -181,9 +177,7 @@ def elements_of(producer: MutableInstruction) -> list[MutableInstruction]:
 def added_parameters(
     producer: MutableInstruction, consumer: MutableInstruction
 ) -> list[MutableInstruction]:
-    """Return the operands of ``producer`` that the consumer does not read yet, apart from those
-    passed on.
-    """
+    """Return the operands of ``producer`` that the consumer neither reads yet nor passes on."""
     skipped = {
         producer.operands[root.parameter_number]
         for root in part_roots(producer)

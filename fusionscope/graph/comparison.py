@@ -286,9 +286,7 @@ class _Contents:
     def _kernel(
         self, fusion: MutableInstruction, numbers_of_bodies: dict[MutableComputation, int]
     ) -> tuple[int, ...]:
-        """Return a key of the contents of a fusion. Its parameters are numbered in the order of
-        their first use.
-        """
+        """Return a key of the contents of a fusion, with parameters in the order of first use."""
         arguments = [0] * len(fusion.operands)
         order = [
             instruction
@@ -413,9 +411,7 @@ def meaning_of(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _words(instruction: MutableInstruction | None, what: str) -> str:
-    """Describe an instruction. ``what`` may name an attribute, as in ``index=``, which is shown
-    too.
-    """
+    """Describe an instruction, with its attribute ``what`` if that is one, as ``index=``."""
     if instruction is None:
         return ""
     value = instruction.attributes.get(what[:-1]) if what.endswith("=") else None

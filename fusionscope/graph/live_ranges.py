@@ -241,9 +241,7 @@ class LiveRanges:
                     yield Place(instruction.operands[slot], part), Place(instruction, output)
 
     def _join(self, first: Place, second: Place) -> None:
-        """Let two values have one buffer, unless both are alive at once: the compiler copies one of
-        them then.
-        """
+        """Let two values have one buffer if they are not alive at once. Else, one is copied."""
         a, b = self.buffers[self.values.made_at(first)], self.buffers[self.values.made_at(second)]
         if a is b or BufferKind.GIVEN in (a.kind, b.kind) or _overlap(a, b):
             return

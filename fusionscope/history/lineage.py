@@ -56,9 +56,7 @@ class _Known:
         return fusion_emitter(statement.attributes), tuple(inside)
 
     def _content(self, body: Body) -> Hashable:
-        """Return a key of the operations and calls of a fused computation that does not depend on
-        names.
-        """
+        """Return a key of the operations of a fused computation, whatever their names."""
         graph, plain_shape = body.graph, self.operations.plain_shape
         operations = [
             (statement.opcode, plain_shape(statement.shape), statement.calls if body.calls else ())
@@ -113,9 +111,7 @@ class Lineage:
         return matching
 
     def touches_fusions(self, index: int) -> bool:
-        """Return whether fusions or library calls may change between stage ``index``
-        and the next.
-        """
+        """Return whether a stage may change fusions or library calls of stage ``index``."""
         is_touched = self._touched.get(index)
         if is_touched is None:
             is_touched = self._touched[index] = self.modules[index].bodies != self.modules[
@@ -197,9 +193,7 @@ class Lineage:
         return unchanged is not None and after[instruction.name][1] not in unchanged
 
     def _launches(self, index: int) -> dict[str, tuple[int, Hashable]]:
-        """Return keys of the fusions and library calls of a stage, with the position of the
-        computation, by name.
-        """
+        """Return keys of the fusions and library calls of a stage, with their places, by name."""
         launches = self._launched.get(index)
         if launches is None:
             module = self.modules[index]
@@ -346,9 +340,7 @@ def read_lineage(
     readable: list[tuple[Stage, Module, _Trace | None]] = []
 
     def drop_contradictions(trace: _Trace | None) -> None:
-        """Drop the last stages that contradict themselves, if they are needed before a stage with
-        this trace.
-        """
+        """Drop the last stages that contradict themselves before a stage with this trace."""
         while readable and readable[-1][2] != trace:
             try:
                 readable[-1][1].check()

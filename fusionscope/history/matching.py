@@ -241,9 +241,7 @@ class _Matcher:
                 self._note_double(old, new, is_copy=new not in matched)
 
     def _is_exchanged(self, old: Computation, new: Computation) -> bool:
-        """Return whether a caller now calls another one of the computations that both
-        modules have.
-        """
+        """Return whether a caller calls another one of the computations of both modules."""
         if old.is_entry or old.body is new.body or old.body.written == new.body.written:
             return False
         if not self._contents:
@@ -363,9 +361,7 @@ class _Matcher:
     def _parameters(
         self, old: Computation, new: Computation, elements: dict[int, int]
     ) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the numbers of both regions' parameters, by their positions among the
-        operations.
-        """
+        """Return the numbers of both regions' parameters, by their positions."""
         regions = self._result.regions[0][old], self._result.regions[1][new]
         sides = old.parameters, new.parameters
         described = [

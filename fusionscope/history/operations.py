@@ -140,15 +140,11 @@ class Operations:
         return shape
 
     def expression(self, computation: Computation) -> int:
-        """Return a number for what a small computation (of a reduction, a sort) computes from its
-        parameters.
-        """
+        """Return a number for what a small computation (of a reduction, a sort) computes."""
         return self.values(computation)[computation.graph.root]
 
     def values(self, computation: Computation) -> tuple[int, ...]:
-        """Return a number for what each instruction of a small computation computes from the
-        parameters.
-        """
+        """Return a number for what each instruction computes from the parameters."""
         body = computation.body
         expressions = self._expressions.get(body)
         if expressions is None:

@@ -66,9 +66,7 @@ class Pair:
 
 
 def is_looked_through(instruction: Instruction) -> bool:
-    """Return whether an instruction only passes values on, and so is neither producer
-    nor consumer.
-    """
+    """Return whether it only passes values on: it is neither producer nor consumer."""
     return instruction.opcode in _LOOKED_THROUGH or is_free_reshape(instruction)
 
 
@@ -159,9 +157,7 @@ class _Stage:
             yield from execution.blocks
 
     def find(self, instruction: Instruction, numbers: Sequence[int]) -> list[Instruction]:
-        """Return the kernels that compute one of ``numbers``, or else hold an instruction of this
-        name.
-        """
+        """Return the kernels that compute one of ``numbers``, or else hold this name."""
         for number in numbers:
             if number in self.kernels:
                 return self.kernels[number]
@@ -169,9 +165,7 @@ class _Stage:
         return [match] if match is not None else []
 
     def following(self, kernel: Instruction, number: int) -> list[int]:
-        """Return the values that ``kernel`` computes directly from a value that it
-        computed itself.
-        """
+        """Return the values that ``kernel`` computes directly from one of its own."""
         if kernel not in self._following:
             readers: dict[int, list[int]] = defaultdict(list)
             for read, reader in self._executions[kernel].joined.get(kernel, ()):
@@ -209,9 +203,7 @@ class _Stage:
         return self._sources[kernel].get(number, set())
 
     def by_source(self, number: int) -> dict[str, list[Instruction]]:
-        """Return the kernels that compute a value, by the framework's names; under "" those
-        without.
-        """
+        """Return the kernels that compute a value, by the framework's names or ""."""
         if number not in self._by_source:
             kernels: dict[str, list[Instruction]] = defaultdict(list)
             for kernel in self.kernels.get(number, ()):
@@ -312,9 +304,7 @@ class _Copies:
     def _is_used_alike(
         self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage
     ) -> bool:
-        """Return whether a path from the value to a result of ``kernel`` is also a path from
-        ``producer``.
-        """
+        """Return whether a path from the value to a result of ``kernel`` is one of ``producer``."""
         before = self._before
 
         def steps(place: tuple[int, Instruction]) -> Iterator[tuple[int, Instruction]]:

@@ -141,9 +141,7 @@ def read_for(
     place: Callable[[int], Hashable],
     names: Names,
 ) -> Iterator[list[Region]]:
-    """Yield, for each operand, the parts of it that an operation reads for regions of
-    its result.
-    """
+    """Yield for each operand the parts that an operation reads for regions of its result."""
     everything = whole(instruction.shape)
     if instruction.opcode not in _PARTS and all(
         region.elements >= everything.elements for region in regions
@@ -401,9 +399,7 @@ def _holds(outer: Region, inner: Region) -> bool:
 
 
 def _hull(regions: Sequence[Region]) -> Region | None:
-    """Return the smallest box around all regions, or None if a region is not a box or has an
-    unknown place.
-    """
+    """Return the smallest box around all regions, None without boxes in known places."""
     boxes = [region.box for region in regions if region.box is not None]
     if not boxes or len(boxes) < len(regions):
         return None

@@ -149,9 +149,7 @@ class _Heirs:
         return self._found
 
     def _later(self, instruction: Instruction) -> tuple[Instruction, ...]:
-        """Return the known successors of an instruction of the first module. Dead instructions do
-        not count.
-        """
+        """Return the known living successors of an instruction of the first module."""
         matching = self._matching
         successor = matching.after.get(instruction) or matching.merged.get(instruction)
         if (

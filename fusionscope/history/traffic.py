@@ -263,9 +263,7 @@ def _size(shape: Shape, regions: Sequence[Region]) -> int:
 
 
 def _sent(launch: Instruction) -> int:
-    """Return the bytes that the start of a copy or of a collective writes. Its result also holds
-    the operand.
-    """
+    """Return what the start of a copy or collective writes: its result also holds the operand."""
     if launch.opcode == "copy-start":
         return launch.operands[0].shape.byte_size
     return sum(shape.byte_size for shape in launch.shape.elements[1:2])

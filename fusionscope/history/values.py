@@ -117,9 +117,7 @@ class NumberedModule:
     is_whole: bool = True
 
     def by_name(self) -> dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]:
-        """Return instructions with their values by path, name of the surrounding
-        fusion, and name.
-        """
+        """Return instructions with their values by path, name of the fusion around, and name."""
         by_path: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]] = {}
         for execution in self.executions:
             path = execution.path

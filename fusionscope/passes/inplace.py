@@ -34,9 +34,7 @@ class InPlaceRule(Rule):
 
 
 def check_in_place(rules: tuple[InPlaceRule, ...], pair: FusionPair) -> Decision | None:
-    """Return the decision on all operands that the consumer overwrites, or None if no
-    rule objects.
-    """
+    """Return the decision on all operands that the consumer overwrites, or None."""
     for update in in_place_operands(pair.consumer):
         is_involved = _is_involved(pair, update)
         for rule in rules:
@@ -173,9 +171,7 @@ class SlicePair(InPlaceRule):
     def check_slice(
         self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
     ) -> Decision | None:
-        """Return the decision on a slice of the producer. ``last`` is the consumer's
-        dynamic-update-slice.
-        """
+        """Return the decision on a producer's slice. ``last`` is the consumer's update."""
 
 
 class _SliceShape(SlicePair):

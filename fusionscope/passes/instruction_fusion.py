@@ -84,9 +84,7 @@ def _check_in_place(pair: FusionPair, rules: tuple[InPlaceRule, ...]) -> Decisio
 
 
 def is_embedded(computation: MutableComputation) -> bool:
-    """Return whether the computation's values are never materialized. Source:
-    IsEmbeddedComputation.
-    """
+    """Return whether its values are never materialized. Source: IsEmbeddedComputation."""
     first = next(iter(computation.callers), None)
     return first is not None and first.opcode in EMBEDDING
 
@@ -205,9 +203,7 @@ class _Queue:
         return instruction, iter(sorted(waiting, key=self._index.__getitem__, reverse=True))
 
     def add(self, fusion: MutableInstruction, producer: MutableInstruction) -> None:
-        """Record that ``producer`` went into ``fusion``, which now reads the producer's operands
-        last.
-        """
+        """Record that ``producer`` went into ``fusion``, which now reads its operands last."""
         if fusion is self._fusion:
             place = bisect_left(self._operands, self._index[producer], key=_index_of)
             del self._operands[place]

@@ -57,9 +57,7 @@ def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
 
 
 def _is_passed_on(instruction: MutableInstruction) -> bool:
-    """Return whether an instruction only passes on its operand, or is a conversion that a pass
-    inserted.
-    """
+    """Return whether it only passes on its operand, or converts it for a pass."""
     opcode = instruction.opcode
     return opcode in _VIEWS or (opcode == "convert" and not instruction.origin)
 
@@ -121,9 +119,7 @@ def join_again(graph: MutableModule) -> None:
 
 
 def _are_meant(patterns: Sequence[PairPattern], pair: FusionPair) -> bool:
-    """Return whether fusing the pair puts one that ``patterns`` match into a kernel, or is a step
-    to it.
-    """
+    """Return whether the pair puts one that ``patterns`` match into a kernel, or leads to it."""
     return any(pattern.fits(pair) or pattern.leads_through(pair) for pattern in patterns)
 
 

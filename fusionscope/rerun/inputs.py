@@ -89,9 +89,7 @@ def _find_domain(parameter: Instruction) -> Domain:
 
 
 def _narrow(domain: Domain, value: _Value, user: Instruction, slot: int) -> Domain:
-    """Return what is expected after ``user`` was looked at, whose operand at ``slot`` the value
-    is.
-    """
+    """Return what is expected after ``user``, whose operand at ``slot`` the value is."""
     opcode = user.opcode
     if opcode in _POSITIVE or (opcode == "divide" and slot == 1) or _is_base(user, slot):
         if value.is_complement:

@@ -356,9 +356,7 @@ def _is_view(value: MutableInstruction) -> bool:
 
 
 def _is_only_a_result(view: MutableInstruction) -> bool:
-    """Return whether only the program's result holds the operand of ``view``, in a buffer of its
-    own.
-    """
+    """Return whether the program's result alone holds the operand of ``view``, on its own."""
     (source,) = view.operands
     module = view.computation.module
     return (

@@ -67,9 +67,7 @@ def find_made(plan: Plan, dump: DumpedModule, final: Module) -> tuple[Pair, ...]
 
 
 def look_up(plan: Plan, pairs: Sequence[Pair], dump: DumpedModule) -> tuple[Request, ...]:
-    """Return the outcome of everything that ``plan`` was asked for. ``pairs`` are those of
-    ``find_made``.
-    """
+    """Return what came of each request of ``plan``. ``pairs`` are those of ``find_made``."""
     changes = plan.changes
     if not (changes.allowed or changes.forbidden or changes.thresholds or changes.disabled):
         return ()

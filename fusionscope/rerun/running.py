@@ -277,9 +277,7 @@ def device_here(module: DumpedModule) -> dict[str, object]:
 
 
 def environment_for(module: DumpedModule) -> dict[str, str]:
-    """Return the environment of a process that runs programs of ``module``, with its compilation
-    flags.
-    """
+    """Return the environment in which to run programs of ``module``, with its flags."""
     return os.environ | {
         "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *own_flags(module)]).strip(),
         "JAX_PLATFORMS": "cpu" if module.backend == "cpu" else "",

@@ -95,9 +95,7 @@ class Store:
             os.close(descriptor)
 
     def done(self) -> Iterator[DoneRow]:
-        """Yield what is done. Raises ``UnusableInput`` if a file is damaged, or of another version
-        of the tables.
-        """
+        """Yield what is done. Raises ``UnusableInput`` for a damaged or foreign file."""
         for path in _files_below(self.directory / DONE):
             yield from (DoneRow(**row) for row in _rows(path))
 
@@ -119,9 +117,7 @@ def open_store(directory: Path) -> Store:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file. Raises ``UnusableInput`` if it is damaged, or of another
-    version of the tables.
-    """
+    """Yield the rows of a Parquet file. Raises ``UnusableInput`` like ``done``."""
     arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
     data = read_file(path)
     try:

@@ -165,9 +165,7 @@ def _concatenates(producer: MutableInstruction, consumer: MutableInstruction) ->
 
 
 def _parts(members: set[MutableInstruction]) -> Iterator[set[MutableInstruction]]:
-    """Yield the connected parts, if there are several. What nothing but constants connects is
-    apart.
-    """
+    """Yield the connected parts, if there are several. Constants connect nothing."""
     import networkx  # imported here so that commands without regions do not wait for it
 
     links: networkx.Graph[MutableInstruction] = networkx.Graph()

@@ -456,9 +456,7 @@ class _Teller:
 
 
 def _told(plan: FusionPlan, record: Record | None) -> list[list[_Told]]:
-    """Return the decisions that the compiler would record, in its form and order, by
-    computation.
-    """
+    """Return the decisions that the compiler would record, in its order, by computation."""
     tellers: dict[str, _Teller] = defaultdict(partial(_Teller, record))
     statements: dict[str, list[_Told]] = defaultdict(list)
     for decision in plan.decisions:

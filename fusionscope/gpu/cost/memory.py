@@ -82,9 +82,7 @@ def cached_read_time(device: Device, blocks: int, net: int, total: int) -> Durat
 
 
 def bandwidth_of(device: Device, net: int) -> float:
-    """Return the bandwidth, in bytes per second, of the cache that ``net`` bytes fit into, or else
-    of DRAM.
-    """
+    """Return the bytes per second of the cache that ``net`` bytes fit into, or of DRAM."""
     figures = memory_figures(device)
     bandwidth = f32(device.memory_bandwidth)
     if net < device.l2_cache_size:

@@ -145,9 +145,7 @@ def _operand_tiles(
 
 
 def inverted(result: Sequence[Item], permutation: Numbers) -> tuple[Item, ...]:
-    """Return the tile of an operand whose dimension ``permutation[i]`` is dimension i of the
-    result.
-    """
+    """Return the operand's tile, whose dimension ``permutation[i]`` is i of the result."""
     by_place = dict(zip(permutation, result, strict=True))
     return tuple(by_place[place] for place in range(len(result)))
 

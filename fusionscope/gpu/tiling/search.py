@@ -109,9 +109,7 @@ class BlockLevelConfig:
 
 
 def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
-    """Return the tiling of the first root, if the fusion has one. Raises ``UnusableInput`` if it is
-    damaged.
-    """
+    """Return the tiling of the first root, None without one. Raises ``UnusableInput``."""
     config = fusion.attribute("backend_config")
     for key in ("fusion_config", "fusion_backend_config"):
         if isinstance(config, dict) and isinstance(config.get(key), dict):

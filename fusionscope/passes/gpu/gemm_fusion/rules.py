@@ -229,9 +229,7 @@ class GemmOutputWorth(AroundRule[Candidate]):
 
 
 def added_bytes(instruction: MutableInstruction) -> int | None:
-    """Return how many bytes more it reads than it writes, or None for tuples
-    (InputMinusOutputBytes).
-    """
+    """Return the bytes read less those written, None for tuples (InputMinusOutputBytes)."""
     if any(operand.shape.is_tuple for operand in instruction.operands):
         return None
     read = sum(operand.shape.byte_size for operand in instruction.operands)

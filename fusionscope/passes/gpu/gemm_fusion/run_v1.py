@@ -120,9 +120,7 @@ class _Growth:
         return self._fuse_towards(operand, order, properties, limit)
 
     def _around(self, candidate: OrderedCandidate) -> Propagated | None:
-        """Return the orders of a user that joins the fusion and of its operands, or None if it does
-        not join.
-        """
+        """Return the orders of a user that joins the fusion and of its operands, or None."""
         user = candidate.instruction
         propagated = self._beyond(candidate)
         if isinstance(propagated, Propagated) and len(user.operands) > 1:

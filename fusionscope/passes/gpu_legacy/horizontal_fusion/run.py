@@ -42,9 +42,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 
 def _connects_nothing(start: MutableInstruction, end: MutableInstruction) -> bool:
-    """Stand in for reachability. No rule here asks for it: operands with one consumer cannot form a
-    cycle.
-    """
+    """Stand in for reachability: operands with one consumer cannot form a cycle."""
     return False
 
 
@@ -177,9 +175,7 @@ class _LoopRun:
 def _side_by_side(
     fusions: Sequence[MutableInstruction], computation: MutableComputation, *, has_slices: bool
 ) -> MutableInstruction:
-    """Return a fusion of the contents of ``fusions``, which stay. Source:
-    CreateFusedComputation.
-    """
+    """Return a fusion of what is in ``fusions``, which stay. Source: CreateFusedComputation."""
     module = computation.module
     fused = module.add_computation("horizontally_fused_computation")
     clones: dict[MutableInstruction, MutableInstruction] = {}
