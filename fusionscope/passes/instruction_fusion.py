@@ -289,14 +289,9 @@ class InstructionFusion:
                     consumer.opcode,
                 )
                 fusion = self.fuse(pair) if decision.allow else None
-                decision_of_pair = PairDecision(
-                    computation=computation.name,
-                    producer=producer.name,
-                    consumer=consumer.name,
-                    decision=decision,
-                    fusion=fusion.name if fusion else None,
-                    is_recorded=is_recorded,
-                )
+                names = computation.name, producer.name, consumer.name
+                fusion_name = fusion.name if fusion else None
+                decision_of_pair = PairDecision(*names, decision, fusion_name, is_recorded)
                 considered.append(decision_of_pair)
                 if fusion is None:
                     # Of a random number generator the users count, which change.

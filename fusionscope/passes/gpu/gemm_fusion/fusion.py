@@ -98,16 +98,8 @@ class GemmFusion(ABC):
         decision: Decision,
         fusion: MutableInstruction | None = None,
     ) -> None:
-        fusion_name = fusion.name if fusion is not None else None
-        self._decisions.append(
-            PairDecision(
-                computation=computation.name,
-                producer=producer,
-                consumer=consumer,
-                decision=decision,
-                fusion=fusion_name,
-            )
-        )
+        name = fusion.name if fusion is not None else None
+        self._decisions.append(PairDecision(computation.name, producer, consumer, decision, name))
 
 
 def _left_to_others(output: MutableInstruction) -> list[Asked]:

@@ -32,7 +32,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.overrides import Forbidden
-from fusionscope.passes.plan import FusionPlan, PairDecision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 # What rules that tell kinds of siblings said, by their place among all rules and by the kind.
@@ -206,10 +206,10 @@ class _Run:
             pair = OutputPair(sibling, taker, slot, parent)
             refusal = self._judge.refuses_sibling(pair, self._state, kinds[sibling], answers)
             if refusal is not None:
-                self._tell(taker, sibling, refusal)
+                self.decisions.append(decided(taker, sibling, refusal, is_recorded=True))
                 refused.append(sibling)
                 continue
-            self._tell(sibling, taker, NO_OBJECTION, taker)
+            self.decisions.append(decided(sibling, taker, NO_OBJECTION, taker, is_recorded=True))
             is_input = sibling.fusion_kind == "kInput"
             self._fuse(sibling, taker, taker)
             if is_input:
@@ -224,7 +224,7 @@ class _Run:
         consumers: list[MutableInstruction] = []
         for consumer in producer.users:
             if silent is not None:
-                self._tell(producer, consumer, silent, is_recorded=False)
+                self.decisions.append(decided(producer, consumer, silent))
                 continue
             refusal = self._judge.refuses(Place.CONSUMER, consumer, self._state)
             if refusal is None:
@@ -234,20 +234,20 @@ class _Run:
             if refusal is None:
                 consumers.append(consumer)
             else:
-                self._tell(producer, consumer, refusal)
+                self.decisions.append(decided(producer, consumer, refusal, is_recorded=True))
         if not consumers:
             return
         consumer = self._judge.choose(consumers)
         for refused_consumer in consumers:
             if refused_consumer is not consumer:
                 refusal = OutputChoice().refuse(chosen=consumer.name)
-                self._tell(producer, refused_consumer, refusal, is_recorded=False)
+                self.decisions.append(decided(producer, refused_consumer, refusal))
         fusion = consumer
         if consumer.opcode != "fusion":
             gpu = self._state.gpu
             kind = choose_kind(producer, consumer, gpu.device, gpu.emitters)
             fusion = create_fusion(consumer, kind)
-        self._tell(producer, consumer, NO_OBJECTION, fusion)
+        self.decisions.append(decided(producer, consumer, NO_OBJECTION, fusion, is_recorded=True))
         self._fuse(producer, consumer, fusion)
 
     def _fuse(
@@ -271,27 +271,6 @@ class _Run:
             self._computation.remove(producer)
         for end in ends:
             self._state.changed(end)
-
-    def _tell(
-        self,
-        producer: MutableInstruction,
-        consumer: MutableInstruction,
-        decision: Decision,
-        fusion: MutableInstruction | None = None,
-        *,
-        is_recorded: bool = True,
-    ) -> None:
-        name = fusion.name if fusion is not None else None
-        self.decisions.append(
-            PairDecision(
-                computation=self._computation.name,
-                producer=producer.name,
-                consumer=consumer.name,
-                decision=decision,
-                fusion=name,
-                is_recorded=is_recorded,
-            )
-        )
 
 
 def _tells_kinds(rule: GpuPairRule | OutputPairRule) -> bool:
