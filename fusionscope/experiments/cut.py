@@ -22,13 +22,13 @@ from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo import Module
 from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import TUPLE, Shape
+from fusionscope.hlo.views import SAME_MEMORY, TUPLES
 
 NAME = "experiment"
 _ENTRY = "experiment"
 _MOST, _MOST_IN_ALL = 200, 10_000  # instructions of a cut
 WHOLE = "the whole computation"
-# They name values and move none.
-_VIEWS = frozenset({"bitcast", "get-tuple-element", "tuple", "opt-barrier", "add-dependency"})
+_VIEWS = SAME_MEMORY | TUPLES
 _WRITTEN = frozenset({"bitcast-convert", "reshape", "transpose"})  # for a bitcast
 
 

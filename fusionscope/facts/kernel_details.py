@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fusionscope.facts.module_analysis import KernelDetails
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import KernelInput, KernelOutput
 from fusionscope.facts.source_lines import user_line
+from fusionscope.grouping import grouped
 from fusionscope.history.kernels import Kernel
 from fusionscope.history.outcomes import Outcome, Pair, is_looked_through
 from fusionscope.history.traffic import traffic
@@ -24,10 +24,9 @@ def kernel_details(
     kernels: Sequence[Kernel], pairs: Sequence[Pair], origins: Origins
 ) -> tuple[KernelDetails, ...]:
     """Return the details of each kernel. ``pairs`` are those that the numbers of pairs mean."""
-    computing: dict[int, list[int]] = defaultdict(list)
-    for number, kernel in enumerate(kernels):
-        for value in kernel.values:
-            computing[value].append(number)
+    computing = grouped(
+        (value, number) for number, kernel in enumerate(kernels) for value in kernel.values
+    )
     began: list[list[int]] = [[] for _ in kernels]
     ended: list[list[int]] = [[] for _ in kernels]
     for number, pair in enumerate(pairs):
@@ -73,10 +72,11 @@ def _outputs(launch: Instruction) -> Iterator[KernelOutput]:
     if not launch.shape.is_tuple:
         yield KernelOutput(str(launch.shape), tuple(dict.fromkeys(_readers(launch))))
         return
-    elements: dict[str, list[Instruction]] = {}
-    for user in launch.users:
-        if user.opcode == "get-tuple-element":
-            elements.setdefault(user.attributes.get("index", "0"), []).append(user)
+    elements = grouped(
+        (user.attributes.get("index", "0"), user)
+        for user in launch.users
+        if user.opcode == "get-tuple-element"
+    )
     for index, shape in enumerate(launch.shape.elements):
         readers = (name for element in elements.get(str(index), ()) for name in _readers(element))
         yield KernelOutput(str(shape), tuple(dict.fromkeys(readers)))

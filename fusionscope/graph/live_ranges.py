@@ -20,6 +20,7 @@ from fusionscope.graph.buffers import CONTROL_FLOW, find_body
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.views import SAME_MEMORY
 
 POINTER = 8  # bytes of an entry in the table of a tuple
 
@@ -291,9 +292,6 @@ def parts_of(shape: Shape) -> list[tuple[int, ...]]:
     return [index for index, _ in shape.parts()]
 
 
-_VIEWS = frozenset({"add-dependency", "bitcast", "opt-barrier"})
-
-
 def _viewed(place: Place) -> Place | None:
     """Return the place that another one is a view of; None if a value is made there."""
     instruction, index = place
@@ -303,7 +301,7 @@ def _viewed(place: Place) -> Place | None:
     if opcode == "get-tuple-element":
         number = int(instruction.attributes.get("index", "0"))
         return Place(instruction.operands[0], (number, *index))
-    if opcode in _VIEWS:
+    if opcode in SAME_MEMORY:
         return Place(instruction.operands[0], index)
     if opcode == "call":
         return Place(instruction.called[0].root, index)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
+from fusionscope.grouping import grouped
 from fusionscope.history.changes import FusionChange, find_fusion_changes
 from fusionscope.history.kernels import call_target, fusion_emitter, is_library
 from fusionscope.history.matching import Matching, MatchTable, match
@@ -241,9 +242,7 @@ class Lineage:
                 return (same,)
         matching = self.matching(index)
         if index not in self._copies:
-            copies: dict[Instruction, list[Instruction]] = defaultdict(list)
-            for copy, original in matching.copies.items():
-                copies[original].append(copy)
+            copies = grouped((original, copy) for copy, original in matching.copies.items())
             self._copies[index] = copies
         candidates = [matching.after.get(instruction) or matching.merged.get(instruction)]
         candidates += self._copies[index].get(instruction, ())
@@ -270,11 +269,11 @@ class Lineage:
     def _predecessors(self, index: int, successor: Instruction) -> list[Instruction]:
         """Return the instructions of stage ``index`` that ``successor`` replaces in the next."""
         if index not in self._stands_for:
-            stands_for: dict[Instruction, list[Instruction]] = defaultdict(list)
-            for before, successors in self.successors(index).items():
-                for after in successors:
-                    stands_for[after].append(before)
-            self._stands_for[index] = stands_for
+            self._stands_for[index] = grouped(
+                (after, before)
+                for before, successors in self.successors(index).items()
+                for after in successors
+            )
         return self._stands_for[index].get(successor, [])
 
     def is_called(self, index: int, computation: Computation) -> bool:

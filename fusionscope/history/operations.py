@@ -21,16 +21,17 @@ from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names
 from fusionscope.hlo.literals import is_elided
 from fusionscope.hlo.model import Body, Statement
+from fusionscope.hlo.views import COPIES, PASSED_ON
 
-RESHAPES = frozenset({"bitcast", "copy", "reshape"})
 _MEMORY_SPACE = re.compile(r"S\(\d+\)")
 # Each operand gives one element of the result, independent of the others: passes combine several
 # such operations, or split one into start and done.
 COLLECTIVES = frozenset({"all-gather", "all-reduce", "collective-permute", "reduce-scatter"})
 # Their value is that of their first operand.
 _IDENTITIES = frozenset(
-    """add-dependency async-done async-update copy-done copy-start domain opt-barrier""".split()
-) | {f"{opcode}-done" for opcode in COLLECTIVES}
+    [*PASSED_ON, "async-done", "async-update", "copy-done", "copy-start"]
+    + [f"{opcode}-done" for opcode in COLLECTIVES]
+)
 # Their value is that of the root of the called computation.
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
 NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
@@ -79,7 +80,7 @@ class Operations:
             if self.is_elided(statement):  # the name identifies it
                 return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
             return opcode, shape, normal_constant(statement)
-        if opcode in RESHAPES:
+        if opcode in COPIES:
             # The same elements: a plain reshape, or another order in memory.
             if opcode == "reshape" or (opcode == "bitcast" and self._moves_nothing(instruction)):
                 return "reshape", shape, operands

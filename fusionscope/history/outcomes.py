@@ -14,15 +14,14 @@ from fusionscope.history.traffic import Traffic, traffic
 from fusionscope.history.values import Block, Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.search import reachable
+from fusionscope.hlo.views import PASSED_ON, SAME_MEMORY, TUPLES
 
-# Their result is their first operand.
-_PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
 # Of an equal value that is read in more places than this nothing more is asked.
 _MOST_READERS = 2_000
 # With more copies of one value, further kernels do not tell them apart: each would be compared with
 # each.
 _MOST_COPIES = 64
-_LOOKED_THROUGH = _PASSED_ON | {"bitcast", "get-tuple-element", "parameter", "tuple"}
+_LOOKED_THROUGH = SAME_MEMORY | TUPLES | {"parameter"}
 
 
 class Outcome(StrEnum):
@@ -443,7 +442,7 @@ def _producers(
         source = operand
         indices: list[int] = []
         while (
-            source.opcode in _PASSED_ON
+            source.opcode in PASSED_ON
             or source.opcode == "get-tuple-element"
             or (source.opcode == "tuple" and indices)
         ):

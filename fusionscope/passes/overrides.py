@@ -10,12 +10,13 @@ from typing import ClassVar, NamedTuple
 from fusionscope.graph.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
 from fusionscope.hlo.search import reachable, unfold
+from fusionscope.hlo.views import RESHAPES
 from fusionscope.passes.pair_rules import PairRule
 from fusionscope.passes.rule import Decision
 from fusionscope.passes.state import FusionPair
 
 BARRIER = "opt-barrier"
-_VIEWS = frozenset({"bitcast", "get-tuple-element", BARRIER, "reshape"})
+_VIEWS = RESHAPES | {"get-tuple-element", BARRIER}
 _NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.views import COPIES
 
 # Operations that pass on the values of these operands (None: of all).
 _PASSING: dict[str, tuple[int, ...] | None] = {
@@ -140,11 +141,17 @@ def _bound(user: Instruction, slot: int) -> int | None:
 
 def _counted(instruction: Instruction) -> int | None:
     """Return how many numbers an iota counts, seen through operations that pass it on."""
-    while instruction.opcode in ("bitcast", "broadcast", "convert", "copy", "reshape", "transpose"):
-        (instruction,) = instruction.operands
-    if instruction.opcode != "iota":
+    iota = _source(instruction)
+    if iota.opcode != "iota":
         return None
-    return instruction.shape.dimensions[instruction.attribute("iota_dimension") or 0]
+    return iota.shape.dimensions[iota.attribute("iota_dimension") or 0]
+
+
+def _source(instruction: Instruction) -> Instruction:
+    """Return where the elements come from, past what moves, repeats or converts them."""
+    while instruction.opcode in COPIES | {"broadcast", "convert", "transpose"}:
+        (instruction,) = instruction.operands
+    return instruction
 
 
 def _passed_on(value: _Value, user: Instruction, slot: int) -> Iterator[_Value]:
@@ -204,9 +211,7 @@ def _returned(value: _Value) -> Iterator[_Value]:
 
 def _constant(instruction: Instruction) -> float | None:
     """Return the number that all elements are, or None if they are not one constant."""
-    while instruction.opcode in ("bitcast", "broadcast", "convert", "copy", "reshape"):
-        (instruction,) = instruction.operands
     try:
-        return float(instruction.literal or "")
+        return float(_source(instruction).literal or "")
     except ValueError:
         return None

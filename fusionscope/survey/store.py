@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from fusionscope.errors import UnusableInput
+from fusionscope.grouping import grouped
 from fusionscope.survey.needs import needed
 from fusionscope.survey.tables import (
     PARTITIONS,
@@ -28,7 +29,6 @@ from fusionscope.survey.tables import (
     VERSION_KEY,
     DoneRow,
     DumpRow,
-    Row,
     UnreadableRow,
     table_of,
 )
@@ -150,9 +150,7 @@ class Batch:
 
     def add_held(self, source: str, contents: Held) -> None:
         """Add what a source holds; ``source`` is its key."""
-        parts: dict[Partition, list[Row]] = defaultdict(list)
-        for row, partition in contents.modules:
-            parts[partition].append(row)
+        parts = grouped((partition, row) for row, partition in contents.modules)
         for partition, rows in parts.items():
             self._add("dumps", partition, table_of(DumpRow, rows))
         self._add_unreadable(contents.unreadable)
