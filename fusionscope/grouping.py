@@ -18,3 +18,11 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     for key, value in pairs:
         groups[key].append(value)
     return groups
+
+
+class Numbers(dict[Hashable, int]):
+    """Numbers of keys, counted from 0 in the order in which the keys were first asked for."""
+
+    def __missing__(self, key: Hashable) -> int:
+        number = self[key] = len(self)
+        return number

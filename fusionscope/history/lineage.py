@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
-from fusionscope.grouping import grouped
+from fusionscope.grouping import Numbers, grouped
 from fusionscope.history.changes import FusionChange, find_fusion_changes
 from fusionscope.history.kernels import call_target, fusion_emitter, is_library
 from fusionscope.history.matching import Matching, MatchTable, match
@@ -27,7 +27,7 @@ class _Known:
 
     launches: dict[int, list[Statement]] = field(default_factory=dict)
     contents: dict[int, int] = field(default_factory=dict)
-    numbers: dict[Hashable, int] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=Numbers)
     operations: Operations = field(default_factory=Operations)
 
     def launches_in(self, body: Body) -> list[Statement]:
@@ -51,7 +51,7 @@ class _Known:
             if body is not None:
                 number = self.contents.get(id(body))
                 if number is None:
-                    number = self.numbers.setdefault(self._content(body), len(self.numbers))
+                    number = self.numbers[self._content(body)]
                     self.contents[id(body)] = number
                 inside.append(number)
         return fusion_emitter(statement.attributes), tuple(inside)

@@ -9,6 +9,7 @@ from itertools import accumulate
 from operator import mul
 from typing import TypeAlias
 
+from fusionscope.grouping import Numbers
 from fusionscope.history.meaning import (
     AttributeMeaning,
     is_commutative,
@@ -69,7 +70,7 @@ class Operations:
         self._calls: dict[str, tuple[str, ...]] = {}
         self._expressions: dict[Body, tuple[int, ...]] = {}
         self._are_free: dict[tuple[str, str], bool] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers = Numbers()
 
     def key(self, instruction: Instruction, operands: tuple[Hashable, ...]) -> Hashable:
         """Return the key of an instruction. ``operands`` are the keys of its operands."""
@@ -162,7 +163,7 @@ class Operations:
                     tuple(read),
                     self._material(statement.attributes),
                 )
-                values.append(self._numbers.setdefault(key, len(self._numbers)))
+                values.append(self._numbers[key])
             expressions = self._expressions[body] = tuple(values)
         return expressions
 

@@ -12,8 +12,9 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from fusionscope.grouping import Numbers
 from fusionscope.history.operations import Value, flatten, is_view
-from fusionscope.history.regions import Names, Region, count_elements, read_for, sizes, union, whole
+from fusionscope.history.regions import Region, count_elements, read_for, sizes, union, whole
 from fusionscope.hlo import Computation, Instruction, Shape
 from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.search import reachable
@@ -215,7 +216,7 @@ def _traffic(launch: Instruction) -> Traffic:
 
 def _count(code: _Code) -> _Counted:
     code.complete()
-    launch, names = code.launch, Names()
+    launch, names = code.launch, Numbers()
     regions_read: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)
     if updates:
@@ -325,7 +326,7 @@ def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bo
     return all(reader == buffer or reads_in_place(reader) for reader in reached)
 
 
-def _update(code: _Code, place: int, regions_read: list[list[Region]], names: Names) -> int:
+def _update(code: _Code, place: int, regions_read: list[list[Region]], names: Numbers) -> int:
     """Record the reads of an in-place update. Return the bytes that it writes."""
     instruction, operands = code.nodes[place]
     updated = (len(operands) - 1) // 2 if instruction.opcode == "scatter" else 1
@@ -339,7 +340,7 @@ def _update(code: _Code, place: int, regions_read: list[list[Region]], names: Na
         if instruction.opcode == "scatter" and not _overwrites(instruction):
             elements = min(whole(buffer).elements, whole(update).elements)
             regions_read[code.operand(place, slot)].append(
-                Region(elements, None, names.of(place, slot))
+                Region(elements, None, names[place, slot])
             )
     return bytes_written
 

@@ -47,6 +47,7 @@ from fusionscope.gpu.triton import Triton
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
+from fusionscope.grouping import Numbers
 
 _SHOWN = 5  # consumers listed by name with their share of the cost
 _OPAQUE_BITS = 32  # the compiler's size of an element of a tuple or token
@@ -143,7 +144,7 @@ class Lookups:
 
     target: tuple[object, ...] = ()
 
-    numbers: dict[Hashable, int] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=Numbers)
     times: dict[int, RunTime] = field(default_factory=dict)
     pairs: dict[Hashable, RunTime] = field(default_factory=dict)
     kinds: dict[Hashable, EmitterKind] = field(default_factory=dict)

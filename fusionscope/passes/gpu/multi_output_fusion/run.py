@@ -5,7 +5,7 @@ Source: xla/backends/gpu/transforms/multi_output_fusion.cc.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.graph.fusing import add_output, create_fusion, merge_outputs
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.graph.reachability import Reachability
+from fusionscope.grouping import Numbers
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.multi_output_fusion.rules import (
     Connected,
@@ -128,7 +129,7 @@ class _Judge:
         state: MultiOutputState,
     ) -> dict[MutableInstruction, int]:
         """A number for each, equal where rules that tell kinds of siblings see the same."""
-        numbers: dict[Hashable, int] = {}
+        numbers = Numbers()
         kinds: dict[MutableInstruction, int] = {}
         for sibling in siblings:
             visited = tuple(
@@ -139,7 +140,7 @@ class _Judge:
                 if tells_kinds
                 for rule in rules
             )
-            kinds[sibling] = numbers.setdefault(visited, len(numbers))
+            kinds[sibling] = numbers[visited]
         return kinds
 
     def arrange(self, siblings: list[MutableInstruction]) -> list[MutableInstruction]:

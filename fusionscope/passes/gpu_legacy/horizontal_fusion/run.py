@@ -134,7 +134,9 @@ class _LoopRun:
         key = first.name, second.name, decision.rule
         if fusion is not None or key not in self._told:
             self._told.add(key)
-            self.decisions.append(decided(first, second, decision, fusion))
+            names = self._computation.name, first.name, second.name  # both may be removed by now
+            fusion_name = fusion.name if fusion is not None else None
+            self.decisions.append(PairDecision(*names, decision, fusion_name))
 
     def _fuse(self, members: Sequence[MutableInstruction], *, has_slices: bool) -> None:
         """Source: Fuse."""
