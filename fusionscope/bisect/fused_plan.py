@@ -64,9 +64,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class FusedKernel:
-    """The fusion ``name`` in a module: ``operations`` of a kernel of the plan, which are all of it
-    or some.
-    """
+    """The fusion ``name`` of all or some ``operations`` of a kernel of the plan."""
 
     name: str
     kernel: Kernel

@@ -147,9 +147,7 @@ class Speeds:
 
 
 def _ways_to_divide(kernel: Kernel) -> list[frozenset[Part]]:
-    """Return what is left out to unfuse ``kernel``, and to divide it in two between any operations
-    that follow each other.
-    """
+    """Return what is left out to unfuse ``kernel``, or to divide it between two operations."""
     place = {operation.name: number for number, operation in enumerate(kernel.operations)}
     between = (
         frozenset(

@@ -114,9 +114,7 @@ threads = load(Path(__file__).with_name("threads.py"))
 
 
 class Unusable(Exception):
-    """An error that the user can fix, in one line. Its cause, if any, is an error in
-    their program.
-    """
+    """An error that the user can fix, in one line. Its cause, if any, is one in their program."""
 
 
 def end_with_parent() -> None:

@@ -71,9 +71,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target. ``description`` is the text of a GPU that need not be present, ``topology`` names
-    the TPUs.
-    """
+    """A target: ``description`` of a GPU that need not be present, or ``topology`` of TPUs."""
 
     name: str
     platform: str

@@ -37,9 +37,7 @@ def record_all(cells: Iterable[Cell]) -> tuple[Recorded, ...]:
 
 
 def write_baseline(modules: Iterable[Recorded]) -> str:
-    """Return records as text. There is one line for each pair and kernel, sorted, so that versions
-    of the file can be merged.
-    """
+    """Return records as text, a sorted line for each pair and kernel, which git can merge."""
     lines = ["{", f' "schema": {json.dumps(SCHEMA)},', ' "modules": [']
     for last, (key, module) in _with_last(sorted(modules, key=lambda module: module[0])):
         lines.append("  {")

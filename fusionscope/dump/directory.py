@@ -299,9 +299,7 @@ class DumpedModule:
         return why_foreign_names(first_decided_names(record), before, label)
 
     def _module_before(self, passes: Sequence[str]) -> Module | None:
-        """Return the module on which the first of these passes that changed something worked, None
-        if no stage is known to show it.
-        """
+        """Return the module on which the first of these passes worked, None if it is unknown."""
         after = (n for n, stage in enumerate(self.stages) if stage.name.after in passes)
         with suppress(UnusableInput):  # noted where the stage or the flags are needed
             if (index := next(after, 0)) and self.shows_all_passes:

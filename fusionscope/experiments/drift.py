@@ -138,9 +138,7 @@ def find_drift(
 def _differing_pairs(
     module: DumpedModule, run: PassRun, plan: FusionPlan
 ) -> Iterator[tuple[str, str, Outcome, Outcome]]:
-    """Yield the pairs before ``run`` that have another outcome in the replay than in the dump: that
-    in the dump comes first.
-    """
+    """Yield the pairs before ``run`` with different outcomes in dump and replay."""
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
     for ours, theirs in zip(

@@ -42,9 +42,7 @@ _CUDNN = frozenset(
 
 
 class Library(NamedTuple):
-    """The library of a call, what it computes, in words, and the steps that such calls
-    can include.
-    """
+    """The library of a call, in words what it computes, and the steps that such calls include."""
 
     name: str
     computes: str

@@ -175,9 +175,7 @@ class Suggestions:
         return self._each(lambda suggestion: replace(suggestion, number=next(numbers)))
 
     def with_commands(self, rerun: Sequence[str]) -> Suggestions:
-        """Return the suggestions with their command lines. ``rerun`` are the words that compile the
-        module again, without options.
-        """
+        """Return the suggestions with command lines that begin with the words ``rerun``."""
 
         def command(suggestion: Suggestion) -> Sequence[str]:
             if suggestion.kind is SuggestionKind.RECIPE:

@@ -484,9 +484,7 @@ def _find_problem(fusion: MutableInstruction) -> str | None:
 
 
 class _Names:
-    """Names that are taken, and new ones in the compiler's style: ``name``, ``name.1``,
-    ``name.2``.
-    """
+    """Names that are taken, and new ones as the compiler makes them: ``name``, ``name.1``."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

@@ -109,9 +109,7 @@ def is_one_elementwise(instruction: Instruction | MutableInstruction) -> bool:
 
 
 class Use(IntEnum):
-    """How often an instruction reads the elements of an operand: not at all, once, or
-    more often.
-    """
+    """How often an instruction reads the elements of an operand."""
 
     REUSE = 0
     USE = 1

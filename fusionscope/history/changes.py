@@ -260,9 +260,7 @@ _RESULTS = frozenset({"index", "opcode", "operands", "shape"})
 
 
 def _is_told(fields: _Fields, reader: Instruction) -> bool:
-    """Return whether a changed operand is already reported: as an edit of the reader, or of the
-    element of a tuple that it reads.
-    """
+    """Return whether a changed operand is reported already, as an edit of reader or element."""
     return any(name == "operands" for name, _, _ in fields.get(reader, ())) or any(
         name == "index" for operand in reader.operands for name, _, _ in fields.get(operand, ())
     )

@@ -71,9 +71,7 @@ def kernel_graph(module: Module, backend: str | None) -> networkx.MultiDiGraph[I
 
 
 class _Makers:
-    """Finds the instructions that make a value, through tuples, views, waits, calls, loops and
-    branches.
-    """
+    """Finds what makes a value, through tuples, views, waits, calls, loops and branches."""
 
     def __init__(self, module: Module) -> None:
         self._callers: dict[Computation, list[Instruction]] = defaultdict(list)

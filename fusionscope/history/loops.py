@@ -153,9 +153,7 @@ def _counted(loop: Instruction) -> tuple[int, Length]:
 
 
 class _Value(NamedTuple):
-    """An element of the value of an instruction. ``callers`` are the calls and fusions around it,
-    the innermost first.
-    """
+    """An element of an instruction's value, inside of ``callers``, the innermost first."""
 
     instruction: Instruction
     indices: tuple[int, ...] = ()  # the outermost last

@@ -430,9 +430,7 @@ def _list_pairs(
 def _producers(
     execution: Execution, consumer: Instruction
 ) -> Iterator[tuple[Instruction, tuple[int, ...], Instruction]]:
-    """Yield each producer of a value that ``consumer`` reads, the chain of values, and the
-    instruction that ``consumer`` reads.
-    """
+    """Yield each producer of what ``consumer`` reads, the values between, and the operand."""
     pending: list[tuple[Instruction, tuple[int, ...], Instruction]] = [
         (operand, (), operand) for operand in reversed(consumer.operands)
     ]

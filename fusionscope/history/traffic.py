@@ -185,9 +185,7 @@ class _Counted(NamedTuple):
 
 
 def traffic(launch: Instruction) -> Traffic:
-    """Return the bytes that one launch reads and writes. Each element of an operand counts once,
-    however often the launch reads it.
-    """
+    """Return the bytes that one launch reads and writes, each element of an operand once."""
     cache: dict[Hashable, Traffic] = launch.computation.found("traffic")
     if launch.index not in cache:
         cache[launch.index] = _traffic(launch)

@@ -654,9 +654,7 @@ def control_of(result: Value, controls: Mapping[int, int]) -> Value:
 
 
 def _renamed_results(new: Value, old: Value, numbers: set[int]) -> dict[int, int]:
-    """Return the earlier numbers of a fusion's results by the new ones. ``numbers`` are the numbers
-    of the stage before, which stay.
-    """
+    """Return the earlier numbers of a fusion's results; those in ``numbers`` stay."""
     ours, theirs = tuple(flatten(new)), tuple(flatten(old))
     if len(ours) != len(theirs):
         return {}

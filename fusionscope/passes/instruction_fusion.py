@@ -187,9 +187,7 @@ class _Queue:
         self._operands: list[tuple[int, MutableInstruction]] = []
 
     def next(self) -> tuple[MutableInstruction, Iterator[MutableInstruction]] | None:
-        """Return an instruction, and its operands in the order in which they are tried: one that it
-        reads twice comes twice.
-        """
+        """Return an instruction and its operands in the order of trial, repeated ones twice."""
         while self._waiting and self._waiting[-1] is None:
             self._waiting.pop()
         if not self._waiting:
@@ -230,9 +228,7 @@ def _index_of(operand: tuple[int, MutableInstruction]) -> int:
 
 @dataclass(slots=True)
 class InstructionFusion:
-    """The pass over ``graph``, with the rules of ``book``. Raises ``OutOfTime`` at the
-    ``deadline``.
-    """
+    """The pass over ``graph`` by the rules of ``book``, until the ``deadline``: ``OutOfTime``."""
 
     graph: MutableModule
     book: RuleBook[Rule]

@@ -57,9 +57,7 @@ def require_possible(module: DumpedModule, plan: Plan) -> None:
 
 
 def find_made(plan: Plan, dump: DumpedModule, final: Module) -> tuple[Pair, ...]:
-    """Return the pairs before fusion with their outcome in ``final``, the last stage of ``dump``,
-    which was compiled with ``plan``.
-    """
+    """Return the pairs before fusion with their outcome in ``final``, which ``plan`` led to."""
     hook = find_hook(dump)
     behind = dump.stages[dump.stages.index(hook) + 1 :] if hook is not None else dump.stages
     later = [(_pass_of(stage), dump.read(stage)) for stage in behind if not stage.is_final]

@@ -24,9 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The times on one device, by size. They are measured, or estimates: the least time if
-    ``is_least``.
-    """
+    """The times on one device, by size, measured or estimates; the least if ``is_least``."""
 
     target: str
     points: tuple[Point, ...]

@@ -203,9 +203,7 @@ class ModelSearch:
         return [Scored(design, plan, ratio)]
 
     def compile_best(self, ranked: Sequence[Scored], *, python: str, limit_s: float) -> Best | None:
-        """Compile the plans with the lowest estimates, and return the best of them, without changes
-        that do not lower its estimate.
-        """
+        """Compile the plans with the lowest estimates. Return the best, without useless changes."""
         compiler = partial(self._compile, python=python, limit_s=limit_s)
         compiled = list(filter(None, map(compiler, ranked[:_COMPILED])))
         if not compiled:

@@ -64,9 +64,7 @@ _NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A decision on which replay and record differ. ``ours`` and ``theirs`` are in words, empty if
-    there is none.
-    """
+    """A decision that replay and record differ on, in words; empty if there is none."""
 
     ours: str
     theirs: str

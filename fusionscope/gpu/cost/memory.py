@@ -73,9 +73,7 @@ def read_time(
 
 
 def cached_read_time(device: Device, blocks: int, net: int, total: int) -> Duration:
-    """Return the time to read ``total`` bytes of a buffer, ``net`` of them distinct, from a cache
-    if they fit into one. Source: ReadTime.
-    """
+    """Return the time to read ``total`` bytes, ``net`` of them distinct. Source: ReadTime."""
     figures = memory_figures(device)
     limit = _bandwidth_limit(device, figures, blocks)
     return _transfer(total, min(bandwidth_of(device, net), limit))

@@ -62,9 +62,7 @@ class Propagation(ABC):
 
     @abstractmethod
     def problem(self, instruction: MutableInstruction, tile: Numbers, *, is_inside: bool) -> str:
-        """Return the compiler's message if an instruction, inside the fusion or read by it, cannot
-        have this tile; empty if it can.
-        """
+        """Return why an instruction cannot have this tile, in the compiler's words, or ""."""
 
     @property
     def can_fail(self) -> bool:

@@ -24,9 +24,7 @@ from fusionscope.graph.mutable import MutableInstruction
 
 @dataclass(frozen=True, slots=True)
 class Untileable:
-    """Why there is no tiling: the compiler's message, and whether the compiler raised it as an
-    error.
-    """
+    """Why there is no tiling: the compiler's message, and whether it raised that as an error."""
 
     message: str
     is_error: bool = False

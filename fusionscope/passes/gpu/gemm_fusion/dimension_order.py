@@ -51,9 +51,7 @@ class Fragment:
 
 
 class Run(NamedTuple):
-    """Adjacent elements of one dimension. ``parts`` are the sizes of the dimensions that they came
-    from.
-    """
+    """Adjacent elements of one dimension, made of dimensions of sizes ``parts``."""
 
     stride: int
     elements: int

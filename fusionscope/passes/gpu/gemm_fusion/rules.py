@@ -168,9 +168,7 @@ class GemmInputWorth(AroundRule[Candidate]):
         )
 
     def _takes_part(self, slice_: MutableInstruction) -> bool:
-        """Return whether the operand of a slice has other users, not all of them slices of that
-        size, and is cheap to compute.
-        """
+        """Return whether a slice's operand has users other than such slices, and is cheap."""
         operand = slice_.operands[0]
         while operand.opcode in ("bitcast", "transpose", "reshape") and len(operand.users) == 1:
             operand = operand.operands[0]

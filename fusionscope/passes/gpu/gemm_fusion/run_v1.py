@@ -61,9 +61,7 @@ class _Node:
 
 
 class _Growth:
-    """One fusion while it grows. ``inputs`` are the operands for its parameters, ``asked`` the
-    decisions.
-    """
+    """One growing fusion: ``inputs`` for its parameters, and the decisions that were ``asked``."""
 
     def __init__(
         self, book: RuleBook[Rule], state: GemmState, dot: MutableInstruction, name: str
