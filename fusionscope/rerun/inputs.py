@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.views import COPIES
 
 # Operations that pass on the values of these operands (None: of all).
@@ -71,22 +72,26 @@ def find_domains(program: Module) -> list[Domain]:
 
 def _find_domain(parameter: Instruction) -> Domain:
     domain = Domain()
-    visited = {_Value(parameter)}
-    pending = list(visited)
-    while pending:
-        value = pending.pop()
-        for user in value.instruction.users:
-            for slot, operand in enumerate(user.operands):
-                if operand is value.instruction:
-                    domain = _narrow(domain, value, user, slot)
-                    new = set(_passed_on(value, user, slot)) - visited
-                    visited |= new
-                    pending.extend(new)
-        if value.instruction.is_root:
-            new = set(_returned(value)) - visited
-            visited |= new
-            pending.extend(new)
+    for value in reachable([_Value(parameter)], _next_values):
+        for user, slot in _uses(value.instruction):
+            domain = _narrow(domain, value, user, slot)
     return domain
+
+
+def _next_values(value: _Value) -> Iterator[_Value]:
+    """Yield what the users of ``value`` make of it, and where it is returned."""
+    for user, slot in _uses(value.instruction):
+        yield from _passed_on(value, user, slot)
+    if value.instruction.is_root:
+        yield from _returned(value)
+
+
+def _uses(instruction: Instruction) -> Iterator[tuple[Instruction, int]]:
+    """Yield the users, each with the numbers of the operands that it reads."""
+    for user in instruction.users:
+        for slot, operand in enumerate(user.operands):
+            if operand is instruction:
+                yield user, slot
 
 
 def _narrow(domain: Domain, value: _Value, user: Instruction, slot: int) -> Domain:
