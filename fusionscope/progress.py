@@ -30,9 +30,7 @@ def counted(items: Collection[Item], words: str, progress: Progress) -> Iterator
 def each_of(
     items: Collection[Item], name: Callable[[Item], object], progress: Progress
 ) -> Iterator[tuple[Item, Progress]]:
-    """Yield ``items``, each with a function that reports steps of the work on it under its ``name``
-    and its number: "jit_step (2 of 3)".
-    """
+    """Yield ``items``, each with a function that reports steps as "``name`` (2 of 3)"."""
     for number, item in enumerate(items, 1):
         subject = f"{name(item)} ({number} of {len(items)})" if len(items) > 1 else f"{name(item)}"
         progress(subject)

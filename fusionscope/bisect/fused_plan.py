@@ -64,9 +64,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class FusedKernel:
-    """The fusion ``name`` in a module: ``operations`` of a kernel of the plan, which are all of it
-    or some.
-    """
+    """The fusion ``name`` of all or some ``operations`` of a kernel of the plan."""
 
     name: str
     kernel: Kernel
@@ -201,9 +199,7 @@ def _components(names: Iterable[str], parts: Iterable[Part]) -> list[set[str]]:
 
 
 def _groups(kernel: Kernel, parts: Sequence[Part]) -> list[frozenset[str]]:
-    """Return the names of the operations of each kernel into which ``kernel`` falls, without those
-    that are alone.
-    """
+    """Return the operations, by name, of each kernel into which ``kernel`` falls; no lone ones."""
     import networkx
 
     components = _components((operation.name for operation in kernel.operations), parts)

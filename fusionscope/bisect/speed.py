@@ -37,9 +37,7 @@ class Speeds:
             raise UnusableInput(f"the plan of the dump cannot be run: {self._whole.problem}")
 
     def find(self) -> tuple[list[Part], Cost | None]:
-        """Return the parts without which the program is faster, and the times. There are none if it
-        is not.
-        """
+        """Return the parts without which the program is faster, if there are any, with times."""
         plan, matters = self.trials.plan, _MATTERS[self.by]
         ways = {kernel: _ways_to_divide(kernel) for kernel in plan.kernels}
         if sum(map(len, ways.values())) > _MOST_TRIED:
@@ -149,9 +147,7 @@ class Speeds:
 
 
 def _ways_to_divide(kernel: Kernel) -> list[frozenset[Part]]:
-    """Return what is left out to unfuse ``kernel``, and to divide it in two between any operations
-    that follow each other.
-    """
+    """Return what is left out to unfuse ``kernel``, or to divide it between two operations."""
     place = {operation.name: number for number, operation in enumerate(kernel.operations)}
     between = (
         frozenset(

@@ -113,9 +113,7 @@ class Trials:
 
 
 def runs_needed(shows_in: int) -> int:
-    """Return how many runs show a fault with a chance of 99 % if ``shows_in`` of the first ones
-    do.
-    """
+    """Return how many runs show with a chance of 99 % what ``shows_in`` of the first show."""
     if shows_in >= FIRST_RUNS:
         return 1
     return math.ceil(math.log(_MISSED) / math.log(1 - shows_in / FIRST_RUNS))

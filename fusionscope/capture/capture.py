@@ -371,9 +371,7 @@ def environment_without_dump(target: Target, flags: Iterable[str]) -> dict[str, 
 
 
 def quoted_flags(flags: Iterable[str]) -> list[str]:
-    """Return flags quoted for XLA_FLAGS, which are separated by spaces. Raises ``UnusableInput`` if
-    one has a quotation mark.
-    """
+    """Return flags quoted for XLA_FLAGS. Raises ``UnusableInput`` for a quotation mark in one."""
     return [_quoted(flag) for flag in flags]
 
 

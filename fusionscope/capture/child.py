@@ -114,9 +114,7 @@ threads = load(Path(__file__).with_name("threads.py"))
 
 
 class Unusable(Exception):
-    """An error that the user can fix, in one line. Its cause, if any, is an error in
-    their program.
-    """
+    """An error that the user can fix, in one line. Its cause, if any, is one in their program."""
 
 
 def end_with_parent() -> None:
@@ -135,6 +133,31 @@ def end_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def serve(open_session: Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]) -> None:
+    """Answer each line of standard input, a request in JSON, with a line, while there is a parent.
+
+    ``open_session`` takes the first request, and returns its answer and what answers the others.
+    If it fails, the next request is the first.
+    """
+    end_with_parent()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no answer
+    respond: Callable[[Any], Any] | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if respond is None:
+                answer, respond = open_session(request)
+            else:
+                answer = respond(request)
+        except Unusable as problem:
+            answer = {"problem": str(problem)}
+        except Exception as error:
+            answer = {"problem": _words(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
 
 def main() -> None:
@@ -252,9 +275,7 @@ def _locate(error: BaseException, package: str, reply: dict[str, Any]) -> None:
 
 
 def _innermost(frames: Any, package: str) -> list[Any] | None:
-    """Return file and line of the innermost call in a file of the user, or of the
-    package ``package``.
-    """
+    """Return file and line of the innermost call in a file of the user, or of ``package``."""
     jax = sys.modules.get("jax")
     foreign = {Path(sysconfig.get_path("stdlib"))}
     foreign |= {Path(jax.__file__).parent} if jax is not None and jax.__file__ else set()
@@ -298,9 +319,7 @@ def _find_present_devices(reply: dict[str, Any], result: Path) -> None:
 
 
 def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> None:
-    """Compile the program. ``reply`` is written before the compiler runs, which may end
-    the process.
-    """
+    """Compile the program, which may end the process: ``reply`` is written before."""
     try:
         import jax
     except ImportError as error:
@@ -447,9 +466,7 @@ def _module(name: str | None, file: str | None) -> Any:
 
 
 def _arguments(program: dict[str, Any], function: Any, module: Any) -> tuple[Any, ...]:
-    """Return the arguments from the command line, or else the example of the function or of its
-    module.
-    """
+    """Return the arguments of the command line, or else the example of the function or module."""
     if program["arguments"] is not None:
         import jax
 

@@ -16,9 +16,7 @@ _CHILD = Path(__file__).with_name("compiler_child.py")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The text of an optimized module. ``problem`` is one line on why there is none, empty if there
-    is one.
-    """
+    """The text of an optimized module, or else in ``problem`` one line on why there is none."""
 
     text: str = ""
     problem: str = ""

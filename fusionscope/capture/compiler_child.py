@@ -9,10 +9,7 @@ fusionscope.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
-import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,24 +28,8 @@ def _load_child() -> Any:
 child = _load_child()
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
-    compiler: Compiler | None = None
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if compiler is None:
-                compiler = Compiler(request["device"])
-                answer = {"versions": child._versions()}
-            else:
-                answer = {"final": compiler.compile(request["text"], request.get("options"))}
-        except child.Unusable as problem:
-            answer = {"problem": str(problem)}
-        except Exception as error:
-            answer = {"problem": child._words(error)}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+def _open(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    return {"versions": child._versions()}, Compiler(request["device"]).compile
 
 
 class Compiler:
@@ -62,16 +43,18 @@ class Compiler:
         self._device = device
         self._places = child.find_devices(device, 1)
 
-    def compile(self, text: str, options: dict[str, str] | None) -> str:
+    def compile(self, request: dict[str, Any]) -> dict[str, str]:
         """Return the optimized module of the HLO ``text``, compiled with ``options``, as text."""
         from jax._src.interpreters import mlir
 
         with mlir.make_ir_context():
-            module = child.parse_module(text.encode(), "hlo")
-            executable = child.compile_module(module, self._device, self._places, options=options)
+            module = child.parse_module(request["text"].encode(), "hlo")
+            executable = child.compile_module(
+                module, self._device, self._places, options=request.get("options")
+            )
             (final,) = executable.hlo_modules()
-            return str(final.to_string())
+            return {"final": str(final.to_string())}
 
 
 if __name__ == "__main__":
-    main()
+    child.serve(_open)

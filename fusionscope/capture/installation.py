@@ -32,9 +32,7 @@ class Installation:
 
 
 def find_installation(python: str, limit_s: float) -> Installation:
-    """Ask the interpreter ``python``, which has ``limit_s`` seconds to answer. Raises
-    ``UnusableInput`` if it does not.
-    """
+    """Ask the interpreter ``python``. Raises ``UnusableInput`` without an answer in ``limit_s``."""
     environment = environment_without_dump(read_target("gpu"), ())
     reply, code, errors = run_process(python, _CHILD, {"program": None}, environment, limit_s)
     problem = tell_problem(reply, errors, code)

@@ -7,7 +7,6 @@ matrix.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
@@ -22,6 +21,7 @@ from fusionscope.check.as_before import EXACT, IN_BASELINE, AsBefore, Origin, To
 from fusionscope.check.record import ModuleKey, ModuleRecord, key_of, record_of
 from fusionscope.check.subject import Cell, Subject
 from fusionscope.dump.names import without_build
+from fusionscope.grouping import grouped
 from fusionscope.system.user_files import read_json
 
 SCHEMA = "fusionscope.baseline/2"
@@ -37,9 +37,7 @@ def record_all(cells: Iterable[Cell]) -> tuple[Recorded, ...]:
 
 
 def write_baseline(modules: Iterable[Recorded]) -> str:
-    """Return records as text. There is one line for each pair and kernel, sorted, so that versions
-    of the file can be merged.
-    """
+    """Return records as text, a sorted line for each pair and kernel, which git can merge."""
     lines = ["{", f' "schema": {json.dumps(SCHEMA)},', ' "modules": [']
     for last, (key, module) in _with_last(sorted(modules, key=lambda module: module[0])):
         lines.append("  {")
@@ -89,13 +87,10 @@ class Baseline:
         paired first, then the others in order. A module may be only in the baseline, or only in a
         dump.
         """
-        before: dict[ModuleKey, list[Recorded]] = defaultdict(list)
-        for key, module in self.modules:
-            before[key.identity].append((key, module))
-        now: dict[ModuleKey, list[Subject]] = defaultdict(list)
-        for cell in cells:
-            for subject in cell.subjects:
-                now[key_of(subject).identity].append(subject)
+        before = grouped((key.identity, (key, module)) for key, module in self.modules)
+        now = grouped(
+            (key_of(subject).identity, subject) for cell in cells for subject in cell.subjects
+        )
         for identity in dict.fromkeys([*before, *now]):
             unmatched, changed = list(before[identity]), []
             for subject in now[identity]:

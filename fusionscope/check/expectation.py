@@ -136,9 +136,7 @@ class Expectation:
     def about_pair(
         self, subject: Subject, pair: PairFacts, what: str, about: str = ""
     ) -> Violation:
-        """Return a violation with the reason of ``pair``. It is about the pair itself, unless
-        ``about`` names something else.
-        """
+        """Return a violation with the reason of ``pair``, about that unless ``about`` is given."""
         return self.violation(
             subject,
             what,

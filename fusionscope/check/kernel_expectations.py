@@ -90,9 +90,7 @@ class Launches(_AtMost):
 
 
 class Bytes(_AtMost):
-    """The bytes that kernels read and write in one run. ``value`` is a number, or text such as ``12
-    MB``.
-    """
+    """The bytes read and written in one run. ``value`` is a number, or text such as ``12 MB``."""
 
     __slots__ = ()
     key: ClassVar = "bytes"

@@ -71,9 +71,7 @@ class Matrix:
         ]
 
     def only(self, pattern: str) -> Matrix:
-        """Return the matrix with the programs that a glob selects. Raises ``UnusableInput`` if
-        there are none.
-        """
+        """Return the matrix with the programs that a glob selects. Raises ``UnusableInput``."""
         programs = tuple(program for program in self.programs if fnmatchcase(program.name, pattern))
         if not programs:
             names = ", ".join(program.name for program in self.programs)

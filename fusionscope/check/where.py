@@ -115,9 +115,7 @@ class Where:
         return source.rpartition(":")[0] if self.function is not None else _cut(source)[0]
 
     def distance(self, place: str) -> tuple[bool, int]:
-        """Return how far a ``file:line`` is from ``source``: whether the file is another one, and
-        the number of lines between them.
-        """
+        """Return how far ``file:line`` is from ``source``: whether in another file, and lines."""
         _, line = _cut(self.source or "")
         file_found, found_line = _cut(place)
         is_other = PurePath(file_found).name != PurePath(self._file).name
@@ -135,9 +133,7 @@ class _WhereNamed(Where):
 
 
 def is_named(module: str, pattern: str) -> bool:
-    """Return whether a glob matches the name of a module, with or without the build of a compiler
-    for TPUs.
-    """
+    """Return whether a glob matches a module's name, with or without the build for TPUs."""
     return fnmatchcase(module, pattern) or fnmatchcase(without_build(module), pattern)
 
 

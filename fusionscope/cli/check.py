@@ -14,6 +14,7 @@ import click
 from fusionscope.cli.output import (
     cache_option,
     device_option,
+    format_options,
     jobs_option,
     limit_option,
     open_console,
@@ -113,19 +114,7 @@ def _also(_context: object, _option: object, values: Sequence[str]) -> list[tupl
 @device_option
 @cache_option
 @jobs_option
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(_FORMATS),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write to this file instead of standard output.",
-)
+@format_options(*_FORMATS)
 @click.option(
     "--also",
     metavar="FORMAT=FILE",

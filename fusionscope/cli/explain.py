@@ -18,6 +18,7 @@ from fusionscope.cli.output import (
     cache_option,
     device_option,
     jobs_option,
+    output_option,
     python_option,
     read_changed_rules,
     rules_option,
@@ -118,11 +119,7 @@ _CHANGES = ("set", "disable", "allow", "forbid")
     show_default=True,
     help="Output format.",
 )
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write to this file instead of standard output.",
-)
+@output_option
 @old_option("--op", "--where op=OPCODE")
 @old_option("--computation", "--where computation=GLOB")
 @old_option("--outcome", "--where outcome=OUTCOME", type=click.Choice(OUTCOMES))

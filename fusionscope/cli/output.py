@@ -35,16 +35,18 @@ _WIDTH = 100  # of text that goes into a file or a pipe
 _NARROWEST, _WIDEST = 20, 10_000
 
 
+output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to this file instead of standard output.",
+)
+
+
 def format_options(*formats: str) -> Callable[[Command], Command]:
     """Add ``--format`` with these choices, the first by default, and ``--output``."""
 
     def add(command: Command) -> Command:
-        command = click.option(
-            "--output",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="Write to this file instead of standard output.",
-        )(command)
-        return format_option(*formats)(command)
+        return format_option(*formats)(output_option(command))
 
     return add
 

@@ -569,9 +569,7 @@ def _compare_outcomes(
     *,
     differs: bool,
 ) -> _Reasons | None:
-    """Return how outcomes and memory differ, and which rules say so; None if nothing
-    ``differs``.
-    """
+    """Return how outcomes and memory differ, and the rules behind it; None if they do not."""
     pair_outcomes = compare_outcomes(modules, progress, differ=differs)
     stages = [outcomes_of_side.before for outcomes_of_side in pair_outcomes]
     outcomes: tuple[OutcomeChange, ...] = ()

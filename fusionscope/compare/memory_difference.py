@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from fusionscope.facts.result import PairFacts
 from fusionscope.findings.memory.facts import LiveBuffer, MemoryFacts
 from fusionscope.findings.memory.savings import launched_by_name, position_of
+from fusionscope.grouping import grouped
 from fusionscope.history.matching import Matching
 from fusionscope.history.outcomes import TOGETHER, Outcome, Pair
 from fusionscope.history.values import NumberedModule
@@ -122,17 +122,14 @@ def compare_memory(
     all_keys: list[set[_Key]] = []
     for side, counterparts in zip(sides, ({}, matching.before), strict=True):
         keys = _keys(side, counterparts)
-        buffers_by_key: dict[_Key, list[LiveBuffer]] = defaultdict(list)
-        for buffer in side.facts.at_peak:
-            buffers_by_key[keys[buffer.name]].append(buffer)
+        buffers_by_key = grouped((keys[buffer.name], buffer) for buffer in side.facts.at_peak)
         alive.append(buffers_by_key)
         all_keys.append(set(keys.values()))
-    fusions: dict[Instruction, list[ChangedPair]] = defaultdict(list)
-    for changed_pair in changed:
-        if (changed_pair.pairs[0].outcome in TOGETHER) != (
-            changed_pair.pairs[1].outcome in TOGETHER
-        ):
-            fusions[changed_pair.pairs[0].producer].append(changed_pair)
+    fusions = grouped(
+        (pair.pairs[0].producer, pair)
+        for pair in changed
+        if (pair.pairs[0].outcome in TOGETHER) != (pair.pairs[1].outcome in TOGETHER)
+    )
     buffers = [
         _difference(key, ours, theirs, key in all_keys[0] and key in all_keys[1], fusions)
         for key in dict.fromkeys((*alive[1], *alive[0]))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from fusionscope.dump.text_proto import Message, parse, unquote
 from fusionscope.errors import UnusableInput
+from fusionscope.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,7 @@ def read_debug_options(data: bytes, file: str) -> DebugOptions:
     outermost = parse(data, file)
     block = outermost.message("debug_options")
     options = block or outermost
-    values: dict[str, list[str]] = {}
-    for name, value in options.fields:
-        values.setdefault(name, []).append(_text(value))
+    values = grouped((name, _text(value)) for name, value in options.fields)
     if values and not any(name.startswith("xla_") for name in values):
         raise UnusableInput(
             "no compiler flag in it, expected lines like xla_gpu_autotune_level: 0",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -148,37 +148,22 @@ def read_device(data: bytes, file: str) -> Device:
 
 
 def device_from(info: Message, around: Message) -> Device:
-    """Return the device of a ``gpu_device_info`` message. The surrounding message may
-    name it too.
-    """
-    l2_cache_size = info.integer("l2_cache_size")
+    """Return the device of a ``gpu_device_info`` message, which its parent may name too."""
+    integers = {
+        field.name: info.integer(field.name) for field in fields(Device) if field.type == "int"
+    }
     for level in info.messages("data_caches"):  # newer descriptions have these instead
         if level.integer("level") == 2:
-            l2_cache_size = level.integer("size_bytes")
+            integers["l2_cache_size"] = level.integer("size_bytes")
     return Device(
         name=info.string("name") or around.string("device_description_str"),
         platform_name=around.string("platform_name"),
         capability=_capability(info) or _capability(around),  # as of 2023
-        threads_per_block_limit=info.integer("threads_per_block_limit"),
-        threads_per_warp=info.integer("threads_per_warp"),
-        shared_memory_per_block=info.integer("shared_memory_per_block"),
-        shared_memory_per_block_optin=info.integer("shared_memory_per_block_optin"),
-        shared_memory_per_core=info.integer("shared_memory_per_core"),
-        threads_per_core_limit=info.integer("threads_per_core_limit"),
-        core_count=info.integer("core_count"),
-        fpus_per_core=info.integer("fpus_per_core"),
-        block_dim_limit_x=info.integer("block_dim_limit_x"),
-        block_dim_limit_y=info.integer("block_dim_limit_y"),
-        block_dim_limit_z=info.integer("block_dim_limit_z"),
-        memory_bandwidth=info.integer("memory_bandwidth"),
-        l2_cache_size=l2_cache_size,
         clock_rate_ghz=info.number("clock_rate_ghz"),
-        device_memory_size=info.integer("device_memory_size"),
-        registers_per_core_limit=info.integer("registers_per_core_limit"),
-        registers_per_block_limit=info.integer("registers_per_block_limit"),
         compile_time_toolkit_version=info.string("compile_time_toolkit_version"),
         scalar_units=_unit_rates(info.message("scalar_unit_description")),
         matrix_units=_unit_rates(info.message("matrix_unit_description")),
+        **integers,
     )
 
 

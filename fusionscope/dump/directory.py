@@ -233,9 +233,7 @@ class DumpedModule:
         reader: Callable[[bytes, str], Content],
         digest: Callable[[bytes], bytes] | None = None,
     ) -> tuple[Content, ...]:
-        """Return what files say. Those with the same ``digest`` say the same; None for that of all
-        bytes.
-        """
+        """Return what files say, by ``digest``; None for that of all bytes."""
         contents: tuple[Content, ...] | None = self._lazy.get(role)
         files = self.files.get(role, ())
         if contents is None:
@@ -301,9 +299,7 @@ class DumpedModule:
         return why_foreign_names(first_decided_names(record), before, label)
 
     def _module_before(self, passes: Sequence[str]) -> Module | None:
-        """Return the module on which the first of these passes that changed something worked, None
-        if no stage is known to show it.
-        """
+        """Return the module on which the first of these passes worked, None if it is unknown."""
         after = (n for n, stage in enumerate(self.stages) if stage.name.after in passes)
         with suppress(UnusableInput):  # noted where the stage or the flags are needed
             if (index := next(after, 0)) and self.shows_all_passes:
@@ -499,9 +495,7 @@ class Dump:
         self.add_unknown_opcodes(learned.unknown_opcodes)
 
     def unread(self, reported: Iterable[str] = ()) -> list[str]:
-        """Return one line for each file that could not be read so far, except those
-        among ``reported``.
-        """
+        """Return a line for each file that could not be read, except those among ``reported``."""
         reported_before = set(reported)
         return [problem for problem in self._problems if problem not in reported_before]
 

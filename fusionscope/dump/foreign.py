@@ -164,9 +164,7 @@ def _signature_of_last_run(
 
 
 def _find_conflicts(stages: Iterable[Stage]) -> list[tuple[Stage, Stage]]:
-    """Return pairs of stages that no single run leaves: two of one number, or final ones for two
-    devices.
-    """
+    """Return pairs of stages that no single run leaves: of one number, or final on two devices."""
     conflicts = []
     by_number: dict[int, Stage] = {}
     for stage in stages:
@@ -269,9 +267,7 @@ def why_foreign_module(escaped: str, signature: Signature | None) -> str:
 
 
 def first_names(record: PriorityFusionRecord) -> tuple[str, ...]:
-    """Return the instructions that the first steps name, before any fusion: those of the stage
-    before the pass.
-    """
+    """Return the instructions that the first steps name: those of the stage before the pass."""
     from fusionscope.dump.priority_fusion import Fused, Priority  # few dumps have a record
 
     names: list[str] = []

@@ -70,9 +70,7 @@ def read_instruction_ids(
 
 
 def module_part(data: bytes, file: str) -> bytes:
-    """Return the serialized HloModuleProto in an HloProto. Raises ``UnusableInput`` if there is
-    none.
-    """
+    """Return the HloModuleProto in an HloProto. Raises ``UnusableInput`` if there is none."""
     try:
         module = b"".join(data[start:end] for start, end in _parts(data, _MODULE))
     except (IndexError, ValueError) as error:
@@ -124,9 +122,7 @@ def _computation(
 
 
 def _instruction(data: bytes, start: int, end: int) -> tuple[str, int, int, int]:
-    """Return the name and id of an instruction, and where the id starts and ends: the same place
-    if it has none.
-    """
+    """Return the name and id of an instruction, and begin and end of the id, if any."""
     name, unique_id, place, id_end = "", 0, start, start
     for number, wire_type, value, stop in _fields(data, start, end):
         if number == _INSTRUCTION_NAME and wire_type == _BYTES:

@@ -29,9 +29,7 @@ _HINT = "it is cut off or another file: dump the module again"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The part of an instruction's result at ``index``: empty for an array, and for the table of a
-    tuple.
-    """
+    """The part of a result at ``index``: empty for an array, and for a tuple's table."""
 
     name: str
     index: tuple[int, ...] = ()

@@ -31,9 +31,7 @@ class PassTime:
 
 
 def read_pass_times(data: bytes, file: str) -> tuple[PassTime, ...]:
-    """Return every pass in order. Raises ``UnusableInput`` if it is not a text proto or lists no
-    pass.
-    """
+    """Return every pass in order. Raises ``UnusableInput`` if ``data`` lists none."""
     passes = tuple(
         PassTime(
             pass_id=entry.integer("pass_id"),

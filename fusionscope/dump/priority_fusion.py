@@ -71,9 +71,7 @@ class PriorityFusionRecord:
 
 
 def digest_of_record(data: bytes) -> bytes:
-    """Return the digest of a record with the steps between two fusions sorted: the same for
-    equal runs.
-    """
+    """Return the digest of a record, the same whatever the order of steps between two fusions."""
     end = min((place for mark in _BEHIND if (place := data.find(mark)) >= 0), default=len(data))
     ordered: list[bytes] = []
     unordered: list[bytes] = []

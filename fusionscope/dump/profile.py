@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from fusionscope.errors import UnusableInput, shorten
+from fusionscope.grouping import grouped
 from fusionscope.system.files import is_directory, is_there, read_file, read_text, uncompress
 
 _PLACES = ("plugins/profile/*", "*", ".")  # below a directory
@@ -237,9 +238,7 @@ def _in_order(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _runs_on_gpus(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
-    """Yield the runs on each GPU. Kernels do not name their run, but all runs on one device are in
-    order.
-    """
+    """Yield the runs on each GPU, in order: kernels do not name theirs."""
     devices: set[int] = set()
     spans: dict[tuple[int, str], list[Span]] = defaultdict(list)
     of_host: Counter[str] = Counter()
@@ -265,9 +264,7 @@ def _split(spans: Sequence[Span], expected: int) -> Iterator[tuple[Span, ...]]:
     An instruction that runs equally often in each run divides its spans evenly, and the first of
     them begin the runs. The profiler may lose kernels, and branches are not always taken.
     """
-    by_instruction: dict[str, list[float]] = defaultdict(list)
-    for span in spans:
-        by_instruction[span.instruction].append(span.start_us)
+    by_instruction = grouped((span.instruction, span.start_us) for span in spans)
     counts = [len(instruction_spans) for instruction_spans in by_instruction.values()]
     if not expected or sum(count % expected == 0 for count in counts) * 2 <= len(counts):
         expected = min(counts)

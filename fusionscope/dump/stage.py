@@ -98,9 +98,7 @@ def with_makers(stages: Sequence[Stage]) -> Iterator[Stage]:
 
 
 def backend_of(stages: tuple[Stage, ...]) -> str | None:
-    """Return ``cpu``, ``gpu`` or ``tpu``, from the names of stages, or None if they do
-    not show it.
-    """
+    """Return ``cpu``, ``gpu`` or ``tpu`` from the names of stages, None if they do not tell."""
     for stage in stages:
         label = stage.label
         if label.endswith("gpu_after_optimizations"):

@@ -42,9 +42,7 @@ class TpuTarget:
 
 
 def read_tpu_target(data: bytes, file: str) -> TpuTarget | None:
-    """Return the target, None if no topology is in it. Raises ``UnusableInput`` if it is not a text
-    proto.
-    """
+    """Return the target, None without a topology. Raises ``UnusableInput`` for another text."""
     topologies = parse(data, file).messages("tpu_topology_args")
     if not topologies:
         return None

@@ -82,9 +82,7 @@ class Compiler:
         return self._said[name]
 
     def dump(self, cut: Cut, directory: Path) -> DumpedModule | None:
-        """Return the dump of ``cut``, which is written to ``directory``; None if the compiler
-        does not accept it.
-        """
+        """Return the dump of ``cut`` in ``directory``; None if the compiler does not accept it."""
         self.compiled += 1
         options = {**DUMPING, "xla_dump_to": str(directory), **dict(cut.flags)}
         if self._process.compile(self.write(cut), options).problem:

@@ -16,9 +16,7 @@ def write_bitcasts(graph: MutableModule) -> None:
 
 
 def view(source: MutableInstruction, shape: Shape) -> MutableInstruction:
-    """Return ``source`` in ``shape``, with the elements in the order in which they are in memory,
-    by transposes and a reshape.
-    """
+    """Return ``source`` in ``shape``, in the order in memory, by transposes and a reshape."""
     computation, value = source.computation, source
     if source.shape.element_type != shape.element_type:
         return computation.make("bitcast-convert", shape, [source])

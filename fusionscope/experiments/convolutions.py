@@ -80,9 +80,7 @@ def _convolution(
 
 
 def _for_input(forward: WindowDimension, size: int, result_size: int) -> WindowDimension:
-    """Return the window of the gradient of ``size`` elements, of which ``forward`` makes
-    ``result_size``.
-    """
+    """Return the window of the gradient of ``size`` elements, which ``result_size`` come from."""
     reach = (forward.size - 1) * forward.window_dilation
     low = reach - forward.low
     high = size - ((result_size - 1) * forward.stride + 1) - low + reach

@@ -22,13 +22,13 @@ from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo import Module
 from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import TUPLE, Shape
+from fusionscope.hlo.views import SAME_MEMORY, TUPLES
 
 NAME = "experiment"
 _ENTRY = "experiment"
 _MOST, _MOST_IN_ALL = 200, 10_000  # instructions of a cut
 WHOLE = "the whole computation"
-# They name values and move none.
-_VIEWS = frozenset({"bitcast", "get-tuple-element", "tuple", "opt-barrier", "add-dependency"})
+_VIEWS = SAME_MEMORY | TUPLES
 _WRITTEN = frozenset({"bitcast-convert", "reshape", "transpose"})  # for a bitcast
 
 
@@ -104,9 +104,7 @@ class OpenCut:
         root.shape = replace(root.shape, elements=tuple(operand.shape for operand in root.operands))
 
     def close(self) -> Cut:
-        """Return the changed cut, without what nothing reads. Raises ``UnusableInput`` if the pair
-        is no longer in it.
-        """
+        """Return the changed cut, pruned. Raises ``UnusableInput`` if the pair is gone."""
         _prune(self.entry)
         present = self.entry.instructions
         if self.producer not in present or self.consumer not in present:
@@ -329,18 +327,9 @@ def _without_origin(instruction: MutableInstruction) -> str:
 
 def _prune(entry: MutableComputation) -> None:
     """Remove what nothing reads, parameters too."""
-    pending = [
-        instruction
-        for instruction in entry.instructions
-        if not instruction.users and instruction is not entry.root
-    ]
-    while pending:
-        current = pending.pop()
-        if current.parent is None or current.users or has_side_effect(current):
-            continue
-        operands = list(dict.fromkeys(current.operands))
-        entry.remove(current)
-        pending += [operand for operand in operands if not operand.users]
+    for instruction in reversed(entry.post_order()):
+        if not (instruction.users or instruction is entry.root or has_side_effect(instruction)):
+            entry.remove(instruction)
     for number, parameter in enumerate(entry.parameters):
         parameter.inside = str(number)
 

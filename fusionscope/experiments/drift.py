@@ -138,9 +138,7 @@ def find_drift(
 def _differing_pairs(
     module: DumpedModule, run: PassRun, plan: FusionPlan
 ) -> Iterator[tuple[str, str, Outcome, Outcome]]:
-    """Yield the pairs before ``run`` that have another outcome in the replay than in the dump: that
-    in the dump comes first.
-    """
+    """Yield the pairs before ``run`` with different outcomes in dump and replay."""
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
     for ours, theirs in zip(
@@ -167,9 +165,7 @@ class _Asking:
         self._scratch = scratch
 
     def compile(self, cut: Cut, factor: str = "", change: Change | None = None) -> _Program | None:
-        """Return the program of ``cut``, or None if the compiler does not accept it, or does not
-        run the pass.
-        """
+        """Return the program of ``cut``; None if it is not accepted, or the pass does not run."""
         dump = self._compiler.dump(cut, Path(mkdtemp(dir=self._scratch)))
         if dump is None:
             return None

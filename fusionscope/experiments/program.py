@@ -151,9 +151,7 @@ class _Marks:
 
 
 def _name_inside(instruction: Instruction) -> str:
-    """Return the framework's name in what an operation calls: one that the compiler has rewritten
-    keeps no other.
-    """
+    """Return the framework's name in what a rewritten operation calls: it keeps no other."""
     if instruction.opcode in ("fusion", "while", "conditional", "call"):
         return ""
     names = (

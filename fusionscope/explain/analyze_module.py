@@ -529,9 +529,7 @@ def compare_outcomes(
 def _times(
     stage: Module, module: DumpedModule, knowledge: _Known, kernels: Sequence[Kernel]
 ) -> list[KernelTime | None]:
-    """Return the times of the kernels of one stage, in their order; None for each if the device is
-    unknown.
-    """
+    """Return the times of the kernels of one stage; None for each if the device is unknown."""
     clock = clock_for(stage, module.backend, knowledge.gpu)
     return [clock.time(kernel) if clock is not None else None for kernel in kernels]
 
@@ -543,9 +541,7 @@ def _summary(
     facts: list[KernelFacts],
     pairs: list[PairFacts],
 ) -> Summary:
-    """Return the totals. ``kernels`` and their ``times`` are those before fusion and the final
-    ones.
-    """
+    """Return the totals of ``kernels`` and ``times``, those before fusion and the final ones."""
     (before, after), (times_before, times_after) = kernels, times
     counted = Counter(pair.outcome for pair in pairs)
     return Summary(

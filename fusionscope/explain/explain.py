@@ -171,9 +171,7 @@ def _explain_module(
     cache: DumpCache,
     progress: Progress,
 ) -> ModuleFacts:
-    """Raises ``UnusableInput`` if the final stage cannot be read, or if the requested changes
-    cannot be tried.
-    """
+    """Raises ``UnusableInput`` for a damaged final stage, or changes that cannot be tried."""
     steps = tuple(sorted(module.steps.items()))
     options = selection.rules, selection.device, selection.in_full, steps
     analysis = from_cache(

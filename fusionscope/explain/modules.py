@@ -36,9 +36,7 @@ def pick_modules(dump: Dump, pattern: str | None) -> list[DumpedModule]:
 
 
 def pick_module(dump: Dump, pattern: str | None) -> DumpedModule:
-    """Return the one module that ``pattern`` names. Raises ``UnusableInput`` if there
-    are several.
-    """
+    """Return the one module that ``pattern`` names. Raises ``UnusableInput``."""
     matches = pick_modules(dump, pattern)
     if len(matches) > 1:
         names = ", ".join(f"{match.name} ({match.run or match.number})" for match in matches[:8])

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fusionscope.facts.module_analysis import KernelDetails
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import KernelInput, KernelOutput
 from fusionscope.facts.source_lines import user_line
+from fusionscope.grouping import grouped
 from fusionscope.history.kernels import Kernel
 from fusionscope.history.outcomes import Outcome, Pair, is_looked_through
 from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import split_attributes
+from fusionscope.hlo.search import reachable
 
 # They do not affect what is computed.
 _NOT_SHOWN = frozenset({"backend_config", "frontend_attributes", "metadata", "sharding"})
@@ -23,10 +24,9 @@ def kernel_details(
     kernels: Sequence[Kernel], pairs: Sequence[Pair], origins: Origins
 ) -> tuple[KernelDetails, ...]:
     """Return the details of each kernel. ``pairs`` are those that the numbers of pairs mean."""
-    computing: dict[int, list[int]] = defaultdict(list)
-    for number, kernel in enumerate(kernels):
-        for value in kernel.values:
-            computing[value].append(number)
+    computing = grouped(
+        (value, number) for number, kernel in enumerate(kernels) for value in kernel.values
+    )
     began: list[list[int]] = [[] for _ in kernels]
     ended: list[list[int]] = [[] for _ in kernels]
     for number, pair in enumerate(pairs):
@@ -70,12 +70,13 @@ def _details(
 def _outputs(launch: Instruction) -> Iterator[KernelOutput]:
     """Yield each array of the result, with its readers."""
     if not launch.shape.is_tuple:
-        yield KernelOutput(str(launch.shape), tuple(_readers(launch)))
+        yield KernelOutput(str(launch.shape), tuple(dict.fromkeys(_readers(launch))))
         return
-    elements: dict[str, list[Instruction]] = {}
-    for user in launch.users:
-        if user.opcode == "get-tuple-element":
-            elements.setdefault(user.attributes.get("index", "0"), []).append(user)
+    elements = grouped(
+        (user.attributes.get("index", "0"), user)
+        for user in launch.users
+        if user.opcode == "get-tuple-element"
+    )
     for index, shape in enumerate(launch.shape.elements):
         readers = (name for element in elements.get(str(index), ()) for name in _readers(element))
         yield KernelOutput(str(shape), tuple(dict.fromkeys(readers)))
@@ -83,20 +84,10 @@ def _outputs(launch: Instruction) -> Iterator[KernelOutput]:
 
 def _readers(instruction: Instruction) -> Iterator[str]:
     """Yield the readers of a value, without views; the caller reads a result of the program."""
-    pending = [instruction]
-    visited = {instruction}
-    while pending:
-        current = pending.pop()
-        if current.is_root and current.computation.is_entry:
+    for value in reachable([instruction], lambda value: filter(is_looked_through, value.users)):
+        if value.is_root and value.computation.is_entry:
             yield "the caller"
-        for user in current.users:
-            if user in visited:
-                continue
-            visited.add(user)
-            if is_looked_through(user):
-                pending.append(user)
-            else:
-                yield user.name
+        yield from (user.name for user in value.users if not is_looked_through(user))
 
 
 def _lines(launch: Instruction) -> Iterator[str]:

@@ -32,9 +32,7 @@ class ValueUse:
 
     @property
     def users(self) -> tuple[tuple[Instruction, Instruction], ...]:
-        """The operations in the reader that use the value, each with the instruction
-        that it reads.
-        """
+        """The operations in the reader that use the value, with the instructions that they read."""
         inside = _parameters(self.reader, self.operand)
         return tuple(users_of(*inside)) if inside else ((self.reader, self.operand),)
 
@@ -95,9 +93,7 @@ def users_of(*values: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
 
 
 def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction, ...]:
-    """Return the parameters for ``operand`` inside a fusion; nothing if ``launch`` is
-    not a fusion.
-    """
+    """Return the parameters for ``operand`` inside a fusion; none if ``launch`` is no fusion."""
     if launch.opcode not in ("fusion", "async-start"):
         return ()
     cache: dict[int, dict[Instruction, list[Instruction]]]
@@ -116,17 +112,11 @@ def results_of(launch: Instruction) -> tuple[Value, ...]:
     shape = launch.shape
     if launch.opcode == "async-start" and len(shape.elements) > 1:
         shape = shape.elements[1]  # operands come first
-    values: list[Value] = []
-    pending: list[tuple[tuple[int, ...], Shape]] = [((), shape)]
-    while pending:
-        path, part = pending.pop()
-        if part.elements:
-            pending.extend(
-                ((*path, number), inner) for number, inner in reversed([*enumerate(part.elements)])
-            )
-        else:
-            values.append(_value(launch, path, part))
-    return tuple(values)
+    return tuple(
+        _value(launch, path, part)
+        for path, part in shape.parts()
+        if not (part.is_tuple and part.elements)
+    )
 
 
 def operands_of(launch: Instruction) -> tuple[Value, ...]:

@@ -42,9 +42,7 @@ _CUDNN = frozenset(
 
 
 class Library(NamedTuple):
-    """The library of a call, what it computes, in words, and the steps that such calls
-    can include.
-    """
+    """The library of a call, in words what it computes, and the steps that such calls include."""
 
     name: str
     computes: str
@@ -122,9 +120,7 @@ HEROES = {
 
 
 def library_of(target: str, hero: str, backend: str) -> Library:
-    """Return the library of a target or kind of fusion; ``hero`` is the opcode of its main
-    operation.
-    """
+    """Return the library of a target or kind of fusion with a main operation ``hero``."""
     prefix = max(filter(target.startswith, _BY_TARGET), key=len, default="")
     library = _BY_TARGET.get(prefix)
     if library is None and hero == "custom-call":
@@ -234,8 +230,6 @@ def step_of(operation: Instruction, value: Instruction) -> EpilogueStep | None:
 
 
 def comes_too_late(step: EpilogueStep, earlier_steps: Iterable[EpilogueStep]) -> bool:
-    """Return whether a call that includes the steps in ``earlier_steps`` can no longer include
-    ``step``.
-    """
+    """Return whether a call with ``earlier_steps`` can no longer include ``step``."""
     last = max(_ORDER[earlier_step] for earlier_step in earlier_steps)
     return _ORDER[step] < last or (step in ACTIVATIONS and _ORDER[step] == last)

@@ -16,9 +16,7 @@ from fusionscope.hlo.source_location import SourceLocation
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an operation comes from: the framework's name of it, and the number of its call
-    stack.
-    """
+    """Where an operation comes from: the framework's name, and the number of its call stack."""
 
     op_name: str | None
     stack: int

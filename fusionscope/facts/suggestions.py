@@ -150,9 +150,7 @@ class Suggestions:
         )
 
     def about(self, pairs: frozenset[tuple[str, str]]) -> Suggestions:
-        """Return what was tried, as far as it concerns these refused pairs: a change that fuses
-        only others is rejected.
-        """
+        """Return what was tried for these pairs: a change that fuses only others is rejected."""
         helpful: list[Suggestion] = []
         unmeasured: list[Suggestion] = []
         rejected = list(self.rejected)
@@ -177,9 +175,7 @@ class Suggestions:
         return self._each(lambda suggestion: replace(suggestion, number=next(numbers)))
 
     def with_commands(self, rerun: Sequence[str]) -> Suggestions:
-        """Return the suggestions with their command lines. ``rerun`` are the words that compile the
-        module again, without options.
-        """
+        """Return the suggestions with command lines that begin with the words ``rerun``."""
 
         def command(suggestion: Suggestion) -> Sequence[str]:
             if suggestion.kind is SuggestionKind.RECIPE:
@@ -218,9 +214,7 @@ class Suggestions:
         return tuple(suggestion.number for suggestion in self.helpful if value in suggestion.keeps)
 
     def removing(self, kernel: str) -> tuple[int, ...]:
-        """Return the numbers of the helpful suggestions that remove a kernel that only moves
-        data.
-        """
+        """Return the numbers of the suggestions that remove a kernel that only moves data."""
         return tuple(
             suggestion.number for suggestion in self.helpful if kernel in suggestion.removes
         )
@@ -231,9 +225,7 @@ class Suggestions:
 
 
 def merged(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
-    """Return the first of changes with the same result: one that names fewer pairs is not another
-    suggestion.
-    """
+    """Return the first of changes with the same result, which name more or fewer pairs."""
     first: dict[tuple[object, ...], Suggestion] = {}
     for suggestion in suggestions:
         first.setdefault((suggestion.kind, suggestion.after, suggestion.pairs), suggestion)
@@ -241,7 +233,5 @@ def merged(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
 
 
 def by_gain(suggestion: Suggestion) -> tuple[float, ...]:
-    """Return a sort key: by saved time, then by saved bytes, then by saved launches, the most
-    first.
-    """
+    """Return a sort key: the most saved time first, then bytes, then launches."""
     return -suggestion.saved_us, -suggestion.saved_bytes, -suggestion.saved_launches

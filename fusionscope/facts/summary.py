@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.result import (
@@ -15,6 +16,7 @@ from fusionscope.facts.result import (
     Refusals,
 )
 from fusionscope.facts.source_lines import user_line
+from fusionscope.grouping import grouped
 from fusionscope.history.kernels import Kernel
 
 
@@ -39,9 +41,7 @@ def kernel_facts(kernel: Kernel, time: KernelTime | None) -> KernelFacts:
 
 
 def group_kinds(kernels: list[KernelFacts]) -> dict[str, KindFacts]:
-    by_kind: dict[str, list[KernelFacts]] = defaultdict(list)
-    for kernel in kernels:
-        by_kind[kernel.kind].append(kernel)
+    by_kind = grouped((kernel.kind, kernel) for kernel in kernels)
     kinds = {
         kind: KindFacts(
             len(alike),
@@ -54,12 +54,10 @@ def group_kinds(kernels: list[KernelFacts]) -> dict[str, KindFacts]:
 
 
 def group_kernels(kernels: list[KernelFacts]) -> tuple[AlikeKernels, ...]:
-    alike: dict[tuple[object, ...], list[KernelFacts]] = defaultdict(list)
-    for kernel in kernels:
-        alike[
-            kernel.kind, kernel.emitter, tuple(sorted(kernel.members)), kernel.bytes_read,
-            kernel.bytes_written, kernel.runs, kernel.launches, kernel.source,
-        ].append(kernel)  # fmt: skip
+    figures = attrgetter(
+        "kind", "emitter", "bytes_read", "bytes_written", "runs", "launches", "source"
+    )
+    alike = grouped(((*figures(kernel), *sorted(kernel.members)), kernel) for kernel in kernels)
     heaviest = [
         AlikeKernels(
             kernels_alike[0],
@@ -72,10 +70,7 @@ def group_kernels(kernels: list[KernelFacts]) -> tuple[AlikeKernels, ...]:
 
 
 def group_reasons(facts: list[PairFacts]) -> dict[str, ReasonFacts]:
-    by_reason: dict[str, list[PairFacts]] = defaultdict(list)
-    for fact in facts:
-        if fact.reason is not None:
-            by_reason[fact.reason].append(fact)
+    by_reason = grouped((fact.reason, fact) for fact in facts if fact.reason is not None)
     reasons = {
         reason: ReasonFacts(
             pairs[0].title or "", len(pairs), sum(pair.bytes_saved for pair in pairs)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.hlo.search import unfold
 
 
 class FusionBody:
@@ -50,9 +51,7 @@ class FusionBody:
 
     @property
     def roots(self) -> list[MutableInstruction]:
-        """Return the instructions whose results the kernel writes. Source:
-        HloFusionAdaptor::GetRoots.
-        """
+        """Return the instructions that the kernel writes. Source: HloFusionAdaptor::GetRoots."""
         consumer = self.parts[-1]
         roots = part_roots(consumer)
         if len(self.parts) == 1:
@@ -89,9 +88,7 @@ class FusionBody:
         return [self.resolve(operand) for operand in instruction.operands]
 
     def resolve(self, operand: MutableInstruction) -> MutableInstruction:
-        """Return the instruction that an operand is, in the body or outside of it. Source:
-        ResolveOperand.
-        """
+        """Return the instruction, inside or outside, that an operand is. Source: ResolveOperand."""
         while True:
             if operand.opcode == "get-tuple-element" and operand.operands[0].opcode == "fusion":
                 root = operand.operands[0].fused.root
@@ -164,15 +161,10 @@ def part_roots(part: MutableInstruction) -> list[MutableInstruction]:
     """Return the outputs of an instruction; for a fusion, through nested tuples."""
     if part.opcode != "fusion":
         return [part]
-    roots: list[MutableInstruction] = []
-    pending = [part.fused.root]
-    while pending:
-        current = pending.pop()
-        if current.opcode == "tuple":
-            pending.extend(reversed(current.operands))
-        else:
-            roots.append(current)
-    return roots
+    roots = unfold(
+        [part.fused.root], lambda value: value.operands if value.opcode == "tuple" else ()
+    )
+    return [root for root in roots if root.opcode != "tuple"]
 
 
 def elements_of(producer: MutableInstruction) -> list[MutableInstruction]:
@@ -185,9 +177,7 @@ def elements_of(producer: MutableInstruction) -> list[MutableInstruction]:
 def added_parameters(
     producer: MutableInstruction, consumer: MutableInstruction
 ) -> list[MutableInstruction]:
-    """Return the operands of ``producer`` that the consumer does not read yet, apart from those
-    passed on.
-    """
+    """Return the operands of ``producer`` that the consumer neither reads yet nor passes on."""
     skipped = {
         producer.operands[root.parameter_number]
         for root in part_roots(producer)

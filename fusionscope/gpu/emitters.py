@@ -52,9 +52,7 @@ class EmitterKind(Enum):
 
     @property
     def fusion_kind(self) -> str:
-        """The kind that a fusion of this emitter is printed with. Source:
-        PriorityFusion::ChooseKind.
-        """
+        """The kind that such a fusion is printed with. Source: PriorityFusion::ChooseKind."""
         if self is EmitterKind.LOOP:
             return "kLoop"
         is_input = self in (
@@ -137,9 +135,7 @@ class Emission:
 
 
 def is_generic_triton(instruction: MutableInstruction) -> bool:
-    """Return whether an instruction is a Triton fusion that others can fuse with
-    (IsGenericTritonFusion).
-    """
+    """Return whether it is a Triton fusion that others can fuse with (IsGenericTritonFusion)."""
     return instruction.is_custom_fusion and instruction.backend_kind == TRITON
 
 
@@ -278,9 +274,7 @@ def _common_transpose(
 
 
 def configured_part(body: FusionBody) -> MutableInstruction | None:
-    """Return the part whose backend-specific fusion kind applies: the consumer or, if that has
-    none, the producer.
-    """
+    """Return the part whose backend-specific kind applies: the consumer if it has one."""
     return next((part for part in reversed(body.parts) if part.backend_kind), None)
 
 
@@ -336,9 +330,7 @@ def _is_reduction(
     heroes: list[MutableInstruction],
     device: Device,
 ) -> bool:
-    """Return whether there is a reduction, and all roots can be computed while its
-    input is read.
-    """
+    """Return whether all roots can be computed while the input of a reduction is read."""
     pairs = list(zip(roots, heroes, strict=True))
     first = next((hero for root, hero in pairs if is_reduction_hero(root, hero, device)), None)
     if first is None:

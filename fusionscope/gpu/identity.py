@@ -9,11 +9,12 @@ from collections.abc import Hashable
 from typing import TypeAlias
 
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.grouping import Numbers
 
 PairIdentity: TypeAlias = tuple[int, int, int]
 
 # Attributes that do not distinguish instructions. Called computations are compared separately.
-_NO_DIFFERENCE = frozenset(
+NO_DIFFERENCE = frozenset(
     """calls control-predecessors frontend_attributes metadata origin sharding to_apply""".split()
 )
 
@@ -24,7 +25,7 @@ class Identities:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers = Numbers()
         self._known: dict[MutableInstruction, int] = {}
 
     def of_pair(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:
@@ -33,23 +34,20 @@ class Identities:
 
     def fused(self, fusion: MutableInstruction, pair: PairIdentity) -> None:
         """Record that ``pair`` became ``fusion``. Source: UpdateFusedInstructionId."""
-        self._known[fusion] = self._number(pair)
+        self._known[fusion] = self._numbers[pair]
 
     def _of(self, instruction: MutableInstruction) -> int:
         if instruction not in self._known:
             operands = tuple(operand.shape for operand in instruction.operands)
-            self._known[instruction] = self._number((*self._operation(instruction), operands))
+            self._known[instruction] = self._numbers[*self._operation(instruction), operands]
         return self._known[instruction]
-
-    def _number(self, content: Hashable) -> int:
-        return self._numbers.setdefault(content, len(self._numbers))
 
     def _operation(self, instruction: MutableInstruction) -> tuple[Hashable, ...]:
         """Return a key of what an instruction does, apart from its operands."""
         attributes = tuple(
             (key, value)
             for key, value in instruction.attributes.items()
-            if key not in _NO_DIFFERENCE
+            if key not in NO_DIFFERENCE
         )
         bodies = tuple(self._body(computation) for computation in instruction.called)
         return instruction.opcode, instruction.shape, instruction.inside, attributes, bodies
@@ -65,5 +63,5 @@ class Identities:
         numbers: dict[MutableInstruction, int] = {}
         for instruction in order:
             operands = tuple(numbers[operand] for operand in instruction.operands)
-            numbers[instruction] = self._number((*self._operation(instruction), operands))
+            numbers[instruction] = self._numbers[*self._operation(instruction), operands]
         return numbers[computation.root], len(order), len(computation.parameters)

@@ -33,9 +33,7 @@ def in_place_updates(
 
 
 def _is_in_place(body: FusionBody, update: MutableInstruction, shape: Shape) -> bool:
-    """Return whether the buffer of ``update`` has no other readers, or only ones that read the
-    written part.
-    """
+    """Return whether the buffer of ``update`` has only readers of the written part."""
     last = update
     while users := body.users(last):
         if len(users) > 1 or users[0].opcode != "bitcast":

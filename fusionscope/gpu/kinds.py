@@ -18,9 +18,7 @@ from fusionscope.graph.properties import is_fusible
 def choose_kind(
     producer: MutableInstruction, consumer: MutableInstruction, device: Device, emitters: Emitters
 ) -> str:
-    """Return the kind of a new fusion of the two, or of one instruction given twice. Source:
-    ChooseFusionKind.
-    """
+    """Return the kind of a new fusion of two, which may be the same. Source: ChooseFusionKind."""
     ends = (consumer, producer) if emitters.looks_at_producers else (consumer,)
     is_input = any(is_input_fusible(end, device, emitters) for end in ends)
     return "kInput" if is_input else "kLoop"

@@ -27,9 +27,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """``blocks`` blocks run on a core at once, whose warps are ``share`` of the most that it can
-    hold.
-    """
+    """``blocks`` blocks run on a core at once, with ``share`` of the warps that it can hold."""
 
     blocks: int
     share: float

@@ -101,9 +101,7 @@ def _is_faster_than_loop(reduction: Reduction, warp: int) -> bool:
 
 
 def is_reduction_hero(root: MutableInstruction, hero: MutableInstruction, device: Device) -> bool:
-    """Return whether ``hero`` makes the kernel of ``root`` a reduction. Source:
-    IsRealReductionHero.
-    """
+    """Return whether ``hero`` makes ``root`` a reduction. Source: IsRealReductionHero."""
     if not has_reduction_emitter(hero, device):
         return False
     return root is hero or is_race_free(hero, device)

@@ -104,18 +104,14 @@ class Facts:
 
     @cached_property
     def reductions(self) -> int:
-        """The number of reductions with a dedicated emitter. Source:
-        NumUnnestedReductionsNoCache.
-        """
+        """The reductions with a dedicated emitter. Source: NumUnnestedReductionsNoCache."""
         if not self._instruction.holds("reduce"):
             return 0
         return sum(has_reduction_emitter(inner, self._device) for inner in self._inside)
 
     @cached_property
     def largest_reduction(self) -> int:
-        """The most elements that a reduction in it reduces to one element, or 0 without a
-        reduction.
-        """
+        """The most elements that a reduction in it reduces to one, or 0."""
         if not self._instruction.holds("reduce"):
             return 0
         return max((_reduced_elements(inner) for inner in self._inside), default=0)
@@ -137,9 +133,7 @@ def is_priority_fusible(instruction: MutableInstruction) -> bool:
 
 
 def is_fusible_bitcast(instruction: MutableInstruction) -> bool:
-    """Return whether an instruction is a bitcast between elements of the same size
-    (IsFusibleBitcast).
-    """
+    """Return whether it is a bitcast between elements of one size (IsFusibleBitcast)."""
     return instruction.opcode == "bitcast" and (
         _bits(instruction.shape) == _bits(instruction.operands[0].shape)
     )

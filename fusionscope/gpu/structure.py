@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from fusionscope.gpu.identity import NO_DIFFERENCE
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
-
-# Attributes that no cost depends on. Called computations are compared themselves.
-_NO_DIFFERENCE = frozenset(
-    """calls control-predecessors frontend_attributes metadata origin sharding to_apply""".split()
-)
+from fusionscope.grouping import Numbers
 
 
 class Structures:
@@ -26,8 +23,8 @@ class Structures:
     other graphs, if any, to have the same ones.
     """
 
-    def __init__(self, numbers: dict[Hashable, int] | None = None) -> None:
-        self._numbers = {} if numbers is None else numbers
+    def __init__(self, numbers: Numbers | None = None) -> None:
+        self._numbers = Numbers() if numbers is None else numbers
         self._operations: dict[MutableInstruction, int] = {}
         self._known: dict[MutableInstruction, int] = {}
         self._attributes: dict[str, Hashable] = {}  # by their text
@@ -50,7 +47,7 @@ class Structures:
             slots = tuple(
                 [first.setdefault(operand, slot) for slot, operand in enumerate(operands)]
             )
-            number = self._known[instruction] = self._number((content, shapes, slots, details))
+            number = self._known[instruction] = self._numbers[content, shapes, slots, details]
         return number
 
     def of_pair(
@@ -59,13 +56,9 @@ class Structures:
         """Return a key of a producer and its consumer of these ``numbers``, with which of their
         operands are the same.
         """
-        places: dict[MutableInstruction, int] = {}
-        return numbers, tuple(
-            [
-                places.setdefault(operand, len(places))
-                for operand in (producer, *producer.operands, *consumer.operands)
-            ]
-        )
+        places = Numbers()
+        ends = (producer, *producer.operands, *consumer.operands)
+        return numbers, tuple([places[operand] for operand in ends])
 
     def forget(self, instruction: MutableInstruction) -> None:
         """Discard the number of ``instruction``, which has changed."""
@@ -76,15 +69,12 @@ class Structures:
         for inner in fusion.fused.instructions:
             self._operations.pop(inner, None)
 
-    def _number(self, content: Hashable) -> int:
-        return self._numbers.setdefault(content, len(self._numbers))
-
     def _operation(self, instruction: MutableInstruction) -> int:
         """Return the number of what an instruction does, apart from its operands."""
         number = self._operations.get(instruction)
         if number is None or instruction.opcode in ("fusion", "parameter"):
             bodies = tuple(self._body(computation) for computation in instruction.called)
-            number = self._number((self._text(instruction), bodies))
+            number = self._numbers[self._text(instruction), bodies]
             self._operations[instruction] = number
         return number
 
@@ -93,7 +83,7 @@ class Structures:
         attributes = self._attributes.get(text)
         if attributes is None:
             items = instruction.attributes.items()
-            attributes = tuple([item for item in items if item[0] not in _NO_DIFFERENCE])
+            attributes = tuple([item for item in items if item[0] not in NO_DIFFERENCE])
             self._attributes[text] = attributes
         return (
             instruction.opcode,
@@ -116,4 +106,4 @@ class Structures:
             )
             for instruction in computation.instructions
         ]
-        return self._number((places[computation.root], tuple(lines)))
+        return self._numbers[places[computation.root], tuple(lines)]

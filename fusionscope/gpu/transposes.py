@@ -93,9 +93,7 @@ def tiled_transpose_of_three(transpose: MutableInstruction) -> TiledTranspose | 
 
 
 def bytes_of_tile(bits: int) -> int:
-    """Return the bytes of a square tile with elements of ``bits`` bits. An extra column keeps two
-    rows from meeting in a bank.
-    """
+    """Return the bytes of a square tile, with an extra column that keeps rows apart in banks."""
     return -(-_BANKS * (_BANKS + 1) * bits // 8)
 
 

@@ -39,9 +39,7 @@ class Triton:
         self._tilings: dict[MutableInstruction, Tiling] = {}
 
     def unsupported(self, instruction: MutableInstruction) -> str | None:
-        """Return why Triton cannot compute an instruction or the contents of a fusion; None if it
-        can.
-        """
+        """Return why Triton cannot compute an instruction or what is in a fusion, or None."""
         if instruction not in self._unsupported:
             message = unsupported(instruction, self._device, self._version)
             self._unsupported[instruction] = message
@@ -67,9 +65,7 @@ class Triton:
         return _ERROR + tiling.message if tiling.is_error else tiling.message
 
     def forget_pairs(self) -> None:
-        """Discard the tilings of pairs: the compiler keeps them for one computation. Identities
-        stay.
-        """
+        """Discard the tilings of pairs, which the compiler keeps for one computation."""
         self._pairs.clear()
 
     def find_best_tiling(self, body: FusionBody) -> Tiling | Untileable:
@@ -98,9 +94,7 @@ class Triton:
         return estimate_run_time(fusion, self._device, config, self._version, self._tables)
 
     def config(self, fusion: MutableInstruction) -> BlockLevelConfig | None:
-        """Return the tiles that a fusion was given when it was formed, or before; None if it has
-        none.
-        """
+        """Return the tiles that a fusion was given when it was formed, or before, or None."""
         tiling = self._tilings.get(fusion)
         if tiling is not None:
             return BlockLevelConfig(tiling.tile_sizes, tiling.warps)

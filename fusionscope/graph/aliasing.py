@@ -9,7 +9,6 @@ import re
 from typing import NamedTuple
 
 from fusionscope.graph.mutable import MutableInstruction
-from fusionscope.hlo.shape import Shape
 
 _ALIASING = re.compile(r"\{([\d, ]*)\}:\s*\((\d+),\s*\{([\d, ]*)\}")
 
@@ -100,18 +99,7 @@ def _in_fusion(fusion: MutableInstruction) -> list[InPlace]:
 
 
 def leaf_indices(instruction: MutableInstruction) -> list[tuple[int, ...]]:
-    leaves: list[tuple[int, ...]] = []
-    pending: list[tuple[tuple[int, ...], Shape]] = [((), instruction.shape)]
-    while pending:
-        index, shape = pending.pop()
-        if shape.is_tuple:
-            pending.extend(
-                ((*index, number), element)
-                for number, element in reversed(list(enumerate(shape.elements)))
-            )
-        else:
-            leaves.append(index)
-    return leaves
+    return [index for index, part in instruction.shape.parts() if not part.is_tuple]
 
 
 def follow_tuples(

@@ -18,9 +18,7 @@ Part = tuple[MutableInstruction, tuple[int, ...]]  # an instruction, and the ind
 
 
 def walk_control_flow(graph: MutableModule) -> Iterator[MutableComputation]:
-    """Yield the computations that run instruction by instruction: the entry, and those that loops,
-    branches and calls lead to.
-    """
+    """Yield what runs instruction by instruction: the entry, loops, branches and calls in it."""
 
     def called(computation: MutableComputation) -> Iterator[MutableComputation]:
         for instruction in computation.instructions:

@@ -16,6 +16,7 @@ from fusionscope.graph.mutable import (
     backend_kind_of,
 )
 from fusionscope.graph.properties import EMBEDDING, has_side_effect
+from fusionscope.grouping import Numbers
 from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_attribute, split_attributes
@@ -247,7 +248,7 @@ class _Contents:
     """Numbers of values: equal numbers for the same computation."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers = Numbers()
 
     def of(self, graph: MutableModule) -> int:
         """Return the number of the entry's result."""
@@ -255,7 +256,7 @@ class _Contents:
         for computation in graph.post_order():
             numbers = self._instructions(computation, numbers_of_bodies)
             root = numbers[computation.root]
-            numbers_of_bodies[computation] = self._number((root, *sorted(numbers.values())))
+            numbers_of_bodies[computation] = self._numbers[root, *sorted(numbers.values())]
         return numbers_of_bodies[graph.entry]
 
     def kernels(self, module: Module) -> Counter[Hashable]:
@@ -265,9 +266,9 @@ class _Contents:
         kernels: Counter[Hashable] = Counter()
         for computation in graph.post_order():
             numbers = self._instructions(computation, numbers_of_bodies)
-            numbers_of_bodies[computation] = self._number(
-                (numbers[computation.root], *sorted(numbers.values()))
-            )
+            numbers_of_bodies[computation] = self._numbers[
+                numbers[computation.root], *sorted(numbers.values())
+            ]
             if computation.is_fused or any(c.opcode in EMBEDDING for c in computation.callers):
                 continue
             for instruction in _live(computation):
@@ -286,9 +287,7 @@ class _Contents:
     def _kernel(
         self, fusion: MutableInstruction, numbers_of_bodies: dict[MutableComputation, int]
     ) -> tuple[int, ...]:
-        """Return a key of the contents of a fusion. Its parameters are numbered in the order of
-        their first use.
-        """
+        """Return a key of the contents of a fusion, with parameters in the order of first use."""
         arguments = [0] * len(fusion.operands)
         order = [
             instruction
@@ -296,14 +295,11 @@ class _Contents:
             if instruction.opcode == "parameter"
         ]
         for place, each in enumerate(order):
-            arguments[each.parameter_number] = self._number((place, str(_shape(each))))
+            arguments[each.parameter_number] = self._numbers[place, str(_shape(each))]
         inside = self._instructions(fusion.fused, numbers_of_bodies, arguments)
         if fusion.is_multi_output:
             del inside[fusion.fused.root]
         return tuple(sorted(inside.values()))
-
-    def _number(self, content: Hashable) -> int:
-        return self._numbers.setdefault(content, len(self._numbers))
 
     def _instructions(
         self,
@@ -318,7 +314,7 @@ class _Contents:
         outputs: dict[MutableInstruction, tuple[int, ...]] = {}
         for instruction in _live(computation):
             operands = tuple(
-                self._number((numbers[operand], *outputs.get(operand, ())))
+                self._numbers[numbers[operand], *outputs.get(operand, ())]
                 for operand in instruction.operands
             )
             if instruction.opcode == "parameter" and arguments is not None:
@@ -334,11 +330,11 @@ class _Contents:
                     root: Hashable = tuple(sorted(outputs[instruction]))
                 else:
                     root = inside[instruction.fused.root]
-                numbers[instruction] = self._number((kind, root, *sorted(inside.values())))
+                numbers[instruction] = self._numbers[kind, root, *sorted(inside.values())]
             elif instruction.opcode == "get-tuple-element" and instruction.operands[0] in outputs:
                 source = instruction.operands[0]
                 output = outputs[source][int(instruction.attributes["index"])]
-                numbers[instruction] = self._number(("output", numbers[source], output))
+                numbers[instruction] = self._numbers["output", numbers[source], output]
             else:
                 literal = "".join(instruction.inside.split())
                 does = (
@@ -349,9 +345,9 @@ class _Contents:
                 )
                 bodies = tuple(numbers_of_bodies[body] for body in instruction.called)
                 attributes = tuple(sorted(meaning(instruction).items()))
-                numbers[instruction] = self._number(
-                    (does, instruction.backend_kind, operands, bodies, attributes)
-                )
+                numbers[instruction] = self._numbers[
+                    does, instruction.backend_kind, operands, bodies, attributes
+                ]
         return numbers
 
 
@@ -413,9 +409,7 @@ def meaning_of(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _words(instruction: MutableInstruction | None, what: str) -> str:
-    """Describe an instruction. ``what`` may name an attribute, as in ``index=``, which is shown
-    too.
-    """
+    """Describe an instruction, with its attribute ``what`` if that is one, as ``index=``."""
     if instruction is None:
         return ""
     value = instruction.attributes.get(what[:-1]) if what.endswith("=") else None

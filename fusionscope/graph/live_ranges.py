@@ -20,6 +20,7 @@ from fusionscope.graph.buffers import CONTROL_FLOW, find_body
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.views import SAME_MEMORY
 
 POINTER = 8  # bytes of an entry in the table of a tuple
 
@@ -241,9 +242,7 @@ class LiveRanges:
                     yield Place(instruction.operands[slot], part), Place(instruction, output)
 
     def _join(self, first: Place, second: Place) -> None:
-        """Let two values have one buffer, unless both are alive at once: the compiler copies one of
-        them then.
-        """
+        """Let two values have one buffer if they are not alive at once. Else, one is copied."""
         a, b = self.buffers[self.values.made_at(first)], self.buffers[self.values.made_at(second)]
         if a is b or BufferKind.GIVEN in (a.kind, b.kind) or _overlap(a, b):
             return
@@ -290,20 +289,7 @@ def _condition(loop: MutableInstruction) -> MutableComputation:
 
 def parts_of(shape: Shape) -> list[tuple[int, ...]]:
     """Return the indices of a shape and of all shapes in it."""
-    if not shape.is_tuple:
-        return [()]
-    parts: list[tuple[int, ...]] = []
-    pending: list[tuple[tuple[int, ...], Shape]] = [((), shape)]
-    while pending:
-        index, current = pending.pop()
-        parts.append(index)
-        if current.is_tuple:
-            inside = [((*index, n), element) for n, element in enumerate(current.elements)]
-            pending += reversed(inside)
-    return parts
-
-
-_VIEWS = frozenset({"add-dependency", "bitcast", "opt-barrier"})
+    return [index for index, _ in shape.parts()]
 
 
 def _viewed(place: Place) -> Place | None:
@@ -315,7 +301,7 @@ def _viewed(place: Place) -> Place | None:
     if opcode == "get-tuple-element":
         number = int(instruction.attributes.get("index", "0"))
         return Place(instruction.operands[0], (number, *index))
-    if opcode in _VIEWS:
+    if opcode in SAME_MEMORY:
         return Place(instruction.operands[0], index)
     if opcode == "call":
         return Place(instruction.called[0].root, index)

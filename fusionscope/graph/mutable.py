@@ -287,9 +287,7 @@ class MutableComputation:
         return self.add(MutableInstruction(name, "parameter", shape, [], inside=number))
 
     def remove(self, instruction: MutableInstruction) -> None:
-        """Remove an instruction without users. Its control successors inherit its control
-        predecessors.
-        """
+        """Remove an instruction without users, and hand on its control dependencies."""
         assert not instruction.users, f"{instruction.name} is still read"
         for operand in instruction.operands:
             operand.users.drop(instruction)
@@ -305,9 +303,7 @@ class MutableComputation:
         instruction.parent = None
 
     def dissolve(self) -> None:
-        """Free its contents, which nothing uses any more: instructions refer to each other in
-        cycles.
-        """
+        """Free its unused contents: instructions refer to each other in cycles."""
         for instruction in self.instructions:
             instruction.operands, instruction.users = [], Users()
             instruction.parent = None
@@ -478,9 +474,7 @@ class MutableModule:
 
 
 def _find_problem(fusion: MutableInstruction) -> str | None:
-    """Return what a fusion lacks that the rules rely on and reading a module does not check, or
-    None.
-    """
+    """Return what a fusion lacks that rules need and reading a module does not check, or None."""
     count = len(fusion.fused.parameters)
     if count != len(fusion.operands):
         return f"has {len(fusion.operands)} operands, but {fusion.fused.name} {count} parameters"
@@ -490,9 +484,7 @@ def _find_problem(fusion: MutableInstruction) -> str | None:
 
 
 class _Names:
-    """Names that are taken, and new ones in the compiler's style: ``name``, ``name.1``,
-    ``name.2``.
-    """
+    """Names that are taken, and new ones as the compiler makes them: ``name``, ``name.1``."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -607,9 +599,7 @@ def replace_and_prune(old: MutableInstruction, new: MutableInstruction) -> None:
 
 
 def backend_kind(instruction: MutableInstruction) -> str | None:
-    """Return the backend-specific kind of a fusion, such as ``__ynn_fusion``; None for
-    plain ones.
-    """
+    """The backend-specific kind of a fusion, such as ``__ynn_fusion``; None for plain ones."""
     return backend_kind_of(instruction.attribute("backend_config"))
 
 

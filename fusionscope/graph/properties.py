@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from operator import attrgetter
 
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.opcodes import BINARY, UNARY
-from fusionscope.hlo.search import reachable
+from fusionscope.hlo.search import reachable, unfold
 from fusionscope.hlo.shape import Shape
 
 _ELEMENTWISE = UNARY | BINARY | {"clamp", "constant", "rng", "select"}
@@ -108,9 +109,7 @@ def is_one_elementwise(instruction: Instruction | MutableInstruction) -> bool:
 
 
 class Use(IntEnum):
-    """How often an instruction reads the elements of an operand: not at all, once, or
-    more often.
-    """
+    """How often an instruction reads the elements of an operand."""
 
     REUSE = 0
     USE = 1
@@ -180,14 +179,9 @@ def true_rank(shape: Shape) -> int:
 
 def leaves(shape: Shape) -> list[Shape]:
     """Return the arrays in a shape."""
-    arrays: list[Shape] = []
-    pending = [shape]
-    while pending:
-        current = pending.pop()
-        if current.is_array:
-            arrays.append(current)
-        pending.extend(reversed(current.elements))
-    return arrays
+    if shape.is_array:
+        return [shape]
+    return [part for part in unfold([shape], attrgetter("elements")) if part.is_array]
 
 
 def slice_ranges(slice_: MutableInstruction) -> list[range]:

@@ -18,21 +18,22 @@ def visit(
 
     Source: Accept in xla/hlo/ir/hlo_computation.cc, PostOrderDFS in hlo_instruction.cc.
     """
-    root = computation.root
-    starts = [
+    unread = [
         instruction
         for instruction in computation.instructions
-        if not instruction.users and instruction is not root
+        if not instruction.users and not instruction.successors and not instruction.is_root
     ]
-    open_: set[MutableInstruction] = set()
-    pending = [root, *reversed(starts)]
-    while pending:
-        current = pending[-1]
-        if current in visited or current in open_:
-            pending.pop()
-            if current not in visited:
-                action(current)
-                visited.add(current)
-            continue
-        open_.add(current)
-        pending.extend(operand for operand in reversed(current.operands) if operand not in visited)
+    opened: set[MutableInstruction] = set()
+    for start in (*unread, None):
+        pending = [start or computation.root]
+        while pending:
+            current = pending[-1]
+            if current in visited or current in opened:
+                pending.pop()
+                if current not in visited:
+                    action(current)
+                    visited.add(current)
+                continue
+            opened.add(current)
+            children = (*current.operands, *current.predecessors)
+            pending.extend(child for child in reversed(children) if child not in visited)

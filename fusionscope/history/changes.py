@@ -260,9 +260,7 @@ _RESULTS = frozenset({"index", "opcode", "operands", "shape"})
 
 
 def _is_told(fields: _Fields, reader: Instruction) -> bool:
-    """Return whether a changed operand is already reported: as an edit of the reader, or of the
-    element of a tuple that it reads.
-    """
+    """Return whether a changed operand is reported already, as an edit of reader or element."""
     return any(name == "operands" for name, _, _ in fields.get(reader, ())) or any(
         name == "index" for operand in reader.operands for name, _, _ in fields.get(operand, ())
     )
@@ -367,9 +365,7 @@ def _operands(
 
 
 def _source(matching: Matching, side: int, operand: Instruction) -> str:
-    """Return the name of the value that ``operand`` is, outside of its fusion if it is
-    a parameter.
-    """
+    """Return the name of the value ``operand``, outside of its fusion if it is a parameter."""
     if operand.opcode != "parameter":
         return operand.name
     for region in matching.regions[side].values():
@@ -445,9 +441,7 @@ _NAMING = re.compile(
 
 
 def _is_told_as_emitter(before: Instruction, after: Instruction) -> bool:
-    """Return whether a changed fusion kind follows from a changed emitter, which is reported with
-    the fusion.
-    """
+    """Return whether a changed fusion kind follows from an emitter's change, reported anyway."""
     emitters = [fusion_emitter(instruction.statement.attributes) for instruction in (before, after)]
     is_outermost = before.computation not in before.computation.module.outermost_fusions
     return is_outermost and emitters[0] != emitters[1]
@@ -716,9 +710,7 @@ class _Changes:
         return places
 
     def _origin(self, instruction: Instruction) -> Instruction | None:
-        """Return the instruction of the first module that ``instruction`` was matched with or
-        copied from.
-        """
+        """Return the first module's instruction that this was matched with or copied from."""
         matching = self._matching
         return matching.before.get(instruction) or matching.copies.get(instruction)
 

@@ -115,9 +115,7 @@ def find_regions(module: Module) -> dict[Computation, Region]:
 
 
 def _inlined_size(module: Module, inlined: set[str]) -> int:
-    """Return the number of instructions of all regions together. Computations precede their
-    callers.
-    """
+    """Return the number of instructions of all regions together, callees first."""
     sizes: dict[str, int] = {}
     for body in module.bodies:
         size = len(body.written)

@@ -10,7 +10,7 @@ from fusionscope.history.kernels import KernelKind, find_kernels, is_launched
 from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.history.traffic import traffic
 from fusionscope.history.values import Numbering
-from fusionscope.hlo import Computation, Instruction, Module, Shape
+from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.search import reachable
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def kernel_graph(module: Module, backend: str | None) -> networkx.MultiDiGraph[I
         bytes_read = traffic(reader).operands
         for operand in dict.fromkeys(reader.operands):
             index = reader.operands.index(operand)
-            for path, part in _leaves(operand.shape):
+            for path, part in operand.shape.parts():
+                if part.is_tuple:
+                    continue
                 # A launch that reads a tuple reads all its elements.
                 size = part.byte_size if path else bytes_read[operand]
                 for maker in makers.find(operand, path):
@@ -68,22 +70,8 @@ def kernel_graph(module: Module, backend: str | None) -> networkx.MultiDiGraph[I
     return graph
 
 
-def _leaves(shape: Shape) -> Iterator[tuple[_Path, Shape]]:
-    """Yield the arrays in a shape, in order."""
-    pending: list[tuple[_Path, Shape]] = [((), shape)]
-    while pending:
-        path, part = pending.pop()
-        if part.is_tuple:
-            elements = reversed([*enumerate(part.elements)])
-            pending.extend(((*path, index), inner) for index, inner in elements)
-        else:
-            yield path, part
-
-
 class _Makers:
-    """Finds the instructions that make a value, through tuples, views, waits, calls, loops and
-    branches.
-    """
+    """Finds what makes a value, through tuples, views, waits, calls, loops and branches."""
 
     def __init__(self, module: Module) -> None:
         self._callers: dict[Computation, list[Instruction]] = defaultdict(list)

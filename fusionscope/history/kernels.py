@@ -131,9 +131,7 @@ def launches_of(
 def find_kernels(
     numbered: NumberedModule, backend: str | None, loops: LoopFacts = NOTHING_MORE
 ) -> tuple[Kernel, ...]:
-    """Return the kernels of a module, in the order of its text. ``numbered`` must include
-    contents.
-    """
+    """Return the kernels of a module in its order. ``numbered`` must include contents."""
     runs = count_runs(numbered, loops)
     functions = functions_of(numbered.module, loops)
     kernels = []
@@ -191,9 +189,7 @@ def without_equals(
 
 
 def form_of(kernel: Kernel) -> Hashable:
-    """Return what kernels of two modules have in common if they do the same, whatever their
-    names.
-    """
+    """Return what kernels that do the same have in common, whatever their names."""
     operations = tuple(sorted(kernel.operations))
     return kernel.kind, operations, kernel.bytes_read, kernel.bytes_written, kernel.runs
 

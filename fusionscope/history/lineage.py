@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
+from fusionscope.grouping import Numbers, grouped
 from fusionscope.history.changes import FusionChange, find_fusion_changes
 from fusionscope.history.kernels import call_target, fusion_emitter, is_library
 from fusionscope.history.matching import Matching, MatchTable, match
@@ -26,7 +27,7 @@ class _Known:
 
     launches: dict[int, list[Statement]] = field(default_factory=dict)
     contents: dict[int, int] = field(default_factory=dict)
-    numbers: dict[Hashable, int] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=Numbers)
     operations: Operations = field(default_factory=Operations)
 
     def launches_in(self, body: Body) -> list[Statement]:
@@ -50,15 +51,13 @@ class _Known:
             if body is not None:
                 number = self.contents.get(id(body))
                 if number is None:
-                    number = self.numbers.setdefault(self._content(body), len(self.numbers))
+                    number = self.numbers[self._content(body)]
                     self.contents[id(body)] = number
                 inside.append(number)
         return fusion_emitter(statement.attributes), tuple(inside)
 
     def _content(self, body: Body) -> Hashable:
-        """Return a key of the operations and calls of a fused computation that does not depend on
-        names.
-        """
+        """Return a key of the operations of a fused computation, whatever their names."""
         graph, plain_shape = body.graph, self.operations.plain_shape
         operations = [
             (statement.opcode, plain_shape(statement.shape), statement.calls if body.calls else ())
@@ -113,9 +112,7 @@ class Lineage:
         return matching
 
     def touches_fusions(self, index: int) -> bool:
-        """Return whether fusions or library calls may change between stage ``index``
-        and the next.
-        """
+        """Return whether a stage may change fusions or library calls of stage ``index``."""
         is_touched = self._touched.get(index)
         if is_touched is None:
             is_touched = self._touched[index] = self.modules[index].bodies != self.modules[
@@ -197,9 +194,7 @@ class Lineage:
         return unchanged is not None and after[instruction.name][1] not in unchanged
 
     def _launches(self, index: int) -> dict[str, tuple[int, Hashable]]:
-        """Return keys of the fusions and library calls of a stage, with the position of the
-        computation, by name.
-        """
+        """Return keys of the fusions and library calls of a stage, with their places, by name."""
         launches = self._launched.get(index)
         if launches is None:
             module = self.modules[index]
@@ -247,9 +242,7 @@ class Lineage:
                 return (same,)
         matching = self.matching(index)
         if index not in self._copies:
-            copies: dict[Instruction, list[Instruction]] = defaultdict(list)
-            for copy, original in matching.copies.items():
-                copies[original].append(copy)
+            copies = grouped((original, copy) for copy, original in matching.copies.items())
             self._copies[index] = copies
         candidates = [matching.after.get(instruction) or matching.merged.get(instruction)]
         candidates += self._copies[index].get(instruction, ())
@@ -276,11 +269,11 @@ class Lineage:
     def _predecessors(self, index: int, successor: Instruction) -> list[Instruction]:
         """Return the instructions of stage ``index`` that ``successor`` replaces in the next."""
         if index not in self._stands_for:
-            stands_for: dict[Instruction, list[Instruction]] = defaultdict(list)
-            for before, successors in self.successors(index).items():
-                for after in successors:
-                    stands_for[after].append(before)
-            self._stands_for[index] = stands_for
+            self._stands_for[index] = grouped(
+                (after, before)
+                for before, successors in self.successors(index).items()
+                for after in successors
+            )
         return self._stands_for[index].get(successor, [])
 
     def is_called(self, index: int, computation: Computation) -> bool:
@@ -346,9 +339,7 @@ def read_lineage(
     readable: list[tuple[Stage, Module, _Trace | None]] = []
 
     def drop_contradictions(trace: _Trace | None) -> None:
-        """Drop the last stages that contradict themselves, if they are needed before a stage with
-        this trace.
-        """
+        """Drop the last stages that contradict themselves before a stage with this trace."""
         while readable and readable[-1][2] != trace:
             try:
                 readable[-1][1].check()

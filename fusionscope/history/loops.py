@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fusionscope.dump.length import Length
 from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo.views import COPIES
 
 if TYPE_CHECKING:
     from fusionscope.dump import DumpedModule
@@ -31,7 +32,7 @@ _HOISTED = "_computation"  # behind the name of the loop
 _INTEGER = re.compile(r"-?\d+")
 _INTEGERS = re.compile(r"[su](?:8|16|32|64)\[")
 # What passes a number on unchanged.
-_SAME = frozenset({"bitcast", "copy", "opt-barrier", "reshape"})
+_SAME = COPIES | {"opt-barrier"}
 _INLINED = frozenset({"call", "fusion"})
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 _UNROLLS = "xla_gpu_command_buffer_unroll_loops"
@@ -152,9 +153,7 @@ def _counted(loop: Instruction) -> tuple[int, Length]:
 
 
 class _Value(NamedTuple):
-    """An element of the value of an instruction. ``callers`` are the calls and fusions around it,
-    the innermost first.
-    """
+    """An element of an instruction's value, inside of ``callers``, the innermost first."""
 
     instruction: Instruction
     indices: tuple[int, ...] = ()  # the outermost last

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import TypeAlias
 
+from fusionscope.grouping import Numbers
 from fusionscope.history.flow import Region, find_regions
 from fusionscope.history.fusion_pairs import pair_fusions
 from fusionscope.history.operations import (
@@ -100,7 +101,7 @@ class MatchTable:
         self.operations = Operations(elided)
         self._regions: dict[int, tuple[Module, dict[Computation, Region]]] = {}
         self._kinds: dict[int, tuple[Region, list[int], dict[int, str]]] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self.numbers = Numbers()
         # By the identity of statements, which are kept.
         self._known: dict[Hashable, tuple[Statement, int]] = {}
 
@@ -132,9 +133,6 @@ class MatchTable:
         for region in entry[1].values() if entry else ():
             self._kinds.pop(id(region), None)
 
-    def number(self, kind: Hashable) -> int:
-        return self._numbers.setdefault(kind, len(self._numbers))
-
     def _kind(self, instruction: Instruction) -> int:
         statement = instruction.statement
         opcode = statement.opcode
@@ -145,11 +143,11 @@ class MatchTable:
         if numbered is None:
             plain = opcode.removesuffix("-start")
             if self.operations.is_elided(statement):
-                number = self.number((opcode, plain_shape(statement.shape), ...))
+                number = self.numbers[opcode, plain_shape(statement.shape), ...]
             elif plain in COLLECTIVES:  # the result of a start also holds the operand
-                number = self.number((plain, *self.operations.details(instruction)))
+                number = self.numbers[plain, *self.operations.details(instruction)]
             else:
-                number = self.number(self.operations.key(instruction, ()))
+                number = self.numbers[self.operations.key(instruction, ())]
             numbered = statement, number
             if opcode != "bitcast":  # which also depends on the shape of its operand
                 self._known[brief] = numbered
@@ -173,7 +171,7 @@ class _Matcher:
         regions = table.regions(before), table.regions(after)
         self._result = Matching(modules=(before, after), regions=regions)
         self._table = table
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers = Numbers()
         # Keys of the second module that turned out to have a number of the first.
         self._known: dict[Hashable, int] = {}
         # The values that the regions of each module compute, once requested.
@@ -183,9 +181,6 @@ class _Matcher:
         # Arrays of the first module that are in a tuple in the second, such as the result of a call
         # that now also returns its workspace.
         self._packed: set[int] = set()
-
-    def _number(self, key: Hashable) -> int:
-        return self._numbers.setdefault(key, len(self._numbers))
 
     def run(self) -> Matching:
         result = self._result
@@ -241,9 +236,7 @@ class _Matcher:
                 self._note_double(old, new, is_copy=new not in matched)
 
     def _is_exchanged(self, old: Computation, new: Computation) -> bool:
-        """Return whether a caller now calls another one of the computations that both
-        modules have.
-        """
+        """Return whether a caller calls another one of the computations of both modules."""
         if old.is_entry or old.body is new.body or old.body.written == new.body.written:
             return False
         if not self._contents:
@@ -363,9 +356,7 @@ class _Matcher:
     def _parameters(
         self, old: Computation, new: Computation, elements: dict[int, int]
     ) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the numbers of both regions' parameters, by their positions among the
-        operations.
-        """
+        """Return the numbers of both regions' parameters, by their positions."""
         regions = self._result.regions[0][old], self._result.regions[1][new]
         sides = old.parameters, new.parameters
         described = [
@@ -387,12 +378,12 @@ class _Matcher:
         for index, parameter in enumerate(sides[0]):
             position = regions[0].carried[parameter]
             if isinstance(position, int):
-                numbers[0][position] = self._number((*path, index))
+                numbers[0][position] = self._numbers[*path, index]
         for index, parameter in enumerate(sides[1]):
             position = regions[1].carried[parameter]
             if isinstance(position, int):
                 key = (*path, counterparts.get(index, ("new", index)))
-                number = numbers[1][position] = self._number(key)
+                number = numbers[1][position] = self._numbers[key]
                 if elements:
                     self._elements[number] = elements
         return numbers
@@ -438,7 +429,7 @@ class _Matcher:
                 else:
                     number = numbers_of_keys.get(key) if is_second else None
                     if number is None:
-                        number = numbers.setdefault(key, len(numbers))
+                        number = numbers[key]
             signatures.append(number)
             values.append(values[sources[0]] if passed_on[index] else number)
         side.values, side.signatures = values, signatures
@@ -455,7 +446,7 @@ class _Matcher:
             return kind
         shape = plain_shape(statement.shape)
         key = "get-tuple-element", shape, (), (("index", str(matched_index)),), ()
-        return self._table.number(key)
+        return self._table.numbers[key]
 
     def _find_uses(self, side: Side) -> None:
         """Number the uses of each operation, down to the results of the region."""
@@ -463,12 +454,12 @@ class _Matcher:
         for output, slots in side.outputs.items():
             made[output] += [(-1, slot, 0) for slot in slots]
         side.uses = [0] * len(made)
-        side.unused = self._number(("use", ()))
+        side.unused = self._numbers["use", ()]
         numbers = self._numbers
         for index in range(len(made) - 1, -1, -1):
             uses, sources = made[index], side.sources[index]
             uses.sort()
-            number = side.uses[index] = numbers.setdefault(("use", tuple(uses)), len(numbers))
+            number = side.uses[index] = numbers["use", tuple(uses)]
             if side.passed_on[index]:
                 made[sources[0]].extend(uses)
                 continue

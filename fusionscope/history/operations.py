@@ -9,6 +9,7 @@ from itertools import accumulate
 from operator import mul
 from typing import TypeAlias
 
+from fusionscope.grouping import Numbers
 from fusionscope.history.meaning import (
     AttributeMeaning,
     is_commutative,
@@ -21,16 +22,17 @@ from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names
 from fusionscope.hlo.literals import is_elided
 from fusionscope.hlo.model import Body, Statement
+from fusionscope.hlo.views import COPIES, PASSED_ON
 
-RESHAPES = frozenset({"bitcast", "copy", "reshape"})
 _MEMORY_SPACE = re.compile(r"S\(\d+\)")
 # Each operand gives one element of the result, independent of the others: passes combine several
 # such operations, or split one into start and done.
 COLLECTIVES = frozenset({"all-gather", "all-reduce", "collective-permute", "reduce-scatter"})
 # Their value is that of their first operand.
 _IDENTITIES = frozenset(
-    """add-dependency async-done async-update copy-done copy-start domain opt-barrier""".split()
-) | {f"{opcode}-done" for opcode in COLLECTIVES}
+    [*PASSED_ON, "async-done", "async-update", "copy-done", "copy-start"]
+    + [f"{opcode}-done" for opcode in COLLECTIVES]
+)
 # Their value is that of the root of the called computation.
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
 NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
@@ -68,7 +70,7 @@ class Operations:
         self._calls: dict[str, tuple[str, ...]] = {}
         self._expressions: dict[Body, tuple[int, ...]] = {}
         self._are_free: dict[tuple[str, str], bool] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers = Numbers()
 
     def key(self, instruction: Instruction, operands: tuple[Hashable, ...]) -> Hashable:
         """Return the key of an instruction. ``operands`` are the keys of its operands."""
@@ -79,7 +81,7 @@ class Operations:
             if self.is_elided(statement):  # the name identifies it
                 return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
             return opcode, shape, normal_constant(statement)
-        if opcode in RESHAPES:
+        if opcode in COPIES:
             # The same elements: a plain reshape, or another order in memory.
             if opcode == "reshape" or (opcode == "bitcast" and self._moves_nothing(instruction)):
                 return "reshape", shape, operands
@@ -140,15 +142,11 @@ class Operations:
         return shape
 
     def expression(self, computation: Computation) -> int:
-        """Return a number for what a small computation (of a reduction, a sort) computes from its
-        parameters.
-        """
+        """Return a number for what a small computation (of a reduction, a sort) computes."""
         return self.values(computation)[computation.graph.root]
 
     def values(self, computation: Computation) -> tuple[int, ...]:
-        """Return a number for what each instruction of a small computation computes from the
-        parameters.
-        """
+        """Return a number for what each instruction computes from the parameters."""
         body = computation.body
         expressions = self._expressions.get(body)
         if expressions is None:
@@ -165,7 +163,7 @@ class Operations:
                     tuple(read),
                     self._material(statement.attributes),
                 )
-                values.append(self._numbers.setdefault(key, len(self._numbers)))
+                values.append(self._numbers[key])
             expressions = self._expressions[body] = tuple(values)
         return expressions
 

@@ -14,15 +14,14 @@ from fusionscope.history.traffic import Traffic, traffic
 from fusionscope.history.values import Block, Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.search import reachable
+from fusionscope.hlo.views import PASSED_ON, SAME_MEMORY, TUPLES
 
-# Their result is their first operand.
-_PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
 # Of an equal value that is read in more places than this nothing more is asked.
 _MOST_READERS = 2_000
 # With more copies of one value, further kernels do not tell them apart: each would be compared with
 # each.
 _MOST_COPIES = 64
-_LOOKED_THROUGH = _PASSED_ON | {"bitcast", "get-tuple-element", "parameter", "tuple"}
+_LOOKED_THROUGH = SAME_MEMORY | TUPLES | {"parameter"}
 
 
 class Outcome(StrEnum):
@@ -66,9 +65,7 @@ class Pair:
 
 
 def is_looked_through(instruction: Instruction) -> bool:
-    """Return whether an instruction only passes values on, and so is neither producer
-    nor consumer.
-    """
+    """Return whether it only passes values on: it is neither producer nor consumer."""
     return instruction.opcode in _LOOKED_THROUGH or is_free_reshape(instruction)
 
 
@@ -159,9 +156,7 @@ class _Stage:
             yield from execution.blocks
 
     def find(self, instruction: Instruction, numbers: Sequence[int]) -> list[Instruction]:
-        """Return the kernels that compute one of ``numbers``, or else hold an instruction of this
-        name.
-        """
+        """Return the kernels that compute one of ``numbers``, or else hold this name."""
         for number in numbers:
             if number in self.kernels:
                 return self.kernels[number]
@@ -169,9 +164,7 @@ class _Stage:
         return [match] if match is not None else []
 
     def following(self, kernel: Instruction, number: int) -> list[int]:
-        """Return the values that ``kernel`` computes directly from a value that it
-        computed itself.
-        """
+        """Return the values that ``kernel`` computes directly from one of its own."""
         if kernel not in self._following:
             readers: dict[int, list[int]] = defaultdict(list)
             for read, reader in self._executions[kernel].joined.get(kernel, ()):
@@ -209,9 +202,7 @@ class _Stage:
         return self._sources[kernel].get(number, set())
 
     def by_source(self, number: int) -> dict[str, list[Instruction]]:
-        """Return the kernels that compute a value, by the framework's names; under "" those
-        without.
-        """
+        """Return the kernels that compute a value, by the framework's names or ""."""
         if number not in self._by_source:
             kernels: dict[str, list[Instruction]] = defaultdict(list)
             for kernel in self.kernels.get(number, ()):
@@ -312,24 +303,20 @@ class _Copies:
     def _is_used_alike(
         self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage
     ) -> bool:
-        """Return whether a path from the value to a result of ``kernel`` is also a path from
-        ``producer``.
-        """
+        """Return whether a path from the value to a result of ``kernel`` is one of ``producer``."""
         before = self._before
-        pending = [(number, producer)]
-        visited = set(pending)
-        while pending:
-            value, holder = pending.pop()
-            if value in stage.results[kernel] and value in before.results[holder]:
-                return True
+
+        def steps(place: tuple[int, Instruction]) -> Iterator[tuple[int, Instruction]]:
+            value, holder = place
             for reader in stage.following(kernel, value):
-                if reader not in before.kernels:
-                    return True  # from a later pass
                 users = before.readers(holder) & before.reading.get((value, reader), set())
-                fresh = {(reader, user) for user in users} - visited
-                visited |= fresh
-                pending += fresh
-        return False
+                yield from ((reader, user) for user in users)
+
+        return any(
+            (value in stage.results[kernel] and value in before.results[holder])
+            or not before.kernels.keys() >= {*stage.following(kernel, value)}  # from a later pass
+            for value, holder in reachable([(number, producer)], steps)
+        )
 
     def _is_read_alike(
         self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage
@@ -443,9 +430,7 @@ def _list_pairs(
 def _producers(
     execution: Execution, consumer: Instruction
 ) -> Iterator[tuple[Instruction, tuple[int, ...], Instruction]]:
-    """Yield each producer of a value that ``consumer`` reads, the chain of values, and the
-    instruction that ``consumer`` reads.
-    """
+    """Yield each producer of what ``consumer`` reads, the values between, and the operand."""
     pending: list[tuple[Instruction, tuple[int, ...], Instruction]] = [
         (operand, (), operand) for operand in reversed(consumer.operands)
     ]
@@ -455,7 +440,7 @@ def _producers(
         source = operand
         indices: list[int] = []
         while (
-            source.opcode in _PASSED_ON
+            source.opcode in PASSED_ON
             or source.opcode == "get-tuple-element"
             or (source.opcode == "tuple" and indices)
         ):

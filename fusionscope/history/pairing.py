@@ -121,9 +121,7 @@ class Pairs:
         self._free[1].discard(theirs)
 
     def look(self) -> None:
-        """Record the values that only one of the two regions computes, after values
-        were numbered.
-        """
+        """Record the values that only one of the two regions computes."""
         self._new = (
             set(self.a.signatures) - set(self.b.signatures),
             set(self.b.signatures) - set(self.a.signatures),
@@ -297,9 +295,7 @@ class Pairs:
         )
 
     def match_neighbours(self) -> list[tuple[int, int]]:
-        """Pair operations with the same neighbours, the likeliest first, and continue
-        from there.
-        """
+        """Pair operations with the same neighbours, the likeliest first, and go on from there."""
         pairs: list[tuple[int, int]] = []
         queue: list[tuple[float, int, int]] = []
         for theirs in sorted(self._free[1]):
@@ -489,9 +485,7 @@ _COMPILED = re.compile(r"^p?jit\([^()]*\)/(jit\(main\)/)?")
 
 
 def _without_clones(name: str) -> str:
-    """Return ``mul.12`` for ``mul.12.5.clone.1``: the name without the compiler's clone
-    counters.
-    """
+    """Return ``mul.12`` for ``mul.12.5.clone.1``: without the counters of clones."""
     return re.sub(r"(?<=\d)(\.\d+|\.clone)+$", "", name)
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple, TypeAlias
 
+from fusionscope.grouping import Numbers
 from fusionscope.hlo import Instruction, Shape
 from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.opcodes import BINARY, UNARY
@@ -27,7 +28,7 @@ _PARTS = frozenset({"dynamic-slice", "dynamic-update-slice", "gather", "pad", "s
 class Interval(NamedTuple):
     """``size`` indices of one dimension, from ``start`` on, every ``stride``-th.
 
-    ``offset`` names a run-time value that is added to them (see ``Names``), or is None.
+    ``offset`` is the number of a run-time value that is added to them, or None.
     """
 
     start: int
@@ -56,16 +57,6 @@ class Region(NamedTuple):
     name: int | None = None
 
 
-class Names:
-    """Equal numbers for equal things that regions depend on."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def of(self, *parts: Hashable) -> int:
-        return self._numbers.setdefault(parts, len(self._numbers))
-
-
 class ReadStep(NamedTuple):
     """An operation that reads ``operand``, its operand ``slot``, which begins at ``begin`` in a
     concatenation. ``place`` identifies the value of another operand: a number if it is known.
@@ -76,12 +67,12 @@ class ReadStep(NamedTuple):
     operand: Shape
     begin: int
     place: Callable[[int], Hashable]
-    names: Names
+    names: Numbers
 
     def scattered(self, elements: int, region: Region) -> Region:
         """Return the elements that are read for ``region``, in unknown places."""
         what = region.box if region.name is None else region.name
-        return Region(elements, None, self.names.of(self.instruction, self.slot, what))
+        return Region(elements, None, self.names[self.instruction, self.slot, what])
 
 
 def sizes(shape: Shape) -> tuple[int, ...]:
@@ -106,7 +97,7 @@ def _whole(dimensions: tuple[int | None, ...]) -> Region:
     return _boxed(Interval(0, 1 if size is None else size) for size in dimensions)
 
 
-def union(regions: Sequence[Region], shape: Shape, names: Names) -> tuple[Region, ...]:
+def union(regions: Sequence[Region], shape: Shape, names: Numbers) -> tuple[Region, ...]:
     """Return the same elements in few regions, none of them contained in another."""
     if not regions:
         return ()
@@ -117,7 +108,7 @@ def union(regions: Sequence[Region], shape: Shape, names: Names) -> tuple[Region
     nonempty = list(dict.fromkeys(region for region in regions if region.elements))
     hull, total = _hull(nonempty), sum(region.elements for region in nonempty)
     if len(nonempty) > _MOST_REGIONS:
-        loose = Region(min(total, everything.elements), None, names.of(*nonempty))
+        loose = Region(min(total, everything.elements), None, names[tuple(nonempty)])
         return (loose if hull is None or hull.elements > total else hull,)
     return tuple(
         region
@@ -139,11 +130,9 @@ def read_for(
     regions: Sequence[Region],
     instruction: Instruction,
     place: Callable[[int], Hashable],
-    names: Names,
+    names: Numbers,
 ) -> Iterator[list[Region]]:
-    """Yield, for each operand, the parts of it that an operation reads for regions of
-    its result.
-    """
+    """Yield for each operand the parts that an operation reads for regions of its result."""
     everything = whole(instruction.shape)
     if instruction.opcode not in _PARTS and all(
         region.elements >= everything.elements for region in regions
@@ -231,7 +220,7 @@ def _slice(step: ReadStep, region: Region) -> Region:
     for part, cut in zip(region.box or (), cuts, strict=True):
         offset = part.offset
         if offset is not None and cut.step > 1:
-            offset = step.names.of(offset, cut.step)
+            offset = step.names[offset, cut.step]
         start = cut.start + part.start * cut.step
         parts.append(Interval(start, part.size, part.stride * cut.step, offset))
     return _boxed(parts)
@@ -249,7 +238,7 @@ def _dynamic_slice(step: ReadStep, region: Region) -> Region:
         elif isinstance(place, int):
             parts.append(part._replace(start=part.start + min(max(place, 0), last)))
         else:  # clamped, so slices of other sizes may begin elsewhere
-            parts.append(part._replace(offset=step.names.of(place, last, part.offset)))
+            parts.append(part._replace(offset=step.names[place, last, part.offset]))
     return _boxed(parts)
 
 
@@ -307,7 +296,7 @@ def _reshaped(step: ReadStep, region: Region) -> Region:
 
 
 def _regrouped(
-    box: Sequence[Interval], new: Sequence[int], old: Sequence[int], names: Names
+    box: Sequence[Interval], new: Sequence[int], old: Sequence[int], names: Numbers
 ) -> Box | None:
     """Return a box of an array of sizes ``new``, major to minor, for the same elements in sizes
     ``old``.
@@ -336,7 +325,7 @@ def _regrouped(
 
 
 def _moved(
-    box: Sequence[Interval], new: Sequence[int], old: Sequence[int], names: Names
+    box: Sequence[Interval], new: Sequence[int], old: Sequence[int], names: Numbers
 ) -> Box | None:
     """Do the work of ``_regrouped`` for dimensions that do not split into smaller groups."""
     if all(part.size == size for part, size in zip(box, new, strict=True)):
@@ -350,7 +339,7 @@ def _moved(
     return _unflattened(run, old)
 
 
-def _flattened(box: Sequence[Interval], new: Sequence[int], names: Names) -> Interval | None:
+def _flattened(box: Sequence[Interval], new: Sequence[int], names: Numbers) -> Interval | None:
     """Return the elements of ``box`` as one interval if they are contiguous: single indices, then
     one interval, then whole dimensions.
     """
@@ -361,7 +350,7 @@ def _flattened(box: Sequence[Interval], new: Sequence[int], names: Names) -> Int
             return None
         start, length = start * size + part.start, length * part.size
         if offset is not None or part.offset is not None:
-            offset = names.of(offset, size, part.offset)
+            offset = names[offset, size, part.offset]
     return Interval(start, length, offset=offset)
 
 
@@ -401,9 +390,7 @@ def _holds(outer: Region, inner: Region) -> bool:
 
 
 def _hull(regions: Sequence[Region]) -> Region | None:
-    """Return the smallest box around all regions, or None if a region is not a box or has an
-    unknown place.
-    """
+    """Return the smallest box around all regions, None without boxes in known places."""
     boxes = [region.box for region in regions if region.box is not None]
     if not boxes or len(boxes) < len(regions):
         return None

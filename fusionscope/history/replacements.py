@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fusionscope.history.operations import NOTHING_COMPUTED, RESHAPES
+from fusionscope.history.operations import NOTHING_COMPUTED
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.search import reachable
+from fusionscope.hlo.views import COPIES
 
 _MOVES = frozenset({"copy", "transpose"})
 _Places = Iterable[tuple[Instruction, Instruction]]
@@ -111,7 +112,7 @@ def past_bitcasts(instruction: Instruction) -> Instruction:
 
 def past_views(instruction: Instruction) -> Instruction:
     """Return what a bitcast, reshape or copy, or several of them, have the elements of."""
-    while instruction.opcode in RESHAPES:
+    while instruction.opcode in COPIES:
         instruction = instruction.operands[0]
     return instruction
 

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
+from fusionscope.grouping import Numbers
 from fusionscope.history.meaning import (
     AttributeMeaning,
     is_commutative,
@@ -151,13 +152,10 @@ class _Numbers:
     def __init__(self, elided: frozenset[str], *, by_name: bool) -> None:
         self._elided = elided
         self._named = by_name
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers = Numbers()
         self._bodies: dict[Hashable, _Body] = {}
         self._attributes: dict[str, tuple[int, dict[str, str]]] = {}
         self._shapes: dict[str, str] = {}
-
-    def _number(self, key: Hashable) -> int:
-        return self._numbers.setdefault(key, len(self._numbers))
 
     def module(self, module: Module) -> _Side:
         side = _Side()
@@ -209,9 +207,9 @@ class _Numbers:
                     more.append((key, tuple(sorted(computed[operand] for operand in before))))
                     for operand in before:
                         users[operand].append((index, -1))
-            number = self._number(
-                (self._own(statement), attributes_number, tuple(read), tuple(more))
-            )
+            number = self._numbers[
+                self._own(statement), attributes_number, tuple(read), tuple(more)
+            ]
             computed.append(number)
             places[statement[1]] = index
             for operand, slot in zip(operands, slots, strict=True):
@@ -221,10 +219,10 @@ class _Numbers:
             uses = sorted(
                 [(computed[user], slot, user_numbers[user]) for user, slot in users[index]]
             )
-            user_numbers[index] = self._number((index == graph.root, tuple(uses)))
+            user_numbers[index] = self._numbers[index == graph.root, tuple(uses)]
         pairs = sorted(zip(computed, user_numbers, strict=True))
         footer, _ = self._said(computation.body.footer)
-        number = self._number((computed[graph.root], tuple(pairs), footer))
+        number = self._numbers[computed[graph.root], tuple(pairs), footer]
         return _Body(number, computed, user_numbers, ordered, channels)
 
     def _own(self, statement: Statement) -> Hashable:
@@ -248,7 +246,7 @@ class _Numbers:
             normal = normal_attributes(attributes)
             naming = {key: normal.pop(key) for key in [*normal] if says(key) in _NAMING}
             entry = self._attributes[attributes] = (
-                self._number(tuple(sorted(normal.items()))),
+                self._numbers[tuple(sorted(normal.items()))],
                 dict(sorted(naming.items())),
             )
         return entry

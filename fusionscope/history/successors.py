@@ -14,9 +14,10 @@ from fusionscope.history.flow import Region
 from fusionscope.history.matching import PLACES, Matching
 from fusionscope.history.operations import COLLECTIVES
 from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo.views import COPIES
 
 # Operations that give the elements of their operand in another arrangement or type.
-_VIEWS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
+_VIEWS = COPIES | {"convert", "transpose"}
 _MOST_USERS = 64  # a value with more users identifies none of them
 
 
@@ -149,9 +150,7 @@ class _Heirs:
         return self._found
 
     def _later(self, instruction: Instruction) -> tuple[Instruction, ...]:
-        """Return the known successors of an instruction of the first module. Dead instructions do
-        not count.
-        """
+        """Return the known living successors of an instruction of the first module."""
         matching = self._matching
         successor = matching.after.get(instruction) or matching.merged.get(instruction)
         if (

@@ -12,8 +12,9 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from fusionscope.grouping import Numbers
 from fusionscope.history.operations import Value, flatten, is_view
-from fusionscope.history.regions import Names, Region, count_elements, read_for, sizes, union, whole
+from fusionscope.history.regions import Region, count_elements, read_for, sizes, union, whole
 from fusionscope.hlo import Computation, Instruction, Shape
 from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.search import reachable
@@ -184,9 +185,7 @@ class _Counted(NamedTuple):
 
 
 def traffic(launch: Instruction) -> Traffic:
-    """Return the bytes that one launch reads and writes. Each element of an operand counts once,
-    however often the launch reads it.
-    """
+    """Return the bytes that one launch reads and writes, each element of an operand once."""
     cache: dict[Hashable, Traffic] = launch.computation.found("traffic")
     if launch.index not in cache:
         cache[launch.index] = _traffic(launch)
@@ -215,7 +214,7 @@ def _traffic(launch: Instruction) -> Traffic:
 
 def _count(code: _Code) -> _Counted:
     code.complete()
-    launch, names = code.launch, Names()
+    launch, names = code.launch, Numbers()
     regions_read: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)
     if updates:
@@ -263,9 +262,7 @@ def _size(shape: Shape, regions: Sequence[Region]) -> int:
 
 
 def _sent(launch: Instruction) -> int:
-    """Return the bytes that the start of a copy or of a collective writes. Its result also holds
-    the operand.
-    """
+    """Return what the start of a copy or collective writes: its result also holds the operand."""
     if launch.opcode == "copy-start":
         return launch.operands[0].shape.byte_size
     return sum(shape.byte_size for shape in launch.shape.elements[1:2])
@@ -327,7 +324,7 @@ def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bo
     return all(reader == buffer or reads_in_place(reader) for reader in reached)
 
 
-def _update(code: _Code, place: int, regions_read: list[list[Region]], names: Names) -> int:
+def _update(code: _Code, place: int, regions_read: list[list[Region]], names: Numbers) -> int:
     """Record the reads of an in-place update. Return the bytes that it writes."""
     instruction, operands = code.nodes[place]
     updated = (len(operands) - 1) // 2 if instruction.opcode == "scatter" else 1
@@ -341,7 +338,7 @@ def _update(code: _Code, place: int, regions_read: list[list[Region]], names: Na
         if instruction.opcode == "scatter" and not _overwrites(instruction):
             elements = min(whole(buffer).elements, whole(update).elements)
             regions_read[code.operand(place, slot)].append(
-                Region(elements, None, names.of(place, slot))
+                Region(elements, None, names[place, slot])
             )
     return bytes_written
 

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from fusionscope.history.operations import (
     COLLECTIVES,
     NOTHING_COMPUTED,
-    RESHAPES,
     TRANSPARENT,
     Operations,
     Value,
@@ -41,6 +40,7 @@ from fusionscope.history.replacements import (
 from fusionscope.hlo import Computation, Instruction, Module, Shape
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
+from fusionscope.hlo.views import COPIES
 
 _LOOPS_AND_BRANCHES = frozenset({"conditional", "while"})
 # Computations that are nested deeper than ``_DEEPEST`` in calls are not entered. Nor are further
@@ -117,9 +117,7 @@ class NumberedModule:
     is_whole: bool = True
 
     def by_name(self) -> dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]:
-        """Return instructions with their values by path, name of the surrounding
-        fusion, and name.
-        """
+        """Return instructions with their values by path, name of the fusion around, and name."""
         by_path: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]] = {}
         for execution in self.executions:
             path = execution.path
@@ -319,7 +317,7 @@ class Numbering:
         source = instruction
         if instruction.opcode == "get-tuple-element" and instruction.operands:
             source = instruction.operands[0]
-        is_view = instruction.opcode in RESHAPES
+        is_view = instruction.opcode in COPIES
         name = "constant" if self._operations.is_elided(instruction.statement) else instruction.name
         return path, None, source.attributes.get("metadata", name), shape, is_view
 
@@ -457,7 +455,7 @@ class Numbering:
             if whole.opcode in _LOOPS_AND_BRANCHES and len(whole.shape.elements) == 1:
                 self._controls.update((value, part) for part in flatten(operands[0]))
         # What a reshape does depends on its operand's layout, a call on what it calls.
-        if opcode not in RESHAPES and not statement.calls and key in self._numbers:
+        if opcode not in COPIES and not statement.calls and key in self._numbers:
             self._evaluated[statement, operands] = self._numbers[key]
         return value
 
@@ -656,9 +654,7 @@ def control_of(result: Value, controls: Mapping[int, int]) -> Value:
 
 
 def _renamed_results(new: Value, old: Value, numbers: set[int]) -> dict[int, int]:
-    """Return the earlier numbers of a fusion's results by the new ones. ``numbers`` are the numbers
-    of the stage before, which stay.
-    """
+    """Return the earlier numbers of a fusion's results; those in ``numbers`` stay."""
     ours, theirs = tuple(flatten(new)), tuple(flatten(old))
     if len(ours) != len(theirs):
         return {}
@@ -790,7 +786,7 @@ def _moved(path: Hashable, instruction: Instruction) -> Hashable:
 
     Return None for reshapes, which passes insert and remove.
     """
-    if instruction.opcode in RESHAPES:
+    if instruction.opcode in COPIES:
         return None
     return (
         "moved",

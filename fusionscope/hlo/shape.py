@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.hlo.forms import Joints, fill
 from fusionscope.hlo.grammar import derive
+from fusionscope.hlo.search import unfold
 from fusionscope.hlo.text import ARRAY
 
 TUPLE = "tuple"
@@ -158,6 +159,11 @@ class Shape:
         object.__setattr__(self, "_byte_size", total)
         return total
 
+    def parts(self) -> Iterable[tuple[tuple[int, ...], Shape]]:
+        """Return this shape and all in it if it is a tuple, with their indices, in order."""
+        whole: list[tuple[tuple[int, ...], Shape]] = [((), self)]
+        return unfold(whole, _elements) if self.is_tuple else whole
+
     def compatible(self, other: Shape) -> bool:
         """Return whether shapes are equal apart from layouts and marks of dynamic dimensions."""
         if self.dimensions == other.dimensions and not self.elements and not other.elements:
@@ -267,6 +273,12 @@ class ShapeTable:
         except UnusableInput as error:
             column = text.find(array) + (error.column or 1)
             raise UnusableInput(error.problem, column=column) from None
+
+
+def _elements(part: tuple[tuple[int, ...], Shape]) -> Iterator[tuple[tuple[int, ...], Shape]]:
+    index, shape = part
+    if shape.is_tuple:
+        yield from (((*index, number), element) for number, element in enumerate(shape.elements))
 
 
 def _array(form: Any, slots: list[str], text: str) -> Shape:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fusionscope.facts.result import KernelFacts, ModuleFacts, PairFacts
+from fusionscope.grouping import grouped
 from fusionscope.page.fusion_graph import FusionGraph, GraphStage, Place, ends_of
 
 
@@ -131,9 +132,7 @@ def edges_of(neighbourhood: Neighbourhood) -> Iterator[Edge]:
     that of another only if the graph says so.
     """
     (stage,) = neighbourhood.graph.stages
-    places: dict[int, list[Place]] = defaultdict(list)
-    for place in stage.added:
-        places[place.node].append(place)
+    places = grouped((place.node, place) for place in stage.added)
     for read, reader in stage.edges_added:
         producers = {place.kernel: place for place in places[read]}
         outputs = [place for place in places[read] if place.is_output]

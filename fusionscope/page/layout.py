@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fusionscope.grouping import grouped
 from fusionscope.page.fusion_graph import FusionGraph
 
 _SWEEPS = 4  # down and up; more change little
@@ -88,11 +89,8 @@ def _layers(items: Iterable[int], before: Mapping[int, set[int]]) -> dict[int, i
     """Return the layer of each item: behind all ``before`` it, and no earlier than its first
     reader needs. Edges that close a circle do not count.
     """
-    after: dict[int, list[int]] = defaultdict(list)
     indegrees = {item: len(before.get(item, ())) for item in items}
-    for item, earlier in before.items():
-        for previous in earlier:
-            after[previous].append(item)
+    after = grouped((previous, item) for item, earlier in before.items() for previous in earlier)
     layers = dict.fromkeys(indegrees, 0)
     ready = deque(item for item, count in indegrees.items() if count == 0)
     order: list[int] = []
@@ -121,13 +119,8 @@ def _layers(items: Iterable[int], before: Mapping[int, set[int]]) -> dict[int, i
 
 def _orders(layers: Mapping[int, int], before: Mapping[int, set[int]]) -> dict[int, int]:
     """Return the position of each item in its layer: near those that it reads and is read by."""
-    rows: dict[int, list[int]] = defaultdict(list)
-    for item, layer in layers.items():
-        rows[layer].append(item)
-    after: dict[int, list[int]] = defaultdict(list)
-    for item, earlier in before.items():
-        for previous in earlier:
-            after[previous].append(item)
+    rows = grouped((layer, item) for item, layer in layers.items())
+    after = grouped((previous, item) for item, earlier in before.items() for previous in earlier)
     where = {
         item: place / max(1, len(row)) for row in rows.values() for place, item in enumerate(row)
     }

@@ -16,6 +16,7 @@ from typing import ClassVar
 from fusionscope.graph.aliasing import InPlace, follow_tuples, in_place_operands
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise, slice_ranges
+from fusionscope.hlo.search import reachable
 from fusionscope.passes.rule import Decision, Rule
 from fusionscope.passes.state import FusionPair
 
@@ -33,9 +34,7 @@ class InPlaceRule(Rule):
 
 
 def check_in_place(rules: tuple[InPlaceRule, ...], pair: FusionPair) -> Decision | None:
-    """Return the decision on all operands that the consumer overwrites, or None if no
-    rule objects.
-    """
+    """Return the decision on all operands that the consumer overwrites, or None."""
     for update in in_place_operands(pair.consumer):
         is_involved = _is_involved(pair, update)
         for rule in rules:
@@ -135,14 +134,7 @@ class ElementwiseProducer(InPlaceRule):
 
 def _reached_from(start: MutableInstruction) -> set[MutableInstruction]:
     """Return ``start`` and its transitive users, in its computation."""
-    reached = {start}
-    pending = [start]
-    while pending:
-        for user in pending.pop().users:
-            if user not in reached:
-                reached.add(user)
-                pending.append(user)
-    return reached
+    return {*reachable([start], lambda value: value.users)}
 
 
 class NoUpdate(InPlaceRule):
@@ -179,9 +171,7 @@ class SlicePair(InPlaceRule):
     def check_slice(
         self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
     ) -> Decision | None:
-        """Return the decision on a slice of the producer. ``last`` is the consumer's
-        dynamic-update-slice.
-        """
+        """Return the decision on a producer's slice. ``last`` is the consumer's update."""
 
 
 class _SliceShape(SlicePair):

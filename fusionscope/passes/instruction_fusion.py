@@ -84,9 +84,7 @@ def _check_in_place(pair: FusionPair, rules: tuple[InPlaceRule, ...]) -> Decisio
 
 
 def is_embedded(computation: MutableComputation) -> bool:
-    """Return whether the computation's values are never materialized. Source:
-    IsEmbeddedComputation.
-    """
+    """Return whether its values are never materialized. Source: IsEmbeddedComputation."""
     first = next(iter(computation.callers), None)
     return first is not None and first.opcode in EMBEDDING
 
@@ -189,9 +187,7 @@ class _Queue:
         self._operands: list[tuple[int, MutableInstruction]] = []
 
     def next(self) -> tuple[MutableInstruction, Iterator[MutableInstruction]] | None:
-        """Return an instruction, and its operands in the order in which they are tried: one that it
-        reads twice comes twice.
-        """
+        """Return an instruction and its operands in the order of trial, repeated ones twice."""
         while self._waiting and self._waiting[-1] is None:
             self._waiting.pop()
         if not self._waiting:
@@ -205,9 +201,7 @@ class _Queue:
         return instruction, iter(sorted(waiting, key=self._index.__getitem__, reverse=True))
 
     def add(self, fusion: MutableInstruction, producer: MutableInstruction) -> None:
-        """Record that ``producer`` went into ``fusion``, which now reads the producer's operands
-        last.
-        """
+        """Record that ``producer`` went into ``fusion``, which now reads its operands last."""
         if fusion is self._fusion:
             place = bisect_left(self._operands, self._index[producer], key=_index_of)
             del self._operands[place]
@@ -234,9 +228,7 @@ def _index_of(operand: tuple[int, MutableInstruction]) -> int:
 
 @dataclass(slots=True)
 class InstructionFusion:
-    """The pass over ``graph``, with the rules of ``book``. Raises ``OutOfTime`` at the
-    ``deadline``.
-    """
+    """The pass over ``graph`` by the rules of ``book``, until the ``deadline``: ``OutOfTime``."""
 
     graph: MutableModule
     book: RuleBook[Rule]
@@ -293,14 +285,9 @@ class InstructionFusion:
                     consumer.opcode,
                 )
                 fusion = self.fuse(pair) if decision.allow else None
-                decision_of_pair = PairDecision(
-                    computation=computation.name,
-                    producer=producer.name,
-                    consumer=consumer.name,
-                    decision=decision,
-                    fusion=fusion.name if fusion else None,
-                    is_recorded=is_recorded,
-                )
+                names = computation.name, producer.name, consumer.name
+                fusion_name = fusion.name if fusion else None
+                decision_of_pair = PairDecision(*names, decision, fusion_name, is_recorded)
                 considered.append(decision_of_pair)
                 if fusion is None:
                     # Of a random number generator the users count, which change.

@@ -10,12 +10,13 @@ from typing import ClassVar, NamedTuple
 from fusionscope.graph.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
 from fusionscope.hlo.search import reachable, unfold
+from fusionscope.hlo.views import RESHAPES
 from fusionscope.passes.pair_rules import PairRule
 from fusionscope.passes.rule import Decision
 from fusionscope.passes.state import FusionPair
 
 BARRIER = "opt-barrier"
-_VIEWS = frozenset({"bitcast", "get-tuple-element", BARRIER, "reshape"})
+_VIEWS = RESHAPES | {"get-tuple-element", BARRIER}
 _NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
 
 
@@ -57,9 +58,7 @@ def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
 
 
 def _is_passed_on(instruction: MutableInstruction) -> bool:
-    """Return whether an instruction only passes on its operand, or is a conversion that a pass
-    inserted.
-    """
+    """Return whether it only passes on its operand, or converts it for a pass."""
     opcode = instruction.opcode
     return opcode in _VIEWS or (opcode == "convert" and not instruction.origin)
 
@@ -121,9 +120,7 @@ def join_again(graph: MutableModule) -> None:
 
 
 def _are_meant(patterns: Sequence[PairPattern], pair: FusionPair) -> bool:
-    """Return whether fusing the pair puts one that ``patterns`` match into a kernel, or is a step
-    to it.
-    """
+    """Return whether the pair puts one that ``patterns`` match into a kernel, or leads to it."""
     return any(pattern.fits(pair) or pattern.leads_through(pair) for pattern in patterns)
 
 

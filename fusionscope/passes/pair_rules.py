@@ -67,9 +67,7 @@ class GloballyUnfusible(PairRule):
         )
 
     def keeps_candidate(self, producer: MutableInstruction) -> bool:
-        """Return whether computing ``producer`` again would read more than one large operand, and
-        more elements than it produces.
-        """
+        """Return whether it reads several large operands, and more elements than it produces."""
         return not at_most_unary(producer) and _elements_read(producer) > _elements(producer)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fusionscope.dump import Stage
-from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.hlo import Module
 from fusionscope.passes.rule import Decision
 
@@ -38,6 +38,19 @@ class PairDecision(NamedTuple):
     fusion: str | None = None
     is_recorded: bool = False
     cost: PairCost | None = None
+
+
+def decided(
+    producer: MutableInstruction,
+    consumer: MutableInstruction,
+    decision: Decision,
+    fusion: MutableInstruction | None = None,
+    *,
+    is_recorded: bool = False,
+) -> PairDecision:
+    """Return the decision on a pair of the consumer's computation."""
+    names = consumer.computation.name, producer.name, consumer.name
+    return PairDecision(*names, decision, fusion.name if fusion else None, is_recorded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,7 @@ class Rule:
 
     @property
     def thresholds(self) -> dict[str, int]:
-        """Return the numeric thresholds by name. Other differences between versions are not
-        thresholds.
-        """
+        """The numeric thresholds by name, not other differences between versions."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, int)}
 
@@ -91,9 +89,7 @@ class RuleBook(Generic[AnyRule]):
         return iter(self.rules)
 
     def with_threshold(self, id: str, name: str, value: int) -> RuleBook[AnyRule]:
-        """Return the book with one threshold changed. Raises ``UnusableInput`` if the rule does not
-        have it.
-        """
+        """Return the book with another threshold. Raises ``UnusableInput`` if there is none."""
         rule = self.find(id)
         if rule is None:
             return self

@@ -163,9 +163,7 @@ def find_received(dump: DumpedModule) -> Module | None:
 
 
 def _hide_new(plan: Plan) -> Module:
-    """Return the kernels of the plan as placeholders, between operations that the compiler is to
-    fuse.
-    """
+    """Return the kernels as placeholders, between operations that the compiler is to fuse."""
     graph = MutableModule(plan.after)
     put_placeholders(graph, lambda instruction: instruction.opcode == "fusion")
     for computation in walk_control_flow(graph):

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.search import reachable
+from fusionscope.hlo.views import COPIES
 
 # Operations that pass on the values of these operands (None: of all).
 _PASSING: dict[str, tuple[int, ...] | None] = {
@@ -70,28 +72,30 @@ def find_domains(program: Module) -> list[Domain]:
 
 def _find_domain(parameter: Instruction) -> Domain:
     domain = Domain()
-    visited = {_Value(parameter)}
-    pending = list(visited)
-    while pending:
-        value = pending.pop()
-        for user in value.instruction.users:
-            for slot, operand in enumerate(user.operands):
-                if operand is value.instruction:
-                    domain = _narrow(domain, value, user, slot)
-                    new = set(_passed_on(value, user, slot)) - visited
-                    visited |= new
-                    pending.extend(new)
-        if value.instruction.is_root:
-            new = set(_returned(value)) - visited
-            visited |= new
-            pending.extend(new)
+    for value in reachable([_Value(parameter)], _next_values):
+        for user, slot in _uses(value.instruction):
+            domain = _narrow(domain, value, user, slot)
     return domain
 
 
+def _next_values(value: _Value) -> Iterator[_Value]:
+    """Yield what the users of ``value`` make of it, and where it is returned."""
+    for user, slot in _uses(value.instruction):
+        yield from _passed_on(value, user, slot)
+    if value.instruction.is_root:
+        yield from _returned(value)
+
+
+def _uses(instruction: Instruction) -> Iterator[tuple[Instruction, int]]:
+    """Yield the users, each with the numbers of the operands that it reads."""
+    for user in instruction.users:
+        for slot, operand in enumerate(user.operands):
+            if operand is instruction:
+                yield user, slot
+
+
 def _narrow(domain: Domain, value: _Value, user: Instruction, slot: int) -> Domain:
-    """Return what is expected after ``user`` was looked at, whose operand at ``slot`` the value
-    is.
-    """
+    """Return what is expected after ``user``, whose operand at ``slot`` the value is."""
     opcode = user.opcode
     if opcode in _POSITIVE or (opcode == "divide" and slot == 1) or _is_base(user, slot):
         if value.is_complement:
@@ -142,11 +146,17 @@ def _bound(user: Instruction, slot: int) -> int | None:
 
 def _counted(instruction: Instruction) -> int | None:
     """Return how many numbers an iota counts, seen through operations that pass it on."""
-    while instruction.opcode in ("bitcast", "broadcast", "convert", "copy", "reshape", "transpose"):
-        (instruction,) = instruction.operands
-    if instruction.opcode != "iota":
+    iota = _source(instruction)
+    if iota.opcode != "iota":
         return None
-    return instruction.shape.dimensions[instruction.attribute("iota_dimension") or 0]
+    return iota.shape.dimensions[iota.attribute("iota_dimension") or 0]
+
+
+def _source(instruction: Instruction) -> Instruction:
+    """Return where the elements come from, past what moves, repeats or converts them."""
+    while instruction.opcode in COPIES | {"broadcast", "convert", "transpose"}:
+        (instruction,) = instruction.operands
+    return instruction
 
 
 def _passed_on(value: _Value, user: Instruction, slot: int) -> Iterator[_Value]:
@@ -206,9 +216,7 @@ def _returned(value: _Value) -> Iterator[_Value]:
 
 def _constant(instruction: Instruction) -> float | None:
     """Return the number that all elements are, or None if they are not one constant."""
-    while instruction.opcode in ("bitcast", "broadcast", "convert", "copy", "reshape"):
-        (instruction,) = instruction.operands
     try:
-        return float(instruction.literal or "")
+        return float(_source(instruction).literal or "")
     except ValueError:
         return None

@@ -141,9 +141,7 @@ def looped_shape(result: MutableInstruction, fusion: MutableInstruction) -> Shap
 
 
 def _hazards(fusion: MutableInstruction) -> Iterator[str]:
-    """Yield buffers that the fusion overwrites and reads elsewhere. It may read the part that it
-    updates.
-    """
+    """Yield buffers that the fusion overwrites and reads elsewhere than where it updates them."""
     for slot, *_ in in_place_operands(fusion):
         pending = [(fusion.fused.parameters[slot], False)]
         visited: set[MutableInstruction] = set()
@@ -166,9 +164,7 @@ def _hazards(fusion: MutableInstruction) -> Iterator[str]:
 
 
 def _is_updated_part(reader: MutableInstruction, value: MutableInstruction) -> bool:
-    """Return whether ``reader`` slices exactly the part that an update of ``value`` in the same
-    kernel writes.
-    """
+    """Return whether ``reader`` slices exactly what an update of ``value`` in the kernel writes."""
     return reader.opcode == "dynamic-slice" and any(
         update.opcode == "dynamic-update-slice"
         and update.operands[0] is value

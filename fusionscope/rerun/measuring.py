@@ -154,9 +154,7 @@ def _is_clear(times_of_variant: Times) -> bool:
 
 
 def _repeats(programs: Sequence[Sequence[Program]], end: float | None) -> int:
-    """Warm up, once at least and until ``end`` at most, and return how many runs are timed
-    together.
-    """
+    """Warm up until ``end``, at least once, and return how many runs are timed together."""
     took: list[int] = []
     for _ in range(_WARM_UP):
         if took and end is not None and time.monotonic() > end:

@@ -29,6 +29,7 @@ from fusionscope.hlo import Module
 from fusionscope.hlo.attributes import CALLS, read_metadata
 from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.text import NAME
+from fusionscope.hlo.views import RESHAPES
 from fusionscope.passes.overrides import BARRIER
 
 # Users that read a value through a bitcast of the plan.
@@ -334,7 +335,7 @@ def _original(
     computation = placeholder.computation
     operands = []
     for operand, expected in zip(placeholder.operands, original.operands, strict=True):
-        if _is_view(operand) and operand.operands[0].shape == expected.shape:
+        if operand.opcode in RESHAPES and operand.operands[0].shape == expected.shape:
             (operand,) = operand.operands
         if operand.shape != expected.shape:
             if (operand, expected) not in views:
@@ -350,15 +351,8 @@ def _original(
     return computation.add(_clone(original, operands, inner))
 
 
-def _is_view(value: MutableInstruction) -> bool:
-    """Return whether it was a reshape of what a placeholder overwrites."""
-    return value.opcode in ("bitcast", "reshape")
-
-
 def _is_only_a_result(view: MutableInstruction) -> bool:
-    """Return whether only the program's result holds the operand of ``view``, in a buffer of its
-    own.
-    """
+    """Return whether the program's result alone holds the operand of ``view``, on its own."""
     (source,) = view.operands
     module = view.computation.module
     return (

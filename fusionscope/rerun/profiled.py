@@ -46,9 +46,7 @@ class MeasuredKernels:
 def compare_profiles(
     before: DumpedModule, after: DumpedModule, profiles: tuple[Path, Path]
 ) -> MeasuredKernels:
-    """Return what profiles of two programs show. Raises ``UnusableInput`` if one of them does not
-    have the runs of its program.
-    """
+    """Return what profiles of two programs show. Raises ``UnusableInput`` for one without runs."""
     sides = [
         _Side(module, find_runs(module, read_profile(profile)))
         for module, profile in zip((before, after), profiles, strict=True)

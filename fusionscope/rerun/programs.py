@@ -32,9 +32,7 @@ _LEFT_OUT = "{...}"
 
 
 def find_program(module: DumpedModule) -> Module:
-    """Return the program as the compiler received it. Raises ``UnusableInput`` if the dump lacks
-    it.
-    """
+    """Return the program as the compiler received it. Raises ``UnusableInput`` without one."""
     for stage in module.stages:
         if stage.label == BEFORE_OPTIMIZATIONS:
             program = module.read(stage)
@@ -102,9 +100,7 @@ def showing_constants(module: DumpedModule) -> Iterator[str]:
 
 
 def disabling(module: DumpedModule, *names: str) -> Iterator[str]:
-    """Yield the flag that disables passes and pipelines, in addition to those disabled
-    in the dump.
-    """
+    """Yield the flag that disables passes and pipelines, with those that the dump disables."""
     already = module.flags.values.get(_DISABLING, ()) if module.flags is not None else ()
     if names or already:
         yield f"--{_DISABLING}={','.join([*already, *names])}"

@@ -57,9 +57,7 @@ def require_possible(module: DumpedModule, plan: Plan) -> None:
 
 
 def find_made(plan: Plan, dump: DumpedModule, final: Module) -> tuple[Pair, ...]:
-    """Return the pairs before fusion with their outcome in ``final``, the last stage of ``dump``,
-    which was compiled with ``plan``.
-    """
+    """Return the pairs before fusion with their outcome in ``final``, which ``plan`` led to."""
     hook = find_hook(dump)
     behind = dump.stages[dump.stages.index(hook) + 1 :] if hook is not None else dump.stages
     later = [(_pass_of(stage), dump.read(stage)) for stage in behind if not stage.is_final]
@@ -67,9 +65,7 @@ def find_made(plan: Plan, dump: DumpedModule, final: Module) -> tuple[Pair, ...]
 
 
 def look_up(plan: Plan, pairs: Sequence[Pair], dump: DumpedModule) -> tuple[Request, ...]:
-    """Return the outcome of everything that ``plan`` was asked for. ``pairs`` are those of
-    ``find_made``.
-    """
+    """Return what came of each request of ``plan``. ``pairs`` are those of ``find_made``."""
     changes = plan.changes
     if not (changes.allowed or changes.forbidden or changes.thresholds or changes.disabled):
         return ()

@@ -133,16 +133,17 @@ def rerun(
         captured = compile_again(module, injection, directory, python=python, limit_s=limit_s)
         dump = _made(captured)
     problem = captured.problem if captured is not None else injection.problem
+    result = Rerun(
+        module=module.name,
+        plan=words,
+        has_plan=plan is not None,
+        captured=captured,
+        problem=problem,
+        baseline=baseline,
+        injection=injection,
+    )
     if dump is None or dump.final is None:
-        return Rerun(
-            module=module.name,
-            plan=words,
-            has_plan=plan is not None,
-            captured=captured,
-            problem=problem,
-            baseline=baseline,
-            injection=injection,
-        )
+        return result
     divergence = None
     hook = find_hook(dump)
     if hook is not None and injection.module is not None:
@@ -152,13 +153,8 @@ def rerun(
     was = passes.pairs_in(*_stages_after(passes.start, module), ("the final module", final))
     now = find_made(plan, dump, ends) if plan else passes.pairs_in(("the final module", ends))
     is_same = has_equal_kernels(final, ends)
-    return Rerun(
-        module=module.name,
-        plan=words,
-        has_plan=plan is not None,
-        captured=captured,
-        problem=problem,
-        baseline=baseline,
+    return replace(
+        result,
         variant=total_kernels(ends, module.backend),
         changed=tuple(_differing(was, now)),
         unplanned=tuple(_unplanned(plan, now)) if plan is not None else (),
@@ -169,7 +165,6 @@ def rerun(
         is_gpu=module.backend == "gpu",
         estimates=_estimates(module, final, ends),
         predicted=plan.predicted if plan is not None and not flags else None,
-        injection=injection,
     )
 
 

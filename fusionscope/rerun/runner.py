@@ -209,9 +209,7 @@ def _take_times(
 
 
 def _record_profiles(programs: Sequence[Executable], requested: Sequence[dict[str, Any]]) -> str:
-    """Record runs of each program where ``requested`` names a directory. Return why that failed, or
-    nothing.
-    """
+    """Record runs where ``requested`` names a directory. Return why that failed, or nothing."""
     try:
         for program, program_request in zip(programs, requested, strict=True):
             if not program_request["profile"]:
@@ -243,9 +241,7 @@ def _module_name(text: str) -> str:
 
 
 def _prepare_library() -> None:
-    """Prepare the LAPACK functions. jax does so when it emits calls to them, which it does not do
-    here.
-    """
+    """Prepare the LAPACK functions, as jax does when it emits calls to them."""
     try:
         from jaxlib.cpu import _lapack
     except ImportError:

@@ -227,14 +227,8 @@ def _request(
     profiles: Sequence[Path | None],
 ) -> dict[str, Any]:
     """Return what ``runner.py`` needs to know, except for how long."""
-    program = find_program(module)
     return {
-        "program": to_text(program),
-        "device": device_here(module),
-        "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
-        "seed": seed,
-        "reference": widen(program),
-        "reference_flags": wide_flags(module),
+        **program_request(module, inputs, seed),
         "executables": [
             {
                 "put": to_text(injection.module) if injection.module is not None else "",
@@ -243,6 +237,19 @@ def _request(
             }
             for injection, place in zip(injections, profiles or repeat(None), strict=False)
         ],
+    }
+
+
+def program_request(module: DumpedModule, inputs: Path | None, seed: int) -> dict[str, Any]:
+    """Return what the child processes need to know of the program, its device and its inputs."""
+    program = find_program(module)
+    return {
+        "program": to_text(program),
+        "device": device_here(module),
+        "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
+        "seed": seed,
+        "reference": widen(program),
+        "reference_flags": wide_flags(module),
     }
 
 
@@ -277,9 +284,7 @@ def device_here(module: DumpedModule) -> dict[str, object]:
 
 
 def environment_for(module: DumpedModule) -> dict[str, str]:
-    """Return the environment of a process that runs programs of ``module``, with its compilation
-    flags.
-    """
+    """Return the environment in which to run programs of ``module``, with its flags."""
     return os.environ | {
         "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *own_flags(module)]).strip(),
         "JAX_PLATFORMS": "cpu" if module.backend == "cpu" else "",

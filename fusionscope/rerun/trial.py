@@ -192,9 +192,7 @@ def _profile_of(again: Rerun) -> Path | None:
 
 
 def _with_profile(module: DumpedModule, attempt: Tried, own_profile: Path) -> Tried:
-    """Return ``attempt`` with its measured kernels. ``own_profile`` has the profile of the
-    baseline.
-    """
+    """Return ``attempt`` with its measured kernels, and the baseline's, of ``own_profile``."""
     place, measurement = _profile_of(attempt.rerun), attempt.measurement
     if place is None or measurement is None or measurement.problem:
         return attempt

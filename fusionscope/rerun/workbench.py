@@ -14,14 +14,10 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.injection import Injection, Received
 from fusionscope.rerun.measuring import Ratio, Times
-from fusionscope.rerun.programs import find_program, recorded_inputs
 from fusionscope.rerun.running import (
     ResultDifference,
-    choose_inputs,
-    device_here,
     environment_for,
-    wide_flags,
-    widen,
+    program_request,
 )
 
 _CHILD = Path(__file__).with_name("workbench_child.py")
@@ -69,16 +65,10 @@ class Workbench:
         limit_s: float,
         predicate: str = "",
     ) -> None:
-        program = find_program(module)
         self._module = module
         self._python, self._limit_s = python, limit_s
         self._opening = {
-            "program": to_text(program),
-            "device": device_here(module),
-            "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
-            "seed": seed,
-            "reference": widen(program),
-            "reference_flags": wide_flags(module),
+            **program_request(module, inputs, seed),
             "baseline": _asked(Variant(baseline)),
             "predicate": predicate,
             "expected": None,

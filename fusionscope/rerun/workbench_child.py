@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -34,25 +32,13 @@ runner = _load_runner()
 child, measuring = runner.child, runner.measuring
 
 
-def main() -> None:
-    child.end_with_parent()
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
-    bench: Bench | None = None
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if bench is None:
-                bench = Bench(request)
-                answer: dict[str, Any] = {"jaxlib": importlib.metadata.version("jaxlib")}
-            else:
-                answer = getattr(bench, request.pop("do"))(**request)
-        except child.Unusable as problem:
-            answer = {"problem": str(problem)}
-        except Exception as error:
-            answer = {"problem": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+def _open(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    bench = Bench(request)
+
+    def respond(request: dict[str, Any]) -> Any:
+        return getattr(bench, request.pop("do"))(**request)
+
+    return {"jaxlib": importlib.metadata.version("jaxlib")}, respond
 
 
 class Bench:
@@ -191,4 +177,4 @@ class _Enough(Exception):
 
 
 if __name__ == "__main__":
-    main()
+    child.serve(_open)

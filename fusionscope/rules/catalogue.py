@@ -17,9 +17,7 @@ from fusionscope.versions import known
 
 
 def collect_facts() -> Iterator[RuleFacts]:
-    """Yield all rules in the order of the passes and, within one, of the compiler; then the
-    causes.
-    """
+    """Yield all rules in the order of passes and of the compiler; then the causes."""
     yield from map(_facts_of_rule, known.all_rules())
     yield from map(_facts_of_tpu_rule, TPU_RULES)
     yield from map(_facts_of_cause, CAUSES)

@@ -53,9 +53,7 @@ class Changes:
         )
 
     def apply(self, compiler: Compiler) -> Compiler:
-        """Return ``compiler`` with these changes. Raises ``UnusableInput`` if a rule has no such
-        threshold.
-        """
+        """Return ``compiler`` with these changes. Raises ``UnusableInput`` without a threshold."""
         changed = replace(compiler, passes=tuple(map(self._changed, compiler.passes)))
         return changed.with_overrides(Forbidden(self.forbidden), Allowed(self.allowed))
 

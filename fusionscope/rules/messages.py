@@ -299,9 +299,7 @@ def _rule_with(message: str) -> str:
 
 @cache
 def _messages_of(compiler: str) -> dict[str, str]:
-    """Return the messages of rules with their ids. If two rules share one, the first in the book
-    has it.
-    """
+    """Return messages with the ids of their rules, of those that share one the first."""
     rules = tuple(chain(*known.load_compiler(compiler).books))
     return {rule.message: rule.id for rule in reversed(rules) if rule.message}
 

@@ -98,9 +98,7 @@ def _relative(file: Path | None, path: Path) -> str | None:
 
 
 def _flat(table: dict[str, int | dict[str, int]]) -> Iterator[str]:
-    """Yield ``{"cpu-concat": {"max_operands": 9}}`` and ``{"cpu-concat.max_operands": 9}`` alike,
-    in the notation of the command line.
-    """
+    """Yield ``{"cpu-concat": {"max_operands": 9}}`` as the command line has it."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from (f"{key}.{name}={inner}" for name, inner in value.items())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import exp, log
 
+from fusionscope.grouping import grouped
 from fusionscope.study.study import Row, StudyResult
 
 
@@ -23,9 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The times on one device, by size. They are measured, or estimates: the least time if
-    ``is_least``.
-    """
+    """The times on one device, by size, measured or estimates; the least if ``is_least``."""
 
     target: str
     points: tuple[Point, ...]
@@ -58,9 +57,7 @@ def curves_of(result: StudyResult) -> tuple[StepCurves, ...]:
     """Return the curves of each step that has times."""
     step_curves = []
     for number, step in enumerate(result.study.steps):
-        rows: dict[str, list[Row]] = {}
-        for table in result.tables:
-            rows.setdefault(table.target, []).append(table.rows[number])
+        rows = grouped((table.target, table.rows[number]) for table in result.tables)
         curves = [
             _curve(target, rows_of_target, result.study.work)
             for target, rows_of_target in rows.items()

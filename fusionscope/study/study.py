@@ -117,9 +117,7 @@ class Table:
     not_run: str
 
     def speed_up(self, row: Row) -> SpeedUp | None:
-        """Return the measured speed-up, or else that of the compiler's cost model, or None if there
-        is neither.
-        """
+        """The measured speed-up, or else that of the compiler's cost model, or None."""
         first = self.rows[0]
         if row.race is not None and first.race is not None:
             return SpeedUp(1 / row.race.ratio.value)

@@ -94,9 +94,7 @@ def read_study(folder: Path) -> Study:
 
 
 def _step(table: _StepTable, before: set[str]) -> StudyStep:
-    """Return a step. ``before`` are the names of earlier steps. Raises ``UnusableInput`` without a
-    place.
-    """
+    """Return a step after those named ``before``. Raises ``UnusableInput`` without a place."""
     name = table.name
     if not _NAME.fullmatch(name):  # also the name of its folder
         raise UnusableInput(f"name = {quoted(name)}, expected letters, digits, - and _")

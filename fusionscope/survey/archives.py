@@ -82,9 +82,7 @@ _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError)
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """Yield the names of all members but folders, each with its content; None for a link or a
-    device.
-    """
+    """Yield the names of all members but folders, with their content; None for a link or device."""
     if archive.name.lower().endswith(".zip"):
         yield from _zip_members(archive)
         return

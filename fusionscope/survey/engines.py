@@ -74,9 +74,7 @@ class Cluster:
 
 @contextmanager
 def cluster(address: str) -> Iterator[Engine]:
-    """Return the workers of the scheduler at ``address``. Raises ``UnusableInput`` if it cannot be
-    reached, or if Dask is not installed.
-    """
+    """Return the workers of the scheduler at ``address``. Raises ``UnusableInput`` without one."""
     distributed = needed("distributed", "dask")
     try:
         client = distributed.Client(address, timeout=_WAIT_S, set_as_default=False)

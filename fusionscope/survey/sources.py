@@ -182,9 +182,7 @@ def _day_of(info: Info) -> str:
 
 @contextmanager
 def at_hand(source: Source) -> Iterator[AtHand]:
-    """Bring the dumps of a source to this machine, for the block. A local folder or file is used
-    where it is. Raises ``UnusableInput``.
-    """
+    """Bring the dumps of a source to this machine, for the block. Raises ``UnusableInput``."""
     system, _ = needed("fsspec").core.url_to_fs(source.address)
     is_local = _is_local(system)
     if is_local and not is_archive(source.address):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from fusionscope.errors import UnusableInput
+from fusionscope.grouping import grouped
 from fusionscope.survey.needs import needed
 from fusionscope.survey.tables import (
     PARTITIONS,
@@ -28,7 +29,6 @@ from fusionscope.survey.tables import (
     VERSION_KEY,
     DoneRow,
     DumpRow,
-    Row,
     UnreadableRow,
     table_of,
 )
@@ -95,9 +95,7 @@ class Store:
             os.close(descriptor)
 
     def done(self) -> Iterator[DoneRow]:
-        """Yield what is done. Raises ``UnusableInput`` if a file is damaged, or of another version
-        of the tables.
-        """
+        """Yield what is done. Raises ``UnusableInput`` for a damaged or foreign file."""
         for path in _files_below(self.directory / DONE):
             yield from (DoneRow(**row) for row in _rows(path))
 
@@ -119,9 +117,7 @@ def open_store(directory: Path) -> Store:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file. Raises ``UnusableInput`` if it is damaged, or of another
-    version of the tables.
-    """
+    """Yield the rows of a Parquet file. Raises ``UnusableInput`` like ``done``."""
     arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
     data = read_file(path)
     try:
@@ -154,9 +150,7 @@ class Batch:
 
     def add_held(self, source: str, contents: Held) -> None:
         """Add what a source holds; ``source`` is its key."""
-        parts: dict[Partition, list[Row]] = defaultdict(list)
-        for row, partition in contents.modules:
-            parts[partition].append(row)
+        parts = grouped((partition, row) for row, partition in contents.modules)
         for partition, rows in parts.items():
             self._add("dumps", partition, table_of(DumpRow, rows))
         self._add_unreadable(contents.unreadable)

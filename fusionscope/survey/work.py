@@ -231,9 +231,7 @@ def _is_known(recognition: Recognition) -> bool:
 
 
 def _version(module: DumpedModule, recognition: Recognition) -> str:
-    """Return the version of jaxlib, as in "0.12" or "0.10.2 or 0.11.0". Of a TPU's compiler the
-    number of the build is known.
-    """
+    """Return the version of jaxlib, "0.12" or "0.10.2 or 0.11.0", or the build for TPUs."""
     if build := tpu_build(module.name):
         return _plain(f"libtpu build {build}")
     if _is_known(recognition) or recognition.is_newer:

@@ -154,9 +154,7 @@ class Cache:
 
 
 def _check_way(root: Path) -> None:
-    """Raise ``UnusableInput`` if another user can replace a directory above ``root``, or a link to
-    one.
-    """
+    """Raise ``UnusableInput`` if others can replace a directory above, or a link to one."""
     real = root.parent.resolve()
     for place in dict.fromkeys((*root.parents, real, *real.parents)):
         try:

@@ -177,9 +177,7 @@ def write_file(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
 
 
 def append_file(path: Path, text: str) -> None:
-    """Append ``text`` to a file that other processes may append to as well. Raises
-    ``UnusableInput``.
-    """
+    """Append ``text`` to a file that other processes append to too. Raises ``UnusableInput``."""
     if is_there(path) and (problem := why_unreadable(path)):
         raise UnusableInput(problem, file=str(path))
     try:

@@ -22,9 +22,7 @@ _BETWEEN_S = 1.0  # two looks at a process that works
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a process. ``code`` is negative if a signal ended it; ``errors`` is the end of its
-    error stream.
-    """
+    """The end of a process. ``code`` is negative for a signal; ``errors`` is what it last said."""
 
     code: int
     errors: str

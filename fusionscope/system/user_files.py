@@ -146,9 +146,7 @@ def _as_kind(
 
 
 def _in_words(message: str, content: Any, kind: type) -> tuple[str, Place]:
-    """Return the library's message about a value in fusionscope's words, and the place of the
-    value.
-    """
+    """Return the library's message on a value in our own words, and the value's place."""
     what, _, path = message.partition(" - at `$")
     place: Place = tuple(
         int(number) if number else name
@@ -241,9 +239,7 @@ def _unquoted(name: str) -> str:
 
 
 def _json_places(text: str) -> Iterator[tuple[Place, int]]:
-    """Yield values in objects and lists, each with the line of its key or, in a list, of its
-    beginning.
-    """
+    """Yield values in objects and lists with their lines: of the key, or of the beginning."""
     here: list[str | int] = []
     last, line, visited = "", 1, 0
     for token in _JSON_TOKEN.finditer(text):

@@ -42,9 +42,7 @@ class Attempt:
         return self.kind == CONFIRMATION
 
     def is_above(self, ratio: float) -> bool:
-        """Return whether it has no ratio, since it failed or changes no kernel, or surely a larger
-        one.
-        """
+        """Return whether it has no ratio, as it failed or changes nothing, or a larger one."""
         return self.ratio is None or self.ratio.low >= ratio
 
 

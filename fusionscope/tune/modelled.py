@@ -156,9 +156,7 @@ class ModelSearch:
         return ranked
 
     def _together(self, useful: Sequence[Scored]) -> Iterator[Scored]:
-        """Score the best changes together that can be made together, of all, half of them, and so
-        on.
-        """
+        """Score the best changes that can be made together: all, half of them, and so on."""
         count = len(useful)
         while count > 1 and self._spent() < 1:
             design = useful[0].design
@@ -205,9 +203,7 @@ class ModelSearch:
         return [Scored(design, plan, ratio)]
 
     def compile_best(self, ranked: Sequence[Scored], *, python: str, limit_s: float) -> Best | None:
-        """Compile the plans with the lowest estimates, and return the best of them, without changes
-        that do not lower its estimate.
-        """
+        """Compile the plans with the lowest estimates. Return the best, without useless changes."""
         compiler = partial(self._compile, python=python, limit_s=limit_s)
         compiled = list(filter(None, map(compiler, ranked[:_COMPILED])))
         if not compiled:
@@ -235,9 +231,7 @@ class ModelSearch:
         )
 
     def _compile(self, scored: Scored, *, python: str, limit_s: float) -> _Compiled | None:
-        """Return a plan with the estimates of the final modules, if it has the planned kernels and
-        a lower estimate.
-        """
+        """Return a plan with the estimates of its modules, if they are as planned and lower."""
         self._progress(f"compiling {scored.design}")
         with TemporaryDirectory() as scratch:
             plan = make_plan(self._module, scored.design.changes, orders=self._orders)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fusionscope.graph.buffers import walk_control_flow
@@ -105,42 +105,57 @@ def _belongs(instruction: MutableInstruction, dimensions: tuple[int | None, ...]
 
 def _with_moves(members: set[MutableInstruction]) -> set[MutableInstruction]:
     """Return ``members`` with the operations that move data or make constants only for them."""
-    extended = set(members)
-    pending = list(members)
-    while pending:
-        for operand in pending.pop().operands:
-            if (
-                operand not in extended
-                and operand.opcode in _MOVES | {"constant"}
-                and (operand.opcode == "constant" or set(operand.users) <= extended)
-                and not operand.is_root
-            ):
-                extended.add(operand)
-                pending.append(operand)
-    return extended
+
+    def joins(operand: MutableInstruction, extended: set[MutableInstruction]) -> bool:
+        return operand.opcode in _MOVES | {"constant"} and _serves_only(operand, extended)
+
+    return _extended(members, lambda member: member.operands, joins)
 
 
 def _with_producers(members: set[MutableInstruction]) -> set[MutableInstruction]:
     """Return ``members`` with what only they read, such as the computed parts of a concatenation.
     A concatenation that others read as well becomes a result.
     """
-    extended = {
-        *members,
-        *(o for member in members for o in member.operands if _concatenates(o, member)),
-    }
-    pending = list(extended)
+
+    def joins(operand: MutableInstruction, extended: set[MutableInstruction]) -> bool:
+        return (
+            (is_elementwise(operand) or operand.opcode in _MOVES | {"constant"})
+            and operand.opcode not in ("parameter", "get-tuple-element")
+            and _serves_only(operand, extended)
+        )
+
+    parts = {o for member in members for o in member.operands if _concatenates(o, member)}
+    return _extended(members | parts, lambda member: member.operands, joins)
+
+
+def _with_consumers(members: set[MutableInstruction]) -> set[MutableInstruction]:
+    """Return ``members`` with the operations that move only what they compute."""
+
+    def joins(user: MutableInstruction, extended: set[MutableInstruction]) -> bool:
+        return user.opcode in _MOVES and extended.issuperset(user.operands)
+
+    return _extended(members, lambda member: member.users, joins)
+
+
+def _extended(
+    members: set[MutableInstruction],
+    neighbours: Callable[[MutableInstruction], Iterable[MutableInstruction]],
+    joins: Callable[[MutableInstruction, set[MutableInstruction]], bool],
+) -> set[MutableInstruction]:
+    """Return ``members`` with those neighbours, and theirs, that join the members so far."""
+    extended = set(members)
+    pending = list(members)
     while pending:
-        for operand in pending.pop().operands:
-            if (
-                operand not in extended
-                and (is_elementwise(operand) or operand.opcode in _MOVES | {"constant"})
-                and operand.opcode not in ("parameter", "get-tuple-element")
-                and (operand.opcode == "constant" or set(operand.users) <= extended)
-                and not operand.is_root
-            ):
-                extended.add(operand)
-                pending.append(operand)
+        for neighbour in neighbours(pending.pop()):
+            if neighbour not in extended and joins(neighbour, extended):
+                extended.add(neighbour)
+                pending.append(neighbour)
     return extended
+
+
+def _serves_only(operand: MutableInstruction, members: set[MutableInstruction]) -> bool:
+    is_read_inside = operand.opcode == "constant" or members.issuperset(operand.users)
+    return is_read_inside and not operand.is_root
 
 
 def _concatenates(producer: MutableInstruction, consumer: MutableInstruction) -> bool:
@@ -149,26 +164,8 @@ def _concatenates(producer: MutableInstruction, consumer: MutableInstruction) ->
     )
 
 
-def _with_consumers(members: set[MutableInstruction]) -> set[MutableInstruction]:
-    """Return ``members`` with the operations that move only what they compute."""
-    extended = set(members)
-    pending = list(members)
-    while pending:
-        for user in pending.pop().users:
-            if user not in extended and user.opcode in _MOVES and _reads_only(user, extended):
-                extended.add(user)
-                pending.append(user)
-    return extended
-
-
-def _reads_only(user: MutableInstruction, inside: set[MutableInstruction]) -> bool:
-    return all(operand in inside for operand in user.operands)
-
-
 def _parts(members: set[MutableInstruction]) -> Iterator[set[MutableInstruction]]:
-    """Yield the connected parts, if there are several. What nothing but constants connects is
-    apart.
-    """
+    """Yield the connected parts, if there are several. Constants connect nothing."""
     import networkx  # imported here so that commands without regions do not wait for it
 
     links: networkx.Graph[MutableInstruction] = networkx.Graph()

@@ -127,9 +127,7 @@ def find_made_again(before: StageGraph, after: StageGraph) -> Iterator[str]:
 def _changed(
     stage: StageGraph, later_stage: StageGraph, is_wanted: Callable[[Statement], bool]
 ) -> Iterator[tuple[str, _Changed]]:
-    """Yield instructions of computations that differ from those of ``later_stage``, with their
-    names.
-    """
+    """Yield names and instructions of computations that differ from ``later_stage``."""
     for computation in stage.unshared(later_stage):
         edges = stage.bodies[computation.body]
         by_name = dict(zip(edges.names, edges.statements, strict=True))

@@ -36,9 +36,7 @@ def drop_degenerate_dimensions(graph: MutableModule) -> None:
 
 
 def _is_rewritten(instruction: MutableInstruction) -> bool:
-    """Return whether it is rewritten. An elementwise operand was rewritten before, or
-    could not be.
-    """
+    """Return whether it is rewritten, as elementwise operands were before if they could be."""
     shape = instruction.shape
     return (
         instruction.parent is not None
@@ -58,9 +56,7 @@ def _can_be_read(operand: MutableInstruction) -> bool:
 
 
 def _goes_through_loop(element: MutableInstruction) -> bool:
-    """Return whether it is an element of a loop's state that the next iteration
-    receives unchanged.
-    """
+    """Return whether it is an element of a loop's state that an iteration leaves unchanged."""
     (state,) = element.operands
     index = element.attribute("index")
     computation = element.computation

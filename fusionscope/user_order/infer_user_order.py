@@ -18,11 +18,10 @@ from fusionscope.graph.mutable import Users
 from fusionscope.hlo import Computation, Module
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.hlo.search import reachable
+from fusionscope.hlo.views import RESHAPES
 from fusionscope.user_order.renaming import find_renamed
 
 UserOrder = Mapping[str, Sequence[str]]
-
-_RESHAPING = frozenset({"bitcast", "reshape"})
 
 
 class BodyGraph(NamedTuple):
@@ -139,7 +138,7 @@ def _find_reshaped_reductions(before: StageGraph, after: StageGraph) -> dict[str
             if opcode != "reduce" or name in after.ages or len(body.users[name]) != 1:
                 continue
             (user,) = body.users[name]
-            if opcodes[user] not in _RESHAPING or user in after.ages:
+            if opcodes[user] not in RESHAPES or user in after.ages:
                 continue
             read = {
                 read_name

@@ -153,9 +153,7 @@ class LayoutNormalizer:
 
 
 def permutation(instruction: MutableInstruction) -> str:
-    """Return the attribute of the transpose, or copy, that replaces it between
-    normalized arrays.
-    """
+    """The attribute of the transpose, or copy, that replaces it between normalized arrays."""
     (operand,) = instruction.operands
     moved = instruction.attribute("dimensions") or range(operand.shape.rank)
     before, after = (
@@ -175,9 +173,7 @@ def _around(instruction: MutableInstruction) -> list[MutableInstruction]:
 
 
 def normalized(shape: Shape, dimensions: Collection[int] | None = None) -> Shape:
-    """Return a shape with all dimensions, or those ``dimensions``, in memory order and with the
-    default layout.
-    """
+    """Return a shape with (these) dimensions in memory order and the default layout."""
     if not shape.is_array or shape.layout is None:
         return shape
     places = [

@@ -543,9 +543,7 @@ def _side_by_side(
 
 
 def _skip(first_kinds: Sequence[object], second_kinds: Sequence[object]) -> tuple[int, int]:
-    """Return how many instructions to skip on both sides: as few as possible, up to two equal ones
-    in a row.
-    """
+    """Return how many instructions to skip on both sides, as few as possible."""
     places: dict[tuple[object, ...], int] = {}
     for place in range(min(len(second_kinds), _NEAR)):
         places.setdefault(tuple(second_kinds[place : place + 2]), place)

@@ -58,9 +58,7 @@ def replay_one(
 
 
 def with_ages(context: PassContext, module: DumpedModule, run: PassRun) -> PassContext:
-    """Return the context with the creation order of instructions, by which priority fusion breaks
-    ties.
-    """
+    """Return the context with the creation order of instructions, which breaks ties."""
     if run.pass_name != PRIORITY_FUSION or context.gpu is None:
         return context
     from fusionscope.user_order.user_history import find_creation_order

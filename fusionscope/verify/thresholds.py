@@ -95,9 +95,7 @@ def _agreement(
 
 
 def _fitting(default: int, agrees_with: Callable[[int], bool]) -> _Interval | None:
-    """Return the values for which ``agrees_with`` holds, those nearest to ``default`` by their
-    ratio; None if there are none near.
-    """
+    """Return the values nearest to ``default`` for which ``agrees_with`` holds, if any."""
     values = sorted(
         {*range(_SMALL + 1), default}
         | {default * 2**power for power in range(_DOUBLINGS + 1)}

@@ -64,9 +64,7 @@ _NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A decision on which replay and record differ. ``ours`` and ``theirs`` are in words, empty if
-    there is none.
-    """
+    """A decision that replay and record differ on, in words; empty if there is none."""
 
     ours: str
     theirs: str
@@ -456,9 +454,7 @@ class _Teller:
 
 
 def _told(plan: FusionPlan, record: Record | None) -> list[list[_Told]]:
-    """Return the decisions that the compiler would record, in its form and order, by
-    computation.
-    """
+    """Return the decisions that the compiler would record, in its order, by computation."""
     tellers: dict[str, _Teller] = defaultdict(partial(_Teller, record))
     statements: dict[str, list[_Told]] = defaultdict(list)
     for decision in plan.decisions:

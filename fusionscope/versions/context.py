@@ -76,9 +76,7 @@ def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
 
 
 def read_device(module: DumpedModule, device: Device | None = None) -> Device:
-    """Return ``device``, or the dump's own if it is None. Raises ``UnusableInput`` if neither is
-    known, or the device is impossible.
-    """
+    """Return ``device``, or else the dump's. Raises ``UnusableInput`` without a possible one."""
     device = device or module.device
     if device is None:
         raise UnusableInput(

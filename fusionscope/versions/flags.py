@@ -10,9 +10,7 @@ _YNN_PREFIX = "LIBRARY_FUSION_TYPE_"
 
 
 def read_flags(module: DumpedModule) -> PassContext:
-    """Return the flags that the CPU passes depend on, or their defaults if the dump records no
-    flags. Raises ``UnusableInput``.
-    """
+    """Return the flags that CPU passes depend on, or defaults. Raises ``UnusableInput``."""
     flags = module.flags
     if flags is None:
         return PassContext()

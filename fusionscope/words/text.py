@@ -139,9 +139,7 @@ def counted(opcodes: Iterable[str], between: str = " ") -> str:
 
 
 def cell(text: str) -> str:
-    """Return ``text`` for a cell of a Markdown table, or any other line. It forms no link, image,
-    HTML or mention there.
-    """
+    """Return ``text`` for a cell of a table, or a line, of Markdown, without links or HTML."""
     for character, escape in _WRITTEN:
         text = text.replace(character, escape)
     return _LINKING.sub(r"\\\g<0>", safe(text))

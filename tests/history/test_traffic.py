@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusionscope.dump import open_dump
-from fusionscope.history.regions import Names, Region, read_for, union, whole
+from fusionscope.grouping import Numbers
+from fusionscope.history.regions import Region, read_for, union, whole
 from fusionscope.history.traffic import _Code, traffic
 from fusionscope.hlo import Instruction, parse
 
@@ -400,7 +401,7 @@ def read_of(launch: Instruction) -> int:
 
 def places_read(launch: Instruction) -> set[tuple[int, ...]] | None:
     """The elements of the array that the regions hold; None where they leave that open."""
-    names = Names()
+    names = Numbers()
     inside = launch.called[0]
     expected: dict[Instruction, list[Region]] = {i: [] for i in inside.instructions}
     expected[inside.root].append(whole(inside.root.shape))

@@ -62,9 +62,7 @@ def multiplied(computation: MutableComputation, shape: Shape) -> MutableInstruct
 
 
 def added(value: MutableInstruction) -> MutableInstruction:
-    """Return a cheap operation of ``value``, an array, and a new parameter. No simplification
-    joins it with the value.
-    """
+    """Return a cheap operation of an array and a new parameter, which no simplification removes."""
     opcode = "or" if value.shape.element_type == "pred" else "add"
     addend = value.computation.make_parameter(value.shape)
     return value.computation.make(opcode, value.shape, [value, addend])

@@ -12,9 +12,7 @@ from fusionscope.hlo.shape import Shape
 
 
 def spoils_coalescing(instruction: MutableInstruction) -> bool:
-    """Return whether an instruction, or one inside it, transposes the minor dimension of more than
-    a broadcast.
-    """
+    """Return whether it transposes the minor dimension of more than a broadcast, maybe inside."""
     if not instruction.holds("copy", "transpose"):
         return False
     inside = instruction.fused.instructions if instruction.opcode == "fusion" else [instruction]

@@ -117,9 +117,7 @@ def _split(blocks: int, threads: int, device: Device) -> int:
 
 
 def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -> int:
-    """Return the elements per thread. Source: xla/service/gpu/gpu_fusible.cc,
-    ComputeLoopFusionConfig.
-    """
+    """Return the elements per thread. Source: gpu_fusible.cc, ComputeLoopFusionConfig."""
     elements = shape.element_count
     unroll = 1
     body = emission.body
@@ -349,9 +347,7 @@ def _column(emission: Emission, form: Reduction) -> Launch:
 
 
 def _vector(emission: Emission, minor: int) -> int:
-    """Return the elements that a thread reads at once. Source: reduction_base.cc,
-    GetVectorSizeForMlir.
-    """
+    """Return the elements that a thread reads at once. Source: GetVectorSizeForMlir."""
     if minor % 2 or minor < _TILE * 2:
         return 1
     for hero in emission.heroes:
@@ -394,9 +390,7 @@ def count_groups(emission: Emission, device: Device, reached: Reached) -> int:
 
 
 def _is_scalar(instruction: MutableInstruction) -> bool:
-    """Return whether it is a constant, a scalar, or a broadcast of one
-    (IsBroadcastedConstantOrScalar).
-    """
+    """Return whether it is a constant or a scalar, or broadcast (IsBroadcastedConstantOrScalar)."""
     source = instruction.operands[0] if instruction.opcode == "broadcast" else instruction
     return any(
         value.opcode == "constant" or (value.shape.is_array and value.shape.rank == 0)

@@ -73,18 +73,14 @@ def read_time(
 
 
 def cached_read_time(device: Device, blocks: int, net: int, total: int) -> Duration:
-    """Return the time to read ``total`` bytes of a buffer, ``net`` of them distinct, from a cache
-    if they fit into one. Source: ReadTime.
-    """
+    """Return the time to read ``total`` bytes, ``net`` of them distinct. Source: ReadTime."""
     figures = memory_figures(device)
     limit = _bandwidth_limit(device, figures, blocks)
     return _transfer(total, min(bandwidth_of(device, net), limit))
 
 
 def bandwidth_of(device: Device, net: int) -> float:
-    """Return the bandwidth, in bytes per second, of the cache that ``net`` bytes fit into, or else
-    of DRAM.
-    """
+    """Return the bytes per second of the cache that ``net`` bytes fit into, or of DRAM."""
     figures = memory_figures(device)
     bandwidth = f32(device.memory_bandwidth)
     if net < device.l2_cache_size:

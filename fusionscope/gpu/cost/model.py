@@ -47,6 +47,7 @@ from fusionscope.gpu.triton import Triton
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
+from fusionscope.grouping import Numbers
 
 _SHOWN = 5  # consumers listed by name with their share of the cost
 _OPAQUE_BITS = 32  # the compiler's size of an element of a tuple or token
@@ -143,7 +144,7 @@ class Lookups:
 
     target: tuple[object, ...] = ()
 
-    numbers: dict[Hashable, int] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=Numbers)
     times: dict[int, RunTime] = field(default_factory=dict)
     pairs: dict[Hashable, RunTime] = field(default_factory=dict)
     kinds: dict[Hashable, EmitterKind] = field(default_factory=dict)
@@ -284,9 +285,7 @@ class CostModel:
     def known_pairs(
         self, producer: MutableInstruction
     ) -> dict[MutableInstruction, Duration] | None:
-        """Return the known times of ``producer`` fused into its consumers, or None if none was ever
-        estimated.
-        """
+        """Return the known times of ``producer`` fused into its consumers, or None."""
         return self._pairs.get(producer)
 
     def set_pair(
@@ -329,9 +328,7 @@ class CostModel:
     def estimate_multi_output(
         self, producer: MutableInstruction, consumer: MutableInstruction
     ) -> Estimate:
-        """Return the times if the fusion also writes the producer's result. Source:
-        EstimateRunTimesForMultiOutput.
-        """
+        """Return the times with the producer written too (EstimateRunTimesForMultiOutput)."""
         unfused = 2 * KERNEL_LAUNCH + self.time(producer).total + self.time(consumer).total
         duration = self._pairs.get(producer, {}).get(consumer)
         if duration is None:
@@ -428,9 +425,7 @@ class CostModel:
         return ConsumerShare(consumer.result_name, self.share(producer, consumer))
 
     def consumer_costs(self, producer: MutableInstruction) -> ConsumerCosts:
-        """Return the costs of fusing ``producer`` into all of its consumers, of which it has at
-        least one.
-        """
+        """Return the costs of fusing ``producer`` into all of its consumers, at least one."""
         shares = [(self.consumer_share(producer, user), user) for user in producer.users]
         shares.sort(key=lambda share_of_user: -share_of_user[0].loss)
         worst = shares[0][1]
@@ -461,9 +456,7 @@ class CostModel:
     def _reads(
         self, instruction: MutableInstruction, launch: Launch, *, coalesced: bool
     ) -> tuple[int, Duration]:
-        """Return the bytes that ``instruction`` reads in a kernel with this launch, and
-        their time.
-        """
+        """Return the bytes that ``instruction`` reads in a kernel so launched, and the time."""
         reads = self._own_reads.setdefault(instruction, {})
         key = (launch.blocks, coalesced)
         if key not in reads:
@@ -584,9 +577,7 @@ class SharedReads:
         return 0 if slot is None else saturated(self._other.operand_bytes[slot])
 
     def common_utilization(self, slot: int) -> float:
-        """Return how much of the producer's operand in ``slot`` the consumer reads at the same
-        time.
-        """
+        """Return how much of the producer's operand in ``slot`` both read at the same time."""
         place = _first_slot(self._consumer, self._producer.operands[slot])
         return 0.0 if place is None else self._common_utilization(slot, place)
 

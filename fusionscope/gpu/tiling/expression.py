@@ -525,9 +525,7 @@ def _map_terms(total: Expression, change: Callable[[Expression], Expression]) ->
 
 
 def split_by_factor(total: Expression) -> tuple[Expression, int, Expression]:
-    """Return ``a``, a number and ``b`` so that the sum is a times the number plus b
-    (SplitSumByGcd).
-    """
+    """Return ``a``, n and ``b`` so that the sum is a * n + b (SplitSumByGcd)."""
     factor = 0
     for term in terms(total):
         if term.kind == MULTIPLY:

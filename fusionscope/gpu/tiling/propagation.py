@@ -62,9 +62,7 @@ class Propagation(ABC):
 
     @abstractmethod
     def problem(self, instruction: MutableInstruction, tile: Numbers, *, is_inside: bool) -> str:
-        """Return the compiler's message if an instruction, inside the fusion or read by it, cannot
-        have this tile; empty if it can.
-        """
+        """Return why an instruction cannot have this tile, in the compiler's words, or ""."""
 
     @property
     def can_fail(self) -> bool:
@@ -145,9 +143,7 @@ def _operand_tiles(
 
 
 def inverted(result: Sequence[Item], permutation: Numbers) -> tuple[Item, ...]:
-    """Return the tile of an operand whose dimension ``permutation[i]`` is dimension i of the
-    result.
-    """
+    """Return the operand's tile, whose dimension ``permutation[i]`` is i of the result."""
     by_place = dict(zip(permutation, result, strict=True))
     return tuple(by_place[place] for place in range(len(result)))
 

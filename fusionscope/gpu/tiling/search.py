@@ -24,9 +24,7 @@ from fusionscope.graph.mutable import MutableInstruction
 
 @dataclass(frozen=True, slots=True)
 class Untileable:
-    """Why there is no tiling: the compiler's message, and whether the compiler raised it as an
-    error.
-    """
+    """Why there is no tiling: the compiler's message, and whether it raised that as an error."""
 
     message: str
     is_error: bool = False
@@ -109,9 +107,7 @@ class BlockLevelConfig:
 
 
 def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
-    """Return the tiling of the first root, if the fusion has one. Raises ``UnusableInput`` if it is
-    damaged.
-    """
+    """Return the tiling of the first root, None without one. Raises ``UnusableInput``."""
     config = fusion.attribute("backend_config")
     for key in ("fusion_config", "fusion_backend_config"):
         if isinstance(config, dict) and isinstance(config.get(key), dict):

@@ -47,9 +47,7 @@ class DimensionTile:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One tiling of the root: the elements of a tile in each dimension, and the numbers
-    of tiles.
-    """
+    """One tiling of the root: elements of a tile per dimension, and numbers of tiles."""
 
     sizes: Sequence[int]
     counts: Sequence[int]
@@ -143,9 +141,7 @@ class Padded(Source):
 
 @dataclass(frozen=True, slots=True)
 class Concatenated(Source):
-    """The part that a concatenation of ``extents`` reads of the operand ``slot``, in
-    its dimension.
-    """
+    """The part that a concatenation of ``extents`` reads of operand ``slot`` in its dimension."""
 
     inputs: tuple[int, ...]
     extents: tuple[int, ...]

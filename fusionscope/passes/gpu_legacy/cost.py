@@ -84,9 +84,7 @@ def estimate(
 def _read_again(
     model: CostModel, time: RunTime, consumer: MutableInstruction, utilization: float
 ) -> Duration:
-    """Return the time in which the consumer reads the producer's result. Source:
-    EstimateUnfusedExecTime.
-    """
+    """Return the time to read the producer's result. Source: EstimateUnfusedExecTime."""
     blocks = model.launch(model.emission(consumer)).blocks
     total = round_to_int64(f32(f32(time.bytes_written) * utilization))
     return cached_read_time(model.device, blocks, min(time.bytes_written, total), total)

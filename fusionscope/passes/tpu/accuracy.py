@@ -51,9 +51,7 @@ def build() -> str:
 
 
 def accuracy_of(rule: str, device: str | None = None) -> Accuracy | None:
-    """Return the count of ``rule`` on ``device``, or on all devices if it is None or was not
-    counted; None if no pair was.
-    """
+    """Return the count of ``rule`` on ``device``, or else on all devices, None without pairs."""
     counts: dict[str, list[int]] = _counted()["rules"].get(rule, {})
     rows = [counts[device]] if device in counts else list(counts.values())
     refused, pairs = (sum(row[place] for row in rows) for place in (0, 1))

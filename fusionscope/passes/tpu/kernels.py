@@ -7,6 +7,8 @@ fusion.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fusionscope.graph.properties import is_one_elementwise
 from fusionscope.history.operations import is_view
 from fusionscope.hlo import Computation, Instruction
@@ -110,20 +112,15 @@ def waits(consumer: Instruction, producer: Instruction) -> bool:
     """Return whether ``consumer`` also reads what is computed from ``producer`` by other than
     elementwise operations, so from more than one element of it.
     """
-    pending = [(producer, False)]
-    visited = set(pending)
-    while pending:
-        current, is_cut = pending.pop()
-        for user in current.users:
-            if user is consumer:
-                if is_cut:
-                    return True
-                continue
-            step = user, is_cut or not (_computes(user) or is_view(user))
-            if step not in visited and user.index < consumer.index:
-                visited.add(step)
-                pending.append(step)
-    return False
+
+    def uses(place: tuple[Instruction, bool]) -> Iterator[tuple[Instruction, bool]]:
+        value, is_cut = place
+        for user in value.users:
+            if user.index < consumer.index:
+                yield user, is_cut or not (_computes(user) or is_view(user))
+
+    places = reachable([(producer, False)], uses)
+    return any(is_cut and consumer in value.users for value, is_cut in places)
 
 
 def _computes(instruction: Instruction) -> bool:

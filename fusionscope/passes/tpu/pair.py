@@ -68,9 +68,7 @@ def keeps_minor_dimensions(copy: Instruction, count: int) -> bool:
 
 
 def has_window_within_tiles(instruction: Instruction) -> bool:
-    """Return whether it is a reduce-window along one of the two minor-most dimensions of what it
-    reads.
-    """
+    """Return whether it is a reduce-window along one of the two minor-most dimensions."""
     if instruction.opcode != "reduce-window":
         return False
     window = read_window(instruction.attributes.get("window", ""))

@@ -58,9 +58,7 @@ def _compute_time(device: Device, flops: int, threads: int) -> Duration:
 def _read_time(
     model: CostModel, producer: MutableInstruction, inside: tuple[SharedReads, float] | None
 ) -> Duration:
-    """Return the time of the producer's reads, alone or inside a consumer. Source:
-    ProducerInputAccessTime.
-    """
+    """Return the time of the producer's reads, maybe in a consumer (ProducerInputAccessTime)."""
     costs = model.costs.of(producer)
     total: Duration = 0
     for slot in range(len(producer.operands)):

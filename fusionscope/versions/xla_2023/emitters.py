@@ -52,9 +52,7 @@ def _is_intermediate(instruction: MutableInstruction) -> bool:
 
 
 def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
-    """Return the tiled transpose from which ``instruction`` is computed element by element. Source:
-    FindAnyTiledTranspose.
-    """
+    """Return the tiled transpose behind ``instruction``. Source: FindAnyTiledTranspose."""
     return _tiled_hero(find_non_trivial_hero(instruction))
 
 

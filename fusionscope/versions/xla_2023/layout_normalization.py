@@ -81,9 +81,7 @@ class LayoutNormalizer2023(LayoutNormalizer):
     def _operand(
         self, instruction: MutableInstruction, operand: MutableInstruction
     ) -> MutableInstruction:
-        """Return the normalized array, with the dimensions of one element restored that the
-        operation works on.
-        """
+        """Return the normalized array, with the dimensions of 1 that the operation works on."""
         source = self._source(operand)
         if instruction.opcode not in _PUT_BACK:
             return source

@@ -276,9 +276,7 @@ class LoopShape2023(LoopShape):
 
 
 def _loop_of(hero: MutableInstruction, state: MultiOutputState) -> tuple[MutableInstruction, bool]:
-    """Return the instruction whose shape the kernel loops over, and whether its emitter is that of
-    a reduction or transpose.
-    """
+    """Return the instruction whose shape is looped over, and whether as reduction or transpose."""
     gpu = state.gpu
     if has_reduction_emitter(hero, gpu.device) or gpu.emitters.tiled_transpose(hero) is not None:
         return find_non_trivial_hero(hero).operands[0], True

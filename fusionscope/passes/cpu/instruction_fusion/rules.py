@@ -93,9 +93,7 @@ def _takes_maximum(user: MutableInstruction, of: MutableInstruction) -> bool:
 
 
 def _subtracts_maximum(user: MutableInstruction, maximum: MutableInstruction) -> bool:
-    """Return whether a user of the value subtracts the broadcast maximum from it, before an
-    exponential.
-    """
+    """Return whether a user subtracts the broadcast maximum, before an exponential."""
     return (
         user.opcode == "subtract"
         and any(o.opcode == "broadcast" and o.operands[0] is maximum for o in user.operands)
@@ -175,9 +173,7 @@ class Concatenate(PairRule):
 
     @abstractmethod
     def is_long(self, concatenate: MutableInstruction, extent: int) -> bool:
-        """Return whether the ``extent`` of its minor-most dimension, in elements, keeps
-        it unfused.
-        """
+        """Return whether the ``extent`` of its minor-most dimension keeps it unfused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,7 @@ class Starters(Rule):
     id: ClassVar = "lib-starters"
 
     def starts(self, operation: MutableInstruction, types: frozenset[str]) -> int | None:
-        """Return the turn (0 or 1) in which an operation may begin a fusion, or None if
-        it may not.
-        """
+        """Return the turn (0 or 1) in which an operation may begin a fusion, or None."""
         opcode = operation.opcode
         if opcode == "dot":
             return 0 if types & {"DOT", "INDIVIDUAL_DOT"} else None

@@ -136,15 +136,8 @@ class LibraryRewriter:
         decision: Decision,
         fusion: MutableInstruction | None = None,
     ) -> None:
-        self._decisions.append(
-            PairDecision(
-                computation=computation.name,
-                producer=producer,
-                consumer=consumer,
-                decision=decision,
-                fusion=fusion.name if fusion else None,
-            )
-        )
+        name = fusion.name if fusion is not None else None
+        self._decisions.append(PairDecision(computation.name, producer, consumer, decision, name))
 
     def _grow(self, fusion: MutableInstruction) -> MutableInstruction | None:
         """Fuse neighbours until none is left. Return the fusion that results, or None if there was

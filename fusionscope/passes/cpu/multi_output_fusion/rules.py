@@ -129,9 +129,7 @@ _POINTER = 8
 
 
 def _bytes(shape: Shape) -> int:
-    """Return the bytes of a shape; for a tuple, of its table of pointers. Source:
-    ShapeUtil::ByteSizeOf.
-    """
+    """Return the bytes of a shape; for a tuple, of its pointers. Source: ShapeUtil::ByteSizeOf."""
     return _POINTER * len(shape.elements) if shape.is_tuple else shape.byte_size
 
 

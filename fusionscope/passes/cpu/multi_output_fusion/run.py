@@ -9,13 +9,13 @@ import heapq
 from dataclasses import dataclass, field
 from itertools import count
 
+from fusionscope.graph.cleanup import remove_dead
 from fusionscope.graph.fusing import add_output, merge_outputs
 from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
 )
-from fusionscope.graph.properties import has_side_effect
 from fusionscope.graph.reachability import Reachability
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.multi_output_fusion.rules import (
@@ -28,7 +28,7 @@ from fusionscope.passes.cpu.multi_output_fusion.rules import (
     shared_bytes,
 )
 from fusionscope.passes.instruction_fusion import is_embedded
-from fusionscope.passes.plan import FusionPlan, PairDecision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
 
 Siblings = tuple[MutableInstruction, MutableInstruction]
@@ -52,20 +52,8 @@ class MultiOutputFusion:
             if not (computation.is_fused or is_async or is_embedded(computation)):
                 _Run(self.book, computation, self._decisions).run()
         if any(decision.fusion is not None for decision in self._decisions):
-            for computation in self.graph.post_order():
-                _remove_dead(computation)
+            remove_dead(self.graph)
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
-
-
-def _remove_dead(computation: MutableComputation) -> None:
-    for instruction in reversed(computation.post_order()):
-        if not (
-            instruction.users
-            or instruction.is_root
-            or instruction.opcode == "parameter"
-            or has_side_effect(instruction)
-        ):
-            computation.remove(instruction)
 
 
 class _Run:
@@ -106,7 +94,7 @@ class _Run:
                 if refusal is None:
                     self._fuse(first, second, MultiOutputProfit().allow(bytes=-score))
                 else:
-                    self._tell(first, second, refusal)
+                    self._decisions.append(decided(first, second, refusal))
 
     def _is_fusible(self, instruction: MutableInstruction) -> bool:
         return self._fusible is None or self._fusible.is_fusible(instruction)
@@ -118,23 +106,6 @@ class _Run:
     def _refusal(self, first: MutableInstruction, second: MutableInstruction) -> Decision | None:
         return first_decision(
             rule.check(first, second, self._are_connected) for rule in self._legal
-        )
-
-    def _tell(
-        self,
-        first: MutableInstruction,
-        second: MutableInstruction,
-        decision: Decision,
-        fusion: str | None = None,
-    ) -> None:
-        self._decisions.append(
-            PairDecision(
-                computation=self._computation.name,
-                producer=first.name,
-                consumer=second.name,
-                decision=decision,
-                fusion=fusion,
-            )
         )
 
     def _push(self, first: MutableInstruction, second: MutableInstruction, profit: int) -> None:
@@ -166,11 +137,13 @@ class _Run:
                     if refusal is None:
                         partners[user] = None
                     else:
-                        self._tell(instruction, user, refusal)
+                        self._decisions.append(decided(instruction, user, refusal))
         for user in partners:
             profit = shared_bytes(instruction, user)
             if profit == 0 and self._asks_profit:
-                self._tell(instruction, user, MultiOutputProfit().refuse(bytes=0))
+                self._decisions.append(
+                    decided(instruction, user, MultiOutputProfit().refuse(bytes=0))
+                )
             else:
                 self._partners.setdefault(instruction, {})[user] = profit
                 self._partners.setdefault(user, {})[instruction] = profit
@@ -198,7 +171,7 @@ class _Run:
                 and not self._are_connected(first, partner)
             ):
                 partners[partner] = 0
-        self._tell(first, second, decision, remaining.name)
+        self._decisions.append(decided(first, second, decision, remaining))
         if absorbed.opcode == "fusion":
             merge_outputs(remaining, absorbed)
         else:

@@ -13,7 +13,7 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.block_level.rules import BlockLevelRule, BlockLevelTiling
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
-from fusionscope.passes.plan import FusionPlan, PairDecision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, RuleBook, first_decision
 
 
@@ -43,13 +43,6 @@ class FusionBlockLevelRewriter:
                         set_triton_config(fusion, tiling)
                     else:
                         decision = tiler.refuse(tiling.message)
-                decisions.append(
-                    PairDecision(
-                        computation=fusion.computation.name,
-                        producer=fusion.name,
-                        consumer=fusion.name,
-                        decision=decision,
-                        fusion=fusion.name if decision.allow else None,
-                    )
-                )
+                result = fusion if decision.allow else None
+                decisions.append(decided(fusion, fusion, decision, result))
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)

@@ -20,8 +20,8 @@ from fusionscope.hlo.shape import TUPLE, Shape
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.copy_fusion.rules import CopiedFusion, CopyOutputs
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
-from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
+from fusionscope.passes.rule import NO_OBJECTION, Rule, RuleBook, first_decision
 from fusionscope.passes.state import FusionPair
 
 # The instructions from a fusion to a copy of it, the copy last.
@@ -57,33 +57,17 @@ class CopyFusion:
                 if refusal is None:
                     ways_taken.append(way)
                 else:
-                    decisions.append(_considered(pair.producer, pair.consumer, refusal))
+                    decisions.append(decided(pair.producer, pair.consumer, refusal))
             if ways_taken:
                 refusal = first_decision(limit.check(producer, len(ways_taken)) for limit in limits)
-                fusion = producer.name if refusal is None else None
+                fusion = producer if refusal is None else None
                 decisions += [
-                    _considered(producer, way[-1], refusal or NO_OBJECTION, fusion)
+                    decided(producer, way[-1], refusal or NO_OBJECTION, fusion)
                     for way in ways_taken
                 ]
                 if refusal is None:
                     _take_in(producer, ways_taken)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
-
-
-def _considered(
-    producer: MutableInstruction,
-    copy: MutableInstruction,
-    decision: Decision,
-    fusion: str | None = None,
-) -> PairDecision:
-    computation = copy.computation.name
-    return PairDecision(
-        computation=computation,
-        producer=producer.name,
-        consumer=copy.name,
-        decision=decision,
-        fusion=fusion,
-    )
 
 
 def _ways_to_copies(producer: MutableInstruction) -> Iterator[_Way]:

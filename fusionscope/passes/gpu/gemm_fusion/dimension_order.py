@@ -51,9 +51,7 @@ class Fragment:
 
 
 class Run(NamedTuple):
-    """Adjacent elements of one dimension. ``parts`` are the sizes of the dimensions that they came
-    from.
-    """
+    """Adjacent elements of one dimension, made of dimensions of sizes ``parts``."""
 
     stride: int
     elements: int
@@ -77,9 +75,7 @@ class DimensionOrder:
 
     @staticmethod
     def of_dot(shape: Shape) -> DimensionOrder:
-        """Return the order for an operand or the result of the dot. Source:
-        FromDotOperandOrOutput.
-        """
+        """Return the order for an operand or result of the dot (FromDotOperandOrOutput)."""
         order = minor_to_major(shape)
         extents = sizes(shape)
         return DimensionOrder(
@@ -473,9 +469,7 @@ def _moved_groups(
 
 
 def _moves_part(instruction: MutableInstruction, groups: list[_Group]) -> bool:
-    """Return whether it is a transpose of a part of a concatenation that is not outermost before
-    it.
-    """
+    """Return whether it transposes a part of a concatenation that was not outermost."""
     if instruction.opcode != "transpose":
         return False
     permutation: tuple[int, ...] = instruction.attribute("dimensions")

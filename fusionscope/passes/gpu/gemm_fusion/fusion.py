@@ -15,6 +15,7 @@ from fusionscope.graph.mutable import (
     MutableModule,
     replace_and_prune,
 )
+from fusionscope.graph.visiting import visit
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.causes import DotSeveralUsers
 from fusionscope.passes.gpu.gemm_fusion.rules import VIEWS, DotRule, GemmState
@@ -60,39 +61,13 @@ class GemmFusion(ABC):
 
     def run(self) -> FusionPlan:
         for computation in fusible_computations(self.graph):
-            self._run_in(computation)
+            visit(computation, self._run_on, set())
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
-
-    def _run_in(self, computation: MutableComputation) -> None:
-        """Visit operands before their users, as they are at that time. The visit does not continue
-        from an instruction that was removed in the meantime.
-
-        Source: xla/hlo/ir/hlo_computation.cc, Accept; hlo_instruction.cc, PostOrderDFS.
-        """
-        unread = [
-            instruction
-            for instruction in computation.instructions
-            if not instruction.users and not instruction.successors and not instruction.is_root
-        ]
-        opened: set[MutableInstruction] = set()
-        closed: set[MutableInstruction] = set()
-        for start in (*unread, None):
-            pending = [start or computation.root]
-            while pending:
-                current = pending[-1]
-                if current not in opened:
-                    opened.add(current)
-                    children = (*current.operands, *current.predecessors)
-                    pending.extend(child for child in reversed(children) if child not in closed)
-                    continue
-                pending.pop()
-                if current not in closed:
-                    closed.add(current)
-                    if current.opcode == "dot" and current.parent is not None:
-                        self._run_on(current)
 
     def _run_on(self, dot: MutableInstruction) -> None:
         """Source: HandleDot."""
+        if dot.opcode != "dot" or dot.parent is None:  # or removed in the meantime
+            return
         computation = dot.computation
         rules = (rule for rule in self.book if isinstance(rule, DotRule))
         refusal = first_decision(rule.check(dot, self.state) for rule in rules)
@@ -123,16 +98,8 @@ class GemmFusion(ABC):
         decision: Decision,
         fusion: MutableInstruction | None = None,
     ) -> None:
-        fusion_name = fusion.name if fusion is not None else None
-        self._decisions.append(
-            PairDecision(
-                computation=computation.name,
-                producer=producer,
-                consumer=consumer,
-                decision=decision,
-                fusion=fusion_name,
-            )
-        )
+        name = fusion.name if fusion is not None else None
+        self._decisions.append(PairDecision(computation.name, producer, consumer, decision, name))
 
 
 def _left_to_others(output: MutableInstruction) -> list[Asked]:

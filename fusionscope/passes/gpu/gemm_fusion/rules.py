@@ -168,9 +168,7 @@ class GemmInputWorth(AroundRule[Candidate]):
         )
 
     def _takes_part(self, slice_: MutableInstruction) -> bool:
-        """Return whether the operand of a slice has other users, not all of them slices of that
-        size, and is cheap to compute.
-        """
+        """Return whether a slice's operand has users other than such slices, and is cheap."""
         operand = slice_.operands[0]
         while operand.opcode in ("bitcast", "transpose", "reshape") and len(operand.users) == 1:
             operand = operand.operands[0]
@@ -229,9 +227,7 @@ class GemmOutputWorth(AroundRule[Candidate]):
 
 
 def added_bytes(instruction: MutableInstruction) -> int | None:
-    """Return how many bytes more it reads than it writes, or None for tuples
-    (InputMinusOutputBytes).
-    """
+    """Return the bytes read less those written, None for tuples (InputMinusOutputBytes)."""
     if any(operand.shape.is_tuple for operand in instruction.operands):
         return None
     read = sum(operand.shape.byte_size for operand in instruction.operands)

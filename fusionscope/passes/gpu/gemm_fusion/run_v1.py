@@ -61,9 +61,7 @@ class _Node:
 
 
 class _Growth:
-    """One fusion while it grows. ``inputs`` are the operands for its parameters, ``asked`` the
-    decisions.
-    """
+    """One growing fusion: ``inputs`` for its parameters, and the decisions that were ``asked``."""
 
     def __init__(
         self, book: RuleBook[Rule], state: GemmState, dot: MutableInstruction, name: str
@@ -120,9 +118,7 @@ class _Growth:
         return self._fuse_towards(operand, order, properties, limit)
 
     def _around(self, candidate: OrderedCandidate) -> Propagated | None:
-        """Return the orders of a user that joins the fusion and of its operands, or None if it does
-        not join.
-        """
+        """Return the orders of a user that joins the fusion and of its operands, or None."""
         user = candidate.instruction
         propagated = self._beyond(candidate)
         if isinstance(propagated, Propagated) and len(user.operands) > 1:

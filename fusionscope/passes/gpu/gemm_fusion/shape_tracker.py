@@ -269,9 +269,7 @@ def _strides(extents: Sequence[int]) -> list[int]:
 
 
 def _merged(pairs: Sequence[tuple[int, int]]) -> View:
-    """Return the view with dimensions of contiguous elements merged. Source:
-    MergeAdjacentDimensions.
-    """
+    """Return the view with contiguous dimensions merged. Source: MergeAdjacentDimensions."""
     merged: list[tuple[int, int]] = []
     for stride, extent in pairs:
         if merged and stride * extent == merged[-1][0]:
@@ -292,9 +290,7 @@ def _packed(view: View) -> View:
 
 
 def _as_transpose(view: View) -> tuple[list[int], list[int]]:
-    """Return the extents of the operand, major first, and its permutation. Source:
-    AsTransformation.
-    """
+    """Return the operand's extents, major first, and its permutation (AsTransformation)."""
     order = sorted(range(len(view)), key=lambda place: -view[place][0])
     permutation = [order.index(place) for place in range(len(view))]
     return [view[place][1] for place in order], permutation
@@ -325,9 +321,7 @@ def _unflattened(view: View, extents: Sequence[int]) -> list[View] | None:
 
 
 def _folded(views: Sequence[View]) -> tuple[View, ...]:
-    """Return the views with the last ones combined as far as possible. Source:
-    TryFoldProjections.
-    """
+    """Return the views with the last ones combined if possible. Source: TryFoldProjections."""
     folded = list(views)
     while len(folded) > 1:
         extents, permutation = _as_transpose(folded[-1])
@@ -339,9 +333,7 @@ def _folded(views: Sequence[View]) -> tuple[View, ...]:
 
 
 def _intersection(view: View, second: View) -> View | None:
-    """Return the common part of two views, or None if it is not a view. Source:
-    TryIntersectWith.
-    """
+    """Return what two views have in common, or None for no view. Source: TryIntersectWith."""
     normal = _merged(sorted(second, key=lambda pair: -pair[0]))
     common: list[tuple[int, int]] = []
     for stride, extent in view:

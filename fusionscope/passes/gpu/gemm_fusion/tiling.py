@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.tiling.computation import Sources
 from fusionscope.gpu.tiling.propagation import Numbers, TilePropagation
-from fusionscope.gpu.tiling.tile import DimensionTile, Grid, OfRoot, Source
+from fusionscope.gpu.tiling.tile import DimensionTile, Grid, OfRoot
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
 
@@ -83,8 +84,7 @@ class TiledDot:
         self._body = body
         self._dot = dot
         self._propagation = TilePropagation()
-        self._sources: list[Source] = []
-        self._numbers: dict[Source, int] = {}
+        self._sources = Sources()
         self._dot_tile: Numbers = ()
         self.root = body.roots[0]
         self._extents = list(sizes(self.root.shape))
@@ -92,16 +92,10 @@ class TiledDot:
         self._extents += [sizes(dot.operands[0].shape)[place] for place in depths]
         self.is_tileable = self._tile()
 
-    def _register(self, source: Source) -> int:
-        number = self._numbers.setdefault(source, len(self._sources))
-        if number == len(self._sources):
-            self._sources.append(source)
-        return number
-
     def _tile(self) -> bool:
         rank = self.root.shape.rank
         tile = tuple(
-            self._register(OfRoot(place, extent))
+            self._sources.register(OfRoot(place, extent))
             for place, extent in enumerate(self._extents[:rank])
         )
         pending = [(self.root, tile)]
@@ -121,7 +115,7 @@ class TiledDot:
                 tiles = self._of_dot(instruction, tile)
             else:
                 operand_tiles = self._propagation.operands(
-                    instruction, tile, self._register, is_outermost=False
+                    instruction, tile, self._sources.register, is_outermost=False
                 )
                 if isinstance(operand_tiles, str):
                     return False
@@ -133,7 +127,7 @@ class TiledDot:
         """Source: PropagateTileToInputForDotOp."""
         rank = self.root.shape.rank
         depths = [
-            self._register(OfRoot(number, extent))
+            self._sources.register(OfRoot(number, extent))
             for number, extent in enumerate(self._extents[rank:], rank)
         ]
         batch = dot.attribute("lhs_batch_dims") or ()

@@ -121,9 +121,7 @@ class MultiOutputState:
         return real_hero
 
     def hero_facts(self, instruction: MutableInstruction) -> HeroFacts:
-        """Return the facts about the hero, cached for all pairs: a full kernel refuses each
-        sibling.
-        """
+        """Return the facts about the hero, cached for all pairs."""
         facts = self._facts.get(instruction)
         if facts is None:
             hero = self.hero(instruction)

@@ -5,7 +5,7 @@ Source: xla/backends/gpu/transforms/multi_output_fusion.cc.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.graph.fusing import add_output, create_fusion, merge_outputs
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.graph.reachability import Reachability
+from fusionscope.grouping import Numbers
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.multi_output_fusion.rules import (
     Connected,
@@ -32,7 +33,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.overrides import Forbidden
-from fusionscope.passes.plan import FusionPlan, PairDecision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 # What rules that tell kinds of siblings said, by their place among all rules and by the kind.
@@ -128,7 +129,7 @@ class _Judge:
         state: MultiOutputState,
     ) -> dict[MutableInstruction, int]:
         """A number for each, equal where rules that tell kinds of siblings see the same."""
-        numbers: dict[Hashable, int] = {}
+        numbers = Numbers()
         kinds: dict[MutableInstruction, int] = {}
         for sibling in siblings:
             visited = tuple(
@@ -139,7 +140,7 @@ class _Judge:
                 if tells_kinds
                 for rule in rules
             )
-            kinds[sibling] = numbers.setdefault(visited, len(numbers))
+            kinds[sibling] = numbers[visited]
         return kinds
 
     def arrange(self, siblings: list[MutableInstruction]) -> list[MutableInstruction]:
@@ -206,10 +207,10 @@ class _Run:
             pair = OutputPair(sibling, taker, slot, parent)
             refusal = self._judge.refuses_sibling(pair, self._state, kinds[sibling], answers)
             if refusal is not None:
-                self._tell(taker, sibling, refusal)
+                self.decisions.append(decided(taker, sibling, refusal, is_recorded=True))
                 refused.append(sibling)
                 continue
-            self._tell(sibling, taker, NO_OBJECTION, taker)
+            self.decisions.append(decided(sibling, taker, NO_OBJECTION, taker, is_recorded=True))
             is_input = sibling.fusion_kind == "kInput"
             self._fuse(sibling, taker, taker)
             if is_input:
@@ -224,7 +225,7 @@ class _Run:
         consumers: list[MutableInstruction] = []
         for consumer in producer.users:
             if silent is not None:
-                self._tell(producer, consumer, silent, is_recorded=False)
+                self.decisions.append(decided(producer, consumer, silent))
                 continue
             refusal = self._judge.refuses(Place.CONSUMER, consumer, self._state)
             if refusal is None:
@@ -234,20 +235,20 @@ class _Run:
             if refusal is None:
                 consumers.append(consumer)
             else:
-                self._tell(producer, consumer, refusal)
+                self.decisions.append(decided(producer, consumer, refusal, is_recorded=True))
         if not consumers:
             return
         consumer = self._judge.choose(consumers)
         for refused_consumer in consumers:
             if refused_consumer is not consumer:
                 refusal = OutputChoice().refuse(chosen=consumer.name)
-                self._tell(producer, refused_consumer, refusal, is_recorded=False)
+                self.decisions.append(decided(producer, refused_consumer, refusal))
         fusion = consumer
         if consumer.opcode != "fusion":
             gpu = self._state.gpu
             kind = choose_kind(producer, consumer, gpu.device, gpu.emitters)
             fusion = create_fusion(consumer, kind)
-        self._tell(producer, consumer, NO_OBJECTION, fusion)
+        self.decisions.append(decided(producer, consumer, NO_OBJECTION, fusion, is_recorded=True))
         self._fuse(producer, consumer, fusion)
 
     def _fuse(
@@ -271,27 +272,6 @@ class _Run:
             self._computation.remove(producer)
         for end in ends:
             self._state.changed(end)
-
-    def _tell(
-        self,
-        producer: MutableInstruction,
-        consumer: MutableInstruction,
-        decision: Decision,
-        fusion: MutableInstruction | None = None,
-        *,
-        is_recorded: bool = True,
-    ) -> None:
-        name = fusion.name if fusion is not None else None
-        self.decisions.append(
-            PairDecision(
-                computation=self._computation.name,
-                producer=producer.name,
-                consumer=consumer.name,
-                decision=decision,
-                fusion=name,
-                is_recorded=is_recorded,
-            )
-        )
 
 
 def _tells_kinds(rule: GpuPairRule | OutputPairRule) -> bool:

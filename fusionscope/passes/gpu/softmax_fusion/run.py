@@ -29,7 +29,7 @@ from fusionscope.passes.gpu.softmax_fusion.rules import (
 )
 from fusionscope.passes.gpu.softmax_fusion.unfused import time_unfused
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
-from fusionscope.passes.plan import FusionPlan, PairDecision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 _NAME = "triton_softmax"
@@ -156,18 +156,7 @@ class SoftmaxRewriter:
         decision: Decision,
         fusion: MutableInstruction | None = None,
     ) -> None:
-        """Record the decision on each of ``pairs``, and the fusion that it led to."""
-        name = fusion.name if fusion is not None else None
-        self._decisions += [
-            PairDecision(
-                computation=consumer.computation.name,
-                producer=producer.name,
-                consumer=consumer.name,
-                decision=decision,
-                fusion=name,
-            )
-            for producer, consumer in pairs
-        ]
+        self._decisions += [decided(*pair, decision, fusion) for pair in pairs]
 
 
 def _discard(fusion: MutableInstruction) -> None:

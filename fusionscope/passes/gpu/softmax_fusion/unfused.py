@@ -46,9 +46,7 @@ def time_unfused(computation: MutableComputation, device: Device, gpu_model: Gpu
 
 
 def extract(computation: MutableComputation) -> MutableModule:
-    """Return a module with a copy of ``computation``, in which only reductions call
-    computations.
-    """
+    """Return a module with a copy of ``computation``, where only reductions call others."""
     graph = empty_module()
     callees = {callee for instruction in computation.instructions for callee in instruction.called}
     graph.entry = _copy(
@@ -128,9 +126,7 @@ def _add(
     operands: list[MutableInstruction],
     attributes: str = "",
 ) -> MutableInstruction:
-    """Add an instruction to the computation of ``reduce``. If it is a reduce, it calls the same
-    computation.
-    """
+    """Add an instruction beside ``reduce``, with its called computation if it reduces too."""
     computation = reduce.computation
     name = computation.module.instruction_name(opcode)
     added = MutableInstruction(name, opcode, shape, operands, attributes)

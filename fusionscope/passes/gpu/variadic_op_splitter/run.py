@@ -11,7 +11,7 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.variadic_op_splitter.rules import SplitConcatenate
 from fusionscope.passes.operation import OperationRule
-from fusionscope.passes.plan import FusionPlan, PairDecision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_CASE, RuleBook
 
 
@@ -37,24 +37,13 @@ class VariadicOpSplitter:
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
     def _consider(self, concatenate: MutableInstruction) -> PairDecision:
-        computation, name = concatenate.computation.name, concatenate.name
         for rule in self.book:
             decision = rule.check(concatenate)
             if decision is not None and isinstance(rule, SplitConcatenate):
-                fusion_name = _split(concatenate, max(rule.limit, 2)).name
-                return PairDecision(
-                    computation=computation,
-                    producer=name,
-                    consumer=name,
-                    decision=decision,
-                    fusion=fusion_name,
-                )
-        return PairDecision(
-            computation=computation,
-            producer=name,
-            consumer=name,
-            decision=NO_CASE,
-        )
+                considered = decided(concatenate, concatenate, decision)
+                last = _split(concatenate, max(rule.limit, 2))
+                return considered._replace(fusion=last.name)
+        return decided(concatenate, concatenate, NO_CASE)
 
 
 def _split(concatenate: MutableInstruction, limit: int) -> MutableInstruction:

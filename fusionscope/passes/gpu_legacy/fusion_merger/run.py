@@ -17,7 +17,7 @@ from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu_legacy.fusion_merger.rules import AllMerge, MergeRule
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
-from fusionscope.passes.plan import FusionPlan, PairDecision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 
@@ -68,25 +68,11 @@ class FusionMerger:
             if refusal is not None:
                 for user in users or [producer]:
                     is_recorded = bool(users) and user is users[0]
-                    yield PairDecision(
-                        computation=computation.name,
-                        producer=producer.name,
-                        consumer=user.name,
-                        decision=refusal.of(user),
-                        is_recorded=is_recorded,
-                    )
+                    yield decided(producer, user, refusal.of(user), is_recorded=is_recorded)
                 continue
             for user in users:
-                name = user.name
-                fusion = self._merge(producer, user).name
-                yield PairDecision(
-                    computation=computation.name,
-                    producer=producer.name,
-                    consumer=name,
-                    decision=NO_OBJECTION,
-                    fusion=fusion,
-                    is_recorded=True,
-                )
+                decision = decided(producer, user, NO_OBJECTION, is_recorded=True)
+                yield decision._replace(fusion=self._merge(producer, user).name)
             self._forget(producer)
             computation.remove(producer)
 

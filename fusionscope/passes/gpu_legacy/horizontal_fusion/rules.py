@@ -46,16 +46,12 @@ def without_elements(instruction: MutableInstruction) -> MutableInstruction:
 
 
 def count_instructions(instruction: MutableInstruction) -> int:
-    """Return the number of instructions, parameters of a fusion included. Source:
-    GetInstrCountOfFusible.
-    """
+    """Return the number of instructions, with a fusion's parameters (GetInstrCountOfFusible)."""
     return len(instruction.fused.instructions) if is_fusion(instruction) else 1
 
 
 def _is_only_read_by(instruction: MutableInstruction, consumer: MutableInstruction) -> bool:
-    """Return whether only the consumer and the root read it. Source:
-    IsConsumerTheOnlyNonRootUser.
-    """
+    """Return whether none but consumer and root reads it. Source: IsConsumerTheOnlyNonRootUser."""
 
     def elements(value: MutableInstruction) -> list[MutableInstruction]:
         return [user for user in value.users if user.opcode == "get-tuple-element"]
@@ -238,9 +234,7 @@ class Batch(Rule):
         return True
 
     def unroll_cost(self, instruction: MutableInstruction) -> int:
-        """Return the number of instructions emitted for one element. Source:
-        GetInstrUnrollCostOfFusible.
-        """
+        """Return the instructions emitted for one element. Source: GetInstrUnrollCostOfFusible."""
         inside = instruction.fused.instructions if is_fusion(instruction) else (instruction,)
         return sum(map(_emitted, inside))
 

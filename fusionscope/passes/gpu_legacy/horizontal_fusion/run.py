@@ -31,7 +31,7 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     have_one_shape,
     without_elements,
 )
-from fusionscope.passes.plan import FusionPlan, PairDecision
+from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 
@@ -42,9 +42,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 
 def _connects_nothing(start: MutableInstruction, end: MutableInstruction) -> bool:
-    """Stand in for reachability. No rule here asks for it: operands with one consumer cannot form a
-    cycle.
-    """
+    """Stand in for reachability: operands with one consumer cannot form a cycle."""
     return False
 
 
@@ -136,16 +134,9 @@ class _LoopRun:
         key = first.name, second.name, decision.rule
         if fusion is not None or key not in self._told:
             self._told.add(key)
-            name = fusion.name if fusion is not None else None
-            self.decisions.append(
-                PairDecision(
-                    computation=self._computation.name,
-                    producer=first.name,
-                    consumer=second.name,
-                    decision=decision,
-                    fusion=name,
-                )
-            )
+            names = self._computation.name, first.name, second.name  # both may be removed by now
+            fusion_name = fusion.name if fusion is not None else None
+            self.decisions.append(PairDecision(*names, decision, fusion_name))
 
     def _fuse(self, members: Sequence[MutableInstruction], *, has_slices: bool) -> None:
         """Source: Fuse."""
@@ -177,9 +168,7 @@ class _LoopRun:
 def _side_by_side(
     fusions: Sequence[MutableInstruction], computation: MutableComputation, *, has_slices: bool
 ) -> MutableInstruction:
-    """Return a fusion of the contents of ``fusions``, which stay. Source:
-    CreateFusedComputation.
-    """
+    """Return a fusion of what is in ``fusions``, which stay. Source: CreateFusedComputation."""
     module = computation.module
     fused = module.add_computation("horizontally_fused_computation")
     clones: dict[MutableInstruction, MutableInstruction] = {}
@@ -279,18 +268,12 @@ class HorizontalInputFusion:
         siblings = Siblings(consumer, has_slices=False)
         rules = [rule for rule in self.book if isinstance(rule, SiblingRule)]
         candidates: list[MutableInstruction] = []
-        name = consumer.computation.name
         for operand in dict.fromkeys(map(without_elements, consumer.operands)):
             refusal = first_decision(rule.check(operand, siblings, state) for rule in rules)
             if refusal is None:
                 candidates.append(operand)
             else:
-                yield PairDecision(
-                    computation=name,
-                    producer=operand.name,
-                    consumer=consumer.name,
-                    decision=refusal,
-                )
+                yield decided(operand, consumer, refusal)
         if len(candidates) < 2:
             return
         candidates.sort(
@@ -301,22 +284,15 @@ class HorizontalInputFusion:
         for fusion in fusions[1:]:
             pair = OutputPair(fusion, anchor, 0, None)
             refusal = self._refusal(pair, state)
-            decision = refusal or NO_OBJECTION
-            fusion_name = anchor.name if refusal is None else None
-            yield PairDecision(
-                computation=name,
-                producer=fusion.name,
-                consumer=anchor.name,
-                decision=decision,
-                fusion=fusion_name,
-            )
-            if refusal is None:
+            if refusal is not None:
+                yield decided(fusion, anchor, refusal)
+                anchor = fusion
+            else:
+                yield decided(fusion, anchor, NO_OBJECTION, anchor)
                 merge_outputs(anchor, fusion)
                 for changed in (anchor, fusion):
                     self.state.model.invalidate(changed)
                     state.changed(changed)
-            else:
-                anchor = fusion
 
     def _refusal(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         for rule in self.book:
