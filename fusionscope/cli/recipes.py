@@ -27,10 +27,10 @@ def command(recipe: str | None, format_name: str, output: Path | None) -> None:
     """
     from fusionscope.advise.recipes.catalogue import all_pages, find_page
     from fusionscope.report.recipes import (
+        list_sections,
         list_to_markdown,
+        page_sections,
         page_to_markdown,
-        print_list,
-        print_page,
     )
 
     pages = all_pages() if recipe is None else (find_page(recipe),)
@@ -40,8 +40,6 @@ def command(recipe: str | None, format_name: str, output: Path | None) -> None:
         format_name,
         output,
         (),
+        page_sections(pages[0]) if recipe else list_sections(pages),
         markdown=lambda: page_to_markdown(pages[0]) if recipe else list_to_markdown(pages),
-        text=lambda console: (
-            print_page(pages[0], console) if recipe else print_list(pages, console)
-        ),
     )
