@@ -103,7 +103,7 @@ def command(
       fusionscope capture model.py:step --device a100 --flag xla_gpu_enable_triton_gemm=false
       fusionscope capture model.py:step --variant 'plain-dots: xla_gpu_enable_triton_gemm=false'
     """
-    from fusionscope.capture.capture import capture
+    from fusionscope.capture.capture import Captures, capture
     from fusionscope.capture.targets import read_program, read_target
     from fusionscope.report.capture import Compiled, captured_section, comparison_section
     from fusionscope.words.terminal import print_sections
@@ -139,7 +139,7 @@ def command(
     for problem in problems:
         show_problem(str(problem))
     if format_name == "json":
-        write_json("capture", [captured for _, captured in captures], None)
+        write_json("capture", Captures(tuple(captured for _, captured in captures)), None)
         return 2 if problems else 0
     with open_console(None) as console:
         compiled = []

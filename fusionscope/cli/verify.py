@@ -113,7 +113,7 @@ def command(
         verification,
         format_name,
         output,
-        (*verification.problems, *verification.notes),
+        verification.problems,
         sections_of(verification),
     )
     if at_least is None:
@@ -121,7 +121,7 @@ def command(
     if verification.agreement is not None and verification.agreement < at_least:
         return 1
     # Nothing is known about what was not compared.
-    return 2 if verification.problems or verification.agreement is None else 0
+    return 2 if verification.failures or verification.agreement is None else 0
 
 
 def _drift(

@@ -9,6 +9,7 @@ from fusionscope.words.section import Block, Column, Lines, Section, Table, Tone
 from fusionscope.words.text import Figure, duration, or_dash, plural, size
 
 if TYPE_CHECKING:
+    from fusionscope.dump.agreement import Agreement
     from fusionscope.survey.fleet import Fleet, PlaceLine, Worse, WorseLine
     from fusionscope.survey.questions import Answer
     from fusionscope.survey.survey import Surveyed
@@ -127,7 +128,7 @@ def _versions(fleet: Fleet) -> Section:
             _share(version.not_fused, version.pairs),
             size(version.refused_bytes),
             _share(version.refused_bytes, version.bytes_moved),
-            _share(version.plans_agreeing, version.plans),
+            _agreeing(version.plans),
         )
         for version in fleet.versions
     ]
@@ -162,8 +163,8 @@ def _agreement(fleet: Fleet) -> Section:
             agreement.rules,
             f"{agreement.runs:,}",
             _share(agreement.identical, agreement.runs),
-            _share(agreement.pairs_agreeing, agreement.pairs),
-            _share(agreement.decisions_agreeing, agreement.decisions),
+            _agreeing(agreement.pairs),
+            _agreeing(agreement.decisions),
         )
         for agreement in fleet.agreement[: fleet.top]
     ]
@@ -206,6 +207,10 @@ def _more(figure: Figure, format_figure: Callable[[Figure], str]) -> str:
 
 def _change(before: str, after: str) -> str:
     return after if before == after else f"{before} → {after}"
+
+
+def _agreeing(part: Agreement) -> str:
+    return _share(part.agreeing, part.compared)
 
 
 def _share(part: int | None, whole: int) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.dump.agreement import Agreement, total
 from fusionscope.verify import rules_in_words
 from fusionscope.words.section import Column, Line, Lines, Section, Span, Table, Tone, line, lines
 from fusionscope.words.text import plural
@@ -59,8 +60,8 @@ def _row(run: PassVerification) -> tuple[str | Span, ...]:
         run.pass_name,
         run.book,
         Span(plan, _TONES[plan]),
-        _share(run.pairs_agreeing, run.pairs),
-        _share(run.decisions_agreeing, run.decisions),
+        _share(run.pairs),
+        _share(run.decisions),
     )
 
 
@@ -99,11 +100,11 @@ def _plan(verification: PassVerification) -> str:
     return "same kernels" if verification.has_same_kernels else "differs"
 
 
-def _share(agreeing: int, compared: int, noun: str = "") -> str:
+def _share(part: Agreement, noun: str = "") -> str:
     """Return how many of those that were compared agree, with ``noun`` if there is one."""
-    if not compared:
+    if not part.compared:
         return f"- {noun}s" if noun else "-"
-    return f"{agreeing:,} of {plural(compared, noun) if noun else f'{compared:,}'}"
+    return f"{part.agreeing:,} of {plural(part.compared, noun) if noun else f'{part.compared:,}'}"
 
 
 def _steps(steps: PriorityComparison) -> str:
@@ -114,11 +115,7 @@ def _steps(steps: PriorityComparison) -> str:
         ("reasons", steps.reasons),
         ("fusions", steps.fusions),
     ]
-    words = [
-        f"{_share(verification.agreeing, verification.steps)} {name}"
-        for name, verification in shares
-        if verification.steps
-    ]
+    words = [f"{_share(share)} {name}" for name, share in shares if share.compared]
     if steps.reasons_of_another:
         words.append(f"{plural(steps.reasons_of_another, 'reason')} for another consumer")
     return "; ".join(words)
@@ -145,13 +142,11 @@ def _summary(verification: Verification) -> str:
 
 
 def _inferred(modules: Sequence[InferredVerification]) -> str:
-    pairs, agreeing, refused = (
-        sum(getattr(module, name) for module in modules)
-        for name in ("pairs", "agreeing", "refused")
-    )
+    pairs = total(module.pairs for module in modules)
+    refused = Agreement(sum(module.refused for module in modules), pairs.agreeing)
     return (
-        f"inferred rules: {_share(agreeing, pairs, 'pair')} that they refuse were refused, "
-        f"{_share(agreeing, refused, 'refused pair')} have a rule"
+        f"inferred rules: {_share(pairs, 'pair')} that they refuse were refused, "
+        f"{_share(refused, 'refused pair')} have a rule"
     )
 
 
@@ -159,13 +154,10 @@ def _agreement(verification: Verification) -> str:
     passes = verification.passes
     identical = sum(fusion_pass.is_identical for fusion_pass in passes)
     reordered = sum(fusion_pass.has_same_kernels for fusion_pass in passes) - identical
-    pairs = sum(fusion_pass.pairs for fusion_pass in passes)
-    decisions = sum(fusion_pass.decisions for fusion_pass in passes)
-    decisions_agreeing = sum(fusion_pass.decisions_agreeing for fusion_pass in passes)
     return (
         f"{_percent(verification.agreement or 0)} agreement: "
         f"{identical:,} of {plural(len(passes), 'plan')} identical, "
         f"{f'{reordered:,} with the same kernels, ' if reordered else ''}"
-        f"{_share(sum(fusion_pass.pairs_agreeing for fusion_pass in passes), pairs, 'pair')}, "
-        f"{_share(decisions_agreeing, decisions, 'recorded decision')}"
+        f"{_share(total(run.pairs for run in passes), 'pair')}, "
+        f"{_share(total(run.decisions for run in passes), 'recorded decision')}"
     )

@@ -18,7 +18,7 @@ def tone(rules: RulesUsed) -> Tone:
 
 def in_words(rules: RulesUsed) -> str:
     """Return text such as *the rules cpu-0.12 agree with this dump (2 of 2 plans); …*."""
-    figures = f"{rules.plans_agreeing:,} of {plural(rules.plans, 'plan')}"
+    figures = f"{rules.plans.agreeing:,} of {plural(rules.plans.compared, 'plan')}"
     if not rules.guessed:
         trust = f"agree with this dump ({figures})"
     elif not rules.are_checked:
@@ -31,8 +31,9 @@ def in_words(rules: RulesUsed) -> str:
             f"do not agree with this dump ({figures}), so what they say about "
             f"{', '.join(rules.guessed)} is a guess"
         )
-    shown_by = rules.shown_by
-    shows = f"recognised by: {shown_by}" if shown_by else "nothing in the dump shows its version"
+    shows = "nothing in the dump shows its version"
+    if rules.shown_by is not None:
+        shows = f"recognised by: {rules.shown_by}"
     return f"the rules {rules.name} {trust}; {shows}"
 
 

@@ -13,7 +13,7 @@ from fusionscope.history.outcomes import Outcome
 from fusionscope.reasons.estimates import Estimate
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.history import FusionChange
-from fusionscope.report.documents.rules_used import RulesUsed
+from fusionscope.verify.agreement import RulesUsed
 
 
 class Side(Form):
