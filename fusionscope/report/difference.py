@@ -155,7 +155,7 @@ def _memory(memory: MemoryDifference, top: int | None) -> Section:
 
 def _fusions(module: ModuleDifference, top: int | None) -> Section:
     entries = [
-        change_entry(fusion.change, [line(text, Tone.QUIET) for text in _passes_texts(fusion)])
+        change_entry(fusion, [line(text, Tone.QUIET) for text in _passes_texts(fusion)])
         for fusion in module.fusions[:top]
     ]
     block = ranked("change", entries, len(module.fusions), ("alike",))
@@ -319,7 +319,7 @@ def _reasons(change: OutcomeChange) -> Iterator[str]:
 
 
 def _passes_texts(change: FusionDifference) -> Iterator[str]:
-    before, after = (", ".join(passes) for passes in (change.passes_before, change.passes_after))
+    before, after = (", ".join(passes) for passes in (change.passes.before, change.passes.after))
     if before and after and before != after:
         yield f"made by {before} before, by {after} after"
     elif before or after:

@@ -42,7 +42,7 @@ def sections_of(history: History, top: int | None) -> Iterator[Section]:
 
 
 def _head(story: ModuleHistory) -> Section:
-    texts = [line(f"{story.first} → {story.last}", Tone.QUIET, is_cut=True)]
+    texts = [line(f"{story.stages.first} → {story.stages.last}", Tone.QUIET, is_cut=True)]
     texts += [line(f"note: {note}", Tone.WARNING) for note in story.notes]
     if story.trace is None:
         texts.append(line(_summary(story)))
@@ -51,7 +51,7 @@ def _head(story: ModuleHistory) -> Section:
 
 def _summary(story: ModuleHistory) -> str:
     passes = plural(len(story.passes), "pass", "passes")
-    quiet = plural(story.quiet or 0, "stage")
+    quiet = plural(story.stages.quiet or 0, "stage")
     return (
         f"{passes} changed fusions, {quiet} without such a change folded; "
         f"{plural(story.fusions, 'fusion')} at the end"
@@ -96,12 +96,13 @@ def place_of(stage: str) -> str:
 
 
 def _step_text(step: FusionStep) -> str:
-    estimate, times = step.estimate, ""
-    if estimate is not None:
-        times = f"  {estimate.fused_us:g} us fused, {estimate.unfused_us:g} us apart"
-        if abs(estimate.benefit_us - (estimate.unfused_us - estimate.fused_us)) > 1e-6:
-            times += f"; {estimate.benefit_us:.4g} us to gain after updates"
-    return f"{step.producer} -> {step.consumer} = {step.fusion}{times}"
+    words = f"{step.producer} -> {step.consumer} = {step.fusion}"
+    if step.fused_us is None or step.unfused_us is None or step.benefit_us is None:
+        return words
+    words += f"  {step.fused_us:g} us fused, {step.unfused_us:g} us apart"
+    if abs(step.benefit_us - (step.unfused_us - step.fused_us)) > 1e-6:
+        words += f"; {step.benefit_us:.4g} us to gain after updates"
+    return words
 
 
 def _trace(trace: InstructionTrace, top: int | None) -> Section:

@@ -20,7 +20,7 @@ DOCUMENTS = {
     "verify": ("fusionscope.verify.verification", "Verification"),
     "rules": (f"{_FORMS}.rules", "Document"),
     "recipes": (f"{_FORMS}.recipes", "Document"),
-    "history": (f"{_FORMS}.history", "Document"),
+    "history": ("fusionscope.compare.module_history", "History"),
     "diff": (f"{_FORMS}.diff", "Document"),
     "check": (f"{_FORMS}.check", "Document"),
     "capture": ("fusionscope.capture.capture", "Captures"),

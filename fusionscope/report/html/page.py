@@ -16,6 +16,7 @@ import msgspec
 
 from fusionscope.compare.difference import Difference
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import to_data
 from fusionscope.facts.result import Explanation, ModuleFacts, Operation
 from fusionscope.findings import sheets_of
 from fusionscope.page.fusion_graph import FusionGraph, GraphStage, ends_of
@@ -202,7 +203,7 @@ def fleet_page(fleet: Fleet) -> str:
 
 def _render(data: _Data, title: str) -> str:
     document = form_of(Document, data)
-    packed = gzip.compress(msgspec.json.encode(document), 9, mtime=0)
+    packed = gzip.compress(msgspec.json.encode(to_data(document)), 9, mtime=0)
     script, style = "".join(map(_asset, _SCRIPTS)), _asset("page.css")
     return _template("page.html").render(
         title=title,
