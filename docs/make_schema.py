@@ -1,29 +1,33 @@
 """Writes docs/schema/: the JSON Schema of what each command prints with ``--format json``.
 
-The structure comes from the types in fusionscope/report/documents/, the descriptions of fields from
-the tables of docs/json.md.
+The structure comes from the types of results, and from forms of them in
+fusionscope/report/documents/; the descriptions of fields from their docstrings and the tables of
+docs/json.md.
 
 python docs/make_schema.py
 """
 
 import dataclasses
+import functools
 import inspect
 import json
+import operator
 import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from fusionscope.report.documents import COMMANDS, document_of
+from fusionscope.facts.facts import names_in_json
+from fusionscope.report.documents import DOCUMENTS, document_of
 
 DOCS = Path(__file__).parent
 SCHEMA = DOCS / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _MEANING = re.compile(r"^(\w+): (.*(?:\n .*)*)", re.MULTILINE)
-_WITH_CLASS = msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.EnumType
 _ROW = re.compile(r"^\| `([^`]+)` \| [^|]+ \| (.+) \|$", re.MULTILINE)
 # One row may stand for both sides of a comparison, or for all the instructions of a change.
 _SIDES = {
@@ -52,10 +56,10 @@ def _paths(row: str) -> Iterator[str]:
 
 def schema_of(command: str) -> dict[str, Any]:
     """The schema of one command, with what docs/json.md says of each field."""
-    schema = msgspec.json.schema(document_of(command))
-    classes = classes_of(document_of(command))
+    types = Types()
+    schema = msgspec.json.schema(types.published(document_of(command)))
     for type_ in schema["$defs"].values():
-        _describe(type_, classes.get(type_["title"]))
+        _describe(type_, types.classes.get(type_["title"]))
     described = tables()[command]
     for path, field in _fields(schema, {"$ref": schema["$ref"]}, ""):
         ways = (path, f"{path}[]", f"{path}.*", f"{path}.*[]")
@@ -66,21 +70,52 @@ def schema_of(command: str) -> dict[str, Any]:
     return {"$schema": DIALECT, "title": f"fusionscope {command} --format json", **schema}
 
 
-def classes_of(document: type) -> dict[str, type]:
-    """The classes of a document by their names."""
-    classes: dict[str, type] = {}
-    pending = [msgspec.inspect.type_info(document)]
-    while pending:
-        part: Any = pending.pop()
-        if isinstance(part, _WITH_CLASS):
-            if part.cls.__name__ in classes:
-                continue
-            classes[part.cls.__name__] = part.cls
-            pending += (field.type for field in getattr(part, "fields", ()))
-        for name in ("item_type", "item_types", "key_type", "value_type", "types", "type"):
-            below = getattr(part, name, ())
-            pending += below if isinstance(below, tuple) else [below]
-    return classes
+class Types:
+    """The types of a document as JSON has them, and the classes that they stand for, by name."""
+
+    def __init__(self) -> None:
+        self.classes: dict[str, type] = {}
+        self._published: dict[type, type] = {}
+
+    def published(self, kind: Any) -> Any:
+        """Return a type with the fields that JSON has, which are never missing there."""
+        origin, arguments = get_origin(kind), get_args(kind)
+        if origin is Annotated:
+            return self.published(arguments[0])
+        if arguments:
+            parts = tuple(self.published(part) for part in arguments if part is not ...)
+            if origin in (Union, UnionType):
+                return functools.reduce(operator.or_, parts)
+            return list[parts[0]] if len(set(parts)) == 1 and origin is tuple else origin[parts]
+        if kind is Path:
+            return str
+        if not isinstance(kind, type):
+            return kind
+        if issubclass(kind, Enum):
+            self.classes[kind.__name__] = kind
+        elif issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind):
+            if kind not in self._published:
+                self._published[kind] = self._struct(kind)
+            return self._published[kind]
+        return kind
+
+    def _struct(self, kind: type) -> type:
+        self.classes[kind.__name__] = kind
+        names, config = names_in_json(kind), getattr(kind, "__struct_config__", None)
+        return msgspec.defstruct(
+            kind.__name__,
+            [(name, self.published(_hint(kind, name))) for name in names],
+            rename=names,
+            tag_field=config and config.tag_field,
+            tag=config and config.tag,
+        )
+
+
+def _hint(kind: type, name: str) -> Any:
+    attribute = getattr(kind, name, None)
+    if isinstance(attribute, property):
+        return get_type_hints(attribute.fget)["return"]
+    return get_type_hints(kind, include_extras=True)[name]
 
 
 def _describe(type_: dict[str, Any], cls: type | None) -> None:
@@ -88,7 +123,7 @@ def _describe(type_: dict[str, Any], cls: type | None) -> None:
     type_.pop("description", None)
     if cls is None:
         return
-    names = _names_in_json(cls)
+    names = {} if issubclass(cls, Enum) else names_in_json(cls)
     for kind in cls.__mro__:
         for name, text in _MEANING.findall(_docstring(kind)):
             if field := type_.get("properties", {}).get(names.get(name)):
@@ -100,14 +135,6 @@ def _describe(type_: dict[str, Any], cls: type | None) -> None:
 
 def _docstring(cls: type) -> str:
     return inspect.cleandoc(cls.__dict__.get("__doc__") or "").replace("``", "`")
-
-
-def _names_in_json(cls: type) -> dict[str, str]:
-    if issubclass(cls, Enum):
-        return {}
-    if dataclasses.is_dataclass(cls):
-        return {field.name: field.name for field in dataclasses.fields(cls)}
-    return {field.name: field.encode_name for field in msgspec.structs.fields(cls)}
 
 
 def _fields(
@@ -130,7 +157,7 @@ def _fields(
 
 def schemas() -> dict[str, str]:
     """File names and their text."""
-    made = {command: schema_of(command) for command in COMMANDS}
+    made = {command: schema_of(command) for command in DOCUMENTS}
     # What several commands print is described where docs/json.md does so in full.
     known: dict[tuple[str, str], str] = {}
     for schema in made.values():

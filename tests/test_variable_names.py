@@ -28,7 +28,7 @@ BUDGET = {
     "fusionscope/page": 1,
     "fusionscope/passes": 29,
     "fusionscope/reasons": 1,
-    "fusionscope/report": 18,
+    "fusionscope/report": 9,
     "fusionscope/rerun": 5,
     "fusionscope/rules": 1,
     "fusionscope/tune": 2,

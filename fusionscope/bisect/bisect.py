@@ -85,7 +85,7 @@ def bisect(
             return Bisection(
                 module=module.name,
                 by=by,
-                reference="",
+                reference=None,
                 kernels=len(plan.kernels),
                 problem="" if parts else _NOT_FASTER[by],
                 tried=trials.tried,
@@ -182,7 +182,7 @@ def _search(trials: Trials, directory: Path | None, python: str) -> Bisection:
         return Bisection(
             module=trials.module.name,
             by=By.NUMBERS,
-            reference=str(reference),
+            reference=str(reference) or None,
             kernels=len(plan.kernels),
             problem=problem,
             tried=trials.tried,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from fusionscope.rerun.running import Numbers, ResultDifference
 from fusionscope.rerun.workbench import Made

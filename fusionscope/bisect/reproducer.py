@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -15,6 +14,7 @@ from fusionscope.bisect.fused_plan import FusedKernel, FusedModule
 from fusionscope.bisect.trials import Trials, prepare_module
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import Facts
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.shape import Shape
 from fusionscope.rerun.injection import Injection
@@ -57,8 +57,7 @@ for fused, unfused in zip(run("{fused}"), run("{unfused}")):
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Reproducer:
+class Reproducer(Facts, frozen=True):
     """A kernel in ``directory`` that runs alone. ``output`` are the lines that its script printed.
     ``differs`` is whether the fused and the unfused operations gave different results there.
     ``problem`` says why there is none, or why the script failed, and is empty otherwise.

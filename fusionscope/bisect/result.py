@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.bisect.reproducer import Reproducer
 from fusionscope.bisect.trials import FIRST_RUNS
+from fusionscope.facts.facts import Facts
 from fusionscope.rerun.running import ResultDifference
 
 
@@ -18,8 +18,7 @@ class By(StrEnum):
     COMPILE_TIME = "compile-time"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Facts, frozen=True):
     """An operation in a kernel, by its name before fusion if it has one. ``source`` is the line of
     the program, None if it is unknown.
     """
@@ -30,8 +29,7 @@ class Operation:
     source: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FusedPair:
+class FusedPair(Facts, frozen=True):
     """``producer`` in one kernel with ``consumer``, which reads it unless they ``are_siblings``."""
 
     producer: str
@@ -39,8 +37,7 @@ class FusedPair:
     are_siblings: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Culprit:
+class Culprit(Facts, frozen=True, kw_only=True):
     """``pairs`` and ``operations`` that must be in one kernel to make the difference, inside of
     ``kernel``, which has ``of`` operations besides constants. There are no pairs if the kernel is
     not divided. ``reproducer`` runs them alone, None if none was asked for.
@@ -53,8 +50,7 @@ class Culprit:
     reproducer: Reproducer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Facts, frozen=True):
     """Seconds of a run, or of the compilation: of the ``whole`` plan, ``without`` what was found,
     and ``unfused``.
     """
@@ -64,8 +60,7 @@ class Cost:
     unfused_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bisection:
+class Bisection(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusionscope.bisect/1"):
     """The result. ``found`` is empty if there is nothing to find; ``problem`` then says why.
 
     ``kernels`` is the number of kernels of the plan, ``tried`` that of the parts of it that were
@@ -78,7 +73,7 @@ class Bisection:
 
     module: str
     by: By
-    reference: str
+    reference: str | None
     kernels: int
     problem: str = ""
     tried: int = 0

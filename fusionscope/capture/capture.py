@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from fusionscope import __version__
 from fusionscope.capture.targets import Program, ProgramKind, Target
 from fusionscope.errors import UnusableInput, quoted, shorten
+from fusionscope.facts.facts import Facts, to_data
 from fusionscope.hlo.shape import ShapeTable
 from fusionscope.progress import Progress, silent
 from fusionscope.system.files import make_directory, read_text, write_file
@@ -52,8 +53,7 @@ _NEEDED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class Captured(Facts, frozen=True, kw_only=True):
     """A dump in ``directory``.
 
     ``program_flags`` are the XLA_FLAGS that the program itself sets, ``notes`` lines on how it was
@@ -89,6 +89,12 @@ class Captured:
     @property
     def has_stages(self) -> bool:
         return any(self.directory.glob("module_*.txt"))
+
+
+class Captures(Facts, frozen=True, tag_field="schema", tag="fusionscope.capture/1"):
+    """Dumps of one program, one for each device."""
+
+    captures: tuple[Captured, ...]
 
 
 def capture(
@@ -428,7 +434,7 @@ def _words(program: Program) -> str:
 
 
 def _write_manifest(captured: Captured) -> None:
-    own_fields = {field.name: getattr(captured, field.name) for field in fields(captured)}
+    own_fields = to_data(captured)
     del own_fields["directory"], own_fields["profile"]  # both are where the manifest is
     content = {"schema": SCHEMA, "fusionscope": __version__, **own_fields}
     text = json.dumps(content, indent=1) + "\n"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.capture.capture import environment_without_dump, run_process, tell_problem
 from fusionscope.capture.targets import read_target
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import Facts
 
 _CHILD = Path(__file__).with_name("child.py")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class Installation(Facts, frozen=True, kw_only=True):
     """What the Python at ``path`` has. ``python`` is its version, ``versions`` are those of the
     installed packages that compiling needs, by name.
 
@@ -22,6 +21,8 @@ class Installation:
     the platform and the kind of each. ``problem`` is one line on why jax cannot be imported or
     finds no device, not even a CPU; empty if there is none.
     """
+
+    internal = ("imports_jax", "devices", "problem")
 
     path: str
     python: str

@@ -110,7 +110,7 @@ def command(
     from fusionscope.bisect.result import By
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
-    from fusionscope.report.bisection import print_bisection
+    from fusionscope.report.bisection import sections_of
 
     reference = _reference(reference_name, flags, predicate, tolerance)
     if By(by) is not By.NUMBERS and (reference_name or flags or predicate or tolerance is not None):
@@ -138,7 +138,7 @@ def command(
         format_name,
         None,
         opened.unreported_problems(),
-        text=lambda console: print_bisection(bisection, console, top),
+        sections_of(bisection, top),
     )
     return 0 if bisection.found else 1
 

@@ -103,9 +103,10 @@ def command(
       fusionscope capture model.py:step --device a100 --flag xla_gpu_enable_triton_gemm=false
       fusionscope capture model.py:step --variant 'plain-dots: xla_gpu_enable_triton_gemm=false'
     """
-    from fusionscope.capture.capture import capture
+    from fusionscope.capture.capture import Captures, capture
     from fusionscope.capture.targets import read_program, read_target
-    from fusionscope.report.capture import Compiled, print_captured, print_comparison
+    from fusionscope.report.capture import Compiled, captured_section, comparison_section
+    from fusionscope.words.terminal import print_sections
 
     read = read_program(program, arguments)
     runs = [
@@ -138,17 +139,18 @@ def command(
     for problem in problems:
         show_problem(str(problem))
     if format_name == "json":
-        write_json("capture", [captured for _, captured in captures], None)
+        write_json("capture", Captures(tuple(captured for _, captured in captures)), None)
         return 2 if problems else 0
     with open_console(None) as console:
         compiled = []
         for name, captured in captures:
-            print_captured(captured, console)
+            print_sections([captured_section(captured)], console)
             if not is_silent and captured.has_stages:
                 facts, estimate = _explain(captured, console)
                 compiled.append(Compiled(name, None if captured.problem else facts, estimate))
         if len(compiled) > 1:
-            print_comparison(compiled, console)
+            console.print()
+            print_sections([comparison_section(compiled)], console)
     return 2 if problems else 0
 
 

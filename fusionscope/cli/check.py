@@ -17,10 +17,10 @@ from fusionscope.cli.output import (
     format_options,
     jobs_option,
     limit_option,
-    open_console,
     top_option,
     write_data,
     write_json,
+    write_sections,
     write_text,
 )
 from fusionscope.cli.progress import show_progress
@@ -304,18 +304,17 @@ def _update(
 ) -> None:
     """Write the baseline, and print what that accepts."""
     from fusionscope.check.updating import update
-    from fusionscope.report.check import print_update
+    from fusionscope.report.check import update_sections
 
     updated = update(file, cells, failures, module)
     write_text(updated.text, file)
-    with open_console(None) as console:
-        print_update(updated, console, top)
+    write_sections(update_sections(updated, top), "text", None)
     write_text(f"written: {file}\n", None)
 
 
 def _write(name: str, result: Checked, output: Path | None, file: str, top: int) -> None:
     """Write the result in a format. ``file`` is that of the expectations."""
-    from fusionscope.report.check import print_check
+    from fusionscope.report.check import sections_of
     from fusionscope.report.check_comment import to_markdown
     from fusionscope.report.github import to_github
     from fusionscope.report.junit import to_junit
@@ -325,8 +324,7 @@ def _write(name: str, result: Checked, output: Path | None, file: str, top: int)
     repository = find_repository()
     match name:
         case "text":
-            with open_console(output) as console:
-                print_check(result, console, top, repository)
+            write_sections(sections_of(result, top, repository), name, output)
         case "json":
             write_json("check", result, output)
         case "sarif":

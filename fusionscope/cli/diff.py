@@ -50,7 +50,7 @@ def command(
       fusionscope diff dump_main/ dump_branch/ --exit-code
     """
     from fusionscope.compare.difference import compare
-    from fusionscope.report.difference import print_difference, to_markdown
+    from fusionscope.report.difference import sections_of
 
     with show_progress() as progress:
         difference = compare(before, after, module=module, progress=progress)
@@ -61,8 +61,7 @@ def command(
         format_name,
         output,
         (*difference.problems, *difference.notes),
-        markdown=lambda: to_markdown(difference, top=limit),
-        text=lambda console: print_difference(difference, console, top=limit),
+        sections_of(difference, limit),
     )
     if exit_code and not difference.is_same:
         context.exit(1)

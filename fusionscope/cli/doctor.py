@@ -38,7 +38,7 @@ def command(python: str, limit_s: float, format_name: str, output: Path | None) 
       fusionscope doctor --format json
     """
     from fusionscope.doctor.doctor import diagnose
-    from fusionscope.report.doctor import print_diagnosis
+    from fusionscope.report.doctor import sections_of
 
     with show_progress() as progress:
         diagnosis = diagnose(python=python, limit_s=limit_s, progress=progress)
@@ -48,6 +48,6 @@ def command(python: str, limit_s: float, format_name: str, output: Path | None) 
         format_name,
         output,
         (),
-        text=lambda console: print_diagnosis(diagnosis, console),
+        sections_of(diagnosis),
     )
     return 0 if diagnosis.works else 1

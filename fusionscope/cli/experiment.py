@@ -52,7 +52,7 @@ def command(
     from fusionscope.dump.cache import user_cache
     from fusionscope.experiments.experiments import UNKNOWN, run_experiments
     from fusionscope.explain.modules import pick_module
-    from fusionscope.report.experiments import print_experiments
+    from fusionscope.report.experiments import sections_of
 
     if pair != UNKNOWN:
         read_pair(pair)
@@ -73,6 +73,6 @@ def command(
         format_name,
         output,
         opened.unreported_problems(),
-        text=lambda console: print_experiments(experiments, console),
+        sections_of(experiments),
     )
     return 0

@@ -43,8 +43,6 @@ from fusionscope.errors import UnusableInput, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rich.console import Console
-
     from fusionscope.dump import DumpedModule
     from fusionscope.dump.device import Device
     from fusionscope.dump.profile import Profile
@@ -190,9 +188,7 @@ def command(
     from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain, sheets
     from fusionscope.facts.result import Grouping, SortedBy
-    from fusionscope.words.markdown import to_markdown
-    from fusionscope.words.terminal import print_sections
-    from fusionscope.words.text import safe
+    from fusionscope.words.section import Section, lines
 
     old = old_values()
     if "experiment" in old:
@@ -258,27 +254,15 @@ def command(
         )
     is_unmatched = _is_unmatched(explanation, selection)
     limit = None if everything else top or _TOP
-    if is_first and format_name == "text":
+    if is_unmatched:
+        nothing = lines([sheets.unmatched(explanation, _words(selection))])
+        sections = iter([Section(blocks=(nothing,), is_heading=True)])
+    elif is_first and format_name == "text":
         sections = sheets.screen(explanation)
     else:
         sections = _sections(explanation, selection, by.depth, limit)
 
-    def print_answer(console: Console) -> None:
-        if is_unmatched:
-            words = sheets.unmatched(explanation, _words(selection))
-            console.print(safe(words), soft_wrap=True)
-        else:
-            print_sections(sections, console)
-
-    write_report(
-        "explain",
-        explanation,
-        format_name,
-        output,
-        explanation.problems,
-        markdown=lambda: "\n".join(to_markdown(sections)),
-        text=print_answer,
-    )
+    write_report("explain", explanation, format_name, output, explanation.problems, sections)
     return 1 if is_unmatched else 0
 
 

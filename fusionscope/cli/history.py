@@ -43,7 +43,7 @@ def command(
     """
     from fusionscope.compare.module_history import history_of
     from fusionscope.dump import open_dump
-    from fusionscope.report.history import print_history, to_markdown
+    from fusionscope.report.history import sections_of
 
     with show_progress() as progress:
         history = history_of(
@@ -56,6 +56,5 @@ def command(
         format_name,
         output,
         history.problems,
-        markdown=lambda: to_markdown(history, top=limit),
-        text=lambda console: print_history(history, console, top=limit),
+        sections_of(history, limit),
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from fusionscope.dump.device import Device
     from fusionscope.rules.changes import Changes
+    from fusionscope.words.section import Section
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -333,13 +334,13 @@ def write_report(
     result: object,
     format_name: str,
     output: Path | None,
-    problems: Iterable[str],
+    problems: Sequence[str],
+    sections: Iterable[Section],
     *,
-    text: Callable[[Console], None],
     markdown: Callable[[], str] | None = None,
 ) -> None:
-    """Write a result in the requested format, and its problems to the error stream. ``markdown`` is
-    needed if the command has that format.
+    """Write a result as JSON, or in the words of ``sections``, and its problems to the error
+    stream. ``markdown`` returns a page that is not these words.
     """
     for problem in problems:
         show_problem(problem)
@@ -348,5 +349,20 @@ def write_report(
     elif format_name == "markdown" and markdown is not None:
         write_text(markdown(), output)
     else:
+        write_sections(sections, format_name, output, problems)
+
+
+def write_sections(
+    sections: Iterable[Section], format_name: str, output: Path | None, problems: Sequence[str] = ()
+) -> None:
+    """Write sections as text, or as Markdown, which ends with the problems."""
+    from fusionscope.words.markdown import to_markdown
+    from fusionscope.words.section import Section, Tone, lines
+    from fusionscope.words.terminal import print_sections
+
+    if format_name == "markdown":
+        notes = Section(blocks=(lines(problems, Tone.WARNING),))
+        write_text("\n".join(to_markdown([*sections, notes])), output)
+    else:
         with open_console(output) as console:
-            text(console)
+            print_sections(sections, console)

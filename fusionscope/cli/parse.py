@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_options, open_console, write_json, write_text
+from fusionscope.cli.output import format_options, write_json, write_sections, write_text
 
 
 @click.command(name="parse")
@@ -30,7 +30,6 @@ def command(file: Path, prints: bool, format_name: str, output: Path | None) -> 
     from fusionscope.dump.files import DumpFile
     from fusionscope.hlo import parse, to_text
     from fusionscope.report.module import module_sheet
-    from fusionscope.words.terminal import print_sections
 
     if str(file) == "-":
         text, name = sys.stdin.buffer.read().decode("utf-8", errors="replace"), "<stdin>"
@@ -42,5 +41,4 @@ def command(file: Path, prints: bool, format_name: str, output: Path | None) -> 
     elif format_name == "json":
         write_json("parse", module, output)
     else:
-        with open_console(output) as console:
-            print_sections(module_sheet(module), console)
+        write_sections(module_sheet(module), format_name, output)

@@ -27,22 +27,19 @@ def command(recipe: str | None, format_name: str, output: Path | None) -> None:
     """
     from fusionscope.advise.recipes.catalogue import all_pages, find_page
     from fusionscope.report.recipes import (
+        list_sections,
         list_to_markdown,
+        page_sections,
         page_to_markdown,
-        print_list,
-        print_page,
     )
 
-    is_list = recipe is None
     pages = all_pages() if recipe is None else (find_page(recipe),)
     write_report(
         "recipes",
         pages,
         format_name,
         output,
-        problems=(),
-        markdown=lambda: list_to_markdown(pages) if is_list else page_to_markdown(pages[0]),
-        text=lambda console: (
-            print_list(pages, console) if is_list else print_page(pages[0], console)
-        ),
+        (),
+        page_sections(pages[0]) if recipe else list_sections(pages),
+        markdown=lambda: page_to_markdown(pages[0]) if recipe else list_to_markdown(pages),
     )

@@ -135,7 +135,7 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
-    from fusionscope.report.rerun import print_trial
+    from fusionscope.report.rerun import sections_of
     from fusionscope.rerun.plans import Rest, own_plan
     from fusionscope.rerun.rewritten import compile_file
     from fusionscope.rerun.trial import Variant, make_variant, try_variants
@@ -209,7 +209,7 @@ def command(
         format_name,
         None,
         opened.unreported_problems(),
-        text=lambda console: print_trial(trial, console, top),
+        sections_of(trial, top),
     )
     return 0 if all(variant.holds for variant in trial.variants) else 1
 
@@ -229,7 +229,7 @@ def _self_test(
     device: str, output: Path, python: str, limit_s: float, seconds: float, format_name: str
 ) -> int:
     from fusionscope.capture.targets import read_target
-    from fusionscope.report.self_test import print_self_test
+    from fusionscope.report.self_test import sections_of
     from fusionscope.study.self_test import self_test
 
     with show_progress() as progress:
@@ -247,7 +247,7 @@ def _self_test(
         format_name,
         None,
         (),
-        text=lambda console: print_self_test(result, console),
+        sections_of(result),
     )
     return 0 if result.holds else 1
 

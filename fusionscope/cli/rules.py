@@ -27,10 +27,10 @@ def command(rule: str | None, format_name: str, output: Path | None) -> None:
       fusionscope rules --format json
     """
     from fusionscope.report.rules import (
+        list_sections,
         list_to_markdown,
+        page_sections,
         page_to_markdown,
-        print_list,
-        print_page,
     )
     from fusionscope.rules.facts import all_facts, find_facts
 
@@ -41,6 +41,6 @@ def command(rule: str | None, format_name: str, output: Path | None) -> None:
         format_name,
         output,
         (),
+        page_sections(rules[0]) if rule else list_sections(rules),
         markdown=lambda: page_to_markdown(rules[0]) if rule else list_to_markdown(rules),
-        text=lambda console: print_page(rules[0], console) if rule else print_list(rules, console),
     )

@@ -10,9 +10,9 @@ from fusionscope.cli.completion import complete_device
 from fusionscope.cli.output import (
     format_option,
     limit_option,
-    open_console,
     python_option,
     write_json,
+    write_sections,
     write_text,
 )
 from fusionscope.cli.progress import show_progress
@@ -82,7 +82,7 @@ def command(
       fusionscope study samples/cartpole --format html > study.html
     """
     from fusionscope.capture.targets import read_target
-    from fusionscope.report.study import print_study, to_markdown
+    from fusionscope.report.study import sections_of
     from fusionscope.study.study import run_study
     from fusionscope.study.study_files import read_study
 
@@ -104,9 +104,6 @@ def command(
         from fusionscope.report.html.page import study_page
 
         write_text(study_page(result), None)
-    elif format_name == "markdown":
-        write_text(to_markdown(result), None)
     else:
-        with open_console(None) as console:
-            print_study(result, console)
+        write_sections(sections_of(result), format_name, None)
     return int(any(row.problem for table in result.tables for row in table.rows))

@@ -105,7 +105,7 @@ def command(
       fusionscope survey report tables --format html --output fleet.html
       fusionscope survey query tables "SELECT reason, sum(bytes_saved) FROM refusals GROUP BY 1"
     """
-    from fusionscope.report.survey import print_surveyed
+    from fusionscope.report.survey import surveyed_sections
     from fusionscope.survey.engines import Processes, cluster
     from fusionscope.survey.survey import Options, survey
 
@@ -125,7 +125,7 @@ def command(
         format_name,
         None,
         (),
-        text=lambda console: print_surveyed(surveyed, console),
+        surveyed_sections(surveyed),
     )
     return 0
 
@@ -155,7 +155,7 @@ def _report(
       fusionscope survey report tables --before 2026-11-24 --after 2026-11-25
       fusionscope survey report tables --format html --output fleet.html
     """
-    from fusionscope.report.survey import print_fleet, to_markdown
+    from fusionscope.report.survey import fleet_sections
     from fusionscope.survey.fleet import read_fleet
     from fusionscope.survey.store import open_store
 
@@ -172,8 +172,7 @@ def _report(
         format_name,
         output,
         (),
-        markdown=lambda: to_markdown(fleet),
-        text=lambda console: print_fleet(fleet, console),
+        fleet_sections(fleet),
     )
     return 0
 
@@ -192,7 +191,7 @@ def _query(directory: Path, question: str, format_name: str, output: Path | None
       fusionscope survey query tables "FROM dumps LIMIT 5"
       fusionscope survey query tables "SELECT reason, sum(bytes_saved) FROM refusals GROUP BY 1"
     """
-    from fusionscope.report.survey import answer_to_markdown, print_answer
+    from fusionscope.report.survey import answer_section
     from fusionscope.survey.questions import ask
     from fusionscope.survey.store import open_store
 
@@ -205,7 +204,6 @@ def _query(directory: Path, question: str, format_name: str, output: Path | None
         format_name,
         output,
         (),
-        markdown=lambda: answer_to_markdown(answer),
-        text=lambda console: print_answer(answer, console),
+        [answer_section(answer)],
     )
     return 0

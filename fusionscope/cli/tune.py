@@ -75,7 +75,7 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
     from fusionscope.hlo import to_text
-    from fusionscope.report.tuning import print_tuning
+    from fusionscope.report.tuning import sections_of
     from fusionscope.rules.plan_files import PlanFile, write_plan
     from fusionscope.tune.search import tune
 
@@ -114,6 +114,6 @@ def command(
         format_name,
         None,
         opened.unreported_problems(),
-        text=lambda console: print_tuning(tuning, output, console, top),
+        sections_of(tuning, output, top),
     )
     return 0 if tuning.best is not None else 1

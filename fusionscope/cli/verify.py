@@ -92,7 +92,7 @@ def command(
         raise UnusableInput("--at-least nan: expected a number from 0 to 100")
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_modules
-    from fusionscope.report.verification import print_verification, to_markdown
+    from fusionscope.report.verification import sections_of
     from fusionscope.verify.verification import verify
     from fusionscope.versions.known import compiler_named
 
@@ -113,16 +113,15 @@ def command(
         verification,
         format_name,
         output,
-        (*verification.problems, *verification.notes),
-        markdown=lambda: to_markdown(verification),
-        text=lambda console: print_verification(verification, console),
+        verification.problems,
+        sections_of(verification),
     )
     if at_least is None:
         return 0
     if verification.agreement is not None and verification.agreement < at_least:
         return 1
     # Nothing is known about what was not compared.
-    return 2 if verification.problems or verification.agreement is None else 0
+    return 2 if verification.failures or verification.agreement is None else 0
 
 
 def _drift(
@@ -137,7 +136,7 @@ def _drift(
     """Ask the compiler about the pairs of one module on which the rules differ from the dump."""
     from fusionscope.experiments.drift import find_drift
     from fusionscope.explain.modules import pick_module
-    from fusionscope.report.drift import print_drift
+    from fusionscope.report.drift import sections_of
 
     if format_name not in ("text", "json"):
         raise UnusableInput(f"--drift has no {format_name}, expected --format text or json")
@@ -151,6 +150,6 @@ def _drift(
         format_name,
         output,
         dump.unreported_problems(),
-        text=lambda console: print_drift(drift, console),
+        sections_of(drift),
     )
     return 0

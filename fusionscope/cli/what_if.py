@@ -69,8 +69,6 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain, sheets
-    from fusionscope.words.markdown import to_markdown
-    from fusionscope.words.terminal import print_sections
 
     changes = read_changed_rules(set_, disable, allow, forbid, plan)
     if changes is None and device is None:
@@ -80,14 +78,12 @@ def command(
     selection = Selection(module=module, changes=changes, rules=rules, device=device)
     with show_progress() as progress:
         explanation = explain(opened, selection, jobs=jobs, progress=progress, cache=cache)
-    sections = list(sheets.what_if(explanation, top))
     write_report(
         "explain",
         explanation,
         format_name,
         output,
         explanation.problems,
-        markdown=lambda: "\n".join(to_markdown(sections)),
-        text=lambda console: print_sections(sections, console),
+        sheets.what_if(explanation, top),
     )
     return 0

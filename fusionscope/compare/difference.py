@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from fusionscope.compare.cost_changes import (
     CostChanges,
     KernelCosts,
@@ -35,6 +37,7 @@ from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.analyze_module import PairOutcomes, compare_outcomes, flag_texts
 from fusionscope.explain.modules import NO_FINAL, pick_modules
+from fusionscope.facts.facts import Facts
 from fusionscope.facts.result import Operation, PairFacts
 from fusionscope.facts.source_lines import operation_of
 from fusionscope.facts.times import clock_for
@@ -103,13 +106,17 @@ class OutcomeChange:
         return self.after.outcome == "not-fused"
 
 
-@dataclass(frozen=True, slots=True)
-class FusionDifference:
-    """A change of fusions, with the passes that made them on each side."""
+class Passes(Facts, frozen=True):
+    """The passes that made fusions on each side."""
 
-    change: FusionFacts
-    passes_before: tuple[str, ...]
-    passes_after: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+class FusionDifference(FusionFacts, frozen=True, kw_only=True):
+    """A change of fusions, with the passes that made them."""
+
+    passes: Passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -596,7 +603,11 @@ def _compare_outcomes(
 def _without_passes(
     fusion_changes: Iterable[FusionChange], backend: str | None
 ) -> tuple[FusionDifference, ...]:
-    return tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(fusion_changes, backend))
+    return _made_by(Passes(), fusion_facts(fusion_changes, backend))
+
+
+def _made_by(passes: Passes, changes: Iterable[FusionFacts]) -> tuple[FusionDifference, ...]:
+    return tuple(FusionDifference(**structs.asdict(change), passes=passes) for change in changes)
 
 
 def compare_headers(before: Module, after: Module) -> tuple[tuple[str, str, str], ...]:
@@ -853,7 +864,7 @@ def _with_passes(
         pass_names = passes(change)
         groups.setdefault((change.kind, pass_names), (pass_names, []))[1].append(change)
     return tuple(
-        FusionDifference(facts, *pass_names)
+        change
         for pass_names, changes_alike in groups.values()
-        for facts in fusion_facts(changes_alike, backend)
+        for change in _made_by(Passes(*pass_names), fusion_facts(changes_alike, backend))
     )

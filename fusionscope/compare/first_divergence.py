@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import Facts
 from fusionscope.findings.recomputed.materialized import needed_for
 from fusionscope.history.changes import CARRIERS, ChangeKind, FusionChange, same_but_for_notes
 from fusionscope.history.lineage import Lineage
@@ -25,8 +26,9 @@ from fusionscope.progress import Progress, counted
 from fusionscope.reasons.recorded_decisions import ProducerDecision, read_recorded_decisions
 
 
-@dataclass(frozen=True, slots=True)
-class FirstDivergence:
+class FirstDivergence(
+    Facts, frozen=True, rename={"stage_before": "before", "stage_after": "after"}
+):
     """The place from which on two compilations differ.
 
     ``last_same`` is the last stage in which they are the same, or None if they never are.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from fusionscope.facts.facts import Facts
 from fusionscope.facts.result import Operation
 from fusionscope.facts.source_lines import operation_of
 from fusionscope.history.changes import ChangeKind, FusionChange, group_identical
 from fusionscope.history.kernels import kind_and_emitter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusionFacts:
+class FusionFacts(Facts, frozen=True, kw_only=True):
     """One change of fusions, and the number of changes that look alike.
 
     ``kind`` is one of ``history.changes.ChangeKind``. ``before`` are the fusions and operations
@@ -20,7 +19,9 @@ class FusionFacts:
     or left the fusion. ``emitters`` are the emitters of its code before and after, if they changed.
     """
 
-    kind: str
+    computed = ("text",)
+
+    kind: ChangeKind
     before: tuple[Operation, ...]
     after: tuple[Operation, ...]
     gained: tuple[Operation, ...]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fusionscope.compare.fusions import fusion_facts
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.facts.facts import Facts
 from fusionscope.facts.result import Operation
 from fusionscope.facts.source_lines import operation_of, user_line
 from fusionscope.history.changes import updates
@@ -26,8 +26,7 @@ class UnknownName(UnusableInput):
         self.names = names
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Facts, frozen=True, rename={"pass_name": "pass"}):
     """The effect of one pass on the traced instruction. ``names`` are its names (and those of its
     copies) afterwards; ``text`` says what happened, ``steps`` are the compiler's own words.
     """
@@ -39,8 +38,7 @@ class Event:
     steps: tuple[FusionStep, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Facts, frozen=True):
     """The traced instruction at the end, and the kernel of the final module that computes it: name,
     kind, emitter and opcodes. All are None if nothing is launched for it.
     """
@@ -52,8 +50,7 @@ class Ending:
     members: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstructionTrace:
+class InstructionTrace(Facts, frozen=True, kw_only=True):
     """The trace of one instruction, from the first stage that has it to the last."""
 
     asked: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fusionscope.compare.fusions import FusionFacts, fusion_facts
@@ -11,6 +10,7 @@ from fusionscope.compare.instruction_trace import InstructionTrace, UnknownName,
 from fusionscope.dump import Dump, DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.modules import NO_FINAL, rank_modules
+from fusionscope.facts.facts import Facts
 from fusionscope.history.changes import FusionChange
 from fusionscope.history.flow import ACTING
 from fusionscope.history.lineage import Lineage, read_lineage
@@ -19,8 +19,7 @@ from fusionscope.progress import Progress, about, counted, silent
 from fusionscope.reasons.recorded_decisions import FusionStep, read_fusion_steps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassFacts:
+class PassFacts(Facts, frozen=True, kw_only=True, rename={"pass_name": "pass"}):
     """The effect of one pass on fusions. ``fusions`` counts those that exist after it, ``kinds``
     the changes of each kind; ``steps`` are the single fusions in the order of the compiler's
     record, if there is one.
@@ -34,26 +33,32 @@ class PassFacts:
     steps: tuple[FusionStep, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleHistory:
-    """``passes`` changed fusions, in order; ``quiet`` counts the stages of those that did not. If
-    an instruction was requested, its ``trace`` replaces both.
+class Stages(Facts, frozen=True):
+    """The labels of the first and the last stage. ``quiet`` counts those that changed no fusion,
+    None if an instruction is traced.
+    """
+
+    first: str
+    last: str
+    quiet: int | None
+
+
+class ModuleHistory(Facts, frozen=True, kw_only=True, rename={"module": "name"}):
+    """``passes`` changed fusions, in order. If an instruction was requested, its ``trace`` replaces
+    them.
     """
 
     number: int
     module: str
     backend: str | None
-    first: str
-    last: str
+    stages: Stages
     fusions: int
     passes: tuple[PassFacts, ...]
-    quiet: int | None
     trace: InstructionTrace | None
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Facts, frozen=True, tag_field="schema", tag="fusionscope.history/1"):
     """Histories of modules, the costliest first. ``folded`` are the names of the other modules,
     ``problems`` one line for each that cannot be read."""
 
@@ -147,15 +152,14 @@ def module_history(
                 passes.append(_pass_facts(lineage, index, changes, steps))
     else:
         trace = follow(lineage, name, steps)
+    quiet = len(lineage.stages) - 1 - len(passes) if name is None else None
     return ModuleHistory(
         number=dumped.number,
         module=dumped.name,
         backend=dumped.backend,
-        first=lineage.stages[0].label,
-        last=lineage.stages[-1].label,
+        stages=Stages(lineage.stages[0].label, lineage.stages[-1].label, quiet),
         fusions=_count_fusions(lineage.modules[-1]),
         passes=tuple(passes),
-        quiet=len(lineage.stages) - 1 - len(passes) if name is None else None,
         trace=trace,
         notes=tuple(notes),
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
 from tempfile import TemporaryDirectory
+
+from msgspec.structs import replace
 
 from fusionscope import __version__
 from fusionscope.capture.capture import capture
@@ -19,6 +21,7 @@ from fusionscope.capture.targets import Target, read_program, read_target
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
+from fusionscope.facts.facts import Facts
 from fusionscope.findings.resources.ptxas import assemble, find_ptxas
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.plans import own_plan
@@ -70,23 +73,30 @@ class State(StrEnum):
     BROKEN = "broken"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Facts, frozen=True):
     """One thing that commands use. ``found`` says in one line what it is, or what is wrong with it,
-    ``advice`` what to do about that, and is empty if nothing has to be done.
+    ``advice`` what to do about that, and is None if nothing has to be done.
     """
 
     name: str
     state: State
     found: str
-    advice: str = ""
+    advice: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(
+    Facts,
+    frozen=True,
+    kw_only=True,
+    rename={"installation": "compiler"},
+    tag_field="schema",
+    tag="fusionscope.doctor/1",
+):
     """What was found. ``rules`` are the compilers whose rules fusionscope knows, ``installation``
     is the Python that compiles, which may be another one than ``python``, whose version this is.
     """
+
+    computed = ("works",)
 
     fusionscope: str
     python: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -16,6 +17,7 @@ from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.cut import Cut, cuts
 from fusionscope.experiments.factors import FACTORS, Change, Sizes, TwoSizes, changes_of
 from fusionscope.experiments.resize import round_between
+from fusionscope.facts.facts import Facts
 from fusionscope.history.outcomes import Outcome, pairs_after
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.progress import Progress, silent
@@ -29,8 +31,7 @@ from fusionscope.versions.runs import find_runs
 _MOST_HALVINGS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(Facts, frozen=True):
     """Rules and compiler agree once ``what``, which is ``before``, is ``after``."""
 
     what: str
@@ -38,8 +39,7 @@ class Agreement:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Facts, frozen=True):
     """A pair about which the rules ``book`` of ``pass_name`` differ from the compiler, which left
     it ``outcome``; in the replay it is ``replayed``.
 
@@ -64,8 +64,7 @@ class Moved:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Facts, frozen=True, tag_field="schema", tag="fusionscope.drift/1"):
     """The answers of ``compiler`` about pairs of ``module``, a pass after the other. It is empty if
     there are no such pairs.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from fusionscope.errors import UnusableInput
@@ -20,6 +19,7 @@ from fusionscope.experiments.factors import (
 )
 from fusionscope.experiments.program import Answer
 from fusionscope.experiments.resize import round_between
+from fusionscope.facts.facts import Facts
 from fusionscope.hlo import Module
 
 _MOST_HALVINGS = 8
@@ -38,8 +38,7 @@ class Oracle(Protocol):
         """Return the compiler's answer for the pair of ``cut``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Facts, frozen=True):
     """One question: ``what`` was ``before`` and became ``after``, which is a change of ``factor``,
     and the compiler's answer. ``program`` is the HLO text that it compiled.
     """
@@ -52,8 +51,7 @@ class Asked:
     program: str
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Facts, frozen=True):
     """A dimension has ``size`` elements. Of the sizes that were asked about, the compiler fuses the
     pair with ``fused``, and refuses it with ``refused``, the next one.
     """
@@ -63,14 +61,15 @@ class Threshold:
     refused: int
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Facts, frozen=True):
     """What the compiler answered about a refused pair.
 
     ``around`` names the smallest neighbourhood in which it is refused too, ``program`` is that as
     HLO text; both are empty if there is none. ``cuts`` counts the neighbourhoods that were tried,
     ``questions`` are the changes. ``problem`` says why the pair cannot be cut out.
     """
+
+    computed = ("reproduced", "cause", "threshold", "flips")
 
     producer: str
     consumer: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
@@ -12,6 +11,7 @@ from fusionscope.experiments.asking import Compiler
 from fusionscope.experiments.experiment import Experiment, experiment
 from fusionscope.explain.analyze_module import analyze_module
 from fusionscope.explain.selection import matches
+from fusionscope.facts.facts import Facts
 from fusionscope.facts.pair_names import hint_at_pair
 from fusionscope.facts.result import PairFacts
 from fusionscope.history.outcomes import Outcome
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(Facts, frozen=True):
     """A refused pair, the reason that its dump gives, ``bytes_saved`` that fusing it would save,
     and the experiment.
     """
@@ -35,8 +34,7 @@ class Examined:
     experiment: Experiment
 
 
-@dataclass(frozen=True, slots=True)
-class Experiments:
+class Experiments(Facts, frozen=True, tag_field="schema", tag="fusionscope.experiments/1"):
     """The experiments on pairs of ``module``, the costliest first. ``compiler`` names the compiler
     that answered, and its target. ``asked`` counts the programs, ``compiled`` those whose answers
     were not kept from earlier; it took ``seconds``. ``matched`` counts the pairs that were meant.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from fusionscope.graph.mutable import (
     MutableComputation,
@@ -33,8 +35,7 @@ _NO_MEANING = frozenset(
 _ELEMENT_SIZE = re.compile(r"E\(\d+\)")
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Struct, frozen=True, rename={"ours": "replay", "theirs": "compiler"}):
     """The first difference between two modules, in the order of the text.
 
     ``ours`` and ``theirs`` describe the instructions, empty if there is none.

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind, with_fused
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION, Record, names_of_record
 from fusionscope.dump.priority_fusion import Fused, Ineligible, PriorityStep
+from fusionscope.facts.facts import Facts
 from fusionscope.reasons.estimates import Estimate, Estimates
 
 
-@dataclass(frozen=True, slots=True)
-class FusionStep:
+class FusionStep(Facts, frozen=True):
     """One recorded fusion: ``producer`` went into ``consumer``, and the result is ``fusion``.
-    ``estimate`` is about the producer with all its consumers, or None if the record has none.
+    Times are those that the compiler expects of the producer with all its consumers, in
+    microseconds as in ``Estimate``; None if the record has none.
     """
 
     producer: str
     consumer: str
     fusion: str
-    estimate: Estimate | None = None
+    fused_us: float | None = None
+    unfused_us: float | None = None
+    benefit_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]
         for step in recorded.steps:
             if isinstance(step, Fused):
                 estimate = ledger.estimates.get(step.producer)
-                fused.append(FusionStep(step.producer, step.consumer, step.fusion, estimate))
+                times = astuple(estimate) if estimate is not None else ()
+                fused.append(FusionStep(step.producer, step.consumer, step.fusion, *times))
             ledger.add(step)
         steps[PRIORITY_FUSION] = fused
     return {name: tuple(steps_of) for name, steps_of in steps.items()}

@@ -1,17 +1,17 @@
-"""The fusions that change results or times, on a terminal."""
+"""The fusions that change results or times, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.bisect.result import By
 from fusionscope.report.rerun import farthest
-from fusionscope.words.text import duration, file_and_line, plural, print_hidden, safe
+from fusionscope.words.section import Column, Line, Lines, Section, Tone, line, table_of
+from fusionscope.words.text import duration, file_and_line, plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from fusionscope.bisect.reproducer import Reproducer
     from fusionscope.bisect.result import Bisection, Cost, Culprit
     from fusionscope.rerun.running import ResultDifference
 
@@ -19,91 +19,88 @@ _AMPLIFIES = (
     "the reference itself is far from a run in 64 bits: the program amplifies rounding, so what is "
     "found may be no more than that"
 )
+_PAIRS = (Column("pair", wraps=True),)
+_OPERATIONS = (Column("operation"), Column("opcode"), Column("shape"), Column("line"))
 
 
-def print_bisection(bisection: Bisection, console: Console, top: int) -> None:
-    from rich.text import Text
-
-    words = f"{safe(bisection.module)}, {plural(bisection.kernels, 'kernel')}"
-    if bisection.reference:
-        words += f", against {safe(bisection.reference)}"
-    console.print(Text(words, "bold"))
-    _print_whole(bisection, console)
-    if bisection.problem:
-        console.print(Text(bisection.problem, style="yellow"))
-        return
-    failed = (
-        f", {bisection.failed} of them could not be compiled or run" if bisection.failed else ""
+def sections_of(bisection: Bisection, top: int) -> Iterator[Section]:
+    """Yield what was compared, the smallest parts that make the difference, and each alone."""
+    against = f", against {bisection.reference}" if bisection.reference else ""
+    yield Section(
+        title=f"{bisection.module}, {plural(bisection.kernels, 'kernel')}{against}",
+        blocks=(Lines(tuple(_whole(bisection))),),
+        is_heading=True,
     )
-    console.print(Text(f"  {plural(bisection.tried, 'part')} of the plan tried{failed}", "dim"))
-    if bisection.amplifies:
-        console.print(Text(f"  {_AMPLIFIES}", "yellow"))
+    if bisection.problem:
+        return
+    yield from (_culprit(culprit, top) for culprit in bisection.found)
+    if texts := [*_rest(bisection)]:
+        yield Section(blocks=(Lines(tuple(texts)),))
     for culprit in bisection.found:
-        _print_culprit(culprit, console, top)
+        if culprit.reproducer is not None:
+            yield _alone(culprit.reproducer)
+
+
+def _whole(bisection: Bisection) -> Iterator[Line]:
+    if bisection.crash:
+        yield line(f"it crashes: {bisection.crash}", Tone.BAD)
+    elif bisection.results:
+        shows_in, runs = bisection.shows_in, bisection.runs
+        is_wrong = bool(shows_in) and not bisection.problem
+        share = f" ({shows_in} of {runs} runs)" if is_wrong and shows_in != runs else ""
+        tone = Tone.BAD if is_wrong else Tone.PLAIN
+        yield line(f"{_numbers(bisection.results)}{share}", tone)
+    if bisection.problem:
+        yield line(bisection.problem, Tone.WARNING)
+        return
+    failed = f", {bisection.failed} of them could not be compiled or run"
+    parts = f"{plural(bisection.tried, 'part')} of the plan tried"
+    yield line(f"{parts}{failed if bisection.failed else ''}", Tone.QUIET)
+    if bisection.amplifies:
+        yield line(_AMPLIFIES, Tone.WARNING)
+
+
+def _culprit(culprit: Culprit, top: int) -> Section:
+    count = len(culprit.operations)
+    share = "" if count == culprit.of else f", {count} of its {culprit.of} operations"
+    pairs = [
+        (f"{pair.producer} {'beside' if pair.are_siblings else '->'} {pair.consumer}",)
+        for pair in culprit.pairs[:top]
+    ]
+    rows = [
+        (operation.name, operation.opcode, operation.shape, file_and_line(operation.source))
+        for operation in culprit.operations[:top]
+    ]
+    return Section(
+        title=f"{culprit.kernel}{share}",
+        blocks=(
+            table_of("pair", _PAIRS, pairs, len(culprit.pairs), has_head=False),
+            table_of("operation", _OPERATIONS, rows, count, has_head=False),
+        ),
+        is_heading=True,
+    )
+
+
+def _rest(bisection: Bisection) -> Iterator[Line]:
+    """Yield how to keep a pair apart, and what the part costs, or computes, alone."""
     pairs = [pair for culprit in bisection.found for pair in culprit.pairs if not pair.are_siblings]
     if len(pairs) == 1:
         words = f"{pairs[0].producer} -> {pairs[0].consumer}"
-        console.print(Text(f"  to keep them apart: rerun --forbid '{safe(words)}'", "dim"))
-    _print_rest(bisection, console)
-
-
-def _print_whole(bisection: Bisection, console: Console) -> None:
-    from rich.text import Text
-
-    if bisection.crash:
-        console.print(Text(f"  it crashes: {safe(bisection.crash)}", "red"))
-    elif bisection.results:
-        runs = (
-            ""
-            if bisection.shows_in == bisection.runs
-            else f" ({bisection.shows_in} of {bisection.runs} runs)"
-        )
-        is_wrong = bool(bisection.shows_in) and not bisection.problem
-        style = "red" if is_wrong else ""
-        console.print(Text(f"  {_numbers(bisection.results)}{runs if is_wrong else ''}", style))
-
-
-def _print_culprit(culprit: Culprit, console: Console, top: int) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    count = len(culprit.operations)
-    share = "" if count == culprit.of else f", {count} of its {culprit.of} operations"
-    console.print(Text(f"\n{safe(culprit.kernel)}{share}", "bold"))
-    for pair in culprit.pairs[:top]:
-        link = "beside" if pair.are_siblings else "->"
-        console.print(Text(f"  {safe(pair.producer)} {link} {safe(pair.consumer)}", "green"))
-    print_hidden(console, 0, len(culprit.pairs), top, "pair")
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    for operation in culprit.operations[:top]:
-        table.add_row(
-            Text(f"    {safe(operation.name)}"),
-            Text(safe(operation.opcode)),
-            Text(safe(operation.shape)),
-            Text(file_and_line(operation.source)),
-        )
-    console.print(table)
-    print_hidden(console, 0, count, top, "operation")
-
-
-def _print_rest(bisection: Bisection, console: Console) -> None:
-    from rich.text import Text
-
+        yield line(f"to keep them apart: rerun --forbid '{words}'", Tone.QUIET)
     if bisection.cost is not None:
-        console.print(Text(f"\n{_cost_words(bisection.cost, bisection.by)}"))
+        yield line(_cost_words(bisection.cost, bisection.by))
     elif bisection.alone:
-        console.print(Text(f"\nwith nothing else fused: {_numbers(bisection.alone)}"))
-    for culprit in bisection.found:
-        reproducer = culprit.reproducer
-        if reproducer is None:
-            continue
-        console.print(Text(f"\nalone: python {safe(str(reproducer.directory / 'reproduce.py'))}"))
-        for line in reproducer.output:
-            console.print(Text(f"  {safe(line)}", "dim"))
-        if reproducer.problem:
-            console.print(Text(f"  {safe(reproducer.problem)}", "yellow"))
-        elif not reproducer.differs:
-            console.print(Text("  alone, the kernel computes the same as unfused", "yellow"))
+        yield line(f"with nothing else fused: {_numbers(bisection.alone)}")
+
+
+def _alone(reproducer: Reproducer) -> Section:
+    texts = [line(text, Tone.QUIET) for text in reproducer.output]
+    if reproducer.problem:
+        texts.append(line(reproducer.problem, Tone.WARNING))
+    elif not reproducer.differs:
+        texts.append(line("alone, the kernel computes the same as unfused", Tone.WARNING))
+    title = f"alone: python {reproducer.directory / 'reproduce.py'}"
+    return Section(title=title, blocks=(Lines(tuple(texts)),), is_heading=True)
 
 
 def _numbers(results: Sequence[ResultDifference]) -> str:

@@ -1,35 +1,26 @@
-"""Captured dumps as JSON and on a terminal."""
+"""Captured dumps in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import plural, safe, size
-
-_WIDTH = 60  # the widest list of arguments
+from fusionscope.words.section import Column, Line, Lines, Section, Table, Tone, line, lines
+from fusionscope.words.text import plural, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.capture.capture import Captured
     from fusionscope.facts.result import ModuleFacts, TimeEstimate
 
-
-def _arguments(captured: Captured) -> str:
-    """Return their shapes, or their number and size if the shapes do not fit into a line."""
-    count = len(captured.arguments)
-    shapes = safe(", ".join(captured.arguments))
-    if len(shapes) <= _WIDTH:
-        return plural(count, "argument") + (f": {shapes}" if shapes else "")
-    total = captured.argument_bytes
-    return plural(count, "array") + (f", {size(total)}" if total is not None else "")
+_WIDTH = 60  # the widest list of arguments
+_FIGURES = ("launches", "bytes", "fused", "duplicated", "not fused", "time")
+_ESTIMATES = "times are estimates by the compiler's cost model; for library calls, a lower bound"
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Return a row for one of several dumps.
+    """A row for one of several dumps.
 
     ``facts`` are those of its module, None if the compiler did not finish; ``estimate`` is by the
     cost model of a GPU, None for other devices.
@@ -40,63 +31,57 @@ class Compiled:
     estimate: TimeEstimate | None = None
 
 
-def print_comparison(compiled: Sequence[Compiled], console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
+def captured_section(captured: Captured) -> Section:
+    return Section(
+        title=f"{captured.program} for {captured.target}",
+        blocks=(Lines(tuple(_lines(captured))),),
+        is_heading=True,
+    )
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("device", overflow="fold", min_width=20)
-    titles = ["launches", "bytes", "fused", "duplicated", "not fused"]
-    if any(program.estimate for program in compiled):
-        titles.append("time")
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-    for program in compiled:
-        table.add_row(safe(program.name), *_figures(program)[: len(titles)])
-    console.print()
-    console.print(table)
-    if any(program.estimate is not None for program in compiled):
-        words = (
-            "  times are estimates by the compiler's cost model; for library calls, a lower bound"
-        )
-        console.print(Text(words, style="dim"))
+
+def _lines(captured: Captured) -> Iterator[Line]:
+    version = captured.versions.get("jaxlib", "an unknown jaxlib")
+    yield line(f"jaxlib {version}, {_arguments(captured)}")
+    if captured.program_flags:
+        yield line(f"with the XLA_FLAGS that it sets: {captured.program_flags}")
+    yield line(f"in {captured.directory}")
+    for note in captured.notes:
+        yield line(f"note: {note}", Tone.WARNING)
+    if captured.profile is not None:
+        yield line(f"ran, with a profile in {captured.profile}")
+    if captured.problem:
+        ended = "" if captured.compile_s is not None else "did not finish: "
+        yield line(f"{ended}{captured.problem}", Tone.WARNING)
+
+
+def _arguments(captured: Captured) -> str:
+    """Return their shapes, or their number and size if the shapes do not fit into a line."""
+    count = len(captured.arguments)
+    shapes = ", ".join(captured.arguments)
+    if len(shapes) <= _WIDTH:
+        return plural(count, "argument") + (f": {shapes}" if shapes else "")
+    total = captured.argument_bytes
+    return plural(count, "array") + (f", {size(total)}" if total is not None else "")
+
+
+def comparison_section(compiled: Sequence[Compiled]) -> Section:
+    """Return several dumps in one table."""
+    is_timed = any(program.estimate is not None for program in compiled)
+    titles = _FIGURES if is_timed else _FIGURES[:-1]
+    columns = (Column("device", wraps=True), *(Column(title, is_number=True) for title in titles))
+    rows = tuple((program.name, *_figures(program)[: len(titles)]) for program in compiled)
+    notes = lines([_ESTIMATES] if is_timed else [], Tone.QUIET)
+    return Section(blocks=(Table(columns=columns, rows=rows, noun="device"), notes))
 
 
 def _figures(compiled: Compiled) -> list[str]:
     facts, estimate = compiled.facts, compiled.estimate
     if facts is None:
-        return ["did not finish"]
-    relation = f"{facts.relation} " if facts.relation else ""
-    pairs = [
-        f"{facts.summary.outcomes[outcome]:,}" for outcome in ("fused", "duplicated", "not-fused")
-    ]
-    time = ""
-    if estimate is not None:
-        time = f"{estimate.microseconds:,.2f} µs"
-    totals = facts.summary
+        return ["did not finish", *[""] * (len(_FIGURES) - 1)]
+    totals, relation = facts.summary, f"{facts.relation} " if facts.relation else ""
     return [
         f"{relation}{totals.launches:,}",
         f"{relation}{size(totals.bytes_moved)}",
-        *pairs,
-        time,
+        *(f"{totals.outcomes[outcome]:,}" for outcome in ("fused", "duplicated", "not-fused")),
+        f"{estimate.microseconds:,.2f} µs" if estimate is not None else "",
     ]
-
-
-def print_captured(captured: Captured, console: Console) -> None:
-    from rich.text import Text
-
-    version = captured.versions.get("jaxlib", "an unknown jaxlib")
-    title = Text(safe(captured.program), style="bold")
-    title.append(f" for {safe(captured.target)}", style="bold")
-    console.print(title)
-    console.print(Text(f"  jaxlib {safe(version)}, {_arguments(captured)}"))
-    if captured.program_flags:
-        console.print(Text(f"  with the XLA_FLAGS that it sets: {safe(captured.program_flags)}"))
-    console.print(Text(f"  in {safe(str(captured.directory))}"))
-    for note in captured.notes:
-        console.print(Text(f"  note: {safe(note)}", style="yellow"))
-    if captured.profile is not None:
-        console.print(Text(f"  ran, with a profile in {safe(str(captured.profile))}"))
-    if captured.problem:
-        ended = "" if captured.compile_s is not None else "did not finish: "
-        console.print(Text(f"  {ended}{safe(captured.problem)}", style="yellow"))

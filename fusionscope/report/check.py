@@ -1,20 +1,50 @@
-"""The result of a check on a terminal."""
+"""The result of a check in words."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fusionscope.check.record import figures_of
-from fusionscope.verify import rules_in_words as rules_used
-from fusionscope.words.text import plural, print_hidden, safe
+from fusionscope.verify import rules_in_words
+from fusionscope.words.section import (
+    Column,
+    Entries,
+    Entry,
+    Line,
+    Section,
+    Span,
+    Table,
+    Tone,
+    line,
+    lines,
+    spans,
+)
+from fusionscope.words.text import hidden_entries, plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.check.checking import Checked, Compared, Verdict
     from fusionscope.check.updating import Updated
     from fusionscope.report.places import Repository
+
+
+def sections_of(checked: Checked, top: int, repository: Repository) -> Iterator[Section]:
+    """Yield the expectations, with at most ``top`` violations of each, and the matrix."""
+    entries = tuple(
+        _entry(outcome, top, repository)
+        for outcome in checked.outcomes
+        if not is_in_table(outcome, checked)
+    )
+    blocks = (
+        lines(rules_lines(checked), Tone.QUIET),
+        Entries(noun="expectation", entries=entries),
+    )
+    yield Section(blocks=blocks, is_heading=True)
+    if checked.matrix:
+        yield Section(blocks=(_matrix(checked),), is_heading=True)
+    tone = Tone.GOOD if checked.is_met else Tone.BAD
+    yield Section(blocks=(lines([summary_of(checked)], tone),), is_heading=True)
 
 
 def summary_of(checked: Checked) -> str:
@@ -24,100 +54,97 @@ def summary_of(checked: Checked) -> str:
     return f"{missed} of {plural(len(checked.outcomes), 'expectation')} not met"
 
 
-def print_check(checked: Checked, console: Console, top: int, repository: Repository) -> None:
-    from rich.text import Text
-
-    for words in rules_lines(checked):
-        console.print(Text(safe(words), style="dim"))
-    for outcome in checked.outcomes:
-        if not is_in_table(outcome, checked):
-            _print_verdict(outcome, console, top, repository)
-    _print_matrix(checked, console)
-    console.print(Text(summary_of(checked), style="bold green" if checked.is_met else "bold red"))
-
-
 def is_in_table(outcome: Verdict, checked: Checked) -> bool:
     """Return whether the table of a matrix says all there is to say."""
     is_plain = outcome.is_met and not (outcome.notes or outcome.allowed)
     return is_plain and outcome.expectation.key == "baseline" and bool(checked.matrix)
 
 
-def _print_verdict(outcome: Verdict, console: Console, top: int, repository: Repository) -> None:
-    from rich.text import Text
+def _entry(outcome: Verdict, top: int, repository: Repository) -> Entry:
+    expectation = outcome.expectation
+    tone = Tone.GOOD if outcome.is_met else Tone.BAD
+    return Entry(
+        label="met" if outcome.is_met else "NOT MET",
+        name=spans((expectation.title, tone)),
+        lines=tuple(_details(outcome, top, repository)),
+    )
 
-    style, mark = ("green", "met    ") if outcome.is_met else ("red", "NOT MET")
-    line = Text(f"{mark}  ", style=style)
-    line.append(safe(outcome.expectation.title))
-    console.print(line)
-    if outcome.expectation.message and not outcome.is_met:
-        console.print(Text(f"         {safe(str(outcome.expectation))}", style="dim"))
+
+def _details(outcome: Verdict, top: int, repository: Repository) -> Iterator[Line]:
+    """Yield what is not as expected, what an exception allows, and what else changed."""
+    expectation = outcome.expectation
+    if expectation.message and not outcome.is_met:
+        yield line(str(expectation), Tone.QUIET)
     for violation in outcome.violations[:top]:
-        is_named = violation.module in ("", outcome.expectation.identity)
-        where = "" if is_named else f"{safe(violation.module)}: "
-        console.print(Text(f"         {where}{safe(str(violation))}"))
+        is_named = violation.module in ("", expectation.identity)
+        yield line(f"{violation}" if is_named else f"{violation.module}: {violation}")
         if violation.source:
-            place = repository.shown(violation.source)
-            console.print(Text(f"           at {safe(place)}", style="dim"))
-    if len(outcome.violations) > top:
-        hidden = len(outcome.violations) - top
-        console.print(Text(f"         … and {hidden} more: --top N", style="dim"))
+            yield line(f"  at {repository.shown(violation.source)}", Tone.QUIET)
+    if (hidden := len(outcome.violations) - top) > 0:
+        yield line(hidden_entries(hidden, "violation"), Tone.QUIET)
     for violation, allowance in outcome.allowed:
         words = f"allowed until {allowance.until}: {allowance.why}: {violation}"
-        console.print(Text(f"         {safe(words)}", style="dim"))
+        yield line(words, Tone.QUIET)
     for note in outcome.notes:
-        console.print(Text(f"         changed: {safe(note)}", style="dim"))
+        yield line(f"changed: {note}", Tone.QUIET)
 
 
-def print_update(updated: Updated, console: Console, top: int) -> None:
-    """Print what a new baseline accepts."""
-    from rich.text import Text
-
-    for outcome in updated.accepted:
-        console.print(Text(f"accepted  {safe(outcome.expectation.identity)}"))
-        lines = [str(violation) for violation in outcome.violations]
-        lines += [f"changed: {note}" for note in outcome.notes]
-        for line in lines[:top]:
-            console.print(Text(f"          {safe(line)}"))
-        print_hidden(console, 10, len(lines), top, "change")
-    for mark, modules in (("new      ", updated.new), ("removed  ", updated.removed)):
-        for name in modules:
-            why = "" if mark.startswith("new") else ": no dump has it"
-            console.print(Text(f"{mark} {safe(name)}{why}"))
+def update_sections(updated: Updated, top: int) -> Iterator[Section]:
+    """Yield what a new baseline accepts."""
+    entries = [_accepted(outcome, top) for outcome in updated.accepted]
+    entries += [Entry(label="new", name=spans(name)) for name in updated.new]
+    entries += [
+        Entry(label="removed", name=spans(f"{name}: no dump has it")) for name in updated.removed
+    ]
     if updated.kept:
-        console.print(Text(f"kept      {plural(len(updated.kept), 'other module')}", style="dim"))
+        entries.append(_quiet("kept", plural(len(updated.kept), "other module")))
     if updated.unchanged:
-        console.print(Text(f"unchanged {plural(updated.unchanged, 'module')}", style="dim"))
+        entries.append(_quiet("unchanged", plural(updated.unchanged, "module")))
+    yield Section(blocks=(Entries(noun="module", entries=tuple(entries)),), is_heading=True)
 
 
-def _print_matrix(checked: Checked, console: Console) -> None:
-    """Print a table of programs and targets."""
-    from rich.table import Table
-    from rich.text import Text
+def _quiet(label: str, words: str) -> Entry:
+    return Entry(label=label, name=spans((words, Tone.QUIET)))
 
-    if not checked.matrix:
-        return
-    cells = {(comparison.program, comparison.target): comparison for comparison in checked.compared}
+
+def _accepted(outcome: Verdict, top: int) -> Entry:
+    changes = [str(violation) for violation in outcome.violations]
+    changes += [f"changed: {note}" for note in outcome.notes]
+    hidden = len(changes) - top
+    more = [hidden_entries(hidden, "change")] if hidden > 0 else []
+    return Entry(
+        label="accepted",
+        name=spans(outcome.expectation.identity),
+        lines=lines([*changes[:top], *more]).lines,
+    )
+
+
+def _matrix(checked: Checked) -> Table:
+    """Return a table of programs and targets."""
     programs, targets = (list(dict.fromkeys(names)) for names in zip(*checked.matrix, strict=True))
     missed = Counter(violation.module for violation in checked.violations)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("", *targets):
-        table.add_column(safe(name))
-    for program in programs:
-        row = [Text(safe(program))]
-        for target in targets:
-            cell = cells.get((program, target))
-            count = missed[f"{program} on {target}"]
-            if (program, target) not in checked.matrix:
-                row.append(Text("-", style="dim"))
-            elif cell is None or cell.now is None:
-                row.append(Text("does not compile", style="red"))
-            else:
-                words = f"{count} not met" if count else "met"
-                row.append(Text(words + _change(cell), style="red" if count else "green"))
-        table.add_row(*row)
-    console.print()
-    console.print(table)
-    console.print()
+    cells = {(comparison.program, comparison.target): comparison for comparison in checked.compared}
+    rows = (
+        (
+            program,
+            *(
+                _cell(cells.get((program, target)), missed[f"{program} on {target}"])
+                if (program, target) in checked.matrix
+                else Span("-", Tone.QUIET)
+                for target in targets
+            ),
+        )
+        for program in programs
+    )
+    columns = (Column("program"), *map(Column, targets))
+    return Table(columns=columns, rows=tuple(rows), noun="program")
+
+
+def _cell(comparison: Compared | None, missed: int) -> Span:
+    if comparison is None or comparison.now is None:
+        return Span("does not compile", Tone.BAD)
+    words = f"{missed} not met" if missed else "met"
+    return Span(words + _change(comparison), Tone.BAD if missed else Tone.GOOD)
 
 
 def _change(cell: Compared) -> str:
@@ -136,5 +163,5 @@ def rules_lines(checked: Checked) -> list[str]:
     """Return the rules that gave reasons, with the modules for which the text is the same."""
     modules: dict[str, list[str]] = defaultdict(list)
     for _, module, rules in checked.rules:
-        modules[f"{rules.version}; {rules_used.in_words(rules)}"].append(module)
+        modules[f"{rules.version}; {rules_in_words.in_words(rules)}"].append(module)
     return [f"{', '.join(dict.fromkeys(names))}: {words}" for words, names in modules.items()]

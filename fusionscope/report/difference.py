@@ -1,30 +1,28 @@
-"""A difference as JSON, as Markdown, and on a terminal."""
+"""A difference in words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusionscope.verify import rules_in_words as rules_used
-from fusionscope.words import section
-from fusionscope.words.terminal import print_block
-from fusionscope.words.text import (
-    cell,
-    code,
-    duration,
-    file_and_line,
-    or_dash,
-    plural,
-    print_hidden,
-    safe,
-    shorten,
-    size,
+from fusionscope.report.history import change_entry
+from fusionscope.verify import rules_in_words
+from fusionscope.words.section import (
+    Column,
+    Entry,
+    Line,
+    Lines,
+    Section,
+    Table,
+    Tone,
+    line,
+    lines,
+    ranked,
+    spans,
 )
+from fusionscope.words.text import duration, file_and_line, or_dash, plural, shorten, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.compare.cost_changes import CostChanges, PlaceChange
     from fusionscope.compare.difference import (
         Difference,
@@ -38,6 +36,156 @@ if TYPE_CHECKING:
     from fusionscope.compare.memory_difference import BufferDifference, MemoryDifference
     from fusionscope.facts.suggestions import Figures
     from fusionscope.reasons.recorded_decisions import ProducerDecision
+
+
+def sections_of(difference: Difference, top: int | None) -> Iterator[Section]:
+    """Yield what differs in each module, then what does not; ``top`` limits every list (None: no
+    limit).
+    """
+    for module in difference.modules:
+        yield from module_sections(module, top)
+    if same := same_lines(difference):
+        yield Section(blocks=(lines(same),), is_heading=True)
+
+
+def module_sections(module: ModuleDifference, top: int | None) -> Iterator[Section]:
+    """Yield the two sides, and what differs in total; then each kind of difference."""
+    texts = (*_sides(module), *map(line, _lines(module)), line(_matched(module), Tone.QUIET))
+    yield Section(title=module.before.module, blocks=(Lines(texts),), is_heading=True)
+    if module.costs:
+        yield _costs(module.costs, top)
+    if module.outcomes:
+        yield _outcomes(module.outcomes, top)
+    if module.memory:
+        yield _memory(module.memory, top)
+    if module.fusions:
+        yield _fusions(module, top)
+    if module.edits:
+        yield _edits(module, top)
+
+
+def _sides(module: ModuleDifference) -> Iterator[Line]:
+    """Yield the two sides, and what limits the comparison."""
+    for doubt in module.unrelated:
+        yield line(doubt.text, Tone.WARNING)
+    for name, side in (("before", module.before), ("after ", module.after)):
+        yield line(f"{name} {_side_text(side)}", Tone.QUIET)
+        if side.rules is not None and side.rules.guessed:
+            yield line(rules_in_words.in_words(side.rules), Tone.WARNING)
+    for note in module.notes:
+        yield line(f"note: {note}", Tone.WARNING)
+
+
+def _lines(module: ModuleDifference) -> Iterator[str]:
+    yield _totals(module)
+    yield from _header_lines(module)
+    if module.first_divergence:
+        yield _divergence_text(module.first_divergence)
+    if module.decision:
+        yield _decision_text(module.decision)
+
+
+def _costs(costs: CostChanges, top: int | None) -> Section:
+    """Return the lines, or scopes, whose cost differs, with both figures."""
+    is_timed = any(side.time_us for place in costs.places for side in (place.before, place.after))
+    rows = tuple(
+        (
+            place.place,
+            *([_both(place, lambda side: or_dash(side.time_us, duration))] if is_timed else []),
+            _both(place, lambda side: or_dash(side.launches, lambda count: f"{count:,}")),
+            _both(place, lambda side: or_dash(side.bytes_moved, size)),
+        )
+        for place in costs.places[:top]
+    )
+    time = ["nominal time" if costs.is_nominal else "time"] if is_timed else []
+    columns = (
+        Column(str(costs.by), is_flexible=True),
+        *(Column(title, is_number=True) for title in (*time, "launches", "bytes")),
+    )
+    hidden = len(costs.places) - len(rows)
+    table = Table(columns=columns, rows=rows, noun=str(costs.by), hidden=hidden)
+    what = "time" if is_timed else "bytes"
+    return Section(title=f"Where the {what} went, by {costs.by}", blocks=(table,))
+
+
+def _both(change: PlaceChange, text: Callable[[Figures], str]) -> str:
+    before, after = text(change.before), text(change.after)
+    return before if before == after else f"{before} → {after}"
+
+
+def _outcomes(outcomes: Sequence[OutcomeChange], top: int | None) -> Section:
+    total = sum(change.count for change in outcomes)
+    entries = [_outcome(rank, change) for rank, change in enumerate(outcomes[:top], 1)]
+    return Section(
+        title=f"{plural(total, 'pair')} {'ended' if total > 1 else 'that ended'} differently",
+        blocks=(ranked("outcome", entries, len(outcomes), ("bytes", "alike")),),
+    )
+
+
+def _outcome(rank: int, change: OutcomeChange) -> Entry:
+    before, after = change.before, change.after
+    names = before.producer.name, before.consumer.name
+    words = f"{before.outcome} → {after.outcome}"
+    outcomes = line(words, Tone.BAD if change.is_lost else Tone.GOOD)
+    return Entry(
+        label=f"{rank}.",
+        name=spans((names[0], Tone.STRONG), " -> ", (names[1], Tone.STRONG)),
+        figures=(size(max(before.bytes_saved, after.bytes_saved)), _alike(change.count)),
+        lines=(outcomes, *map(line, _reasons(change))),
+        pairs=((after.producer.name, after.consumer.name),),
+    )
+
+
+def _alike(count: int) -> str:
+    return f"x{count:,} alike" if count > 1 else ""
+
+
+def _memory(memory: MemoryDifference, top: int | None) -> Section:
+    entries = [
+        Entry(
+            label=_signed(buffer.growth),
+            name=spans(_value_text(buffer)),
+            lines=(line(_cause(buffer), Tone.BAD if buffer.growth > 0 else Tone.GOOD),),
+        )
+        for buffer in memory.buffers[:top]
+    ]
+    block = ranked("value", entries, len(memory.buffers))
+    return Section(title="Memory", summary=spans(_memory_text(memory)), blocks=(block,))
+
+
+def _fusions(module: ModuleDifference, top: int | None) -> Section:
+    entries = [
+        change_entry(fusion, [line(text, Tone.QUIET) for text in _passes_texts(fusion)])
+        for fusion in module.fusions[:top]
+    ]
+    block = ranked("change", entries, len(module.fusions), ("alike",))
+    return Section(title="Fusions", summary=spans(_lost_and_gained(module)), blocks=(block,))
+
+
+def _edits(module: ModuleDifference, top: int | None) -> Section:
+    entries = [
+        Entry(label=edit.kind, name=spans(_edit_text(edit)), figures=(_alike(edit.count),))
+        for edit in module.edits[:top]
+    ]
+    count = sum(edit.count for edit in module.edits)
+    also = f", {module.incidental:,} more go with fusions" if module.incidental else ""
+    return Section(
+        title="Instructions",
+        summary=spans(f"{plural(count, 'edit')}{also}"),
+        blocks=(ranked("edit", entries, len(module.edits), ("alike",)),),
+    )
+
+
+def same_lines(difference: Difference) -> list[str]:
+    """Return what did not change, and the modules of one side only."""
+    same = _same_lines(difference) if difference.same else ()
+    return [*same, *_unpaired(difference)]
+
+
+def _unpaired(difference: Difference) -> Iterator[str]:
+    for side, names in (("before", difference.only_before), ("after", difference.only_after)):
+        if names:
+            yield f"only {side}: {', '.join(names)}"
 
 
 def _same_lines(difference: Difference) -> Iterator[str]:
@@ -170,11 +318,12 @@ def _reasons(change: OutcomeChange) -> Iterator[str]:
             yield f"{name}: in {pair.kernel}{stage}"
 
 
-def _passes_text(change: FusionDifference) -> str:
-    before, after = (", ".join(passes) for passes in (change.passes_before, change.passes_after))
+def _passes_texts(change: FusionDifference) -> Iterator[str]:
+    before, after = (", ".join(passes) for passes in (change.passes.before, change.passes.after))
     if before and after and before != after:
-        return f"made by {before} before, by {after} after"
-    return f"made by {before or after}" if before or after else ""
+        yield f"made by {before} before, by {after} after"
+    elif before or after:
+        yield f"made by {before or after}"
 
 
 def _lost_and_gained(module: ModuleDifference) -> str:
@@ -241,323 +390,3 @@ def _edit_text(edit: EditFacts) -> str:
 def _matched(module: ModuleDifference) -> str:
     steps = ", ".join(f"{count:,} by {step}" for step, count in module.steps.items())
     return f"{100 * module.certain:.0f}% of instructions matched with certainty: {steps}"
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A part of a difference: the same titles and words in every format. ``names`` are the columns
-    that hold names.
-    """
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    names: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """What differs between two modules: lines, of which ``warnings`` come first, notes, and tables.
-    ``pairs`` is the index of the table of pairs, None if there is none.
-    """
-
-    warnings: tuple[str, ...]
-    lines: tuple[str, ...]
-    notes: tuple[str, ...]
-    tables: tuple[Table, ...]
-    pairs: int | None
-
-
-def sheet_of(module: ModuleDifference) -> Sheet:
-    tables = list(_tables(module))
-    return Sheet(
-        tuple(_warnings(module)),
-        tuple(_lines(module)),
-        module.notes,
-        tuple(tables),
-        bool(module.costs) if module.outcomes else None,
-    )
-
-
-def _warnings(module: ModuleDifference) -> Iterator[str]:
-    return (doubt.text for doubt in module.unrelated)
-
-
-def _lines(module: ModuleDifference) -> Iterator[str]:
-    yield _totals(module)
-    yield from _header_lines(module)
-    if module.first_divergence:
-        yield _divergence_text(module.first_divergence)
-    if module.decision:
-        yield _decision_text(module.decision)
-
-
-def _tables(module: ModuleDifference) -> Iterator[Table]:
-    """Yield what differs, the cost first."""
-    if module.costs:
-        yield _cost_table(module.costs)
-    if module.outcomes:
-        yield _pair_table(module.outcomes)
-    if module.memory:
-        buffers = (
-            (_signed(buffer.growth), _value_text(buffer), _cause(buffer))
-            for buffer in module.memory.buffers
-        )
-        title = f"Memory ({_memory_text(module.memory)})"
-        yield Table(title, ("at the peak", "value", "why"), tuple(buffers))
-    if module.fusions:
-        changes = (
-            (
-                fusion.change.kind,
-                fusion.change.text,
-                f"{fusion.change.count:,}",
-                _passes_text(fusion),
-            )
-            for fusion in module.fusions
-        )
-        title = f"Fusions ({_lost_and_gained(module)})"
-        yield Table(title, ("fusions", "what changed", "alike", "passes"), tuple(changes))
-    if module.edits:
-        edits = ((edit.kind, _edit_text(edit), f"{edit.count:,}") for edit in module.edits)
-        yield Table(_edits_title(module), ("instructions", "what changed", "alike"), tuple(edits))
-
-
-def _pair_table(outcomes: Sequence[OutcomeChange]) -> Table:
-    rows = (
-        (
-            change.before.producer.name,
-            change.before.consumer.name,
-            f"{change.count:,}",
-            f"{change.before.outcome} → {change.after.outcome}",
-            "; ".join(_reasons(change)),
-        )
-        for change in outcomes
-    )
-    heads = "producer", "consumer", "pairs", "outcome", "why"
-    return Table(_pairs_title(outcomes), heads, tuple(rows), (0, 1))
-
-
-def _cost_table(costs: CostChanges) -> Table:
-    """Return the lines, or scopes, whose cost differs, with both figures."""
-    is_timed = any(side.time_us for place in costs.places for side in (place.before, place.after))
-    word = "nominal time" if costs.is_nominal else "time"
-    rows = (
-        (
-            place.place,
-            *([_both(place, lambda side: or_dash(side.time_us, duration))] if is_timed else []),
-            _both(place, lambda side: or_dash(side.launches, lambda count: f"{count:,}")),
-            _both(place, lambda side: or_dash(side.bytes_moved, size)),
-        )
-        for place in costs.places
-    )
-    return Table(
-        f"Where the {'time' if is_timed else 'bytes'} went, by {costs.by}",
-        (str(costs.by), *([word] if is_timed else []), "launches", "bytes"),
-        tuple(rows),
-    )
-
-
-def _both(change: PlaceChange, text: Callable[[Figures], str]) -> str:
-    before, after = text(change.before), text(change.after)
-    return before if before == after else f"{before} → {after}"
-
-
-def _pairs_title(outcomes: Sequence[OutcomeChange]) -> str:
-    total = sum(change.count for change in outcomes)
-    return f"{plural(total, 'pair')} {'ended' if total > 1 else 'that ended'} differently"
-
-
-def _edits_title(module: ModuleDifference) -> str:
-    count = sum(edit.count for edit in module.edits)
-    also = f", {module.incidental:,} more go with fusions" if module.incidental else ""
-    return f"Instructions ({plural(count, 'edit')}{also})"
-
-
-def same_lines(difference: Difference) -> list[str]:
-    """Return what did not change, and the modules of one side only."""
-    same = _same_lines(difference) if difference.same else ()
-    return [*same, *_unpaired(difference)]
-
-
-def to_markdown(difference: Difference, *, top: int | None) -> str:
-    """Return headings and tables; ``top`` limits every list (None: no limit)."""
-    return "\n".join(_markdown(difference, top)) + "\n"
-
-
-def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
-    for module in difference.modules:
-        sheet = sheet_of(module)
-        yield f"## {cell(module.before.module)}\n"
-        for line in sheet.warnings:
-            yield f"> {cell(line)}\n"
-        yield f"- before: {cell(_side_text(module.before))}"
-        yield f"- after: {cell(_side_text(module.after))}"
-        for line in sheet.lines:
-            yield f"- {cell(line)}"
-        yield ""
-        for note in sheet.notes:
-            yield f"> {cell(note)}\n"
-        for table in sheet.tables:
-            yield from _markdown_table(table, top)
-        yield f"{_matched(module)}.\n"
-    for line in same_lines(difference):
-        yield f"{cell(line)}.\n"
-    for problem in (*difference.problems, *difference.notes):
-        yield f"> {cell(problem)}\n"
-
-
-_NUMBERS = frozenset({"alike", "at the peak", "bytes", "launches", "nominal time", "pairs", "time"})
-
-
-def _markdown_table(table: Table, top: int | None) -> Iterator[str]:
-    yield f"{cell(table.title)}:\n"
-    yield f"| {' | '.join(table.heads)} |"
-    yield f"|{'|'.join('--:' if head in _NUMBERS else '---' for head in table.heads)}|"
-    for row in table.rows[:top]:
-        cells = (code(text) if i in table.names else cell(text) for i, text in enumerate(row))
-        yield f"| {' | '.join(cells)} |"
-    yield from _more(len(table.rows), top)
-
-
-def _more(count: int, top: int | None) -> Iterator[str]:
-    if top is not None and count > top:
-        yield f"\n… and {count - top:,} more."
-    yield ""
-
-
-def _unpaired(difference: Difference) -> Iterator[str]:
-    for side, names in (("before", difference.only_before), ("after", difference.only_after)):
-        if names:
-            yield f"only {side}: {', '.join(names)}"
-
-
-def _print_head(module: ModuleDifference, console: Console, top: int | None) -> None:
-    """Print the two sides, what limits the comparison, and what differs in total and by line."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console.print(Text(safe(module.before.module), style="bold"))
-    for line in _warnings(module):
-        console.print(Padding(Text(safe(line), style="yellow"), (0, 0, 0, 2)))
-    for name, side in (("before", module.before), ("after ", module.after)):
-        text = Text(f"{name} {safe(_side_text(side))}", style="dim")
-        console.print(Padding(text, (0, 0, 0, 2)))
-        if side.rules is not None and side.rules.guessed:
-            rules = Text(safe(rules_used.in_words(side.rules)), style="yellow")
-            console.print(Padding(rules, (0, 0, 0, 9)))
-    for note in module.notes:
-        console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-    first, *lines = _lines(module)
-    console.print(Padding(Text(safe(first)), (0, 0, 0, 2)))
-    if module.costs:
-        _print_costs(module.costs, console, top)
-        if lines:
-            console.print()
-    for line in lines:
-        console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
-
-
-def print_difference(difference: Difference, console: Console, *, top: int | None) -> None:
-    """Print it to a terminal; ``top`` as in ``to_markdown``."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    for module in difference.modules:
-        _print_head(module, console, top)
-        if module.outcomes:
-            _print_outcomes(module.outcomes, console, top)
-        if module.memory:
-            _print_memory(module.memory, console, top)
-        if module.fusions:
-            _print_fusions(module, console, top)
-        if module.edits:
-            _print_edits(module, console, top)
-        console.print(Padding(Text(_matched(module), style="dim"), (1, 0, 1, 2)))
-    if difference.same:
-        for line in _same_lines(difference):
-            console.print(Text(safe(line)))
-    for unpaired in _unpaired(difference):
-        console.print(shorten(unpaired, console.width))
-
-
-def _print_costs(costs: CostChanges, console: Console, top: int | None) -> None:
-    table = _cost_table(costs)
-    heads = (table.title, *table.heads[1:])
-    columns = (section.Column(head, place > 0, place == 0) for place, head in enumerate(heads))
-    rows = tuple(map(tuple, table.rows[:top]))
-    hidden = len(table.rows) - len(rows)
-    console.print()
-    block = section.Table(columns=tuple(columns), rows=rows, noun=str(costs.by), hidden=hidden)
-    print_block(block, console)
-
-
-def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: int | None) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console.print(Text(f"\n  {_pairs_title(outcomes)}", style="bold"))
-    for rank, change in enumerate(outcomes[:top], 1):
-        line = Text(f"  {rank}. ")
-        line.append(safe(change.before.producer.name), style="bold")
-        line.append(" -> ")
-        line.append(safe(change.before.consumer.name), style="bold")
-        saved = max(change.before.bytes_saved, change.after.bytes_saved)
-        alike = f"  x{change.count:,} alike" if change.count > 1 else ""
-        line.append(f"  {size(saved)}{alike}  ")
-        style = "red" if change.is_lost else "green"
-        line.append(f"{change.before.outcome} → {change.after.outcome}", style=style)
-        console.print(line)
-        for reason in _reasons(change):
-            console.print(Padding(Text(safe(reason)), (0, 0, 0, 5)))
-    print_hidden(console, 4, len(outcomes), top, "kind", " of pairs")
-
-
-def _print_memory(memory: MemoryDifference, console: Console, top: int | None) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    heading = Text(f"Memory ({_memory_text(memory)})", style="bold")
-    console.print(Padding(heading, (1, 0, 0, 2)))
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column()
-    for buffer in memory.buffers[:top]:
-        style = "red" if buffer.growth > 0 else "green"
-        table.add_row(
-            Text(_signed(buffer.growth), style=style),
-            Text(safe(f"{_value_text(buffer)}: {_cause(buffer)}")),
-        )
-    console.print(Padding(table, (0, 0, 0, 4)))
-    print_hidden(console, 4, len(memory.buffers), top, "value")
-
-
-def _print_fusions(module: ModuleDifference, console: Console, top: int | None) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    fusions = module.fusions
-    heading = Text(f"Fusions ({_lost_and_gained(module)})", style="bold")
-    console.print(Padding(heading, (1, 0, 0, 2)))
-    for fusion in fusions[:top]:
-        alike = f"  x{fusion.change.count:,} alike" if fusion.change.count > 1 else ""
-        line = Text(f"{fusion.change.kind}: ", style="bold")
-        line.append(f"{safe(fusion.change.text)}{alike}", style="not bold")
-        console.print(Padding(line, (0, 0, 0, 4)))
-        passes = _passes_text(fusion)
-        if passes:
-            console.print(Padding(Text(safe(passes), style="dim"), (0, 0, 0, 6)))
-    print_hidden(console, 4, len(fusions), top, "kind", " of changes")
-
-
-def _print_edits(module: ModuleDifference, console: Console, top: int | None) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console.print(Text(f"\n  {_edits_title(module)}", style="bold"))
-    for edit in module.edits[:top]:
-        alike = f"  x{edit.count:,} alike" if edit.count > 1 else ""
-        line = Text(f"{edit.kind}: ", style="bold")
-        line.append(f"{safe(_edit_text(edit))}{alike}", style="not bold")
-        console.print(Padding(line, (0, 0, 0, 4)))
-    print_hidden(console, 4, len(module.edits), top, "kind", " of edits")

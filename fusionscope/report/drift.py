@@ -1,63 +1,55 @@
-"""What has moved where rules differ from a compiler, on a terminal."""
+"""What has moved where rules differ from a compiler, in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fusionscope.report.experiments import around_in_words
-from fusionscope.words.text import duration, plural, safe
+from fusionscope.words.section import Line, Lines, Section, Tone, line, lines
+from fusionscope.words.text import duration, plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.experiments.drift import Drift, Moved
     from fusionscope.verify.thresholds import FittingThreshold
 
 
-def print_drift(drift: Drift, console: Console) -> None:
-    from rich.text import Text
-
+def sections_of(drift: Drift) -> Iterator[Section]:
+    """Yield the pairs on which the rules differ, and the thresholds that would fit."""
     if not drift.matched:
-        console.print(Text(f"{safe(drift.module)}: the rules {drift.rules} agree with every pair"))
+        agree = f"{drift.module}: the rules {drift.rules} agree with every pair"
+        yield Section(blocks=(lines([agree]),), is_heading=True)
         return
-    words = (
-        f"{safe(drift.module)}: the rules {drift.rules} differ on {plural(drift.matched, 'pair')}"
+    differ = f"the rules {drift.rules} differ on {plural(drift.matched, 'pair')}"
+    programs = f"{plural(drift.compiled, 'program')} in {duration(drift.seconds * 1e6)}"
+    yield Section(
+        title=f"{drift.module}: {differ}, asked of {drift.compiler}",
+        blocks=(lines([programs], Tone.QUIET),),
+        is_heading=True,
     )
-    console.print(Text(f"{words}, asked of {safe(drift.compiler)}", "bold"))
-    seconds = duration(drift.seconds * 1e6)
-    console.print(Text(f"  {plural(drift.compiled, 'program')} in {seconds}", "dim"))
     for pair in drift.pairs:
-        console.print()
-        _print_pair(pair, console)
+        title = f"{pair.producer} -> {pair.consumer}"
+        yield Section(title=title, blocks=(Lines(tuple(_pair(pair))),))
 
 
-def _print_pair(pair: Moved, console: Console) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    def show(words: str, style: str = "", indent: int = 2) -> None:
-        console.print(Padding(Text(words, style), (0, 0, 0, indent)))
-
-    console.print(Text(f"{safe(pair.producer)} -> {safe(pair.consumer)}", "bold"))
-    show(f"{pair.outcome}, but {pair.replayed} by the rules {pair.book} of {pair.pass_name}")
+def _pair(pair: Moved) -> Iterator[Line]:
+    rules = f"the rules {pair.book} of {pair.pass_name}"
+    yield line(f"{pair.outcome}, but {pair.replayed} by {rules}")
     if not pair.around:
-        show(safe(pair.problem), "yellow")
+        yield line(pair.problem, Tone.WARNING)
         return
-    show(f"cut out: {around_in_words(pair.around)}", "dim")
+    yield line(f"cut out: {around_in_words(pair.around)}", Tone.QUIET)
     for threshold in pair.thresholds:
-        show(_in_words(threshold, pair), "green")
+        yield line(_in_words(threshold, pair), Tone.GOOD)
     if not pair.thresholds:
-        show(
+        yield line(
             f"rules and compiler differ on {pair.differing} of {plural(pair.programs, 'program')}, "
             "and no change of one threshold makes them agree on all: another condition has changed",
-            "yellow",
+            Tone.WARNING,
         )
         for agreement in pair.agreements:
-            show(
-                safe(f"agree with {agreement.what}: {agreement.before} -> {agreement.after}"),
-                "dim",
-                4,
-            )
+            change = f"{agreement.before} -> {agreement.after}"
+            yield line(f"agree with {agreement.what}: {change}", Tone.QUIET)
 
 
 def _in_words(threshold: FittingThreshold, pair: Moved) -> str:

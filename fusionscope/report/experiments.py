@@ -1,16 +1,16 @@
-"""Experiments on refused pairs, on a terminal."""
+"""Experiments on refused pairs in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fusionscope.experiments.factors import EMPTY
 from fusionscope.experiments.program import Answer
-from fusionscope.words.text import duration, plural, safe, size
+from fusionscope.words.section import Column, Lines, Section, Span, Table, Tone, line, lines
+from fusionscope.words.text import duration, plural, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.experiments.experiment import Asked, Experiment
     from fusionscope.experiments.experiments import Examined, Experiments
 
@@ -45,53 +45,51 @@ _WORDS = {
     _FLAG: ("{what} is {before}", "with {after}"),
     "consumer's operation": ("the consumer is {before}", "if it is {after}"),
 }
+_QUESTIONS = (Column("answer"), Column("what was changed", wraps=True))
 _BOTH = ("{what} are {before}", "if they are {after}")
 
 
-def print_experiments(experiments: Experiments, console: Console) -> None:
-    from rich.text import Text
-
+def sections_of(experiments: Experiments) -> Iterator[Section]:
+    """Yield each refused pair with what was found about it; of a single one, all questions."""
     count = len(experiments.pairs)
-    words = f"{safe(experiments.module)}: {plural(count, 'refused pair')}"
-    if experiments.matched > count:
-        words += f" of {experiments.matched}"
-    console.print(Text(f"{words}, asked of {safe(experiments.compiler)}", "bold"))
-    more = (
-        f", {experiments.asked - experiments.compiled} known from before"
-        if experiments.compiled < experiments.asked
-        else ""
+    share = f" of {experiments.matched}" if experiments.matched > count else ""
+    cached = experiments.asked - experiments.compiled
+    more = f", {cached} known from before" if cached else ""
+    programs = plural(experiments.asked, "program")
+    pairs = f"{plural(count, 'refused pair')}{share}"
+    yield Section(
+        title=f"{experiments.module}: {pairs}, asked of {experiments.compiler}",
+        blocks=(lines([f"{programs} in {duration(experiments.seconds * 1e6)}{more}"], Tone.QUIET),),
+        is_heading=True,
     )
-    seconds = duration(experiments.seconds * 1e6)
-    console.print(Text(f"  {plural(experiments.asked, 'program')} in {seconds}{more}", "dim"))
-    for pair in experiments.pairs:
-        console.print()
-        _print_pair(pair, console, is_only=count == 1)
+    yield from (_pair(pair, is_only=count == 1) for pair in experiments.pairs)
 
 
-def _print_pair(pair: Examined, console: Console, *, is_only: bool) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
+def _pair(pair: Examined, *, is_only: bool) -> Section:
     experiment = pair.experiment
-    names = f"{safe(experiment.producer)} -> {safe(experiment.consumer)}"
-    console.print(
-        Text.assemble((f"{size(pair.bytes_saved)}  ", ""), (names, "bold"), f"  {pair.reason}")
+    tone = Tone.PLAIN if experiment.flips else Tone.WARNING
+    texts = [line(answer_in_words(experiment), tone)]
+    if experiment.reproduced:
+        texts.append(line(f"cut out: {around_in_words(experiment.around)}", Tone.QUIET))
+    if is_only and experiment.reproduced:
+        texts.append(line("the programs: --format json", Tone.QUIET))
+    rows = map(_question, experiment.questions if is_only and experiment.reproduced else ())
+    return Section(
+        title=f"{experiment.producer} -> {experiment.consumer}",
+        summary=(Span(f"{size(pair.bytes_saved)}, {pair.reason}"),),
+        blocks=(Lines(tuple(texts)), Table(columns=_QUESTIONS, rows=tuple(rows), has_head=False)),
     )
-    words = Text(answer_in_words(experiment), "" if experiment.flips else "yellow")
-    console.print(Padding(words, (0, 0, 0, 2)))
-    if not experiment.reproduced:
-        return
-    console.print(Text(f"  cut out: {around_in_words(experiment.around)}", "dim"))
-    if is_only:
-        for question in experiment.questions:
-            _print_question(question, console)
-        console.print(Text("  the programs: --format json", "dim"))
+
+
+def _question(question: Asked) -> tuple[Span, ...]:
+    tone = Tone.GOOD if question.answer is Answer.FUSED else Tone.QUIET
+    return Span(question.answer, tone), Span(f"{question.what}: {_change(question)}", tone)
 
 
 def answer_in_words(experiment: Experiment) -> str:
     """Return in one sentence what the experiment found."""
     if experiment.problem:
-        return f"no experiment: {safe(experiment.problem)}"
+        return f"no experiment: {experiment.problem}"
     if not experiment.reproduced:
         return (
             f"cut out, the pair is not refused ({plural(experiment.cuts, 'neighbourhood')} tried)"
@@ -149,11 +147,3 @@ def _change(question: Asked) -> str:
     without = [f"without {name}" for name in before if name not in (EMPTY, *after)]
     added = [f"with {name}" for name in after if name not in (EMPTY, *before)]
     return ", ".join([*without, *added])
-
-
-def _print_question(question: Asked, console: Console) -> None:
-    from rich.text import Text
-
-    change = f"{question.what}: {_change(question)}"
-    style = "green" if question.answer is Answer.FUSED else "dim"
-    console.print(Text(f"    {question.answer:<10}{safe(change)}", style))

@@ -1,27 +1,90 @@
-"""The history of fusions as JSON, as Markdown, and on a terminal."""
+"""The history of fusions in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import cell, code, counted, plural, print_hidden, safe, shorten
+from fusionscope.words.section import (
+    Block,
+    Entry,
+    Line,
+    Lines,
+    Section,
+    Tone,
+    line,
+    lines,
+    ranked,
+    spans,
+)
+from fusionscope.words.text import counted, hidden_entries, plural, shorten
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fusionscope.compare.instruction_trace import Ending, InstructionTrace
+    from fusionscope.compare.fusions import FusionFacts
+    from fusionscope.compare.instruction_trace import Ending, Event, InstructionTrace
     from fusionscope.compare.module_history import History, ModuleHistory, PassFacts
     from fusionscope.reasons.recorded_decisions import FusionStep
 
 
-def _step_text(step: FusionStep) -> str:
-    estimate, times = step.estimate, ""
-    if estimate is not None:
-        times = f"  {estimate.fused_us:g} us fused, {estimate.unfused_us:g} us apart"
-        if abs(estimate.benefit_us - (estimate.unfused_us - estimate.fused_us)) > 1e-6:
-            times += f"; {estimate.benefit_us:.4g} us to gain after updates"
-    return f"{step.producer} -> {step.consumer} = {step.fusion}{times}"
+def sections_of(history: History, top: int | None) -> Iterator[Section]:
+    """Yield the passes that changed fusions, or what became of one instruction; ``top`` limits
+    every list (None: no limit).
+    """
+    for story in history.modules:
+        yield _head(story)
+        if story.trace is not None:
+            yield _trace(story.trace, top)
+        else:
+            yield from (_pass(facts, top) for facts in story.passes)
+    if history.folded:
+        names = f"not shown: {', '.join(history.folded)} (--module NAME, --all)"
+        yield Section(blocks=(lines([names], Tone.QUIET),), is_heading=True)
+
+
+def _head(story: ModuleHistory) -> Section:
+    texts = [line(f"{story.stages.first} → {story.stages.last}", Tone.QUIET, is_cut=True)]
+    texts += [line(f"note: {note}", Tone.WARNING) for note in story.notes]
+    if story.trace is None:
+        texts.append(line(_summary(story)))
+    return Section(title=story.module, blocks=(Lines(tuple(texts)),), is_heading=True)
+
+
+def _summary(story: ModuleHistory) -> str:
+    passes = plural(len(story.passes), "pass", "passes")
+    quiet = plural(story.stages.quiet or 0, "stage")
+    return (
+        f"{passes} changed fusions, {quiet} without such a change folded; "
+        f"{plural(story.fusions, 'fusion')} at the end"
+    )
+
+
+def _pass(facts: PassFacts, top: int | None) -> Section:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts.kinds.items())
+    changes = [change_entry(change) for change in facts.changes[:top]]
+    steps = [
+        Entry(label=f"{number}.", name=spans(_step_text(step)))
+        for number, step in enumerate(facts.steps[:top], 1)
+    ]
+    blocks: list[Block] = [ranked("change", changes, len(facts.changes), ("alike",))]
+    if steps:
+        recorded = f"recorded, in this order ({plural(len(facts.steps), 'step')}):"
+        blocks += [lines([recorded], Tone.QUIET), ranked("step", steps, len(facts.steps))]
+    now = f"  {kinds}; {plural(facts.fusions, 'fusion')} now"
+    return Section(
+        title=facts.pass_name,
+        summary=spans((place_of(facts.stage), Tone.QUIET), now),
+        blocks=tuple(blocks),
+    )
+
+
+def change_entry(change: FusionFacts, below: Sequence[Line] = ()) -> Entry:
+    """Return a change of fusions, with lines on it."""
+    return Entry(
+        label=change.kind,
+        name=spans(change.text),
+        figures=(f"x{change.count:,} alike" if change.count > 1 else "",),
+        lines=tuple(below),
+    )
 
 
 def place_of(stage: str) -> str:
@@ -32,164 +95,52 @@ def place_of(stage: str) -> str:
     return f"{'before' if after.startswith('pipeline-start') else 'in'} {pipeline}"
 
 
-def _kinds(pass_facts: PassFacts) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in pass_facts.kinds.items())
+def _step_text(step: FusionStep) -> str:
+    words = f"{step.producer} -> {step.consumer} = {step.fusion}"
+    if step.fused_us is None or step.unfused_us is None or step.benefit_us is None:
+        return words
+    words += f"  {step.fused_us:g} us fused, {step.unfused_us:g} us apart"
+    if abs(step.benefit_us - (step.unfused_us - step.fused_us)) > 1e-6:
+        words += f"; {step.benefit_us:.4g} us to gain after updates"
+    return words
 
 
-def _summary(story: ModuleHistory) -> str:
-    passes = plural(len(story.passes), "pass", "passes")
-    quiet = plural(story.quiet or 0, "stage")
-    return (
-        f"{passes} changed fusions, {quiet} without such a change folded; "
-        f"{plural(story.fusions, 'fusion')} at the end"
+def _trace(trace: InstructionTrace, top: int | None) -> Section:
+    origin = trace.origin
+    at = [f"at {trace.stack[0] if trace.stack else 'source line unknown'}"]
+    events = [_event(rank, event, top) for rank, event in enumerate(trace.events, 1)]
+    endings = [part for ending in trace.endings for part in _ending(ending)]
+    return Section(
+        title=origin.name,
+        summary=spans(f"{origin.opcode} {shorten(origin.shape, 60)}"),
+        blocks=(
+            lines([*at, *([origin.op_name] if origin.op_name else [])], Tone.QUIET, is_cut=True),
+            ranked("pass", events, len(events), ("names",))
+            if events
+            else lines(["no pass changed it"]),
+            Lines(tuple(endings or [line("not in the final module", Tone.BAD)])),
+        ),
     )
 
 
-def _ending_text(ending: Ending) -> str:
+def _event(rank: int, event: Event, top: int | None) -> Entry:
+    steps = [line(f"recorded: {_step_text(step)}", Tone.QUIET) for step in event.steps[:top]]
+    if hidden := len(event.steps) - len(steps):
+        steps.append(line(hidden_entries(hidden, "step"), Tone.QUIET))
+    return Entry(
+        label=f"{rank}.",
+        name=spans((event.pass_name, Tone.STRONG), (f" {place_of(event.stage)}", Tone.QUIET)),
+        figures=(shorten(", ".join(event.names), 60) or "gone",),
+        lines=(line(event.text), *steps),
+    )
+
+
+def _ending(ending: Ending) -> Iterator[Line]:
+    """Yield where an instruction ended, and what its kernel computes."""
     if ending.kernel is None:
-        return f"{ending.name} is not launched: it names, orders or forwards values"
+        yield line(f"{ending.name} is not launched: it names, orders or forwards values", Tone.GOOD)
+        return
     prefix = "" if ending.kernel == ending.name else f"{ending.name} ends in "
-    return f"{prefix}{ending.kernel}: {ending.kind}, {ending.emitter}"
-
-
-def to_markdown(history: History, *, top: int | None) -> str:
-    """Yield headings and tables; ``top`` limits every list (None: no limit)."""
-    return "\n".join(_markdown(history, top)) + "\n"
-
-
-def _markdown(history: History, top: int | None) -> Iterator[str]:
-    for story in history.modules:
-        yield f"## {cell(story.module)}\n"
-        for note in story.notes:
-            yield f"> {cell(note)}\n"
-        if story.trace is not None:
-            yield from _trace_markdown(story.trace, top)
-            continue
-        yield f"{_summary(story)}.\n"
-        if story.passes:
-            yield "| pass | fusions | changes |\n|---|--:|---|"
-        for fusion_pass in story.passes:
-            lines_shown = [
-                f"{cell(change.text)}{f' (x{change.count:,} alike)' if change.count > 1 else ''}"
-                for change in fusion_pass.changes[:top]
-            ]
-            hidden = len(fusion_pass.changes) - len(lines_shown)
-            lines_shown += [f"… and {hidden:,} more"] if hidden else []
-            lines_shown += [
-                f"recorded: {cell(_step_text(step))}" for step in fusion_pass.steps[:top]
-            ]
-            hidden = len(fusion_pass.steps) - len(fusion_pass.steps[:top])
-            lines_shown += [f"… and {hidden:,} more"] if hidden else []
-            yield (
-                f"| {cell(fusion_pass.pass_name)} | {fusion_pass.fusions:,} "
-                f"| **{_kinds(fusion_pass)}**<br>"
-                f"{'<br>'.join(lines_shown)} |"
-            )
-        yield ""
-    if history.folded:
-        yield f"Not shown: {cell(', '.join(history.folded))}.\n"
-    for problem in history.problems:
-        yield f"> {cell(problem)}\n"
-
-
-def _trace_markdown(trace: InstructionTrace, top: int | None) -> Iterator[str]:
-    origin = trace.origin
-    yield f"{code(origin.name)} {cell(origin.opcode)} {cell(origin.shape)}\n"
-    yield f"{cell(trace.stack[0]) if trace.stack else 'source line unknown'}\n"
-    yield "| pass | names | what happened |\n|---|---|---|"
-    for event in trace.events:
-        recorded = "".join(f"<br>{cell(_step_text(step))}" for step in event.steps[:top])
-        hidden = len(event.steps) - len(event.steps[:top])
-        recorded += f"<br>… and {hidden:,} more" if hidden else ""
-        names = cell(", ".join(event.names[:top]))
-        names += " …" if len(event.names) > len(event.names[:top]) else ""
-        yield f"| {cell(event.pass_name)} | {names} | {cell(event.text)}{recorded} |"
-    yield ""
-    for ending in trace.endings:
-        yield f"- {cell(_ending_text(ending))}"
-    if not trace.endings:
-        yield "- not in the final module"
-    yield ""
-
-
-def print_history(history: History, console: Console, *, top: int | None) -> None:
-    """Print it to a terminal; ``top`` as in ``to_markdown``."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    for story in history.modules:
-        console.print(Text(safe(story.module), style="bold"))
-        stages = f"{story.first} → {story.last}"
-        console.print(Text(f"  {shorten(stages, console.width - 2)}", style="dim"))
-        for note in story.notes:
-            console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-        if story.trace is not None:
-            _print_trace(story.trace, console, top)
-        else:
-            console.print(Padding(Text(_summary(story)), (0, 0, 0, 2)))
-            for fusion_pass in story.passes:
-                _print_pass(fusion_pass, console, top)
-        console.print()
-    if history.folded:
-        names = shorten(", ".join(history.folded), max(20, console.width - 40))
-        console.print(Text(f"not shown: {names} (--module NAME, --all)", style="dim"))
-
-
-def _print_pass(pass_facts: PassFacts, console: Console, top: int | None) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    line = Text(safe(pass_facts.pass_name), style="bold")
-    line.append(f" {safe(place_of(pass_facts.stage))}", style="not bold dim")
-    line.append(
-        f"  {_kinds(pass_facts)}; {plural(pass_facts.fusions, 'fusion')} now", style="not bold"
-    )
-    console.print(Padding(line, (1, 0, 0, 2)))
-    for change in pass_facts.changes[:top]:
-        alike = f"  x{change.count:,} alike" if change.count > 1 else ""
-        console.print(Padding(Text(f"{safe(change.text)}{alike}"), (0, 0, 0, 4)))
-    print_hidden(console, 4, len(pass_facts.changes), top, "kind", " of changes")
-    if pass_facts.steps:
-        console.print(
-            Text(
-                f"    recorded, in this order ({plural(len(pass_facts.steps), 'step')}):",
-                style="dim",
-            )
-        )
-        for number, step in enumerate(pass_facts.steps[:top], 1):
-            console.print(Padding(Text(safe(f"{number}. {_step_text(step)}")), (0, 0, 0, 6)))
-        print_hidden(console, 6, len(pass_facts.steps), top, "step")
-
-
-def _print_trace(trace: InstructionTrace, console: Console, top: int | None) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    origin = trace.origin
-    line = Text("\n  ")
-    line.append(safe(origin.name), style="bold")
-    line.append(f" {origin.opcode} {shorten(origin.shape, 60)}")
-    console.print(line)
-    console.print(f"  at {safe(trace.stack[0]) if trace.stack else 'source line unknown'}")
-    if origin.op_name:
-        console.print(Text(f"  {shorten(origin.op_name, console.width - 2)}", style="dim"))
-    if not trace.events:
-        console.print("  no pass changed it")
-    for event in trace.events:
-        line = Text("  ")
-        line.append(safe(event.pass_name), style="bold")
-        line.append(f" {safe(place_of(event.stage))}", style="dim")
-        line.append(f"  {shorten(', '.join(event.names), 60) or 'gone'}")
-        console.print(line)
-        console.print(Padding(Text(safe(event.text)), (0, 0, 0, 4)))
-        for step in event.steps[:top]:
-            text = safe(f"recorded: {_step_text(step)}")
-            console.print(Padding(Text(text, style="dim"), (0, 0, 0, 4)))
-        print_hidden(console, 4, len(event.steps), top, "step")
-    for ending in trace.endings:
-        line = Text(f"  {safe(_ending_text(ending))}", style="green")
-        console.print(line)
-        if ending.members:
-            console.print(Padding(Text(counted(ending.members), style="dim"), (0, 0, 0, 4)))
-    if not trace.endings:
-        console.print(Text("  not in the final module", style="red"))
+    yield line(f"{prefix}{ending.kernel}: {ending.kind}, {ending.emitter}", Tone.GOOD)
+    if ending.members:
+        yield line(counted(ending.members), Tone.QUIET)

@@ -1,18 +1,18 @@
-"""The list of recipes and the page of one, as Markdown and on a terminal."""
+"""The list of recipes and the page of one, in words and as the pages of the site."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.words.section import Column, Line, Lines, Section, Table, Tone, lines, spans
 from fusionscope.words.text import cell
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.advise.recipes.catalogue import RecipePage
     from fusionscope.advise.recipes.proofs import Proof, Side
 
+_LIST = (Column("recipe"), Column("edit", wraps=True))
 _FIGURES = ("jaxlib", "for", "launches", "MB", "time", "rewritten: launches", "MB", "time")
 
 
@@ -92,38 +92,29 @@ def figures(before: Side, after: Side) -> Iterator[str]:
         yield "-"
 
 
-def print_list(pages: Sequence[RecipePage], console: Console) -> None:
-    """Print the list to a terminal."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for page in pages:
-        helps = Text(f" {', '.join(page.backends)}", style="dim")
-        table.add_row(page.recipe.id, Text(page.recipe.title) + helps)
-    console.print(table)
-    console.print("fusionscope recipes ID prints the page of one recipe")
+def list_sections(pages: Sequence[RecipePage]) -> Iterator[Section]:
+    rows = tuple(
+        (page.recipe.id, f"{page.recipe.title} ({', '.join(page.backends)})") for page in pages
+    )
+    hint = lines(["fusionscope recipes ID prints the page of one recipe"])
+    table = Table(columns=_LIST, rows=rows, noun="recipe", has_head=False)
+    yield Section(blocks=(table, hint), is_heading=True)
 
 
-def print_page(page: RecipePage, console: Console) -> None:
-    """Print a page to a terminal."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console.print(Text(f"{page.recipe.id}: {page.recipe.title}", style="bold"))
-    for heading, text in _paragraphs(page):
-        line = Text(f"{heading}: ", style="dim")
-        line.append(text.replace("`", ""), style="default")
-        console.print(Padding(line, (0, 0, 0, 2)))
+def page_sections(page: RecipePage) -> Iterator[Section]:
+    """Yield the page of a recipe, with the programs of its example and what became of them."""
+    texts = (
+        Line(spans=spans((f"{heading}:", Tone.QUIET), f" {text.replace('`', '')}"))
+        for heading, text in _paragraphs(page)
+    )
+    title = f"{page.recipe.id}: {page.recipe.title}"
+    yield Section(title=title, blocks=(Lines(tuple(texts)),), is_heading=True)
     for heading, code in _programs(page):
-        console.print()
-        console.print(Text(heading, style="bold"))
-        console.print(Padding(Text(code), (0, 0, 0, 2)))
-    console.print()
-    for proof in page.proofs:
-        launches, size, time = figures(proof.before, proof.after)
-        console.print(
-            Text(f"  jaxlib {proof.jaxlib}, {proof.target}: {launches} launches, {size} MB, {time}")
-        )
+        text = lines(code.splitlines())
+        yield Section(title=heading, blocks=(text,), is_heading=True)
+    yield Section(blocks=(lines(map(_proof, page.proofs)),))
+
+
+def _proof(proof: Proof) -> str:
+    launches, size, time = figures(proof.before, proof.after)
+    return f"jaxlib {proof.jaxlib}, {proof.target}: {launches} launches, {size} MB, {time}"

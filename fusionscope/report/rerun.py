@@ -1,17 +1,27 @@
-"""The result of a plan as JSON and on a terminal."""
+"""The result of a plan in words."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from math import fsum
 from typing import TYPE_CHECKING
 
-from fusionscope.verify import rules_in_words as rules_used
-from fusionscope.words.text import duration, plural, print_hidden, safe, size
+from fusionscope.verify import rules_in_words
+from fusionscope.words.section import (
+    Block,
+    Column,
+    Line,
+    Lines,
+    Section,
+    Table,
+    Tone,
+    line,
+    table_of,
+)
+from fusionscope.words.text import duration, plural, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.facts.suggestions import Figures
     from fusionscope.rerun.measuring import Ratio
     from fusionscope.rerun.profiled import MeasuredKernels
@@ -20,104 +30,131 @@ if TYPE_CHECKING:
     from fusionscope.rerun.running import Measurement, Timing
     from fusionscope.rerun.trial import Trial, Tried
 
+_PAIRS = (Column("producer -> consumer", wraps=True), Column("outcome"))
+_KERNELS = (
+    Column("time", is_number=True),
+    Column("kernel", is_flexible=True),
+    Column("bytes", is_number=True),
+)
+_VARIANTS = (
+    Column("variant"),
+    Column("launches", is_number=True),
+    Column("bytes moved", is_number=True),
+    Column("time", is_number=True),
+    Column("numbers"),
+    Column("verdict"),
+)
+_DROPS_DONATIONS = (
+    "the hook of this jaxlib drops input_output_alias: donated arguments are not reused, and take "
+    "more memory; jaxlib 0.11 keeps it"
+)
 
-def print_trial(trial: Trial, console: Console, top: int) -> None:
-    from rich.text import Text
 
-    rules_used.print_rules(trial.rules, console)
+def sections_of(trial: Trial, top: int | None) -> Iterator[Section]:
+    """Yield each variant, then all in one table; ``top`` limits every list (None: no limit)."""
+    if trial.rules is not None:
+        yield Section(blocks=(Lines(tuple(rules_in_words.rules_line(trial.rules))),))
     for attempt in trial.variants:
-        _print_tried(trial, attempt, console, top)
+        yield from _variant(trial, attempt, top)
     if len(trial.variants) > 1:
-        _print_table(trial, console)
+        rows = tuple(map(_row, trial.variants))
+        yield Section(blocks=(Table(columns=_VARIANTS, rows=rows, noun="variant"),))
     if trial.not_run:
-        console.print(Text(f"  not run: {safe(trial.not_run)}", style="yellow"))
+        yield Section(blocks=(Lines((line(f"not run: {trial.not_run}", Tone.WARNING),)),))
 
 
-def _print_tried(trial: Trial, attempt: Tried, console: Console, top: int) -> None:
-    from rich.text import Text
-
-    from fusionscope.facts.suggestions import Figures
-
+def _variant(trial: Trial, attempt: Tried, top: int | None) -> Iterator[Section]:
     rerun = attempt.rerun
-    console.print(Text(f"{safe(trial.module)}: {safe(rerun.plan)}", style="bold"))
-    if rerun.variant is None:
-        console.print(Text("  the compiler did not finish", style="red"))
-        console.print(Text(f"  {safe(rerun.problem)}"))
+    blocks: list[Block] = [Lines(tuple(_figures_lines(attempt)))]
+    if rerun.variant is not None:
+        blocks += kernel_blocks(attempt.kernels, attempt.not_profiled, top)
+        blocks.append(Lines(tuple(_verdict_lines(rerun))))
+    yield Section(title=f"{trial.module}: {rerun.plan}", blocks=tuple(blocks), is_heading=True)
+    for title, pairs in (("Changed", rerun.changed), ("Not as planned", rerun.unplanned)):
+        if pairs:
+            rows = [
+                (f"{pair.producer} -> {pair.consumer}", f"{pair.before} → {pair.after}")
+                for pair in pairs[:top]
+            ]
+            table = table_of("pair", _PAIRS, rows, len(pairs), has_head=False)
+            yield Section(title=title, blocks=(table,))
+
+
+def _figures_lines(attempt: Tried) -> Iterator[Line]:
+    """Yield launches, bytes and time of both programs, and how their numbers compare."""
+    rerun, before, after = attempt.rerun, attempt.rerun.baseline, attempt.rerun.variant
+    if after is None:
+        yield line("the compiler did not finish", Tone.BAD)
+        yield line(rerun.problem)
         return
-    before, after = rerun.baseline, rerun.variant
-    console.print(
-        Text(
-            f"  launches {before.launches:,} → {after.launches:,}    "
-            f"bytes moved {size(before.bytes_moved)} → {size(after.bytes_moved)}"
-        )
+    yield line(
+        f"launches {before.launches:,} → {after.launches:,}    "
+        f"bytes moved {size(before.bytes_moved)} → {size(after.bytes_moved)}"
     )
     if not rerun.is_as_predicted and rerun.predicted is not None:
         time_us = rerun.estimates[1].microseconds if rerun.estimates is not None else None
-        figures = Figures(after.launches, after.bytes_moved, time_us)
-        words = f"predicted {_figures(rerun.predicted)}; made {_figures(figures)}"
-        console.print(Text(f"  not as predicted: {words}", style="red"))
-    if rerun.estimates is not None and attempt.measurement is None:
-        old, new = rerun.estimates
-        model = "by the compiler's cost model" if rerun.is_gpu else "for a nominal CPU"
-        words = f"  estimated {model} {old.microseconds:,.2f} → {new.microseconds:,.2f} µs"
-        if rerun.is_gpu and (old.floor_launches or new.floor_launches):
-            words += (
-                f", a lower bound for {old.floor_launches} → "
-                f"{plural(new.floor_launches, 'launch')} that it does not cover"
-            )
-        console.print(Text(words))
-    if attempt.measurement is not None:
-        _print_measurement(attempt.measurement, console)
-    print_kernels(attempt.kernels, attempt.not_profiled, console, top)
-    _print_verdict(rerun, console)
-    if rerun.drops_donations:
-        words = (
-            "  the hook of this jaxlib drops input_output_alias: donated arguments are not reused, "
-            "and take more memory; jaxlib 0.11 keeps it"
-        )
-        console.print(Text(words, style="yellow"))
-    if rerun.divergence is not None:
-        console.print(
-            Text(f"  the compiler took a different module: {safe(rerun.divergence.theirs)}")
-        )
-    for title, pairs in (("changed", rerun.changed), ("not as planned", rerun.unplanned)):
-        if pairs:
-            console.print(Text(f"\n  {title.capitalize()}", style="bold"))
-        for pair in pairs[:top]:
-            console.print(
-                Text(
-                    f"  {safe(pair.producer)} -> {safe(pair.consumer)}  "
-                    f"{pair.before} → {pair.after}"
-                )
-            )
-        print_hidden(console, 2, len(pairs), top, "pair")
-    if rerun.captured is not None:
-        console.print(Text(f"  dumped in {safe(str(rerun.captured.directory))}", style="dim"))
-
-
-def _print_verdict(rerun: Rerun, console: Console) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    if rerun.is_same:
-        console.print(Text("  the same kernels as in the dump", style="green"))
-    for request in rerun.requests:
-        style = "red" if request.problem else "green"
-        line = Text(f"{safe(request.words)}: {safe(_outcome(request))}", style=style)
-        console.print(Padding(line, (0, 0, 0, 2)))
-    if not rerun.has_plan:
-        console.print(Text("  compiled with these flags, without a plan"))
-    elif rerun.holds:
-        console.print(Text("  the final module matches the plan", style="green"))
-    elif rerun.is_as_planned:
-        console.print(Text("  the final module is not what was asked for", style="red"))
+        words = _figures(after.launches, after.bytes_moved, time_us)
+        yield line(f"not as predicted: predicted {_of(rerun.predicted)}; made {words}", Tone.BAD)
+    if attempt.measurement is None:
+        yield from _estimates(rerun)
     else:
-        console.print(Text("  the final module does not match the plan", style="red"))
+        yield from _measurement(attempt.measurement)
 
 
-def _figures(figures: Figures) -> str:
-    words = f"{plural(figures.launches, 'launch')}, {plural(figures.bytes_moved, 'byte')}"
-    return words if figures.time_us is None else f"{words}, {figures.time_us:,.2f} µs"
+def _estimates(rerun: Rerun) -> Iterator[Line]:
+    if rerun.estimates is None:
+        return
+    old, new = rerun.estimates
+    model = "by the compiler's cost model" if rerun.is_gpu else "for a nominal CPU"
+    words = f"estimated {model} {old.microseconds:,.2f} → {new.microseconds:,.2f} µs"
+    if rerun.is_gpu and (old.floor_launches or new.floor_launches):
+        words += (
+            f", a lower bound for {old.floor_launches} → "
+            f"{plural(new.floor_launches, 'launch')} that it does not cover"
+        )
+    yield line(words)
+
+
+def _measurement(measurement: Measurement) -> Iterator[Line]:
+    if measurement.problem:
+        yield line(f"did not run: {measurement.problem}", Tone.BAD)
+        return
+    tone = Tone.BAD if measurement.numbers == "different" else Tone.GOOD
+    yield line(f"numbers: {measurement.numbers}{farthest(measurement)}", tone)
+    if measurement.timing is not None:
+        yield line(timing_words(measurement.timing))
+
+
+def _verdict_lines(rerun: Rerun) -> Iterator[Line]:
+    """Yield whether the new module is what was asked for."""
+    if rerun.is_same:
+        yield line("the same kernels as in the dump", Tone.GOOD)
+    for request in rerun.requests:
+        tone = Tone.BAD if request.problem else Tone.GOOD
+        yield line(f"{request.words}: {_outcome(request)}", tone)
+    if not rerun.has_plan:
+        yield line("compiled with these flags, without a plan")
+    elif rerun.holds:
+        yield line("the final module matches the plan", Tone.GOOD)
+    elif rerun.is_as_planned:
+        yield line("the final module is not what was asked for", Tone.BAD)
+    else:
+        yield line("the final module does not match the plan", Tone.BAD)
+    if rerun.drops_donations:
+        yield line(_DROPS_DONATIONS, Tone.WARNING)
+    if rerun.divergence is not None:
+        yield line(f"the compiler took a different module: {rerun.divergence.theirs}")
+    if rerun.captured is not None:
+        yield line(f"dumped in {rerun.captured.directory}", Tone.QUIET)
+
+
+def _of(figures: Figures) -> str:
+    return _figures(figures.launches, figures.bytes_moved, figures.time_us)
+
+
+def _figures(launches: int, bytes_moved: int, time_us: float | None) -> str:
+    words = f"{plural(launches, 'launch')}, {plural(bytes_moved, 'byte')}"
+    return words if time_us is None else f"{words}, {time_us:,.2f} µs"
 
 
 def _outcome(request: Request) -> str:
@@ -130,51 +167,33 @@ def _outcome(request: Request) -> str:
     return f"done, {plural(request.pairs, 'pair')}"
 
 
-def _print_measurement(measurement: Measurement, console: Console) -> None:
-    from rich.text import Text
-
-    if measurement.problem:
-        console.print(Text(f"  did not run: {safe(measurement.problem)}", style="red"))
-        return
-    style = "red" if measurement.numbers == "different" else "green"
-    console.print(Text(f"  numbers: {measurement.numbers}{farthest(measurement)}", style=style))
-    timing = measurement.timing
-    if timing is not None:
-        console.print(Text(f"  {timing_words(timing)}"))
-
-
-def print_kernels(
-    kernels_measured: MeasuredKernels | None, not_profiled: str, console: Console, top: int
-) -> None:
-    """Print the times of all kernels in two programs, and those that only one of them has, or why
+def kernel_blocks(
+    measured: MeasuredKernels | None, not_profiled: str, top: int | None
+) -> Iterator[Block]:
+    """Yield the times of all kernels in two programs, and those that only one of them has, or why
     there are none.
     """
-    from rich.text import Text
-
     if not_profiled:
-        words = f"  kernels were not measured: {safe(not_profiled)}"
-        console.print(Text(words, style="yellow"))
-    if kernels_measured is None or not (kernels_measured.gone or kernels_measured.made):
+        yield Lines((line(f"kernels were not measured: {not_profiled}", Tone.WARNING),))
+    if measured is None or not (measured.gone or measured.made):
         return
-    times = f"{duration(kernels_measured.before_us)} → {duration(kernels_measured.after_us)}"
-    console.print(Text(f"  in kernels {times}, the medians of a profile"))
-    for title, kernels in (
-        ("no longer", kernels_measured.gone),
-        ("instead", kernels_measured.made),
-    ):
-        if kernels:
-            kernel_times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
-            total = (
-                duration(fsum(kernel_times))
-                if kernel_times
-                else "which the trace does not tell apart"
+    times = f"{duration(measured.before_us)} → {duration(measured.after_us)}"
+    yield Lines((line(f"in kernels {times}, the medians of a profile"),))
+    for title, kernels in (("no longer", measured.gone), ("instead", measured.made)):
+        if not kernels:
+            continue
+        timed = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
+        total = duration(fsum(timed)) if timed else "which the trace does not tell apart"
+        yield Lines((line(f"{title} {plural(len(kernels), 'kernel')}, {total}"),))
+        rows = [
+            (
+                "?" if kernel.time_us is None else duration(kernel.time_us),
+                kernel.name,
+                size(kernel.bytes_moved),
             )
-            console.print(Text(f"  {title} {plural(len(kernels), 'kernel')}, {total}"))
-        for kernel in kernels[:top]:
-            time = "?" if kernel.time_us is None else duration(kernel.time_us)
-            line = f"  {time:>9}  {safe(kernel.name)}  {size(kernel.bytes_moved)}"
-            console.print(Text(line), no_wrap=True)
-        print_hidden(console, 2, len(kernels), top, "kernel")
+            for kernel in kernels[:top]
+        ]
+        yield table_of("kernel", _KERNELS, rows, len(kernels), has_head=False)
 
 
 def timing_words(timing: Timing) -> str:
@@ -228,24 +247,15 @@ def _ratio(ratio: Ratio) -> str:
     return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
-def _print_table(trial: Trial, console: Console) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("variant", "launches", "bytes moved", "time", "numbers", "verdict"):
-        table.add_column(
-            name, justify="right" if name in ("launches", "bytes moved", "time") else "left"
-        )
-    for attempt in trial.variants:
-        rerun, measurement = attempt.rerun, attempt.measurement
-        timing = measurement.timing if measurement is not None else None
-        ran = measurement is not None and not measurement.problem
-        table.add_row(
-            safe(attempt.name),
-            f"{rerun.variant.launches:,}" if rerun.variant else "-",
-            size(rerun.variant.bytes_moved) if rerun.variant else "-",
-            f"{timing.ratio.value:.3f}" if timing else "-",
-            str(measurement.numbers) if measurement is not None and ran else "-",
-            str(timing.verdict) if timing else "",
-        )
-    console.print(table)
+def _row(attempt: Tried) -> tuple[str, ...]:
+    rerun, measurement = attempt.rerun, attempt.measurement
+    timing = measurement.timing if measurement is not None else None
+    ran = measurement is not None and not measurement.problem
+    return (
+        attempt.name,
+        f"{rerun.variant.launches:,}" if rerun.variant else "-",
+        size(rerun.variant.bytes_moved) if rerun.variant else "-",
+        f"{timing.ratio.value:.3f}" if timing else "-",
+        str(measurement.numbers) if measurement is not None and ran else "-",
+        str(timing.verdict) if timing else "",
+    )

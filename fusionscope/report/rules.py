@@ -1,17 +1,18 @@
-"""The list of rules and the page of one, as JSON, as Markdown, and on a terminal."""
+"""The list of rules and the page of one, in words and as the pages of the site."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.words.section import Column, Line, Lines, Section, Table, Tone, lines, spans
 from fusionscope.words.text import cell
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.rules.examples import Example
     from fusionscope.rules.facts import RuleFacts
+
+_LIST = (Column("rule"), Column("summary", wraps=True))
 
 
 def _thresholds(values: dict[str, int]) -> str:
@@ -79,42 +80,33 @@ def _compiler(version: str) -> str:
     return f"jaxlib {version}" if "." in version else f"XLA of {version}"
 
 
-def print_list(rules: Sequence[RuleFacts], console: Console) -> None:
-    """Print the list to a terminal."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
+def list_sections(rules: Sequence[RuleFacts]) -> Iterator[Section]:
+    """Yield the rules of each pass."""
     for heading, group in _by_pass(rules):
-        console.print(Text(heading, style="bold"))
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for rule in group:
-            limits = Text(f" {_thresholds(rule.thresholds)}", style="dim")
-            table.add_row(rule.id, Text(rule.page.title) + limits)
-        console.print(Padding(table, (0, 0, 0, 2)))
-    console.print("fusionscope rules ID prints the page of one rule")
+        rows = tuple(
+            (rule.id, f"{rule.page.title} {_thresholds(rule.thresholds)}".strip()) for rule in group
+        )
+        table = Table(columns=_LIST, rows=rows, noun="rule", has_head=False)
+        yield Section(title=heading, blocks=(table,), is_heading=True)
+    hint = "fusionscope rules ID prints the page of one rule"
+    yield Section(blocks=(lines([hint]),), is_heading=True)
 
 
-def print_page(rule: RuleFacts, console: Console) -> None:
-    """Print a page to a terminal, with its first examples."""
-    from rich.padding import Padding
-    from rich.text import Text
-
+def page_sections(rule: RuleFacts) -> Iterator[Section]:
+    """Yield the page of a rule, with its first examples."""
     page = rule.page
-    console.print(Text(f"{page.id}: {page.title}", style="bold"))
-    for heading, text in (*page.paragraphs, *_facts(rule)):
-        line = Text(f"{heading} ", style="bold")
-        line.append(text.replace("`", ""), style="not bold")
-        console.print(Padding(line, (0, 0, 0, 2)))
+    texts = (
+        Line(spans=spans((heading, Tone.STRONG), f" {text.replace('`', '')}"))
+        for heading, text in (*page.paragraphs, *_facts(rule))
+    )
+    title = f"{page.id}: {page.title}"
+    yield Section(title=title, blocks=(Lines(tuple(texts)),), is_heading=True)
     for example in page.first_examples:
-        console.print()
-        console.print(Text(_caption(example), style="bold"))
-        console.print(Padding(Text(example.shown.rstrip()), (0, 0, 0, 2)))
-    more = len(page.examples) - len(page.first_examples)
-    if more:
-        console.print(f"\n{more} more: fusionscope rules {page.id} --format markdown")
+        text = lines(example.shown.rstrip().splitlines())
+        yield Section(title=_caption(example), blocks=(text,), is_heading=True)
+    if more := len(page.examples) - len(page.first_examples):
+        hint = f"{more} more: fusionscope rules {page.id} --format markdown"
+        yield Section(blocks=(lines([hint]),), is_heading=True)
 
 
 def _caption(example: Example) -> str:

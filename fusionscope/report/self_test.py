@@ -1,26 +1,26 @@
-"""What held in a self-test, on a terminal."""
+"""What held in a self-test, in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import safe
+from fusionscope.words.section import Entry, Section, Tone, line, ranked, spans
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.study.self_test import SelfTest
 
-_WORDS = {True: ("holds", "green"), False: ("fails", "red"), None: ("not tried", "yellow")}
+_WORDS = {True: ("holds", Tone.GOOD), False: ("fails", Tone.BAD), None: ("not tried", Tone.WARNING)}
 
 
-def print_self_test(result: SelfTest, console: Console) -> None:
-    from rich.text import Text
-
-    console.print(Text(f"reruns on {safe(result.device)}", style="bold"))
-    for check in result.checks:
-        words, style = _WORDS[check.holds]
-        line = Text(f"  {check.name:<14}").append(f"{words:<10}", style=style)
-        console.print(line.append(safe(check.details[0])), soft_wrap=False)
-        for detail in check.details[1:]:
-            console.print(Text(f"    {safe(detail)}"))
+def sections_of(result: SelfTest) -> Iterator[Section]:
+    checks = [
+        Entry(
+            label=check.name,
+            name=spans(_WORDS[check.holds], f"  {check.details[0]}"),
+            lines=tuple(map(line, check.details[1:])),
+        )
+        for check in result.checks
+    ]
+    block = ranked("check", checks, len(checks))
+    yield Section(title=f"reruns on {result.device}", blocks=(block,), is_heading=True)

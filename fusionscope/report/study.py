@@ -1,72 +1,38 @@
-"""Versions of one program side by side, as JSON and on a terminal."""
+"""Versions of one program side by side, in words."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fusionscope.capture.capture import PROFILE
-from fusionscope.words.text import cell, duration, safe, size
+from fusionscope.words.section import Column, Line, Lines, Section, Table, command, line
+from fusionscope.words.text import duration, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
-
     from fusionscope.study.study import Profiled, Row, StudyResult
     from fusionscope.study.study import Table as SizeTable
 
-_TITLES = ("step", "kernels", "launches", "bytes", "time", "speed-up", "compiling", "paper")
+_FIGURES = ("kernels", "launches", "bytes", "time", "speed-up", "compiling")
+_COLUMNS = (
+    Column("step", wraps=True),
+    *(Column(title, is_number=True) for title in _FIGURES),
+    Column("paper", wraps=True),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """One table in words."""
-
-    heading: str
-    titles: tuple[str, ...]
-    rows: list[list[str]]
+def sections_of(result: StudyResult) -> Iterator[Section]:
+    """Yield a table for each device and size, and notes on the steps."""
+    yield Section(title=result.study.title, is_heading=True)
+    yield from tables_of(result)
+    yield notes(result)
 
 
-def grids(result: StudyResult) -> list[Grid]:
-    return [
-        Grid(_heading(result, table), _TITLES, _cells(result, table)) for table in result.tables
-    ]
-
-
-def print_study(result: StudyResult, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    console.print(Text(safe(result.study.title), style="bold"))
-    for grid in grids(result):
-        console.print()
-        console.print(Text(grid.heading, style="bold"))
-        table = Table(box=None, pad_edge=False)
-        for title in grid.titles:
-            is_words = title in ("step", "paper")
-            table.add_column(title, justify="left" if is_words else "right", no_wrap=not is_words)
-        for cells in grid.rows:
-            table.add_row(*cells)
-        console.print(table)
-    console.print()
-    for words in notes_on(result):
-        console.print(Text(safe(words)), soft_wrap=True)
-
-
-def to_markdown(result: StudyResult) -> str:
-    lines = [f"# {cell(result.study.title)}", ""]
-    for grid in grids(result):
-        lines += [f"## {cell(grid.heading)}", "", _line(grid.titles)]
-        lines.append(_line(["---", *["--:"] * (len(grid.titles) - 2), "---"]))
-        lines += [_line([cell(cell_text) for cell_text in cells]) for cells in grid.rows]
-        lines.append("")
-    lines += [f"- {cell(words.strip())}" for words in notes_on(result)]
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def tables_of(result: StudyResult) -> Iterator[Section]:
+    """Yield a table for each device and size."""
+    for table in result.tables:
+        block = Table(columns=_COLUMNS, rows=tuple(_rows(result, table)), noun="step")
+        yield Section(title=_heading(result, table), blocks=(block,))
 
 
 def _heading(result: StudyResult, table: SizeTable) -> str:
@@ -76,13 +42,12 @@ def _heading(result: StudyResult, table: SizeTable) -> str:
         return f"{heading}: run here"
     estimated = any(row.estimate is not None for row in table.rows)
     time = "; time estimated by the compiler's cost model" if estimated else ""
-    return safe(f"{heading}: not run, {table.not_run}{time}")
+    return f"{heading}: not run, {table.not_run}{time}"
 
 
-def _cells(result: StudyResult, table: SizeTable) -> list[list[str]]:
-    """Return a row for each step; launches, bytes and time are per unit of work."""
+def _rows(result: StudyResult, table: SizeTable) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each step; launches, bytes and time are per unit of work."""
     work = result.study.work
-    lines = []
     for row, step in zip(table.rows, result.study.steps, strict=True):
         figures = [""] * 3
         if row.kernels:
@@ -93,9 +58,7 @@ def _cells(result: StudyResult, table: SizeTable) -> list[list[str]]:
                 f"{relation}{size(round(row.bytes_moved / work))}",
             ]
         compiling = "" if row.compile_s is None else f"{row.compile_s:.2f} s"
-        end = [_time(row, work), _speed_up(table, row), compiling, safe(step.paper)]
-        lines.append([safe(row.step), *figures, *end])
-    return lines
+        yield row.step, *figures, _time(row, work), _speed_up(table, row), compiling, step.paper
 
 
 def _time(row: Row, work: int) -> str:
@@ -112,28 +75,28 @@ def _speed_up(table: SizeTable, row: Row) -> str:
     return "" if speed_up is None else f"{'≥ ' if speed_up.is_least else ''}{speed_up.times:.2f}x"
 
 
-def notes_on(result: StudyResult) -> list[str]:
-    """Return notes from the first table: what each step is, what is between the kernels that are
+def notes(result: StudyResult) -> Section:
+    return Section(title="Notes", blocks=(Lines(tuple(_notes(result))),))
+
+
+def _notes(result: StudyResult) -> Iterator[Line]:
+    """Yield notes from the first table: what each step is, what is between the kernels that are
     left, and how to explain it.
     """
-    notes = []
     for row, step in zip(result.tables[0].rows, result.study.steps, strict=True):
-        notes.append(f"{step.name}: {step.what}")
+        yield line(f"{step.name}: {step.what}")
         if row.problem:
-            notes.append(f"    {row.problem}")
+            yield line(f"    {row.problem}")
         for boundary in dict.fromkeys(row.boundaries):
-            notes.append(f"    nothing is fused across {boundary}")
-        if row.refusal is not None:
-            worst = row.refusal
-            notes.append(
-                f"    {worst.producer} -> {worst.consumer} {size(worst.bytes)}: "
-                f"{worst.rule}, {worst.title}"
-            )
+            yield line(f"    nothing is fused across {boundary}")
+        if (worst := row.refusal) is not None:
+            pair = f"{worst.producer} -> {worst.consumer} {size(worst.bytes)}"
+            yield line(f"    {pair}: {worst.rule}, {worst.title}")
         if row.profiled is not None:
-            notes.append(f"    {_profiled(row.profiled, result.study.work)}")
+            yield line(f"    {_profiled(row.profiled, result.study.work)}")
         if row.kernels:
-            notes.append(f"    fusionscope explain {row.dump}{_with_profile(row)}")
-    return [*notes, *(f"paper: {words}" for words in result.study.paper)]
+            yield command(("fusionscope", "explain", str(row.dump), *_with_profile(row)))
+    yield from (line(f"paper: {words}") for words in result.study.paper)
 
 
 def _profiled(trace: Profiled, work: int) -> str:
@@ -146,6 +109,6 @@ def _profiled(trace: Profiled, work: int) -> str:
     )
 
 
-def _with_profile(row: Row) -> str:
+def _with_profile(row: Row) -> tuple[str, ...]:
     has_profile = row.profiled is not None and not row.profiled.problem
-    return f" --show profile={row.dump / PROFILE}" if has_profile else ""
+    return ("--show", f"profile={row.dump / PROFILE}") if has_profile else ()

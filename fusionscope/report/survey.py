@@ -1,63 +1,47 @@
-"""Surveys on a terminal and as Markdown: what a run did, what a fleet says, and answers."""
+"""Surveys in words: what a run did, what a fleet says, and answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.words.text import Figure, cell, duration, or_dash, plural, safe, size
+from fusionscope.words.section import Block, Column, Lines, Section, Table, Tone, command, lines
+from fusionscope.words.text import Figure, duration, or_dash, plural, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fusionscope.survey.fleet import Fleet, WorseLine
+    from fusionscope.dump.agreement import Agreement
+    from fusionscope.survey.fleet import Fleet, PlaceLine, Worse, WorseLine
     from fusionscope.survey.questions import Answer
     from fusionscope.survey.survey import Surveyed
 
 _SHOWN = 5  # things that could not be read
+_NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """One table in words. The first ``texts`` columns, and the last if it ``ends_in_text``, are
-    texts, the others figures.
-    """
-
-    heading: str
-    titles: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    texts: int = 1
-    ends_in_text: bool = False
-    empty: str = "none"
-
-    def is_text(self, column: int) -> bool:
-        return column < self.texts or (self.ends_in_text and column == len(self.titles) - 1)
-
-
-def print_surveyed(result: Surveyed, console: Console) -> None:
-    from rich.text import Text
-
+def surveyed_sections(result: Surveyed) -> Iterator[Section]:
+    """Yield what a run of a survey did."""
     new = result.dumps - result.earlier
-    console.print(
-        Text(
-            safe(
-                f"{result.directory}: {plural(new, 'dump')} with "
-                f"{plural(result.modules, 'module')}; "
-                f"{plural(result.analysed, 'different module')} analysed, in {result.seconds:.1f} s"
-            )
-        ),
-        soft_wrap=True,
-    )
+    texts = [
+        f"{plural(new, 'dump')} with {plural(result.modules, 'module')}; "
+        f"{plural(result.analysed, 'different module')} analysed, in {result.seconds:.1f} s"
+    ]
     if result.earlier:
-        console.print(Text(f"  {plural(result.earlier, 'dump')} done before"))
+        texts.append(f"{plural(result.earlier, 'dump')} done before")
     if result.unreadable:
-        console.print(Text(f"  {len(result.unreadable):,} unreadable (table unreadable):"))
-    for message in result.unreadable[:_SHOWN]:
-        console.print(Text(f"    {safe(message)}", style="dim"), soft_wrap=True)
+        texts.append(f"{len(result.unreadable):,} unreadable (table unreadable):")
+    messages = list(result.unreadable[:_SHOWN])
     if len(result.unreadable) > _SHOWN:
-        console.print(Text(f"    … and {len(result.unreadable) - _SHOWN:,} more", style="dim"))
-    console.print(Text(safe(f"  Next: fusionscope survey report {result.directory}"), style="dim"))
+        messages.append(f"… and {len(result.unreadable) - _SHOWN:,} more")
+    following = command(("fusionscope", "survey", "report", result.directory))
+    blocks = (lines(texts), lines(messages, Tone.QUIET), Lines((following,)))
+    yield Section(title=result.directory, blocks=blocks, is_heading=True)
+
+
+def fleet_sections(fleet: Fleet) -> Iterator[Section]:
+    """Yield the size of a fleet, and its tables."""
+    title, summary = fleet.directory, lines([headline(fleet)])
+    yield Section(title=title, blocks=(summary,), is_heading=True)
+    yield from tables_of(fleet)
 
 
 def headline(fleet: Fleet) -> str:
@@ -73,114 +57,130 @@ def headline(fleet: Fleet) -> str:
     )
 
 
-def grids(fleet: Fleet) -> Iterator[Grid]:
+def tables_of(fleet: Fleet) -> Iterator[Section]:
     """Yield the tables of a fleet."""
-    yield Grid(
-        "Refusals by rule",
-        ("rule", "bytes", "pairs", "dumps", "modules", "since", "because"),
-        [
-            (
-                rule.reason,
-                size(rule.refused_bytes),
-                f"{rule.pairs:,}",
-                f"{rule.dumps:,}",
-                f"{rule.contents:,}",
-                rule.since or "-",
-                rule.title or "",
-            )
-            for rule in fleet.rules
-        ],
-        ends_in_text=True,
+    yield _rules(fleet)
+    yield _places("Refusals by scope", fleet.scopes)
+    yield _places("Refusals by file", fleet.files)
+    yield _versions(fleet)
+    yield _suggestions(fleet)
+    yield _agreement(fleet)
+    if fleet.worse is not None:
+        yield _worse(fleet.worse)
+
+
+def _section(
+    title: str, columns: Sequence[Column], rows: Sequence[tuple[str, ...]], empty: str = "none"
+) -> Section:
+    table: Block = Table(columns=tuple(columns), rows=tuple(rows))
+    return Section(title=title, blocks=(table if rows else lines([empty], Tone.QUIET),))
+
+
+def _columns(titles: str, *, texts: int = 1, last: str = "") -> tuple[Column, ...]:
+    """Return columns of figures, of which the first ``texts`` are texts, and a last one of text."""
+    names = titles.split(", ")
+    return (
+        *(Column(name, wraps=True) for name in names[:texts]),
+        *(Column(name, is_number=True) for name in names[texts:]),
+        *([Column(last, wraps=True)] if last else []),
     )
-    for heading, lines in (("Refusals by scope", fleet.scopes), ("Refusals by file", fleet.files)):
-        yield Grid(
-            heading,
-            (heading.rpartition(" ")[2], "bytes", "pairs", "dumps", "mostly by"),
-            [
-                (
-                    line.place,
-                    size(line.refused_bytes),
-                    f"{line.pairs:,}",
-                    f"{line.dumps:,}",
-                    line.reason,
-                )
-                for line in lines
-            ],
-            ends_in_text=True,
-        )
-    yield Grid(
-        "Versions and devices",
+
+
+def _rules(fleet: Fleet) -> Section:
+    rows = [
         (
-            "jaxlib",
-            "device",
-            "dumps",
-            "modules",
-            "not fused",
-            "refused",
-            "of moved",
-            "plans",
-        ),
-        [
-            (
-                version.jaxlib,
-                version.device,
-                f"{version.dumps:,}",
-                f"{version.modules:,}",
-                _share(version.not_fused, version.pairs),
-                size(version.refused_bytes),
-                _share(version.refused_bytes, version.bytes_moved),
-                _share(version.plans_agreeing, version.plans),
-            )
-            for version in fleet.versions
-        ],
-        texts=2,
-    )
-    yield Grid(
-        "What to try",
-        ("change", "time", "bytes", "launches", "dumps", "modules", "evidence"),
-        [
-            (
-                suggestion.change,
-                or_dash(suggestion.time_saved_us, duration),
-                or_dash(suggestion.bytes_saved, size),
-                or_dash(suggestion.launches_saved, lambda count: f"{count:,}"),
-                f"{suggestion.dumps:,}",
-                f"{suggestion.contents:,}",
-                suggestion.evidence,
-            )
-            for suggestion in fleet.suggestions
-        ],
-        ends_in_text=True,
-        empty="nothing was tried, or nothing helps: fusionscope survey … --try",
-    )
+            rule.reason,
+            size(rule.refused_bytes),
+            f"{rule.pairs:,}",
+            f"{rule.dumps:,}",
+            f"{rule.contents:,}",
+            rule.since or "-",
+            rule.title or "",
+        )
+        for rule in fleet.rules
+    ]
+    columns = _columns("rule, bytes, pairs, dumps, modules, since", last="because")
+    return _section("Refusals by rule", columns, rows)
+
+
+def _places(title: str, places: Sequence[PlaceLine]) -> Section:
+    rows = [
+        (
+            place.place,
+            size(place.refused_bytes),
+            f"{place.pairs:,}",
+            f"{place.dumps:,}",
+            place.reason,
+        )
+        for place in places
+    ]
+    noun = title.rpartition(" ")[2]
+    return _section(title, _columns(f"{noun}, bytes, pairs, dumps", last="mostly by"), rows)
+
+
+def _versions(fleet: Fleet) -> Section:
+    rows = [
+        (
+            version.jaxlib,
+            version.device,
+            f"{version.dumps:,}",
+            f"{version.modules:,}",
+            _share(version.not_fused, version.pairs),
+            size(version.refused_bytes),
+            _share(version.refused_bytes, version.bytes_moved),
+            _agreeing(version.plans),
+        )
+        for version in fleet.versions
+    ]
+    titles = "jaxlib, device, dumps, modules, not fused, refused, of moved, plans"
+    return _section("Versions and devices", _columns(titles, texts=2), rows)
+
+
+def _suggestions(fleet: Fleet) -> Section:
+    rows = [
+        (
+            suggestion.change,
+            or_dash(suggestion.time_saved_us, duration),
+            or_dash(suggestion.bytes_saved, size),
+            or_dash(suggestion.launches_saved, lambda count: f"{count:,}"),
+            f"{suggestion.dumps:,}",
+            f"{suggestion.contents:,}",
+            suggestion.evidence,
+        )
+        for suggestion in fleet.suggestions
+    ]
+    columns = _columns("change, time, bytes, launches, dumps, modules", last="evidence")
+    empty = "nothing was tried, or nothing helps: fusionscope survey … --try"
+    return _section("What to try", columns, rows, empty)
+
+
+def _agreement(fleet: Fleet) -> Section:
     identical = sum(agreement.identical or 0 for agreement in fleet.agreement)
     plans = sum(agreement.runs for agreement in fleet.agreement if agreement.identical is not None)
-    yield Grid(
-        f"Agreement of the replay: {_share(identical, plans)} of {plural(plans, 'plan')}",
-        ("pass", "rules", "runs", "identical", "pairs", "decisions"),
-        [
-            (
-                agreement.pass_name,
-                agreement.rules,
-                f"{agreement.runs:,}",
-                _share(agreement.identical, agreement.runs),
-                _share(agreement.pairs_agreeing, agreement.pairs),
-                _share(agreement.decisions_agreeing, agreement.decisions),
-            )
-            for agreement in fleet.agreement[: fleet.top]
-        ],
-        texts=2,
-    )
-    worse = fleet.worse
-    if worse is not None:
-        yield Grid(
-            f"Worse on {worse.after} than on {worse.before}: {worse.worse:,} of "
-            f"{plural(worse.programs, 'program')}",
-            ("program", "device", "jaxlib", "refused", "time", "launches", "mostly by"),
-            [_worse_cells(line) for line in worse.lines],
-            texts=3,
-            ends_in_text=True,
+    rows = [
+        (
+            agreement.pass_name,
+            agreement.rules,
+            f"{agreement.runs:,}",
+            _share(agreement.identical, agreement.runs),
+            _agreeing(agreement.pairs),
+            _agreeing(agreement.decisions),
         )
+        for agreement in fleet.agreement[: fleet.top]
+    ]
+    title = f"Agreement of the replay: {_share(identical, plans)} of {plural(plans, 'plan')}"
+    titles = "pass, rules, runs, identical, pairs, decisions"
+    return _section(title, _columns(titles, texts=2), rows)
+
+
+def _worse(worse: Worse) -> Section:
+    title = (
+        f"Worse on {worse.after} than on {worse.before}: {worse.worse:,} of "
+        f"{plural(worse.programs, 'program')}"
+    )
+    titles = "program, device, jaxlib, refused, time, launches"
+    columns = _columns(titles, texts=3, last="mostly by")
+    return _section(title, columns, [_worse_cells(line) for line in worse.lines])
 
 
 def _worse_cells(line: WorseLine) -> tuple[str, ...]:
@@ -209,90 +209,27 @@ def _change(before: str, after: str) -> str:
     return after if before == after else f"{before} → {after}"
 
 
+def _agreeing(part: Agreement) -> str:
+    return _share(part.agreeing, part.compared)
+
+
 def _share(part: int | None, whole: int) -> str:
     """Return per cent, rounded down so that 100% is all."""
     return f"{1000 * part // whole / 10:g}%" if whole and part is not None else "-"
 
 
-def print_fleet(fleet: Fleet, console: Console) -> None:
-    from rich.text import Text
-
-    console.print(Text(safe(headline(fleet)), style="bold"))
-    for grid in grids(fleet):
-        console.print()
-        console.print(Text(safe(grid.heading), style="bold"))
-        if grid.rows:
-            _print_grid(grid, console)
-        else:
-            console.print(Text(f"  {grid.empty}", style="dim"))
-
-
-def _print_grid(grid: Grid, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column, title in enumerate(grid.titles):
-        is_text = grid.is_text(column)
-        table.add_column(
-            title,
-            justify="left" if is_text else "right",
-            no_wrap=not is_text,
-            overflow="fold" if is_text else "ellipsis",
-        )
-    for cells in grid.rows:
-        table.add_row(*(Text(safe(cell_text)) for cell_text in cells))
-    console.print(table)
-
-
-def to_markdown(fleet: Fleet) -> str:
-    lines = [f"# {cell(fleet.directory)}", "", cell(headline(fleet)), ""]
-    for grid in grids(fleet):
-        lines += [f"## {cell(grid.heading)}", ""]
-        lines += [*_markdown(grid), ""] if grid.rows else [f"{grid.empty}", ""]
-    return "\n".join(lines)
-
-
-def _markdown(grid: Grid) -> Iterator[str]:
-    yield _line(grid.titles)
-    yield _line(["---" if grid.is_text(n) else "--:" for n in range(len(grid.titles))])
-    for cells in grid.rows:
-        yield _line([cell(cell_text) for cell_text in cells])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-_NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
+def answer_section(answer: Answer) -> Section:
+    """Return the rows of an answer."""
+    columns = (
+        Column(name, is_number=is_number, wraps=not is_number)
+        for name, kind in zip(answer.columns, answer.types, strict=True)
+        for is_number in [any(number in kind for number in _NUMBERS)]
+    )
+    rows = tuple(tuple(map(_word, row)) for row in answer.rows)
+    table = Table(columns=tuple(columns), rows=rows)
+    count = lines([plural(len(answer.rows), "row")], Tone.QUIET)
+    return Section(blocks=(table, count), is_heading=True)
 
 
 def _word(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def print_answer(answer: Answer, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name, kind in zip(answer.columns, answer.types, strict=True):
-        is_number = any(value in kind for value in _NUMBERS)
-        table.add_column(
-            Text(safe(name)),
-            justify="right" if is_number else "left",
-            no_wrap=is_number,
-            overflow="fold",
-        )
-    for row in answer.rows:
-        table.add_row(*(Text(safe(_word(value))) for value in row))
-    console.print(table)
-    console.print(Text(plural(len(answer.rows), "row"), style="dim"))
-
-
-def answer_to_markdown(answer: Answer) -> str:
-    titles = tuple(map(cell, answer.columns))
-    is_number = [any(value in kind for value in _NUMBERS) for kind in answer.types]
-    lines = [_line(titles), _line(["--:" if value else "---" for value in is_number])]
-    lines += [_line([cell(_word(value)) for value in row]) for row in answer.rows]
-    return "\n".join(lines) + "\n"

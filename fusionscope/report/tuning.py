@@ -1,80 +1,86 @@
-"""The changes that ``tune`` tried, as JSON and on a terminal."""
+"""The changes that ``tune`` tried, in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fusionscope.report.rerun import print_kernels, timing_words
-from fusionscope.verify import rules_in_words as rules_used
-from fusionscope.words.text import duration, plural, print_hidden, safe
+from fusionscope.report.rerun import kernel_blocks, timing_words
+from fusionscope.verify import rules_in_words
+from fusionscope.words.section import Column, Line, Lines, Section, Table, Tone, line, table_of
+from fusionscope.words.text import duration, plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from fusionscope.tune.journal import Attempt
     from fusionscope.tune.results import Best, Tuning
 
+_CHANGE = Column("change", wraps=True)
+_ESTIMATED = (Column("estimate", is_number=True), _CHANGE)
+_MEASURED = (
+    Column("time", is_number=True),
+    Column("compile", is_number=True),
+    Column("numbers"),
+    Column("verdict", wraps=True),
+    _CHANGE,
+)
 
-def print_tuning(tuning: Tuning, output: Path, console: Console, top: int) -> None:
-    from rich.table import Table
-    from rich.text import Text
 
-    failed = [attempt for attempt in tuning.attempts if attempt.problem]
-    same = sum(attempt.is_same for attempt in tuning.attempts)
-    console.print(
-        Text(f"{safe(tuning.module)}, {plural(len(tuning.attempts), 'change')} tried", "bold")
+def sections_of(tuning: Tuning, output: Path, top: int) -> Iterator[Section]:
+    """Yield the changes that were tried, and the best of them, which is in the file ``output``."""
+    yield Section(
+        title=f"{tuning.module}, {plural(len(tuning.attempts), 'change')} tried",
+        blocks=(
+            Lines(tuple(rules_in_words.rules_line(tuning.rules))),
+            _table(tuning, top),
+            Lines(tuple(_rest(tuning, top))),
+        ),
+        is_heading=True,
     )
-    rules_used.print_rules(tuning.rules, console)
-    table = Table(box=None, pad_edge=False)
+    if tuning.best is not None:
+        yield _best(tuning.best, output, top)
+
+
+def _table(tuning: Tuning, top: int) -> Table:
+    """Return the changes, the best first: estimated if there is no device."""
     estimated = sorted(
         (attempt.estimated, attempt.changes)
         for attempt in tuning.attempts
         if attempt.estimated is not None
     )
-    measured = _rank(tuning)
     if estimated:
-        table.add_column("estimate", justify="right")
-        table.add_column("change")
-        for ratio, changes in estimated[:top]:
-            table.add_row(f"{ratio:.3f}", safe(changes))
-    else:
-        table.add_column("time", justify="right")
-        table.add_column("compile", justify="right")
-        for name in ("numbers", "verdict", "change"):
-            table.add_column(name)
-        for attempt_shown in measured[:top]:
-            _add_measured(table, attempt_shown)
-    if estimated or measured:
-        console.print(table)
-        print_hidden(console, 0, len(estimated or measured), top, "change")
-    for attempt_shown in failed[:top]:
-        console.print(
-            Text(f"{safe(attempt_shown.changes)}: {safe(attempt_shown.problem)}", style="dim")
-        )
+        rows = [(f"{ratio:.3f}", changes) for ratio, changes in estimated[:top]]
+        return table_of("change", _ESTIMATED, rows, len(estimated))
+    measured = _rank(tuning)
+    rows_of = (_measured(attempt) for attempt in measured[:top])
+    return table_of("change", _MEASURED, [row for row in rows_of if row], len(measured))
+
+
+def _measured(attempt: Attempt) -> tuple[str, ...]:
+    if attempt.ratio is None:
+        return ()
+    return (
+        f"{attempt.ratio.value:.3f}",
+        f"{attempt.compile_s or 0:.2f} s",
+        str(attempt.numbers),
+        str(attempt.verdict) if attempt.is_confirmation else f"{attempt.verdict} (once)",
+        attempt.changes,
+    )
+
+
+def _rest(tuning: Tuning, top: int) -> Iterator[Line]:
+    """Yield what was not measured, and whether nothing was faster."""
+    failed = [attempt for attempt in tuning.attempts if attempt.problem]
+    for attempt in failed[:top]:
+        yield line(f"{attempt.changes}: {attempt.problem}", Tone.QUIET)
+    same = sum(attempt.is_same for attempt in tuning.attempts)
     more = f", {len(failed) - top} more cannot be compiled or run" if len(failed) > top else ""
-    console.print(Text(f"{plural(same, 'change')} with identical kernels{more}", style="dim"))
+    yield line(f"{plural(same, 'change')} with identical kernels{more}", Tone.QUIET)
     if tuning.left:
-        console.print(
-            Text(f"{plural(tuning.left, 'change')} not tried: --budget SECONDS", style="yellow")
-        )
+        yield line(f"{plural(tuning.left, 'change')} not tried: --budget SECONDS", Tone.WARNING)
     if tuning.best is None:
         beyond = "beyond noise" if tuning.is_measured else "by the compiler's cost model"
-        console.print(Text(f"nothing was faster {beyond}", style="yellow"))
-    else:
-        _print_best(tuning.best, output, console, top)
-
-
-def _add_measured(table: Table, attempt: Attempt) -> None:
-    if attempt.ratio is not None:
-        table.add_row(
-            f"{attempt.ratio.value:.3f}",
-            f"{attempt.compile_s or 0:.2f} s",
-            str(attempt.numbers),
-            str(attempt.verdict) if attempt.is_confirmation else f"{attempt.verdict} (once)",
-            safe(attempt.changes),
-        )
+        yield line(f"nothing was faster {beyond}", Tone.WARNING)
 
 
 def _rank(tuning: Tuning) -> list[Attempt]:
@@ -106,24 +112,30 @@ def _rank(tuning: Tuning) -> list[Attempt]:
     ]
 
 
-def _print_best(best: Best, output: Path, console: Console, top: int) -> None:
-    from rich.text import Text
+def _best(best: Best, output: Path, top: int) -> Section:
+    ablations = (
+        line(f"without “{ablation.change}”: {ablation.ratio:.3f} of the best time")
+        for ablation in best.ablations
+    )
+    return Section(
+        title=f"best: {best.words}",
+        blocks=(
+            Lines(tuple(_figures(best))),
+            *kernel_blocks(best.kernels, best.not_profiled, top),
+            Lines((*ablations, line(f"written to {output}", Tone.QUIET))),
+        ),
+        is_heading=True,
+    )
 
-    console.print(Text(f"\nbest: {safe(best.words)}", style="bold"))
+
+def _figures(best: Best) -> Iterator[Line]:
     if best.estimates_us is not None:
         before, after = best.estimates_us
         words = f"{duration(before)} → {duration(after)}, ratio {after / before:.3f}"
-        console.print(Text(f"  estimated time {words}; compiled, not measured", style="green"))
+        yield line(f"estimated time {words}; compiled, not measured", Tone.GOOD)
     if best.measurement is not None and best.measurement.timing is not None:
-        console.print(Text(f"  {timing_words(best.measurement.timing)}", style="green"))
+        yield line(timing_words(best.measurement.timing), Tone.GOOD)
     if best.measurement is not None and best.compile_s is not None:
         before, after = best.compile_s
-        console.print(
-            f"  numbers: {best.measurement.numbers}; compile time {before:.2f} → {after:.2f} s"
-        )
-    print_kernels(best.kernels, best.not_profiled, console, top)
-    for ablation in best.ablations:
-        console.print(
-            Text(f"  without “{safe(ablation.change)}”: {ablation.ratio:.3f} of the best time")
-        )
-    console.print(Text(f"  written to {safe(str(output))}", style="dim"))
+        numbers = best.measurement.numbers
+        yield line(f"numbers: {numbers}; compile time {before:.2f} → {after:.2f} s")

@@ -1,4 +1,4 @@
-"""A verification as JSON, as Markdown, and on a terminal."""
+"""A verification in words."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fusionscope.verify import rules_in_words as rules_used
-from fusionscope.words.text import cell, plural, safe, shorten
+from fusionscope.dump.agreement import Agreement, total
+from fusionscope.verify import rules_in_words
+from fusionscope.words.section import Column, Line, Lines, Section, Span, Table, Tone, line, lines
+from fusionscope.words.text import plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.passes.gpu.priority_fusion.record import PriorityComparison
     from fusionscope.verify.inferred import InferredVerification
     from fusionscope.verify.verification import (
@@ -20,12 +20,73 @@ if TYPE_CHECKING:
         Verification,
     )
 
-_STYLES = {"identical": "green", "no change": "green", "same kernels": "yellow", "differs": "red"}
+_TONES = {
+    "identical": Tone.GOOD,
+    "no change": Tone.GOOD,
+    "same kernels": Tone.WARNING,
+    "differs": Tone.BAD,
+}
+_COLUMNS = (
+    Column("pass", wraps=True),
+    Column("rules", wraps=True),
+    Column("plan"),
+    Column("pairs", is_number=True),
+    Column("recorded", is_number=True),
+)
+
+
+def sections_of(verification: Verification) -> Iterator[Section]:
+    """Yield each module, and the agreement of all."""
+    yield from map(_module, verification.modules)
+    yield from map(_inferred_module, verification.inferred)
+    yield Section(title=_summary(verification), is_heading=True)
+
+
+def _module(module: ModuleVerification) -> Section:
+    return Section(
+        title=f"{_heading(module)}, {module.rules.version}",
+        blocks=(
+            lines([rules_in_words.in_words(module.rules)], rules_in_words.tone(module.rules)),
+            Table(columns=_COLUMNS, rows=tuple(map(_row, module.passes)), noun="pass"),
+            Lines(tuple(text for run in module.passes for text in _below(run))),
+        ),
+        is_heading=True,
+    )
+
+
+def _row(run: PassVerification) -> tuple[str | Span, ...]:
+    plan = _plan(run)
+    return (
+        run.pass_name,
+        run.book,
+        Span(plan, _TONES[plan]),
+        _share(run.pairs),
+        _share(run.decisions),
+    )
+
+
+def _below(run: PassVerification) -> Iterator[Line]:
+    """Yield how many decisions of priority fusion agree, and the first differences."""
+    if run.steps is not None and (steps := _steps(run.steps)):
+        yield line(f"{run.pass_name}: {steps}", Tone.QUIET)
+    for difference in _differences(run):
+        yield line(difference, Tone.BAD)
+
+
+def _inferred_module(module: InferredVerification) -> Section:
+    texts = [line(_inferred([module]))]
+    if module.wrong is not None:
+        texts.append(line(module.wrong, Tone.BAD))
+    return Section(
+        title=f"{_heading(module)}, {module.device or 'an unknown TPU'}",
+        blocks=(Lines(tuple(texts)),),
+        is_heading=True,
+    )
 
 
 def _heading(module: ModuleVerification | InferredVerification) -> str:
     folder = f" in {module.folder}" if module.folder != "." else ""
-    return safe(f"{module.name}{folder}")
+    return f"{module.name}{folder}"
 
 
 def _percent(share: float) -> str:
@@ -39,11 +100,11 @@ def _plan(verification: PassVerification) -> str:
     return "same kernels" if verification.has_same_kernels else "differs"
 
 
-def _share(agreeing: int, compared: int, noun: str = "") -> str:
+def _share(part: Agreement, noun: str = "") -> str:
     """Return how many of those that were compared agree, with ``noun`` if there is one."""
-    if not compared:
+    if not part.compared:
         return f"- {noun}s" if noun else "-"
-    return f"{agreeing:,} of {plural(compared, noun) if noun else f'{compared:,}'}"
+    return f"{part.agreeing:,} of {plural(part.compared, noun) if noun else f'{part.compared:,}'}"
 
 
 def _steps(steps: PriorityComparison) -> str:
@@ -54,11 +115,7 @@ def _steps(steps: PriorityComparison) -> str:
         ("reasons", steps.reasons),
         ("fusions", steps.fusions),
     ]
-    words = [
-        f"{_share(verification.agreeing, verification.steps)} {name}"
-        for name, verification in shares
-        if verification.steps
-    ]
+    words = [f"{_share(share)} {name}" for name, share in shares if share.compared]
     if steps.reasons_of_another:
         words.append(f"{plural(steps.reasons_of_another, 'reason')} for another consumer")
     return "; ".join(words)
@@ -85,13 +142,11 @@ def _summary(verification: Verification) -> str:
 
 
 def _inferred(modules: Sequence[InferredVerification]) -> str:
-    pairs, agreeing, refused = (
-        sum(getattr(module, name) for module in modules)
-        for name in ("pairs", "agreeing", "refused")
-    )
+    pairs = total(module.pairs for module in modules)
+    refused = Agreement(sum(module.refused for module in modules), pairs.agreeing)
     return (
-        f"inferred rules: {_share(agreeing, pairs, 'pair')} that they refuse were refused, "
-        f"{_share(agreeing, refused, 'refused pair')} have a rule"
+        f"inferred rules: {_share(pairs, 'pair')} that they refuse were refused, "
+        f"{_share(refused, 'refused pair')} have a rule"
     )
 
 
@@ -99,86 +154,10 @@ def _agreement(verification: Verification) -> str:
     passes = verification.passes
     identical = sum(fusion_pass.is_identical for fusion_pass in passes)
     reordered = sum(fusion_pass.has_same_kernels for fusion_pass in passes) - identical
-    pairs = sum(fusion_pass.pairs for fusion_pass in passes)
-    decisions = sum(fusion_pass.decisions for fusion_pass in passes)
-    decisions_agreeing = sum(fusion_pass.decisions_agreeing for fusion_pass in passes)
     return (
         f"{_percent(verification.agreement or 0)} agreement: "
         f"{identical:,} of {plural(len(passes), 'plan')} identical, "
         f"{f'{reordered:,} with the same kernels, ' if reordered else ''}"
-        f"{_share(sum(fusion_pass.pairs_agreeing for fusion_pass in passes), pairs, 'pair')}, "
-        f"{_share(decisions_agreeing, decisions, 'recorded decision')}"
+        f"{_share(total(run.pairs for run in passes), 'pair')}, "
+        f"{_share(total(run.decisions for run in passes), 'recorded decision')}"
     )
-
-
-def to_markdown(verification: Verification) -> str:
-    return "\n".join(_markdown(verification)) + "\n"
-
-
-def _markdown(verification: Verification) -> Iterator[str]:
-    yield f"{cell(_summary(verification))}\n"
-    for module in verification.modules:
-        yield f"{cell(_heading(module))}, {module.rules.version}: "
-        yield f"{cell(rules_used.in_words(module.rules))}\n"
-    for inferred in verification.inferred:
-        yield f"{cell(_heading(inferred))}: {cell(_inferred([inferred]))}\n"
-    yield "| module | pass | rules | plan | pairs | recorded |"
-    yield "|---|---|---|---|--:|--:|"
-    for module in verification.modules:
-        for row in module.passes:
-            yield (
-                f"| {cell(_heading(module))} | {cell(row.pass_name)} | {cell(row.book)} "
-                f"| {_plan(row)} | {_share(row.pairs_agreeing, row.pairs)} "
-                f"| {_share(row.decisions_agreeing, row.decisions)} |"
-            )
-    yield ""
-    for module in verification.modules:
-        for row in module.passes:
-            if row.steps is not None and _steps(row.steps):
-                steps = f"{row.pass_name}: {_steps(row.steps)}"
-                yield f"{cell(_heading(module))}, {cell(steps)}\n"
-            for line in _differences(row):
-                yield f"> {cell(_heading(module))}: {cell(line)}\n"
-    for problem in (*verification.problems, *verification.notes):
-        yield f"> {cell(problem)}\n"
-
-
-def print_verification(verification: Verification, console: Console) -> None:
-    """Print it to a terminal."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    for module in verification.modules:
-        heading = f"{_heading(module)}, {module.rules.version}"
-        console.print(Text(shorten(heading, console.width), style="bold"))
-        rules = Text(safe(rules_used.in_words(module.rules)), style=rules_used.style(module.rules))
-        console.print(Padding(rules, (0, 0, 0, 2)))
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        for name, is_number in (
-            ("pass", False), ("rules", False), ("plan", False), ("pairs", True),
-            ("recorded", True),
-        ):  # fmt: skip
-            table.add_column(name, justify="right" if is_number else "left", overflow="fold")
-        for row in module.passes:
-            table.add_row(
-                safe(row.pass_name),
-                row.book,
-                Text(_plan(row), style=_STYLES[_plan(row)]),
-                _share(row.pairs_agreeing, row.pairs),
-                _share(row.decisions_agreeing, row.decisions),
-            )
-        console.print(Padding(table, (0, 0, 0, 2)))
-        for row in module.passes:
-            if row.steps is not None and _steps(row.steps):
-                steps = Text(f"{row.pass_name}: {_steps(row.steps)}", style="dim")
-                console.print(Padding(steps, (0, 0, 0, 4)))
-            for line in _differences(row):
-                console.print(Padding(Text(safe(line), style="red"), (0, 0, 0, 4)))
-    for inferred in verification.inferred:
-        heading = f"{_heading(inferred)}, {inferred.device or 'an unknown TPU'}"
-        console.print(Text(shorten(heading, console.width), style="bold"))
-        console.print(Padding(Text(_inferred([inferred])), (0, 0, 0, 2)))
-        if inferred.wrong is not None:
-            console.print(Padding(Text(safe(inferred.wrong), style="red"), (0, 0, 0, 4)))
-    console.print(Text(_summary(verification), style="bold"))

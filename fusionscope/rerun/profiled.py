@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +11,7 @@ from fusionscope.capture.capture import PROFILE
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.profile import read_profile
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import Facts
 from fusionscope.findings.measured.find import FoundRuns, find_runs
 from fusionscope.history.kernels import Kernel, form_of, launches_of, without_equals
 from fusionscope.rerun.injection import Injection
@@ -19,8 +19,7 @@ from fusionscope.rerun.rerun import compile_again
 from fusionscope.rerun.running import measure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredKernel:
+class MeasuredKernel(Facts, frozen=True, kw_only=True):
     """A kernel of one of the two programs: its launches, bytes and microseconds in a run. The time
     is None if the trace does not show the kernel.
     """
@@ -31,8 +30,7 @@ class MeasuredKernel:
     time_us: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredKernels:
+class MeasuredKernels(Facts, frozen=True, kw_only=True):
     """The microseconds of all kernels before and after, each in the median run, and the kernels
     that only one of the programs has, the longest first.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from itertools import repeat
 from pathlib import Path
@@ -15,6 +15,7 @@ from fusionscope.capture.capture import quoted_flags, run_process, tell_problem
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.profile import EXECUTED
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import Facts
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.progress import Progress, silent
@@ -61,8 +62,7 @@ class Numbers(StrEnum):
     DIFFERENT = "different"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultDifference:
+class ResultDifference(Facts, frozen=True, kw_only=True):
     """One result of a program compared with the baseline.
 
     ``difference`` is the largest one, as a share of the largest magnitude (for integers, the share
@@ -70,6 +70,8 @@ class ResultDifference:
     same against a run in 64 bits, or None without one, or if both are equal. ``epsilon`` is the
     smallest step of the type, or None for integers.
     """
+
+    computed = ("verdict",)
 
     dtype: str
     elements: int
@@ -94,13 +96,14 @@ class ResultDifference:
         return Numbers.ROUNDED if error <= allowed else Numbers.DIFFERENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Facts, frozen=True, kw_only=True):
     """The ns of one run of the baseline and of the variant: lower deciles and quartiles of many.
 
     ``ratio`` is that of the deciles, ``noise`` the ratio that equal programs may have. ``runs`` is
     the number of runs of the variant. ``is_same_program`` is whether both have the same kernels.
     """
+
+    computed = ("verdict",)
 
     baseline_ns: float
     variant_ns: float
@@ -121,12 +124,14 @@ class Timing:
         return judge(self.ratio, self.noise) if self.runs >= FEWEST else Speed.UNCLEAR
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Facts, frozen=True):
     """The results of one variant. ``problem`` says why it did not run, and is empty if it did.
     ``timing`` is None if it was not timed. ``not_profiled`` says why the requested profiles were
     not recorded.
     """
+
+    internal = ("not_profiled",)
+    computed = ("numbers",)
 
     problem: str
     results: tuple[ResultDifference, ...] = ()

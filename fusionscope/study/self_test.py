@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.bisect.bisect import bisect
@@ -14,6 +13,7 @@ from fusionscope.capture.targets import Target, read_program
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
+from fusionscope.facts.facts import Facts
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.outcomes import TOGETHER, Outcome
 from fusionscope.hlo import Module
@@ -80,8 +80,7 @@ forbid = ["* -> *"]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Facts, frozen=True):
     """One thing that reruns need. ``holds`` is None if it could not be tried; ``details`` are
     counts, or what went wrong, in one line each.
     """
@@ -91,8 +90,9 @@ class Check:
     details: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SelfTest:
+class SelfTest(Facts, frozen=True, tag_field="schema", tag="fusionscope.self-test/1"):
+    computed = ("holds",)
+
     device: str
     checks: tuple[Check, ...]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import date
 from typing import Any, TypeVar
 
+from fusionscope.dump.agreement import Agreement
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.facts.facts import Facts
 from fusionscope.progress import Progress, silent
 from fusionscope.survey.questions import Tables, connected
 from fusionscope.survey.store import Store
@@ -14,8 +16,7 @@ from fusionscope.survey.store import Store
 Line = TypeVar("Line")
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Facts, frozen=True):
     """The size of a fleet. ``modules`` are those of all dumps, ``contents`` the different ones;
     pairs and bytes are those of all modules.
     """
@@ -31,8 +32,7 @@ class Counts:
     last_day: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RuleLine:
+class RuleLine(Facts, frozen=True):
     """Pairs that one rule refused. ``since`` is the oldest version of jaxlib of a dump with one."""
 
     reason: str
@@ -44,8 +44,7 @@ class RuleLine:
     since: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceLine:
+class PlaceLine(Facts, frozen=True):
     """Pairs that were refused in one scope, in which numbers are ``*``, or in one file. ``reason``
     is the rule that costs most there.
     """
@@ -57,8 +56,7 @@ class PlaceLine:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class VersionLine:
+class VersionLine(Facts, frozen=True):
     jaxlib: str
     device: str
     dumps: int
@@ -67,12 +65,10 @@ class VersionLine:
     not_fused: int
     refused_bytes: int
     bytes_moved: int
-    plans: int
-    plans_agreeing: int
+    plans: Agreement
 
 
-@dataclass(frozen=True, slots=True)
-class SuggestionLine:
+class SuggestionLine(Facts, frozen=True):
     """What a change saves in one run of every module that it helps; None if no time is known."""
 
     change: str
@@ -85,8 +81,7 @@ class SuggestionLine:
     launches_saved: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AgreementLine:
+class AgreementLine(Facts, frozen=True, rename={"pass_name": "pass"}):
     """The runs of one pass, those of equal modules once. ``identical`` is None for inferred rules,
     which make no plan.
     """
@@ -95,14 +90,11 @@ class AgreementLine:
     rules: str
     runs: int
     identical: int | None
-    pairs: int
-    pairs_agreeing: int
-    decisions: int
-    decisions_agreeing: int
+    pairs: Agreement
+    decisions: Agreement
 
 
-@dataclass(frozen=True, slots=True)
-class WorseLine:
+class WorseLine(Facts, frozen=True):
     """A program that costs more than on an earlier day: figures of one run, the mean of its dumps.
     ``reason`` is the rule that refuses most more bytes, None if none does.
     """
@@ -120,8 +112,7 @@ class WorseLine:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Worse:
+class Worse(Facts, frozen=True):
     """What got worse from one day to another, of ``programs`` that both have: same name, same
     arguments, same device. ``worse`` are how many did.
     """
@@ -133,12 +124,15 @@ class Worse:
     lines: tuple[WorseLine, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class Fleet(
+    Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusionscope.survey-report/1"
+):
     """Lists have the costliest first, and no more than ``top`` lines, but for ``versions``, the
     oldest first, and ``agreement``, the worst first, which are whole. ``worse`` is None if the
     dumps are of one day.
     """
+
+    internal = ("top",)
 
     directory: str
     top: int
@@ -246,7 +240,9 @@ def read_fleet(
     """
     with connected(store) as tables:
 
-        def lines(what: str, kind: type[Line], question: str, *values: object) -> tuple[Line, ...]:
+        def lines(
+            what: str, kind: Callable[..., Line], question: str, *values: object
+        ) -> tuple[Line, ...]:
             progress(what)
             return tuple(kind(*row) for row in tables.ask(question, values).rows)
 
@@ -258,11 +254,19 @@ def read_fleet(
             rules=lines("refusals by rule", RuleLine, _RULES, top),
             scopes=lines("refusals by scope", PlaceLine, _SCOPES, top),
             files=lines("refusals by file", PlaceLine, _FILES, top),
-            versions=lines("versions and devices", VersionLine, _VERSIONS),
+            versions=lines("versions and devices", _version, _VERSIONS),
             suggestions=lines("suggestions", SuggestionLine, _SUGGESTIONS, top),
-            agreement=lines("agreement of the replay", AgreementLine, _AGREEMENT),
+            agreement=lines("agreement of the replay", _agreement, _AGREEMENT),
             worse=_worse(tables, before, after, top, progress),
         )
+
+
+def _version(*row: Any) -> VersionLine:
+    return VersionLine(*(*row[:-2], Agreement(*row[-2:])))
+
+
+def _agreement(*row: Any) -> AgreementLine:
+    return AgreementLine(*(*row[:-4], Agreement(*row[-4:-2]), Agreement(*row[-2:])))
 
 
 def _worse(

@@ -71,8 +71,8 @@ def _module(content: str, facts: ModuleFacts) -> ModuleRow:
         refused_bytes=sum(reason.bytes_saved for reason in facts.summary.reasons.values()),
         rules=rules.name if rules is not None else None,
         rules_checked=rules.are_checked if rules is not None else None,
-        plans=rules.plans if rules is not None else None,
-        plans_agreeing=rules.plans_agreeing if rules is not None else None,
+        plans=rules.plans.compared if rules is not None else None,
+        plans_agreeing=rules.plans.agreeing if rules is not None else None,
         fusionscope=__version__,
     )
 
@@ -205,10 +205,10 @@ def _verified(content: str, verification: Verification | None) -> Iterator[Verif
             rules=fusion_pass.book,
             identical=fusion_pass.is_identical,
             same_kernels=fusion_pass.has_same_kernels,
-            pairs=fusion_pass.pairs,
-            pairs_agreeing=fusion_pass.pairs_agreeing,
-            decisions=fusion_pass.decisions,
-            decisions_agreeing=fusion_pass.decisions_agreeing,
+            pairs=fusion_pass.pairs.compared,
+            pairs_agreeing=fusion_pass.pairs.agreeing,
+            decisions=fusion_pass.decisions.compared,
+            decisions_agreeing=fusion_pass.decisions.agreeing,
         )
     for inferred in verification.inferred:
         yield VerifyRow(
@@ -217,8 +217,8 @@ def _verified(content: str, verification: Verification | None) -> Iterator[Verif
             rules=INFERRED,
             identical=None,
             same_kernels=None,
-            pairs=inferred.pairs,
-            pairs_agreeing=inferred.agreeing,
+            pairs=inferred.pairs.compared,
+            pairs_agreeing=inferred.pairs.agreeing,
             decisions=0,
             decisions_agreeing=0,
         )

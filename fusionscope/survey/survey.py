@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import Facts
 from fusionscope.progress import Progress, silent
 from fusionscope.survey.engines import Engine
 from fusionscope.survey.sources import Source, find_sources
@@ -50,8 +51,7 @@ class Options:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surveyed:
+class Surveyed(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusionscope.survey/1"):
     """What a run did. ``dumps`` are folders, archives and files, of which ``earlier`` were done
     before. ``modules`` are those in the others, ``analysed`` the contents that were new.
     ``unreadable`` has one line for each thing that could not be read, here or before it was listed.

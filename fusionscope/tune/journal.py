@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from fusionscope.dump import DumpedModule
+from fusionscope.facts.facts import Facts
 from fusionscope.hlo import to_text
 from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.programs import find_program
@@ -19,8 +19,7 @@ _SUFFIX = ".tried.json"
 CONFIRMATION = "confirmation"  # the kind of what was measured again, in another process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Facts, frozen=True, kw_only=True):
     """One change, or several together, that was tried. ``problem`` says why it was not timed, empty
     if it was. ``ratio`` is that to the compiler's own plan, or None. ``is_same`` is whether
     it produces identical kernels. ``compile_s`` is the time to compile it, in seconds.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass, replace
 
+from msgspec import structs
+
 from fusionscope.dump import DumpedModule
+from fusionscope.facts.facts import Facts
 from fusionscope.hlo import Module
 from fusionscope.rerun.measuring import Ratio
 from fusionscope.rerun.profiled import MeasuredKernels
@@ -51,16 +54,14 @@ class Design:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Ablation:
+class Ablation(Facts, frozen=True):
     """The best plan without one of its changes. ``ratio`` is its time to that of the best plan."""
 
     change: str
     ratio: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
+class Best(Facts, frozen=True, kw_only=True):
     """The best plan, confirmed on runs in a process of their own. ``program`` is the rewritten
     program, None if it is that of the dump. ``compile_s`` are the times to compile the program as
     it is and with the plan, in seconds. ``kernels`` are measured beside those of the program as it
@@ -70,6 +71,8 @@ class Best:
     the compiler's cost model expects of the final modules, before and after. Otherwise they are
     None.
     """
+
+    internal = ("changes", "program")
 
     words: str
     changes: Changes
@@ -82,13 +85,14 @@ class Best:
     not_profiled: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
+class Tuning(Facts, frozen=True, tag_field="schema", tag="fusionscope.tune/1"):
     """The result of a search. ``attempts`` are in the order in which they were made; ``left`` is
     the number of changes that were not tried in time. ``best`` is None if nothing was faster.
     ``rules`` are the changed and replayed ones. ``is_measured`` is false if the compiler's cost
     model decided.
     """
+
+    internal = ("is_measured",)
 
     module: str
     attempts: tuple[Attempt, ...]
@@ -123,10 +127,10 @@ def beside_faster(plain: Measurement, measurement: Measurement) -> Measurement:
     if timing is None or plain_timing is None or plain_timing.ratio.value >= 1:
         return measurement
     ratio = Ratio(*(value / plain_timing.ratio.value for value in astuple(timing.ratio)))
-    beside = replace(
+    beside = structs.replace(
         timing,
         baseline_ns=plain_timing.variant_ns,
         baseline_quartiles=plain_timing.variant_quartiles,
         ratio=ratio,
     )
-    return replace(measurement, timing=beside)
+    return structs.replace(measurement, timing=beside)

@@ -11,6 +11,8 @@ from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from msgspec import structs
+
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.times import estimate
@@ -146,8 +148,8 @@ def tune(
                     limit_s=limit_s,
                 )
             except UnusableInput as error:
-                return replace(best, not_profiled=error.problem)
-            return replace(best, kernels=kernels)
+                return structs.replace(best, not_profiled=error.problem)
+            return structs.replace(best, kernels=kernels)
 
         best = None
         if finalists:

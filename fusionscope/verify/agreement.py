@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+
+from fusionscope.dump.agreement import Agreement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RulesUsed:
+class RulesUsed(Struct, frozen=True, kw_only=True, rename={"are_checked": "checked"}):
     """The rules of a replay, the reason for their choice, and their agreement with the dump:
-    ``plans_agreeing`` of the ``plans`` that were replayed have the kernels of the stage after the
-    pass.
+    ``plans`` that agree have the kernels of the stage after the pass.
 
     ``name`` is that of the compiler whose rules these are. ``version``, ``shown_by`` and
     ``are_checked`` are as in ``versions.choice.ChosenCompiler``. ``guessed`` are the passes whose
@@ -19,8 +19,7 @@ class RulesUsed:
 
     name: str
     version: str
-    shown_by: str
+    shown_by: str | None
     are_checked: bool
-    plans: int
-    plans_agreeing: int
+    plans: Agreement
     guessed: tuple[str, ...]

@@ -6,9 +6,10 @@ does to others. So they are counted apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from fusionscope.dump import DumpedModule
+from fusionscope.dump.agreement import Agreement
 from fusionscope.errors import UnusableInput
 from fusionscope.history.following import Route, follow
 from fusionscope.history.outcomes import Outcome, find_pairs
@@ -17,12 +18,11 @@ from fusionscope.passes.tpu.rules import refusing
 from fusionscope.progress import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class InferredVerification:
+class InferredVerification(Struct, frozen=True):
     """The pairs of one module. ``folder`` is its place in the dump, ``device`` its TPU.
 
-    The rules say of ``pairs`` that they are not fused, and ``agreeing`` of these are not. Of all
-    ``refused`` pairs, ``agreeing`` have a rule. ``wrong`` is the first pair that was fused against
+    The rules say of ``pairs`` that they are not fused, and those that agree are not. These are the
+    pairs with a rule of all ``refused`` ones. ``wrong`` is the first pair that was fused against
     a rule, with that rule.
     """
 
@@ -30,8 +30,7 @@ class InferredVerification:
     name: str
     folder: str
     device: str | None
-    pairs: int
-    agreeing: int
+    pairs: Agreement
     refused: int
     wrong: str | None
 
@@ -67,5 +66,5 @@ def verify_inferred(
             wrong = f"{pair.producer.name} -> {pair.consumer.name}: {pair.outcome}, {rule.id}"
     device = str(module.tpu) if module.tpu is not None else None
     return InferredVerification(
-        module.number, module.name, folder, device, pairs, agreeing, refused, wrong
+        module.number, module.name, folder, device, Agreement(pairs, agreeing), refused, wrong
     )

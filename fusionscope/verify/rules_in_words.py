@@ -1,24 +1,24 @@
-"""The rules of a replay, and their agreement with the dump, as text and as JSON."""
+"""The rules of a replay, and their agreement with the dump, in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.words.text import plural, safe
+from fusionscope.words.section import Line, Tone, line
+from fusionscope.words.text import plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fusionscope.verify.agreement import RulesUsed
 
 
-def style(rules: RulesUsed) -> str:
-    return "yellow" if rules.guessed else "dim"
+def tone(rules: RulesUsed) -> Tone:
+    return Tone.WARNING if rules.guessed else Tone.QUIET
 
 
 def in_words(rules: RulesUsed) -> str:
     """Return text such as *the rules cpu-0.12 agree with this dump (2 of 2 plans); …*."""
-    figures = f"{rules.plans_agreeing:,} of {plural(rules.plans, 'plan')}"
+    figures = f"{rules.plans.agreeing:,} of {plural(rules.plans.compared, 'plan')}"
     if not rules.guessed:
         trust = f"agree with this dump ({figures})"
     elif not rules.are_checked:
@@ -31,16 +31,13 @@ def in_words(rules: RulesUsed) -> str:
             f"do not agree with this dump ({figures}), so what they say about "
             f"{', '.join(rules.guessed)} is a guess"
         )
-    shown_by = rules.shown_by
-    shows = f"recognised by: {shown_by}" if shown_by else "nothing in the dump shows its version"
+    shows = "nothing in the dump shows its version"
+    if rules.shown_by is not None:
+        shows = f"recognised by: {rules.shown_by}"
     return f"the rules {rules.name} {trust}; {shows}"
 
 
-def print_rules(rules: RulesUsed | None, console: Console) -> None:
-    """Print the compiler of the dump, and the rules, if any were used."""
-    from rich.padding import Padding
-    from rich.text import Text
-
+def rules_line(rules: RulesUsed | None) -> Iterator[Line]:
+    """Yield the compiler of the dump with the rules, if any were used."""
     if rules is not None:
-        words = Text(safe(f"{rules.version}; {in_words(rules)}"), style=style(rules))
-        console.print(Padding(words, (0, 0, 0, 2)))
+        yield line(f"{rules.version}; {in_words(rules)}", tone(rules))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusionscope.dump import DumpedModule
+from fusionscope.dump.agreement import Agreement
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule
@@ -23,10 +24,9 @@ def sum_up(choice: ChosenCompiler, plans: Sequence[tuple[str, bool]]) -> RulesUs
     return RulesUsed(
         name=choice.name,
         version=choice.version,
-        shown_by=choice.shown_by,
+        shown_by=choice.shown_by or None,
         are_checked=choice.are_checked,
-        plans=len(plans),
-        plans_agreeing=sum(agrees for _, agrees in plans),
+        plans=Agreement(len(plans), sum(agrees for _, agrees in plans)),
         guessed=tuple(dict.fromkeys(guessed)),
     )
 

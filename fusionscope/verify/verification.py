@@ -7,12 +7,15 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
+from msgspec import Struct, structs
+
 from fusionscope.dump import Dump, DumpedModule, NewFacts, Stage
+from fusionscope.dump.agreement import Agreement, total
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION, KnownPass, Record
@@ -62,16 +65,26 @@ _REFUSALS = frozenset(
 _NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """A decision that replay and record differ on, in words; empty if there is none."""
+class Disagreement(Struct, frozen=True, rename={"ours": "replay", "theirs": "compiler"}):
+    """A decision on which replay and record differ. ``ours`` and ``theirs`` are in words, empty if
+    there is none.
+    """
 
     ours: str
     theirs: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassVerification:
+class PassVerification(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "pass_name": "pass",
+        "book": "rules",
+        "is_identical": "identical",
+        "has_same_kernels": "same_kernels",
+    },
+):
     """The comparison of one run of a pass. ``after`` is None if the compiler's run changed nothing.
     ``has_same_kernels`` is whether the plans differ in nothing but the order of outputs and
     operands.
@@ -86,22 +99,16 @@ class PassVerification:
     book: str
     before: str
     after: str | None
-    divergence: Divergence | None
+    is_identical: bool
     has_same_kernels: bool
-    pairs: int
-    pairs_agreeing: int
-    decisions: int
-    decisions_agreeing: int
+    divergence: Divergence | None
+    pairs: Agreement
+    decisions: Agreement
     disagreement: Disagreement | None
     steps: PriorityComparison | None = None
 
-    @property
-    def is_identical(self) -> bool:
-        return self.divergence is None
 
-
-@dataclass(frozen=True, slots=True)
-class ModuleVerification:
+class ModuleVerification(Struct, frozen=True):
     """The comparison of one module. ``folder`` is its place in the dump."""
 
     number: int
@@ -111,18 +118,24 @@ class ModuleVerification:
     rules: RulesUsed
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Struct, frozen=True, tag_field="schema", tag="fusionscope.verify/1"):
     """The comparison of a dump. ``inferred`` are modules of which no pass can be replayed.
-    ``problems`` has one line for each module, pass or record that could not be used. ``notes`` are
+    ``failures`` has one line for each module, pass or record that could not be used. ``notes`` are
     about operations that no rule covers.
     """
+
+    internal = ("failures", "notes")
+    computed = ("agreement", "identical", "problems")
 
     path: str
     modules: tuple[ModuleVerification, ...]
     inferred: tuple[InferredVerification, ...]
-    problems: tuple[str, ...]
+    failures: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return (*self.failures, *self.notes)
 
     @property
     def passes(self) -> tuple[PassVerification, ...]:
@@ -137,15 +150,14 @@ class Verification:
         """
         if not self.passes:
             return None
-        compared = sum(1 + fusion_pass.pairs + fusion_pass.decisions for fusion_pass in self.passes)
-        agreeing = sum(
-            fusion_pass.is_identical + fusion_pass.pairs_agreeing + fusion_pass.decisions_agreeing
-            for fusion_pass in self.passes
+        plans = [Agreement(1, run.is_identical) for run in self.passes]
+        all_compared = total(
+            (*plans, *(part for run in self.passes for part in (run.pairs, run.decisions)))
         )
-        return 100.0 * agreeing / compared
+        return 100.0 * all_compared.agreeing / all_compared.compared
 
     @property
-    def is_identical(self) -> bool:
+    def identical(self) -> bool:
         """Whether passes were replayed, and all plans are the compiler's own."""
         return bool(self.passes) and all(fusion_pass.is_identical for fusion_pass in self.passes)
 
@@ -377,11 +389,11 @@ def _compare(
 ) -> PassVerification:
     divergence = comparison.find_divergence()
     if divergence is None:
-        pairs = agreeing = count_pairs(before)
+        count = count_pairs(before)
+        pairs = Agreement(count, count)
     else:
         outcomes = [outcomes_after(before, module_after) for module_after in (plan.module, after)]
-        pairs = len(outcomes[0])
-        agreeing = sum(map(operator.is_, *outcomes))
+        pairs = Agreement(len(outcomes[0]), sum(map(operator.is_, *outcomes)))
     fusion_pass = compiler.find(run.pass_name)
     statements = _told(plan, _record_of(compiler, fusion_pass.known)) if theirs else []
     return PassVerification(
@@ -389,12 +401,11 @@ def _compare(
         book=fusion_pass.book.name,
         before=run.before.label,
         after=run.after.label if run.after else None,
+        is_identical=divergence is None,
         divergence=divergence,
         has_same_kernels=divergence is None or comparison.has_same_kernels(),
         pairs=pairs,
-        pairs_agreeing=agreeing,
-        decisions=max(sum(map(len, statements)), sum(map(len, theirs))) if theirs else 0,
-        decisions_agreeing=_count_agreeing(statements, theirs),
+        decisions=_compare_decisions(statements, theirs),
         disagreement=_first_disagreement(statements, theirs) if theirs else None,
     )
 
@@ -421,10 +432,9 @@ def _with_steps(
         plan = replay(plan.pass_name, before, context, compiler, arrange(before, users))
         steps = compare_with_record(plan.events, recorded, triton)
     kinds = (steps.native, steps.with_triton, steps.reasons, steps.fusions)
-    compared = replace(
+    compared = structs.replace(
         compared,
-        decisions=sum(kind.steps for kind in kinds),
-        decisions_agreeing=sum(kind.agreeing for kind in kinds),
+        decisions=total(kinds),
         disagreement=Disagreement(*steps.first) if steps.first is not None else None,
         steps=steps,
     )
@@ -559,6 +569,14 @@ def _read_record(decisions: Iterable[RecordedDecision], record: Record) -> Itera
             yield teller.tell(*made_of, _FUSED, decision.consumer)
         elif decision.kind in _REFUSALS and decision.producer:
             yield teller.tell(decision.producer, decision.consumer or "", decision.reason)
+
+
+def _compare_decisions(ours: list[list[_Told]], theirs: list[list[_Told]]) -> Agreement:
+    """Return how many decisions the longer of the two has, none if there is no record."""
+    if not theirs:
+        return Agreement(0, 0)
+    compared = max(sum(map(len, ours)), sum(map(len, theirs)))
+    return Agreement(compared, _count_agreeing(ours, theirs))
 
 
 def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:

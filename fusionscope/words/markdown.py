@@ -16,6 +16,7 @@ from fusionscope.words.section import (
     Span,
     Table,
     Tone,
+    as_span,
 )
 from fusionscope.words.text import cell, code, plural
 
@@ -88,7 +89,7 @@ def _table(table: Table) -> Iterator[str]:
     yield f"| {' | '.join(cell(column.title) for column in table.columns)} |"
     yield f"|{''.join('--:|' if column.is_number else '---|' for column in table.columns)}"
     for row in table.rows:
-        yield f"| {' | '.join(map(_indented, row))} |"
+        yield f"| {' | '.join(_indented(as_span(part).text) for part in row)} |"
 
 
 def _indented(text: str) -> str:

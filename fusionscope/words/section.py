@@ -88,11 +88,14 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. A terminal squeezes the one that ``is_flexible`` to fit the width."""
+    """A column of a table. A terminal squeezes the one that ``is_flexible`` to fit the width, and
+    breaks the lines of one that ``wraps``.
+    """
 
     title: str
     is_number: bool = False
     is_flexible: bool = False
+    wraps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +105,7 @@ class Table:
     """
 
     columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str | Span, ...], ...]
     noun: str = "row"
     hidden: int = 0
     has_head: bool = True
@@ -142,6 +145,11 @@ def spans(*words: str | tuple[str, Tone]) -> tuple[Span, ...]:
     return tuple(Span(*pair) for pair in pairs if pair[0])
 
 
+def as_span(cell: str | Span) -> Span:
+    """Return a cell of a table with its tone."""
+    return cell if isinstance(cell, Span) else Span(cell)
+
+
 def strong(text: str) -> tuple[Span, ...]:
     """Return a name."""
     return spans((text, Tone.STRONG))
@@ -164,3 +172,21 @@ def ranked(noun: str, entries: Sequence[Entry], total: int, columns: Sequence[st
     """Return the first of ``total`` entries of a list."""
     hidden = total - len(entries)
     return Entries(noun=noun, columns=tuple(columns), entries=tuple(entries), hidden=hidden)
+
+
+def table_of(
+    noun: str,
+    columns: Sequence[Column],
+    rows: Sequence[tuple[str | Span, ...]],
+    total: int,
+    *,
+    has_head: bool = True,
+) -> Table:
+    """Return the first rows of ``total``."""
+    return Table(
+        columns=tuple(columns),
+        rows=tuple(rows),
+        noun=noun,
+        hidden=total - len(rows),
+        has_head=has_head,
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from fusionscope.words.section import (
     Block,
+    Column,
     Entries,
     Entry,
     Line,
@@ -17,6 +19,7 @@ from fusionscope.words.section import (
     Span,
     Table,
     Tone,
+    as_span,
     spans,
 )
 from fusionscope.words.text import command_lines, hidden_entries, safe, shorten, size, squeeze
@@ -49,7 +52,7 @@ def print_sections(sections: Iterable[Section], console: Console) -> None:
         _print_title(section, console)
         indent = 0 if section.is_heading and not section.title else _INDENT
         for block in section.blocks:
-            print_block(block, console, indent)
+            _print_block(block, console, indent)
 
 
 def _print_title(section: Section, console: Console) -> None:
@@ -63,7 +66,7 @@ def _print_title(section: Section, console: Console) -> None:
     )
 
 
-def print_block(block: Block, console: Console, indent: int = _INDENT) -> None:
+def _print_block(block: Block, console: Console, indent: int = _INDENT) -> None:
     match block:
         case Lines():
             for line in block.lines:
@@ -143,23 +146,35 @@ def _head(entry: Entry, width: int) -> Line:
 
 def _print_table(table: Table, console: Console, indent: int) -> None:
     """Print the figures in full; the flexible column gets the remaining width."""
-    head = tuple(column.title for column in table.columns)
-    rows = (head, *table.rows) if table.has_head else table.rows
+    columns = enumerate(table.columns)
+    head = [Span(column.title, Tone.QUIET if place else Tone.STRONG) for place, column in columns]
+    rows = [[as_span(cell) for cell in row] for row in table.rows]
+    rows = [head, *rows] if table.has_head else rows
     if not rows:
         return
     widths = _widths(table, rows, console.width - indent)
     for row in rows:
-        cells = [
-            _cell(text, width, is_number=column.is_number)
-            for text, width, column in zip(row, widths, table.columns, strict=True)
+        cells = map(_cell, row, widths, table.columns)
+        blanks = [Span(" " * width) for width in widths]
+        for parts in _side_by_side([*cells], blanks):
+            _print_row(parts, console, indent)
+
+
+def _side_by_side(cells: Sequence[Sequence[Span]], blanks: Sequence[Span]) -> Iterator[list[Span]]:
+    """Yield the lines of a row whose cells have several."""
+    for place in range(max(map(len, cells))):
+        yield [
+            lines[place] if place < len(lines) else blank
+            for lines, blank in zip(cells, blanks, strict=True)
         ]
-        _print_row(cells, console, indent, is_head=row is head)
 
 
-def _widths(table: Table, rows: Sequence[Sequence[str]], space: int) -> list[int]:
+def _widths(table: Table, rows: Sequence[Sequence[Span]], space: int) -> list[int]:
     """Return the widths of columns: the widest of the flexible ones shrink first."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
-    flexible = [place for place, column in enumerate(table.columns) if column.is_flexible]
+    widths = [max(len(row[place].text) for row in rows) for place in range(len(table.columns))]
+    flexible = [
+        place for place, column in enumerate(table.columns) if column.is_flexible or column.wraps
+    ]
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - space
     while excess > 0 and flexible:
         widest = max(flexible, key=widths.__getitem__)
@@ -170,21 +185,26 @@ def _widths(table: Table, rows: Sequence[Sequence[str]], space: int) -> list[int
     return widths
 
 
-def _cell(text: str, width: int, *, is_number: bool) -> str:
-    """Return a cell of this width; leading spaces are kept."""
-    text = safe(text)
+def _cell(cell: Span, width: int, column: Column) -> list[Span]:
+    """Return the lines of a cell, of this width; leading spaces are kept."""
+    text = safe(cell.text)
     blank = len(text) - len(text.lstrip())
-    squeezed = f"{' ' * blank}{squeeze(text.lstrip(), max(width - blank, 1))}"
-    return squeezed.rjust(width) if is_number else squeezed.ljust(width)
+    texts = [f"{' ' * blank}{squeeze(text.lstrip(), max(width - blank, 1))}"]
+    if column.wraps:
+        texts = wrap(text, max(width, 1), break_on_hyphens=False) or [""]
+    return [
+        Span(part.rjust(width) if column.is_number else part.ljust(width), cell.tone)
+        for part in texts
+    ]
 
 
-def _print_row(cells: Sequence[str], console: Console, indent: int, *, is_head: bool) -> None:
-    from rich.text import Text
-
-    text = Text(f"{' ' * indent}{_GAP.join(cells)}".rstrip(), no_wrap=True, overflow="ignore")
-    if is_head:
-        text.stylize("bold", indent, indent + len(cells[0]))
-        text.stylize("dim", indent + len(cells[0]))
+def _print_row(cells: Sequence[Span], console: Console, indent: int) -> None:
+    spans = [Span(" " * indent)]
+    for cell in cells:
+        spans += [cell, Span(_GAP)]
+    text = _styled(spans)
+    text.rstrip()
+    text.no_wrap, text.overflow = True, "ignore"
     console.print(text)
 
 

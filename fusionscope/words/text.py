@@ -6,10 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from typing import TypeVar
 
 
 def safe(text: str) -> str:
@@ -118,17 +115,6 @@ def command_lines(words: Sequence[str], width: int) -> list[str]:
 def hidden_entries(hidden: int, noun: str, of: str = "") -> str:
     """Return how many entries a list omits, and how to see them."""
     return f"… and {plural(hidden, f'more {noun}')}{of}: --top N"
-
-
-def print_hidden(
-    console: Console, indent: int, count: int, top: int | None, noun: str, of: str = ""
-) -> None:
-    """Print how many entries a list of ``count`` omits after ``top``, if any."""
-    if top is None or count <= top:
-        return
-    from rich.text import Text
-
-    console.print(Text(f"{' ' * indent}{hidden_entries(count - top, noun, of)}", style="dim"))
 
 
 def counted(opcodes: Iterable[str], between: str = " ") -> str:

@@ -112,7 +112,7 @@ def test_a_card_that_is_not_here_is_compiled_for(model: Path, tmp_path: Path, de
     if not actual.problem:
         assert module.ptx
     assert module.priority_fusion is not None  # whatever becomes of the code behind it
-    assert verify_dump(dump, dump.modules).is_identical
+    assert verify_dump(dump, dump.modules).identical
 
 
 @with_jax

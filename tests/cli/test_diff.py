@@ -281,7 +281,7 @@ def test_nothing_changed(run, first, second):
         result = run(first, second, "--format", format_name, "--exit-code")
         assert (result.code, result.errors) == (0, "")
         (line,) = result.out.strip("\n").splitlines()
-        assert line.startswith("nothing changed") and "jit_program" in line
+        assert line.removeprefix("- ").startswith("nothing changed") and "jit_program" in line
     result = run(first, second, "--exit-code", "--format", "json")
     document = json.loads(result.out)
     assert result.code == 0
@@ -501,15 +501,16 @@ def test_text_markdown_and_json_tell_the_same(run, first, second):
     markdown = run(first, second, "--all", "--format", "markdown").out
     assert text.startswith("jit_program\n") and markdown.startswith("## jit_program\n")
     for item in module["fusions"]:
-        assert f"{item['kind']}: {item['text']}" in text
+        assert f"{item['kind']}  {item['text']}" in text
         assert f"| {item['kind']} | {item['text']}" in markdown
     for change in module["outcomes"]:
         pair = [change["before"][end]["name"] for end in ("producer", "consumer")]
         outcome = f"{change['before']['outcome']} → {change['after']['outcome']}"
-        assert re.search(rf"{re.escape(' -> '.join(pair))} .* {outcome}", text)
-        assert f"| `{pair[0]}` | `{pair[1]}` | {change['count']} | {outcome} |" in markdown
+        assert re.search(rf"{re.escape(' -> '.join(pair))}  .*\n +{outcome}", text)
+        row = re.search(rf"`{re.escape(pair[0])}` -> `{re.escape(pair[1])}` .*", markdown)
+        assert row is not None and outcome in row[0]
     for edit in module["edits"]:
-        assert f"{edit['kind']}: " in text and f"| {edit['kind']} |" in markdown
+        assert f"{edit['kind']}  " in text and f"| {edit['kind']} |" in markdown
     share = f"{100 * module['matched']['certain']:.0f}% of instructions"
     assert share in text and share in markdown
     for table in re.split(r"\n\n+", markdown):
@@ -521,7 +522,8 @@ def test_top_and_all(run):
     module = module_of(run, A100, B200)
     for name, visible in (("1", 1), ("2", 2), ("50", 50)):
         out = run(A100, B200, "--top", name, COLUMNS="4000").out
-        assert len(re.findall(r"^    [a-z-]+: ", out, re.MULTILINE)) == min(
+        kinds = "|".join({item["kind"] for part in ("fusions", "edits") for item in module[part]})
+        assert len(re.findall(rf"^ +({kinds})  ", out, re.MULTILINE)) == min(
             visible, len(module["fusions"])
         ) + min(visible, len(module["edits"]))
         assert ("--top" in out) == (visible < 50)

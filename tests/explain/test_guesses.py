@@ -86,7 +86,7 @@ def test_of_versions_with_rules_nothing_is_a_guess(path, samples):
 def test_of_a_version_without_rules_all_is_a_guess(path, tmp_path):
     module = facts_of(without_record(path, tmp_path))
     assert not module.rules.are_checked
-    assert module.rules.plans_agreeing < module.rules.plans
+    assert not module.rules.plans.is_full
     assert evidence_of(module) == {"guess"}
 
 

@@ -58,7 +58,7 @@ def test_plans_are_the_compilers(program: str) -> None:
         assert run.has_same_kernels, run.divergence
         is_listed = (program, run.pass_name) in IN_ANOTHER_ORDER and run.after is not None
         assert run.is_identical != is_listed, run.divergence
-        assert run.pairs_agreeing == run.pairs
+        assert run.pairs.is_full
 
 
 @pytest.mark.parametrize("program", sorted(ACTING))
@@ -93,7 +93,7 @@ def test_layout_normalization_makes_what_the_compilers_makes(program: str) -> No
 def test_recorded_decisions_are_the_rules() -> None:
     """Those of each round, where each left some."""
     compared = {
-        run.pass_name: (run.decisions_agreeing, run.decisions)
+        run.pass_name: (run.decisions.agreeing, run.decisions.compared)
         for run in verified("updates")
         if run.decisions and run.after is not None
     }
@@ -101,7 +101,7 @@ def test_recorded_decisions_are_the_rules() -> None:
     merger = [run for run in verified("updates") if run.pass_name == "fusion_merger"]
     for agreeing, decisions in (
         *compared.values(),
-        *((run.decisions_agreeing, run.decisions) for run in merger),
+        *((run.decisions.agreeing, run.decisions.compared) for run in merger),
     ):
         assert agreeing == decisions > 0
 

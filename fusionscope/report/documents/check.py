@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from fusionscope.dump.agreement import Agreement
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.rules_used import RulesUsed
 
 
 class Growth(Form):
@@ -44,12 +44,17 @@ class Expectation(Form):
     notes: list[str]
 
 
-class ModuleRules(RulesUsed):
+class ModuleRules(Form):
     """The rules that gave reasons for one module."""
 
-    inherited: ClassVar = At("2")
     dump: Annotated[str, At("0")]
     module: Annotated[str, At("1")]
+    name: Annotated[str, At("2.name")]
+    version: Annotated[str, At("2.version")]
+    shown_by: Annotated[str | None, At("2.shown_by")]
+    checked: Annotated[bool, At("2.are_checked")]
+    plans: Annotated[Agreement, At("2.plans")]
+    guessed: Annotated[list[str], At("2.guessed")]
 
 
 class Figures(Form):

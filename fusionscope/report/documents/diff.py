@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from fusionscope.compare.cost_changes import PlaceKind
-from fusionscope.compare.memory_difference import BufferDifference, PeakFacts
-from fusionscope.compare.relation import Doubt
+from fusionscope.compare.cost_changes import CostChanges
+from fusionscope.compare.difference import FusionDifference, SideFacts
+from fusionscope.compare.first_divergence import FirstDivergence
+from fusionscope.compare.memory_difference import MemoryDifference
+from fusionscope.compare.relation import Unrelated
 from fusionscope.facts.result import Operation
 from fusionscope.history.changes import EditKind
 from fusionscope.history.outcomes import Outcome
 from fusionscope.reasons.estimates import Estimate
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.history import FusionChange
-from fusionscope.report.documents.rules_used import RulesUsed
-
-
-class Side(Form):
-    """One of the two modules."""
-
-    path: str
-    module: str
-    number: int
-    stage: str
-    device: str | None
-    flags: list[str]
-    instructions: int
-    launches: int
-    bytes_moved: int
-    time_us: float | None
-    exact: bool
-    kinds: dict[str, int]
-    rules: RulesUsed | None
 
 
 class Pair(Form):
@@ -57,18 +39,6 @@ class OutcomeChange(Form):
     count: int
 
 
-class Passes(Form):
-    before: Annotated[list[str], At("passes_before")]
-    after: Annotated[list[str], At("passes_after")]
-
-
-class FusionDifference(FusionChange):
-    """A fusion that differs."""
-
-    inherited: ClassVar = At("change")
-    passes: Annotated[Passes, At()]
-
-
 class Edit(Form):
     kind: EditKind
     before: Operation | None
@@ -76,15 +46,6 @@ class Edit(Form):
     fields: dict[str, list[str]]
     step: str | None
     count: int
-
-
-class FirstDivergence(Form):
-    """The point where the two compilations diverge."""
-
-    last_same: str | None
-    before: Annotated[str | None, At("stage_before")]
-    after: Annotated[str | None, At("stage_after")]
-    is_exact: bool
 
 
 class Decision(Form):
@@ -107,57 +68,18 @@ class DecisionChange(Form):
     is_first: bool
 
 
-class Memory(Form):
-    """The memory of both sides, in bytes, and the values that make the difference."""
-
-    before: PeakFacts
-    after: PeakFacts
-    buffers: list[BufferDifference]
-
-
 class Matched(Form):
     steps: dict[str, int]
     certain: Annotated[float, At(lambda module: round(module.certain, 4))]
 
 
-class Unrelated(Form):
-    """Why comparing two modules means little."""
-
-    kind: Doubt
-    text: str
-
-
-class Cost(Form):
-    """The cost of a run on one side."""
-
-    launches: int
-    bytes_moved: int
-    time_us: float | None
-
-
-class Place(Form):
-    """A line, or scope, of the program whose cost differs."""
-
-    place: str
-    before: Cost
-    after: Cost
-
-
-class Costs(Form):
-    """Where the cost differs."""
-
-    by: PlaceKind
-    is_nominal: bool
-    places: list[Place]
-
-
 class Module(Form):
     """A module that differs."""
 
-    before: Side
-    after: Side
+    before: SideFacts
+    after: SideFacts
     unrelated: list[Unrelated]
-    costs: Costs | None
+    costs: CostChanges | None
     header: dict[str, list[str]]
     flags: dict[str, list[str]]
     swapped: list[str]
@@ -171,7 +93,7 @@ class Module(Form):
     incidental: int
     first_divergence: FirstDivergence | None
     decision: DecisionChange | None
-    memory: Memory | None
+    memory: MemoryDifference | None
     matched: Annotated[Matched, At()]
     notes: list[str]
 

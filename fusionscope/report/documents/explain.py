@@ -28,7 +28,7 @@ from fusionscope.facts.suggestions import HowTried, SuggestionKind
 from fusionscope.findings import fields_of_module
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.rules_used import RulesUsed
+from fusionscope.verify.agreement import RulesUsed
 
 
 def _answers(module: ModuleFacts) -> Sequence[object]:

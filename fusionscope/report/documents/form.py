@@ -65,12 +65,6 @@ def form_of(form: type[SomeForm], result: object) -> SomeForm:
     return form_value
 
 
-def to_data(form: Form) -> dict[str, Any]:
-    """Return dictionaries, lists, texts and numbers, ready to be written."""
-    data: dict[str, Any] = msgspec.to_builtins(form)
-    return data
-
-
 @cache
 def _converter(kind: Any) -> Converter:
     """Return a function that makes a value of this type from a part of a result."""

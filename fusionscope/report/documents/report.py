@@ -101,34 +101,16 @@ class Side(Form):
     findings: list[list[Section]]
 
 
-class Table(Form):
-    """A part of what differs, as ``fusionscope diff`` prints it."""
-
-    title: str
-    heads: list[str]
-    rows: list[list[str]]
-
-
-class Sheet(Form):
-    """What differs in a module. ``pairs`` is the index of the table of its pairs."""
-
-    warnings: list[str]
-    lines: list[str]
-    notes: list[str]
-    tables: list[Table]
-    pairs: int | None
-
-
 class Document(Form, tag_field="schema", tag="fusionscope.report/1"):
     """``before`` and ``difference`` are null in the page of one dump. Otherwise the modules of both
-    sides correspond, and their pictures have the same nodes, boxes and spots. There is a sheet for
-    each module that differs, and a line of ``same`` for what does not.
+    sides correspond, and their pictures have the same nodes, boxes and spots. ``changes`` are the
+    words of ``fusionscope diff`` on each module that differs, ``same`` on what does not.
     """
 
     now: Side
     before: Side | None
     difference: diff.Document | None
-    sheets: list[Sheet]
+    changes: list[list[Section]]
     same: list[str]
     rules: list[rules.Rule]
     sources: list[SourceLines]

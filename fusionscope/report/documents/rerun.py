@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from fusionscope.capture.capture import Captured
 from fusionscope.facts.result import TimeEstimate
-from fusionscope.report.documents.capture import Capture
 from fusionscope.report.documents.explain import Figures
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.rules_used import RulesUsed
-from fusionscope.rerun.measuring import Ratio, Speed
-from fusionscope.rerun.profiled import MeasuredKernel
+from fusionscope.rerun.profiled import MeasuredKernels
 from fusionscope.rerun.requests import Request
 from fusionscope.rerun.rerun import RerunPair
-from fusionscope.rerun.running import Numbers
+from fusionscope.rerun.running import Measurement
+from fusionscope.verify.agreement import RulesUsed
 
 
 class Totals(Form):
@@ -35,47 +34,6 @@ class Divergence(Form):
     compiler: Annotated[str, At("theirs")]
 
 
-class Result(Form):
-    """One result of the program."""
-
-    dtype: str
-    elements: int
-    is_equal: bool
-    difference: float | None
-    epsilon: float | None
-    baseline_error: float | None
-    variant_error: float | None
-    verdict: Numbers
-
-
-class Timing(Form):
-    baseline_ns: float
-    variant_ns: float
-    baseline_quartiles: list[float]
-    variant_quartiles: list[float]
-    ratio: Ratio
-    noise: Ratio
-    runs: int
-    is_same_program: bool
-    verdict: Speed
-
-
-class Measurement(Form):
-    problem: str
-    numbers: Numbers | None
-    results: list[Result]
-    timing: Timing | None
-
-
-class MeasuredKernels(Form):
-    """What profiles of both programs show, in microseconds of a run."""
-
-    before_us: float
-    after_us: float
-    gone: list[MeasuredKernel]
-    made: list[MeasuredKernel]
-
-
 class Variant(Form):
     name: str
     plan: Annotated[str, At("rerun.plan")]
@@ -94,7 +52,7 @@ class Variant(Form):
     measurement: Measurement | None
     kernels: MeasuredKernels | None
     not_profiled: str
-    capture: Annotated[Capture | None, At("rerun.captured")]
+    capture: Annotated[Captured | None, At("rerun.captured")]
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.rerun/1"):

@@ -1,5 +1,15 @@
 // The page: reads its data, builds the sections, and ties them together by one state.
 
+/** @param {any} pair */
+function endsOf(pair) {
+  return `${pair.producer.name} → ${pair.consumer.name}`;
+}
+
+/** @param {any} pair */
+function outcomeAndReason(pair) {
+  return pair.reason ? `${pair.outcome}, ${pair.reason}` : pair.outcome;
+}
+
 /** @returns {Promise<any>} */
 async function readData() {
   const packed = atob(document.getElementById("data")?.textContent ?? "");
@@ -180,8 +190,9 @@ function showPage(data) {
     make("div", { class: "quiet" }, [module.device, module.rules?.version, [data.before, data.now].filter(Boolean).map((side) => side.explanation.path).join(" → ")].filter(Boolean).join(" · ")),
     ...module.notes.map((/** @type {string} */ note) => make("div", { class: "quiet" }, note)),
     tiles(module, before && before.module),
-    data.difference ? changes(data.sheets[state.module], data.difference.modules[state.module], data.same,
-      (pair) => choosePair({ producer: pair.producer.name, consumer: pair.consumer.name })) : "",
+    ...(data.changes[state.module] || []).map((/** @type {any} */ section, /** @type {number} */ place) =>
+      sectionOf(place ? section : { ...section, title: "What changed" }, place ? `changed-${place}` : "changes", choosePair)),
+    data.same.length ? make("section", { class: "card" }, ...data.same.map((/** @type {string} */ line) => make("p", { class: "quiet" }, line))) : "",
     make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
       whole ? [make("p", { class: "quiet" }, `All kernels, from the first to the last; the stronger the colour, the more ${module.summary.time ? "time" : "bytes"}`), whole.element] : null,

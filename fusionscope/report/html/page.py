@@ -16,19 +16,17 @@ import msgspec
 
 from fusionscope.compare.difference import Difference
 from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import to_data
 from fusionscope.facts.result import Explanation, ModuleFacts, Operation
 from fusionscope.findings import sheets_of
 from fusionscope.page.fusion_graph import FusionGraph, GraphStage, ends_of
 from fusionscope.page.layout import Box, Layout, Spot, lay_out
 from fusionscope.page.report_facts import DifferenceFacts, ReportFacts, SourceLines
+from fusionscope.report import study, survey
 from fusionscope.report.curves import to_svg
-from fusionscope.report.difference import Sheet as DifferenceSheet
-from fusionscope.report.difference import same_lines, sheet_of
+from fusionscope.report.difference import module_sections, same_lines
 from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
-from fusionscope.report.study import grids, notes_on
-from fusionscope.report.survey import grids as survey_grids
-from fusionscope.report.survey import headline
 from fusionscope.rules.facts import RuleFacts
 from fusionscope.study.curves import curves_of
 from fusionscope.study.study import StudyResult
@@ -45,9 +43,10 @@ _FINDINGS = (
     "memory", "libraries", "movements", "resources", "recomputed", "autotuned", "compile_time",
 )  # fmt: skip
 _MOST_ENTRIES = 20  # of each list of a finding
+_MOST_CHANGES = 200  # of each list of what differs
 _SCRIPTS = (
     "dom.js", "state.js", "table.js", "flame.js", "graph.js", "overview.js", "sections.js",
-    "panels.js", "changes.js", "page.js",
+    "panels.js", "page.js",
 )  # fmt: skip
 
 
@@ -95,7 +94,7 @@ class _Data:
     now: _Side
     before: _Side | None
     difference: Difference | None
-    sheets: Sequence[DifferenceSheet] = ()
+    changes: Sequence[list[Section]] = ()
     same: Sequence[str] = ()
     rules: Sequence[RuleFacts]
     sources: Sequence[SourceLines]
@@ -152,7 +151,7 @@ def difference_page(facts: DifferenceFacts) -> str:
         now=_side(facts.after, layouts),
         before=_side(facts.before, layouts),
         difference=facts.difference,
-        sheets=[sheet_of(module) for module in facts.difference.modules],
+        changes=[list(module_sections(item, _MOST_CHANGES)) for item in facts.difference.modules],
         same=same_lines(facts.difference),
         rules=tuple(rules.values()),
         sources=facts.after.sources,
@@ -182,8 +181,7 @@ def study_page(result: StudyResult) -> str:
         title=result.study.title,
         what={step.name: step.what for step in result.study.steps},
         figures=[(curves, to_svg(curves)) for curves in curves_of(result)],
-        tables=[(grid.heading, grid.titles, grid.rows) for grid in grids(result)],
-        notes=notes_on(result),
+        sections=[*study.tables_of(result), study.notes(result)],
         style=style,
         style_hash=_hash(style),
     )
@@ -196,8 +194,8 @@ def fleet_page(fleet: Fleet) -> str:
     style = _asset("page.css")
     return _template("fleet.html").render(
         title=fleet.directory,
-        headline=headline(fleet),
-        grids=list(survey_grids(fleet)),
+        headline=survey.headline(fleet),
+        sections=list(survey.tables_of(fleet)),
         style=style,
         style_hash=_hash(style),
     )
@@ -205,7 +203,7 @@ def fleet_page(fleet: Fleet) -> str:
 
 def _render(data: _Data, title: str) -> str:
     document = form_of(Document, data)
-    packed = gzip.compress(msgspec.json.encode(document), 9, mtime=0)
+    packed = gzip.compress(msgspec.json.encode(to_data(document)), 9, mtime=0)
     script, style = "".join(map(_asset, _SCRIPTS)), _asset("page.css")
     return _template("page.html").render(
         title=title,

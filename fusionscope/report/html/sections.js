@@ -26,10 +26,10 @@ function entryOf({ label, name = [], figures = [], lines = [], pairs = [] }, cho
 
 /** @param {any} table */
 function tableOf({ columns, rows }) {
-  const cells = (/** @type {string} */ tag, /** @type {string[]} */ texts) => make("tr", {}, ...texts.map((text, place) =>
-    make(tag, { class: columns[place].is_number ? "number" : null }, text)));
+  const cells = (/** @type {string} */ tag, /** @type {any[]} */ row) => make("tr", {}, ...row.map((cell, place) =>
+    make(tag, { class: columns[place].is_number ? "number" : null }, typeof cell === "string" ? cell : spansOf([cell]))));
   return make("table", {}, make("thead", {}, cells("th", columns.map((/** @type {any} */ column) => column.title))),
-    make("tbody", {}, ...rows.map((/** @type {string[]} */ row) => cells("td", row))));
+    make("tbody", {}, ...rows.map((/** @type {any[]} */ row) => cells("td", row))));
 }
 
 /** @param {any} plot */

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from fusionscope.dump.agreement import Agreement
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
 from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND, microseconds
 from fusionscope.gpu.cost.model import Estimate
@@ -23,15 +25,16 @@ from fusionscope.passes.gpu.priority_fusion.run import grown
 from fusionscope.passes.plan import Event, Merged, Refused
 
 
-class Agreement(NamedTuple):
-    """A number of steps, and on how many of them record and replay agree."""
-
-    steps: int
-    agreeing: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityComparison:
+class PriorityComparison(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "native": "priorities",
+        "with_triton": "priorities_with_triton",
+        "reasons_of_another": "reasons_of_another_consumer",
+    },
+):
     """The number of steps on which record and replay agree.
 
     The total is that of the longer of the two. Priorities agree if both times do, as 32-bit floats:
@@ -40,6 +43,8 @@ class PriorityComparison:
     the one it names first. ``first`` is the first difference: replay and record, in words, empty if
     one has no such step.
     """
+
+    internal = ("first",)
 
     native: Agreement
     with_triton: Agreement
