@@ -17,7 +17,9 @@ COMMENT = r"/\*[\s\S]*?(?:\*/|\Z)|//[^\n]*"
 _STRINGS = re.compile(rf"({STRING})|[\"'].*", re.DOTALL)
 _COMMENTS = re.compile(rf"({STRING}|[\"'].*)|(?<!\s)\s*(?:{COMMENT})\s*", re.DOTALL)
 _INDEX = re.compile(r"/\*index=\d+\*/")  # the compiler's comments in long tuples
-_JOINTS = re.compile(rf"{STRING}|[()\[\]{{}}\"',]", re.DOTALL)
+# Most brackets are around numbers alone, and are passed over at once. As each alternative begins
+# with a character, the search for one is fast.
+_JOINTS = re.compile(rf"{STRING}|\[[\d,]*\]|\{{[\d,]*\}}|\(|\)|\[|\]|\{{|\}}|\"|'|,", re.DOTALL)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 # The maximum nesting of brackets in attributes and literals, and of tuples in shapes.
@@ -94,6 +96,6 @@ def cut_at_commas(text: str, depth: int = DEPTH) -> list[str] | None:
         elif joint in ")]}":
             if not expected or expected.pop() != joint:
                 return None
-        elif len(joint) == 1:  # an unclosed quotation mark
-            return None
+        elif len(joint) == 1 or (joint[0] in CLOSING and len(expected) == depth):
+            return None  # a quotation mark that nothing closes, or brackets that nest too deep
     return None if expected else [*parts, text[start:]]
