@@ -398,6 +398,9 @@ def test_what_is_no_value_is_not_read(value: str) -> None:
     [
         ("", ()),
         (", kind=kLoop, calls=%f.1", ("f.1",)),
+        (', kind=kLoop, calls=%f.1, metadata={op_name="to_apply=%g"}', ("f.1",)),
+        (", to_apply=%f, called_computations={%g}", ("f", "g")),
+        (", condition=c, to_apply=%f", ("c", "f")),
         (", condition=%c, body=%b", ("c", "b")),
         (", branch_computations={%a, b ,%c}, metadata={}", ("a", "b", "c")),
         (", branch_computations={%a.1, %b.2 ,%c}", ("a.1", "b.2", "c")),
