@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, filterfalse, pairwise
 from operator import itemgetter
@@ -43,11 +43,12 @@ from fusionscope.hlo.text import (
     ARRAY,
     INSTRUCTION,
     NAME,
+    SHALLOW_INSTRUCTION,
     strip_comments,
 )
 from fusionscope.system.collector import collector_paused
 
-_INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
+_SHALLOW = re.compile(rf"^[ \t]*{SHALLOW_INSTRUCTION}$", re.MULTILINE)
 _COMMENT = re.compile(r"\s+|//[^\n]*|/\*(?s:.*?)\*/|\ufeff")
 # How a module, a computation or an instruction begins.
 _BEGIN = re.compile(r"HloModule\b|ENTRY\b|(?:ROOT\s+)?%?[\w.-]+\s*[=({]")
@@ -258,6 +259,11 @@ _LITERALS = frozenset({"constant", "parameter"})
 _INDENTATION = frozenset(" \t")
 _shape_of, _opcode_of, _attributes_of = itemgetter(2), itemgetter(3), itemgetter(5)
 _statement = partial(tuple.__new__, Statement)  # three times as fast as calling the class
+
+
+@cache
+def _instruction() -> re.Pattern[str]:
+    return re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
 
 
 class _Reader:
@@ -534,7 +540,10 @@ class _Reader:
             return []
         lines = [strip_comments(line) if "/*" in line else line for line in lines]
         text = "\n".join(lines)
-        statements = list(map(_statement, _INSTRUCTION.findall(text)))
+        groups = _SHALLOW.findall(text)
+        if len(groups) != len(lines):
+            groups = _instruction().findall(text)
+        statements = list(map(_statement, groups))
         if len(statements) != len(lines):
             raise self._diagnose("instruction", lines[0], offset)
         for shape in set(map(_shape_of, statements)).difference(self.table.shapes.known):

@@ -37,18 +37,32 @@ def _balanced(opening: str, closing: str, inside: str, depth: int = DEPTH) -> st
 
 
 BRACES = _balanced(r"\{", r"\}", rf"{STRING}|\\.")
-PARENTHESES = _balanced(r"\(", r"\)", rf"{STRING}|\\.")
-
-# A shape, only as exactly as needed to find its end.
-_TUPLE = _balanced(r"\(", r"\)", "(?!)", TUPLE_DEPTH)
 ARRAY = r"[a-z]\w*\s*\[[^\[\]]*\](?:\s*\{\s*[\d:][^{}]*\}|)"
-SHAPE = rf"(?:{ARRAY}|b?{_TUPLE})"
-# ROOT, name, shape, opcode, the text in the parentheses, attributes. Every line of a dump is
-# matched against this: `(?:x|)` is faster than `(?:x)?`.
-INSTRUCTION = (
-    rf"(ROOT(?:\s+|(?=%))|(?!ROOT\s))%?({NAME})\s*=\s*(?:({SHAPE})\s*|)([a-z][a-z0-9\-]*)\s*"
-    rf"\(([^()\"'\n]*(?:(?=[(\"'])(?:(?:{STRING}|{PARENTHESES})[^()\"'\n]*)*|))\)[ \t]*(,.*|)"
-)
+
+
+def _shape(depth: int) -> str:
+    """Return a pattern for a shape, only as exactly as needed to find its end."""
+    tuples = _balanced(r"\(", r"\)", "(?!)", depth)
+    return rf"(?:{ARRAY}|b?{tuples})"
+
+
+def _instruction(shape: str, depth: int) -> str:
+    """Return a pattern for ROOT, name, shape, opcode, the text in the parentheses, attributes.
+
+    Every line of a dump is matched against this: `(?:x|)` is faster than `(?:x)?`.
+    """
+    parentheses = _balanced(r"\(", r"\)", rf"{STRING}|\\.", depth)
+    quoted = rf"(?=[(\"'])(?:(?:{STRING}|{parentheses})[^()\"'\n]*)*"
+    return (
+        rf"(ROOT(?:\s+|(?=%))|(?!ROOT\s))%?({NAME})\s*=\s*(?:({shape})\s*|)([a-z][a-z0-9\-]*)\s*"
+        rf"\(([^()\"'\n]*(?:{quoted}|))\)[ \t]*(,.*|)"
+    )
+
+
+SHAPE = _shape(TUPLE_DEPTH)
+INSTRUCTION = _instruction(SHAPE, DEPTH)
+# What nests no deeper, as almost all instructions do: the whole pattern takes long to compile.
+SHALLOW_INSTRUCTION = _instruction(_shape(3), 2)
 
 
 def empty_strings(text: str) -> str:

@@ -15,6 +15,7 @@ from fusionscope.hlo.attributes import (
     split_attributes,
 )
 from fusionscope.hlo.shape import ShapeTable
+from fusionscope.hlo.text import DEPTH
 
 TEXT = """HloModule m, is_scheduled=true, replica_count=2
 
@@ -432,3 +433,21 @@ ENTRY e {
         instruction for instruction in MutableModule(module).walk() if instruction.name == "b"
     ]
     assert [predecessor.name for predecessor in copied.predecessors] == ["a"]
+
+
+@pytest.mark.parametrize("depth", [1, 3, 4, DEPTH])
+def test_a_shape_may_nest_deep(depth: int) -> None:
+    shape = f"{'(' * depth}f32[2]{{0}}{')' * depth}"
+    module = parse(f"""HloModule m
+
+ENTRY %e (a: {shape}) -> {shape} {{
+  %a = {shape} parameter(0)
+  %b = f32[] constant(1)
+  ROOT %c = {shape} copy({shape} %a)
+}}
+""")
+    assert [str(instruction.shape) for instruction in module.entry.instructions] == [
+        shape,
+        "f32[]",
+        shape,
+    ]
