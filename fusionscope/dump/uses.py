@@ -34,7 +34,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def digest_of(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()
+    return hashlib.blake2b(content, digest_size=32).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -40,11 +39,12 @@ _SLOTS = (
     (rf"-?\d+(?!{_OF_KEY})", "0", True),
     (rf"%{NAME}", "%n", True),
 )
-_JOINTS = Joints("attribute", "attribute", _SLOTS)
+_JOINTS = Joints("attribute", "attribute", r"(?=[\"'{\-\d%])", _SLOTS)
 # The header of a module lists shapes and aliases, one for each argument and result.
 _HEADER_JOINTS = Joints(
     "header",
     "attribute",
+    r"(?=[\"'{\-\d%a-z])",
     (
         _SLOTS[0],
         (_ALIAS, "{}: (0, {})", True),
@@ -61,10 +61,18 @@ _FIELDS = re.compile(r"([a-z_]+)=(\"[^\"]*\"|\d+)")
 
 # Attributes that name computations.
 CALLS = keys("CALL_KEY") | keys("CALLS_KEY")
+_CALL_KEYS = re.compile(rf"(?:{'|'.join(sorted(CALLS))})=")
+# A call after plain attributes, as most fusions and reductions have it.
+_PLAIN_CALL = re.compile(
+    rf"(?:, [a-z_]+=(?:[\w.\-]+|\{{[\d,]*\}}))*?, (?:calls|to_apply)=%({NAME})(?=, |$)"
+)
 _LONG = 2000  # XLA prints no number of more than 20 digits.
 # None that XLA prints has more than 20 digits.
 _LONG_NUMBER = re.compile(r"\d{41}")
 _ZEROS = re.compile("00+")
+_BETWEEN = re.compile(", (?=[A-Za-z_])")  # attributes, and items of some lists
+# What is not in the compiler's own form.
+_UNUSUAL = re.compile(r"//|/\*|\d{41}|[\\'\n]")
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 
 
@@ -119,7 +127,7 @@ class _Read:
         if not self.form.calls:
             return ()
         calls = [self.form.by_key[key] for key in self.form.calls]
-        slots = self.form.joints.slots(self.text, calls[-1].end)
+        slots = self.slots
         return tuple([name for attribute in calls for name in _value(attribute, slots)])
 
 
@@ -154,6 +162,47 @@ def with_zeros(text: str) -> str:
 def check_attributes(text: str) -> None:
     """Raises ``UnusableInput`` if ``text`` is not ``, key=value, key=value``."""
     _parts(text)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def plain_keys(outline: str) -> frozenset[str] | None:
+    """Return the keys of the attributes of an outline, or None if it is not in the compiler's own
+    form, which says nothing about it. Outlines combine few attributes.
+    """
+    first, *parts = _BETWEEN.split(outline)
+    keys = {key for part in parts if (key := _plain_key(part)) is not None}
+    return frozenset(keys) if not first and len(keys) == len(parts) else None
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _plain_key(attribute: str) -> str | None:
+    key = attribute.partition("=")[0]
+    if len(attribute) > _LONG or "0" in key or _UNUSUAL.search(attribute):
+        return None
+    if any(attribute.count(opening) != attribute.count(CLOSING[opening]) for opening in CLOSING):
+        return None  # a part of a list
+    try:
+        return key if _JOINTS.form(_skeleton(attribute))[0] == key else None
+    except UnusableInput:
+        return None
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _skeleton(attribute: str) -> str:
+    return _JOINTS.cut(attribute)[0].strip()
+
+
+def has_known_words(outline: str) -> bool:
+    """Return whether the compiler's parser knows all words of an outline of ``plain_keys``."""
+    return all(map(_is_known, _BETWEEN.split(outline)[1:]))
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _is_known(attribute: str) -> bool:
+    try:
+        return bool(_JOINTS.form(_skeleton(attribute), "known"))
+    except UnusableInput:
+        return False
 
 
 @functools.lru_cache(maxsize=1 << 13)
@@ -207,6 +256,13 @@ def called_names(text: str) -> tuple[str, ...]:
     """Return the names of the computations that the attributes in ``text`` call, in the printed
     order.
     """
+    key = _CALL_KEYS.search(text)
+    if key is None:
+        return ()
+    call = _PLAIN_CALL.match(text)
+    is_plain = call is not None and call.start(1) == key.end() + 1
+    if call is not None and is_plain and _CALL_KEYS.search(text, call.end()) is None:
+        return (call[1],)
     before, _, after = _parts(text)
     return before.called_names() + after.called_names()
 
@@ -301,7 +357,29 @@ def _form_of_outline(outline: str) -> _Attributes | None:
 
 @functools.lru_cache(maxsize=1 << 13)
 def _form(outline: str) -> _Attributes:
-    if cut_at_commas(outline) is None:
+    joints = _HEADER_JOINTS if any(key in outline for key in _OF_HEADERS) else _JOINTS
+    skeletons = [joints.cut(part)[0].strip() for part in _cut(outline)]
+    by_key: dict[str, _Attribute] = {}
+    calls = []
+    slot = 0
+    for skeleton in skeletons:
+        key, kind, content, text, is_call, size = _attribute_form(joints, skeleton)
+        shifted = [piece if isinstance(piece, str) else piece + slot for piece in text]
+        by_key[key] = _Attribute(kind, content, shifted, slot, slot + size)
+        if is_call:
+            calls.append(key)
+        slot += size
+    return _Attributes(joints, dict(zip(by_key, skeletons, strict=True)), by_key, tuple(calls))
+
+
+def _cut(outline: str) -> list[str]:
+    """Return the attributes of an outline. Raises ``UnusableInput`` if there are none, or one is
+    there twice.
+    """
+    if plain_keys(outline) is not None:
+        return _BETWEEN.split(outline)[1:]
+    parts = cut_at_commas(outline)
+    if parts is None:
         raise UnusableInput(
             f"a bracket or string is not closed, or brackets nest more than {DEPTH} deep"
         )
@@ -311,26 +389,14 @@ def _form(outline: str) -> _Attributes:
         raise UnusableInput("found '//'")
     if _LONG_NUMBER.search(outline):
         raise UnusableInput("found a number of more than 40 digits")
-    joints = _HEADER_JOINTS if any(key in outline for key in _OF_HEADERS) else _JOINTS
-    pieces = cut_attributes(joints.cut(outline)[0])
-    if pieces is None:
+    first, *parts = parts
+    if first.strip() or not all(map(_KEY.match, parts)):
         raise UnusableInput("expected attributes such as ', key=value'")
-    skeletons = [piece.lstrip(", \t\n").rstrip() for piece in pieces]
-    names = Counter(skeleton.partition("=")[0] for skeleton in skeletons)
-    for name, count in names.items():
-        if count > 1:
-            raise UnusableInput(f"found {name}= twice, expected it once")
-    by_key: dict[str, _Attribute] = {}
-    calls = []
-    first = 0
-    for skeleton in skeletons:
-        key, kind, content, text, is_call, size = _attribute_form(joints, skeleton)
-        shifted = [piece if isinstance(piece, str) else piece + first for piece in text]
-        by_key[key] = _Attribute(kind, content, shifted, first, first + size)
-        if is_call:
-            calls.append(key)
-        first += size
-    return _Attributes(joints, dict(zip(by_key, skeletons, strict=True)), by_key, tuple(calls))
+    keys = [part.partition("=")[0].strip() for part in parts]
+    if len(set(keys)) < len(keys):
+        key = next(key for key in keys if keys.count(key) > 1)
+        raise UnusableInput(f"found {key}= twice, expected it once")
+    return parts
 
 
 @functools.lru_cache(maxsize=1 << 12)

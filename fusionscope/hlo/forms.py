@@ -17,7 +17,6 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,45 +38,49 @@ class Joints:
     """The places at which texts derived from ``rule`` are cut.
 
     ``slots`` are the kinds of slots: a pattern, its placeholder in a skeleton, and whether a whole
-    list of such items is one slot. A skeleton shows two items of a list.
+    list of such items is one slot. A skeleton shows two items of a list. ``start`` is a pattern for
+    the place and the first character of every slot, which most characters fail at once.
     """
 
-    def __init__(self, name: str, rule: str, slots: Sequence[tuple[str, str, bool]]) -> None:
+    def __init__(
+        self, name: str, rule: str, start: str, slots: Sequence[tuple[str, str, bool]]
+    ) -> None:
         # Forms that were cached for other slots do not apply to these.
         self.name = f"{name}.{zlib.crc32(repr(slots).encode()):08x}"
         self.rule = rule
         self._holders = {
-            2 * kind + 1: (holder, f"{holder},{holder}")
-            for kind, (_, holder, _) in enumerate(slots)
+            2 * kind: (holder, f"{holder},{holder}") for kind, (_, holder, _) in enumerate(slots)
         }
         rests = [rf"(?:\s*,\s*(?:{item}))*" if is_list else "" for item, _, is_list in slots]
         items = [(f"(?:{item})", later) for (item, _, _), later in zip(slots, rests, strict=True)]
-        self._slots = re.compile("|".join(f"({item}({later}))" for item, later in items), re.DOTALL)
+        kinds = "|".join(f"({item}({later}))" for item, later in items)
+        self._slots = re.compile(f"{start}(?:{kinds})", re.DOTALL)
 
     def cut(self, text: str) -> tuple[str, list[str]]:
         """Return the skeleton and the slots of ``text``."""
+        parts = self._slots.split(text)  # before each slot: its groups, of which one is not None
+        size = self._slots.groups + 1
         slots: list[str] = []
-
-        def hold(match: re.Match[str]) -> str:
-            slot, kind = match[0], match.lastindex or 1
+        pieces = [parts[0]]
+        for start in range(1, len(parts), size):
+            kind = start
+            while parts[kind] is None:
+                kind += 2
+            slot = parts[kind]
             slots.append(slot)
-            holder = self._holders[kind][bool(match[kind + 1])]
-            return f"-{holder}" if slot[0] == "-" else holder
+            holder = self._holders[kind - start][bool(parts[kind + 1])]
+            pieces += [f"-{holder}" if slot[0] == "-" else holder, parts[start + size - 1]]
+        return "".join(pieces), slots
 
-        return self._slots.sub(hold, text), slots
-
-    def slots(self, text: str, most: int | None = None) -> list[str]:
-        """Return the slots of ``text``, or the first ``most`` of them."""
-        return [match[0] for match in islice(self._slots.finditer(text), most)]
+    def slots(self, text: str) -> list[str]:
+        """Return the slots of ``text``."""
+        return ["".join(groups[::2]) for groups in self._slots.findall(text)]
 
     def pieces(self, skeleton: str) -> Pieces:
         """Return the literal parts and slots of a skeleton."""
-        pieces: list[str | int] = []
-        start = 0
-        for slot, match in enumerate(self._slots.finditer(skeleton)):
-            pieces += [skeleton[start : match.start()], slot]
-            start = match.end()
-        return [*pieces, skeleton[start:]]
+        parts = self._slots.split(skeleton)[:: self._slots.groups + 1]
+        numbered = [piece for slot, part in enumerate(parts) for piece in (part, slot)]
+        return numbered[:-1]
 
     def form(self, skeleton: str, rule: str | None = None) -> Any:
         """Return what the grammar makes of ``skeleton``, as plain data (see

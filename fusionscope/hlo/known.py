@@ -16,7 +16,13 @@ from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attribute_table import ALL_KEYS, ATTRIBUTE_KEYS, COMMON, HEADER, AttributeKeys
-from fusionscope.hlo.attributes import attribute_keys, split_attributes, unknown_word
+from fusionscope.hlo.attributes import (
+    attribute_keys,
+    has_known_words,
+    plain_keys,
+    split_attributes,
+    unknown_word,
+)
 from fusionscope.hlo.grammar import derive
 from fusionscope.hlo.model import Instruction, Module
 from fusionscope.hlo.opcodes import OPCODES
@@ -42,9 +48,10 @@ def check_known(module: Module, outlines: Iterable[tuple[str, str]], text: str) 
     """
     _check_header(module, text)
     pairs = list(outlines)
-    texts = {text for _, text in pairs}
-    doubted = any(map(unknown_word, texts)) or any(starmap(_wrong_attribute, pairs))
-    numbered = {opcode for opcode, text in pairs if _has_numbers(text)}
+    doubtful = [pair for pair in pairs if not _is_plain(*pair)]
+    doubted = any(unknown_word(text) for _, text in doubtful)
+    doubted = doubted or any(starmap(_wrong_attribute, doubtful))
+    numbered = {opcode for opcode, text in pairs if _NUMBERED_KEY.search(text)}
     # Most instructions need no check.
     checked = numbered | {opcode for opcode, _ in pairs if opcode not in _PLAIN}
     for computation in module.computations:
@@ -97,7 +104,7 @@ class _Word(NamedTuple):
 
 
 def _check_header(module: Module, text: str) -> None:
-    wrong = _wrong_key(HEADER, module.header)
+    wrong = _wrong_key(HEADER, attribute_keys(module.header))
     word = None if wrong else _unknown_word(module.header)
     if problem := wrong or (word and word.problem):
         line = text[: text.find("HloModule")].count("\n") + 1
@@ -105,15 +112,22 @@ def _check_header(module: Module, text: str) -> None:
         raise word.placed(error, text) if word else error
 
 
+def _is_plain(opcode: str, outline: str) -> bool:
+    """Return whether the attributes are in the compiler's own form, and nothing is wrong."""
+    keys = plain_keys(outline)
+    allowed = ATTRIBUTE_KEYS.get(opcode, COMMON)
+    return keys is not None and _wrong_key(allowed, keys) is None and has_known_words(outline)
+
+
 def _wrong_attribute(opcode: str, attributes: str) -> str | None:
     """Return what is wrong with the keys of the attributes of an operation, or None."""
     if opcode not in OPCODES:
         return None
-    return _wrong_key(ATTRIBUTE_KEYS.get(opcode, COMMON), attributes, f" of {opcode}")
+    keys = ATTRIBUTE_KEYS.get(opcode, COMMON)
+    return _wrong_key(keys, attribute_keys(attributes), f" of {opcode}")
 
 
-def _wrong_key(keys: AttributeKeys, attributes: str, place: str = "") -> str | None:
-    present = attribute_keys(attributes)
+def _wrong_key(keys: AttributeKeys, present: frozenset[str], place: str = "") -> str | None:
     foreign = (present - keys.allowed) & ALL_KEYS  # other ones are those of a newer compiler
     if foreign:
         expected = ", ".join(sorted(keys.allowed))
@@ -136,12 +150,8 @@ def _unknown_word(attributes: str) -> _Word | None:
     return _Word(f"found {key}={shorten(value)}, expected something else", key, attribute, 1)
 
 
-def _has_numbers(attributes: str) -> bool:
-    return any(f"{key}=" in attributes for key in _NUMBERED)
-
-
 def _wrong_number(attributes: str) -> str | None:
-    if not _has_numbers(attributes):
+    if _NUMBERED_KEY.search(attributes) is None:
         return None
     for key, value in split_attributes(attributes).items():
         check = _NUMBERED.get(key)
@@ -210,6 +220,7 @@ _NUMBERED: dict[str, Callable[[str], str | None]] = {
     "sharding": _sharding,
     "window": _window,
 }
+_NUMBERED_KEY = re.compile(f"(?:{'|'.join(_NUMBERED)})=")
 
 
 def _one_dimension(instruction: Instruction) -> str | None:

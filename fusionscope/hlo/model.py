@@ -168,30 +168,22 @@ def _graph(body: Body) -> Graph:
     statements: list[Statement] = []
     edges: list[tuple[int, ...]] = []
     roots: list[int] = []
-    numbers: list[str] = []
     # Positions by name, with the percent sign that operands have in the text.
     position: dict[str, int] = {}
     find, count_of, sound = position.__getitem__, OPERAND_COUNT.get, body.shapes.sound
     shapes: list[str] = []
     for offset, statement in enumerate(body.written, 1):
         root, name, shape, opcode, inside, _ = statement
-        count = count_of(opcode)
-        try:
-            if count == 1:
-                edge: tuple[int, ...] = (find(inside),)
-            elif not inside or opcode in _NO_OPERANDS:
-                edge = ()
-                if opcode == "parameter":
-                    numbers.append(inside)
-            else:
-                edge = tuple(map(find, inside.split(", ")))
-        except KeyError:  # not in the compiler's plain form
+        edge: tuple[int, ...] = ()
+        if inside in position:
+            edge = (find(inside),)
+        elif inside and opcode not in _NO_OPERANDS:
             try:
-                edge = _find_operands(statement, position, statements, edges, body.shapes)
-            except UnusableInput as error:
-                raise UnusableInput(error.problem, line=offset) from None
-            shapes += [added[2] for added in statements[len(shapes) :]]
-        if count != len(edge):
+                edge = tuple(map(find, inside.split(", ")))
+            except KeyError:  # not in the compiler's plain form
+                edge = _unusual_edge(statement, position, statements, edges, body.shapes, offset)
+                shapes += [added[2] for added in statements[len(shapes) :]]
+        if count_of(opcode) != len(edge):
             _check_count(statement, len(edge), offset)
         if opcode in CHECKED:
             operands = [shapes[operand] for operand in edge]
@@ -212,6 +204,7 @@ def _graph(body: Body) -> Graph:
         shapes.append(shape)
     if len(roots) > 1 or len(position) < len(statements):
         raise _repeated(body)
+    numbers = [statement[4] for statement in statements if statement[3] == "parameter"]
     if numbers != _NUMBERS[: len(numbers)] and set(numbers) != set(_NUMBERS[: len(numbers)]):
         _check_parameters(body)
     index = roots[0] if roots else len(statements) - 1
@@ -220,6 +213,21 @@ def _graph(body: Body) -> Graph:
     if len(statements) > len(body.written):
         lines = _lines(statements)
     return Graph(tuple(statements), tuple(edges), index, lines)
+
+
+def _unusual_edge(
+    statement: Statement,
+    position: dict[str, int],
+    statements: list[Statement],
+    edges: list[tuple[int, ...]],
+    shapes: ShapeTable,
+    offset: int,
+) -> tuple[int, ...]:
+    """See ``_find_operands``. Raises ``UnusableInput`` with the line."""
+    try:
+        return _find_operands(statement, position, statements, edges, shapes)
+    except UnusableInput as error:
+        raise UnusableInput(error.problem, line=offset) from None
 
 
 def _checked(
@@ -250,6 +258,8 @@ def _checked(
 
 
 def _without(left_out: frozenset[tuple[str, str]], attributes: str) -> str:
+    if not any(f"{key}=" in attributes for key in ("order", "type")):
+        return attributes
     stated = split_attributes(attributes)
     if left_out.isdisjoint(stated.items()):
         return attributes

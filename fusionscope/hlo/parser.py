@@ -15,14 +15,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, filterfalse, pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.hlo.attributes import check_attributes, outlines, split_attributes, with_zeros
+from fusionscope.hlo.attributes import (
+    check_attributes,
+    outlines,
+    plain_keys,
+    split_attributes,
+    with_zeros,
+)
 from fusionscope.hlo.desugar import desugar
 from fusionscope.hlo.forms import Joints
 from fusionscope.hlo.grammar import derive
@@ -37,11 +43,12 @@ from fusionscope.hlo.text import (
     ARRAY,
     INSTRUCTION,
     NAME,
+    SHALLOW_INSTRUCTION,
     strip_comments,
 )
 from fusionscope.system.collector import collector_paused
 
-_INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
+_SHALLOW = re.compile(rf"^[ \t]*{SHALLOW_INSTRUCTION}$", re.MULTILINE)
 _COMMENT = re.compile(r"\s+|//[^\n]*|/\*(?s:.*?)\*/|\ufeff")
 # How a module, a computation or an instruction begins.
 _BEGIN = re.compile(r"HloModule\b|ENTRY\b|(?:ROOT\s+)?%?[\w.-]+\s*[=({]")
@@ -55,10 +62,11 @@ _NAMED = rf"%?{NAME}(?::\s*|\s+)"
 _SIGNATURES = Joints(
     "signature",
     "signature",
+    r"(?<!\w)(?=[%A-Za-z_])",
     (
-        (rf"(?<!\w){_NAMED}{ARRAY}", "n: f32[]", True),
-        (rf"(?<!\w){_NAMED}(?=b?\()", "n: ", False),
-        (rf"(?<!\w){ARRAY}", "f32[]", True),
+        (rf"{_NAMED}{ARRAY}", "n: f32[]", True),
+        (rf"{_NAMED}(?=b?\()", "n: ", False),
+        (ARRAY, "f32[]", True),
     ),
 )
 _ARRAYS = re.compile(rf"(?<!\w){ARRAY}")
@@ -80,6 +88,10 @@ class _Piece(NamedTuple):
     is_entry: bool
     opening: int
     height: int
+
+
+# ENTRY or nothing, the name and the signature of a computation.
+_Opening: TypeAlias = tuple[str, str, str]
 
 
 class ParseTable:
@@ -249,6 +261,11 @@ _shape_of, _opcode_of, _attributes_of = itemgetter(2), itemgetter(3), itemgetter
 _statement = partial(tuple.__new__, Statement)  # three times as fast as calling the class
 
 
+@cache
+def _instruction() -> re.Pattern[str]:
+    return re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
+
+
 class _Reader:
     """Reads one text. Errors count lines from ``line``."""
 
@@ -406,12 +423,15 @@ class _Reader:
         lines = chain.from_iterable(new.values())
         unread = dict.fromkeys(filterfalse(table.statements.__contains__, lines))
         self._read_many([line for line in unread if line[:1] in _INDENTATION])
+        openings = self._read_openings(
+            [line for lines in new.values() for line in lines[1:3] if line[-1:] == "{"]
+        )
         for index, content in enumerate(pieces):
             piece = bodies[index]
             if piece is None:
                 piece = table.pieces.get(content)  # it may be here twice
                 if piece is None:
-                    piece = self._piece(new[content])
+                    piece = self._piece(new[content], openings)
                     table.add(content, piece, before[index])
                 bodies[index] = piece
             self.line += piece.height
@@ -430,27 +450,31 @@ class _Reader:
                 half = len(lines) // 2
                 pending += [lines[half:], lines[:half]]
 
-    def _piece(self, lines: list[str]) -> _Piece:
+    def _read_openings(self, lines: list[str]) -> dict[str, _Opening]:
+        """Read lines that open computations, all at once; none if a signature is not HLO, which is
+        reported when its piece is read.
+        """
+        plain = [strip_comments(line) if "/" in line else line for line in lines]
+        cuts = {line: cut for line, cut in zip(lines, map(_cut_opening, plain), strict=True) if cut}
+        signatures = "\n".join([signature for _, _, signature in cuts.values()])
+        try:
+            for outline in set(with_zeros(signatures).split("\n")):
+                _check_signature(outline)
+            for array in {*_ARRAYS.findall(signatures)}.difference(self.table.shapes.known):
+                self._shape(array, signatures, 0)
+        except UnusableInput:
+            return {}
+        return cuts
+
+    def _piece(self, lines: list[str], openings: dict[str, _Opening]) -> _Piece:
         footer = self._footer(lines[0]) if lines[0] else ""
         opening = 1
         while opening < len(lines) and not lines[opening].strip():
             opening += 1
         if opening == len(lines):
             raise self._error("found '}', which nothing opens", len(lines))
-        line = strip_comments(lines[opening]) if "/" in lines[opening] else lines[opening]
-        cut = _cut_opening(line)
-        if cut is None:
-            if line.rstrip().endswith("{"):
-                raise self._diagnose("opening", line, opening)
-            raise self._unexpected(line, opening)
-        entry, name, signature = cut
-        try:
-            if signature:
-                _check_signature(with_zeros(signature))
-        except UnusableInput:
-            raise self._diagnose("opening", line, opening) from None
-        for array in {*_ARRAYS.findall(signature)}.difference(self.table.shapes.known):
-            self._shape(array, line, opening)
+        line = lines[opening]
+        entry, name, signature = openings.get(line) or self._opening(line, opening)
         result = signature.rpartition("->")[2].strip()
         statements = self._statements(lines[opening + 1 :], opening + 1)
         if not statements:
@@ -458,6 +482,21 @@ class _Reader:
         shape = self._shape(result, line, opening) if result else None
         body = Body(name, signature, statements, self.table.shapes, shape)
         return _Piece(footer, body, bool(entry), opening, len(lines))
+
+    def _opening(self, line: str, offset: int) -> _Opening:
+        line = strip_comments(line) if "/" in line else line
+        cut = _cut_opening(line)
+        if cut is None:
+            if line.rstrip().endswith("{"):
+                raise self._diagnose("opening", line, offset)
+            raise self._unexpected(line, offset)
+        try:
+            _check_signature(with_zeros(cut[2]))
+        except UnusableInput:
+            raise self._diagnose("opening", line, offset) from None
+        for array in {*_ARRAYS.findall(cut[2])}.difference(self.table.shapes.known):
+            self._shape(array, line, offset)
+        return cut
 
     def _footer(self, line: str) -> str:
         """Return the text after a closing brace: an execution thread, or a comment."""
@@ -501,7 +540,10 @@ class _Reader:
             return []
         lines = [strip_comments(line) if "/*" in line else line for line in lines]
         text = "\n".join(lines)
-        statements = list(map(_statement, _INSTRUCTION.findall(text)))
+        groups = _SHALLOW.findall(text)
+        if len(groups) != len(lines):
+            groups = _instruction().findall(text)
+        statements = list(map(_statement, groups))
         if len(statements) != len(lines):
             raise self._diagnose("instruction", lines[0], offset)
         for shape in set(map(_shape_of, statements)).difference(self.table.shapes.known):
@@ -514,7 +556,7 @@ class _Reader:
             if is_async_shorthand(opcode):
                 raise self._error(f"{opcode} is not written out", offset)
         for outline in new.keys() - self.table.outlines:
-            if misfit := _misfit(new[outline]):
+            if plain_keys(outline[1]) is None and (misfit := _misfit(new[outline])):
                 raise self._diagnose("instruction", lines[0], offset, otherwise=misfit)
             self.table.outlines.add(outline)
         for shape, opcode, inside in {s[2:5] for s in statements if s[3] in _LITERALS}:
@@ -560,8 +602,8 @@ class _Reader:
         )
 
 
-def _cut_opening(line: str) -> tuple[str, str, str] | None:
-    """Return ENTRY or nothing, the name and the signature from a line that opens a computation."""
+def _cut_opening(line: str) -> _Opening | None:
+    """Return what a line says that opens a computation."""
     line = line.rstrip(" \t")
     match = _OPENING.match(line)
     if match is None or line[-1] != "{":
@@ -572,9 +614,10 @@ def _cut_opening(line: str) -> tuple[str, str, str] | None:
 
 @lru_cache(maxsize=4096)
 def _check_signature(signature: str) -> None:
-    """Raises ``UnusableInput`` if the grammar rejects the signature."""
-    skeleton, _ = _SIGNATURES.cut(signature)
-    _SIGNATURES.form(skeleton)
+    """Raises ``UnusableInput`` if the grammar rejects the signature. It may be omitted."""
+    if signature:
+        skeleton, _ = _SIGNATURES.cut(signature)
+        _SIGNATURES.form(skeleton)
 
 
 def _misfit(text: str) -> str | None:

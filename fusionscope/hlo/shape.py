@@ -222,10 +222,13 @@ class Shape:
 
 _ARRAY = re.compile(ARRAY)
 # An array is cut at its numbers, a tuple at its arrays.
-_OF_ARRAYS = Joints("array", "shape", [(r"(?<![\w.])\d+", "0", True)])
-_OF_TUPLES = Joints("tuple", "shape", [(rf"(?<!\w){ARRAY}", "f32[]", True)])
-_OF_LAYOUTS = Joints("layout", "layout", [(r"(?<![\w.])\d+", "0", True)])
+_OF_ARRAYS = Joints("array", "shape", r"(?<![\w.])(?=\d)", [(r"\d+", "0", True)])
+_OF_TUPLES = Joints("tuple", "shape", r"(?<!\w)(?=[a-z])", [(ARRAY, "f32[]", True)])
+_OF_LAYOUTS = Joints("layout", "layout", r"(?<![\w.])(?=\d)", [(r"\d+", "0", True)])
 _MOST_DIGITS = 18
+# Most shapes: no dimension is dynamic, and the layout is an order alone.
+_NUMBERS = r"(?:\d{1,18},)*\d{1,18}"
+_PLAIN = re.compile(rf"([a-z]\w*)\[({_NUMBERS}|)\](?:\{{({_NUMBERS})\}})?")
 
 
 class ShapeTable:
@@ -248,6 +251,8 @@ class ShapeTable:
 
     def _read(self, text: str) -> Shape:
         """Raises ``UnusableInput`` with a column within ``text``."""
+        if plain := _PLAIN.fullmatch(text):
+            return _plain_array(plain, text)
         is_array = "(" not in text.partition("[")[0]
         joints = _OF_ARRAYS if is_array else _OF_TUPLES
         try:
@@ -281,10 +286,38 @@ def _elements(part: tuple[tuple[int, ...], Shape]) -> Iterator[tuple[tuple[int, 
         yield from (((*index, number), element) for number, element in enumerate(shape.elements))
 
 
-def _array(form: Any, slots: list[str], text: str) -> Shape:
-    _, element_type, sizes, ordered = form
+def _plain_array(array: re.Match[str], text: str) -> Shape:
+    """Return a shape that the grammar would read alike."""
+    element_type, sizes, order = array.groups()
+    _check_type(element_type)
+    dimensions = tuple(map(int, sizes.split(","))) if sizes else ()
+    layout = Layout(tuple(map(int, order.split(",")))) if order else None
+    if layout is not None:
+        _check_order(layout, len(dimensions), text)
+    return Shape(element_type, dimensions, (False,) * len(dimensions), layout)
+
+
+def _check_type(element_type: str) -> None:
     if element_type not in ELEMENT_TYPES:
         raise UnusableInput(f"unknown element type {quoted(element_type)}", column=1)
+
+
+def _check_order(layout: Layout, rank: int, text: str) -> None:
+    if len(layout.minor_to_major) != rank:
+        raise UnusableInput(
+            f"the layout of {quoted(text)} orders {len(layout.minor_to_major)} dimensions, "
+            f"expected {rank}",
+            column=1,
+        )
+    if set(layout.minor_to_major) != set(range(rank)):
+        raise UnusableInput(
+            f"the layout of {quoted(text)} is not an order of its dimensions", column=1
+        )
+
+
+def _array(form: Any, slots: list[str], text: str) -> Shape:
+    _, element_type, sizes, ordered = form
+    _check_type(element_type)
     dimensions: list[int | None] = []
     dynamic: list[bool] = []
     for slot, is_dynamic in sizes:
@@ -294,16 +327,7 @@ def _array(form: Any, slots: list[str], text: str) -> Shape:
     layout = None
     if ordered is not None:
         layout = _layout(ordered, slots, text)
-        if len(layout.minor_to_major) != len(dimensions):
-            raise UnusableInput(
-                f"the layout of {quoted(text)} orders {len(layout.minor_to_major)} "
-                f"dimensions, expected {len(dimensions)}",
-                column=1,
-            )
-        if set(layout.minor_to_major) != set(range(len(dimensions))):
-            raise UnusableInput(
-                f"the layout of {quoted(text)} is not an order of its dimensions", column=1
-            )
+        _check_order(layout, len(dimensions), text)
     return Shape(element_type, tuple(dimensions), tuple(dynamic), layout)
 
 

@@ -17,7 +17,9 @@ COMMENT = r"/\*[\s\S]*?(?:\*/|\Z)|//[^\n]*"
 _STRINGS = re.compile(rf"({STRING})|[\"'].*", re.DOTALL)
 _COMMENTS = re.compile(rf"({STRING}|[\"'].*)|(?<!\s)\s*(?:{COMMENT})\s*", re.DOTALL)
 _INDEX = re.compile(r"/\*index=\d+\*/")  # the compiler's comments in long tuples
-_JOINTS = re.compile(rf"{STRING}|[()\[\]{{}}\"',]", re.DOTALL)
+# Most brackets are around numbers alone, and are passed over at once. As each alternative begins
+# with a character, the search for one is fast.
+_JOINTS = re.compile(rf"{STRING}|\[[\d,]*\]|\{{[\d,]*\}}|\(|\)|\[|\]|\{{|\}}|\"|'|,", re.DOTALL)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 # The maximum nesting of brackets in attributes and literals, and of tuples in shapes.
@@ -35,18 +37,32 @@ def _balanced(opening: str, closing: str, inside: str, depth: int = DEPTH) -> st
 
 
 BRACES = _balanced(r"\{", r"\}", rf"{STRING}|\\.")
-PARENTHESES = _balanced(r"\(", r"\)", rf"{STRING}|\\.")
-
-# A shape, only as exactly as needed to find its end.
-_TUPLE = _balanced(r"\(", r"\)", "(?!)", TUPLE_DEPTH)
 ARRAY = r"[a-z]\w*\s*\[[^\[\]]*\](?:\s*\{\s*[\d:][^{}]*\}|)"
-SHAPE = rf"(?:{ARRAY}|b?{_TUPLE})"
-# ROOT, name, shape, opcode, the text in the parentheses, attributes. Every line of a dump is
-# matched against this: `(?:x|)` is faster than `(?:x)?`.
-INSTRUCTION = (
-    rf"(ROOT(?:\s+|(?=%))|(?!ROOT\s))%?({NAME})\s*=\s*(?:({SHAPE})\s*|)([a-z][a-z0-9\-]*)\s*"
-    rf"\(([^()\"'\n]*(?:(?=[(\"'])(?:(?:{STRING}|{PARENTHESES})[^()\"'\n]*)*|))\)[ \t]*(,.*|)"
-)
+
+
+def _shape(depth: int) -> str:
+    """Return a pattern for a shape, only as exactly as needed to find its end."""
+    tuples = _balanced(r"\(", r"\)", "(?!)", depth)
+    return rf"(?:{ARRAY}|b?{tuples})"
+
+
+def _instruction(shape: str, depth: int) -> str:
+    """Return a pattern for ROOT, name, shape, opcode, the text in the parentheses, attributes.
+
+    Every line of a dump is matched against this: `(?:x|)` is faster than `(?:x)?`.
+    """
+    parentheses = _balanced(r"\(", r"\)", rf"{STRING}|\\.", depth)
+    quoted = rf"(?=[(\"'])(?:(?:{STRING}|{parentheses})[^()\"'\n]*)*"
+    return (
+        rf"(ROOT(?:\s+|(?=%))|(?!ROOT\s))%?({NAME})\s*=\s*(?:({shape})\s*|)([a-z][a-z0-9\-]*)\s*"
+        rf"\(([^()\"'\n]*(?:{quoted}|))\)[ \t]*(,.*|)"
+    )
+
+
+SHAPE = _shape(TUPLE_DEPTH)
+INSTRUCTION = _instruction(SHAPE, DEPTH)
+# What nests no deeper, as almost all instructions do: the whole pattern takes long to compile.
+SHALLOW_INSTRUCTION = _instruction(_shape(3), 2)
 
 
 def empty_strings(text: str) -> str:
@@ -94,6 +110,6 @@ def cut_at_commas(text: str, depth: int = DEPTH) -> list[str] | None:
         elif joint in ")]}":
             if not expected or expected.pop() != joint:
                 return None
-        elif len(joint) == 1:  # an unclosed quotation mark
-            return None
+        elif len(joint) == 1 or (joint[0] in CLOSING and len(expected) == depth):
+            return None  # a quotation mark that nothing closes, or brackets that nest too deep
     return None if expected else [*parts, text[start:]]

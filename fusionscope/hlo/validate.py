@@ -16,7 +16,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import called_names, read_attributes
 from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import TUPLE, Shape, ShapeTable
-from fusionscope.hlo.text import STRING
+from fusionscope.hlo.text import NAME, STRING
 from fusionscope.hlo.window import window_dimensions
 
 # The least number of computations that they call.
@@ -34,6 +34,7 @@ _CALLS = {
 _METADATA = re.compile(
     rf", metadata=\{{[^{{}}\"']*(?:(?:{STRING}|\{{[^{{}}\"']*\}})[^{{}}\"']*)*\}}", re.DOTALL
 )
+_CALLEE = re.compile(rf", to_apply=%{NAME}$")
 _TOO_LARGE = 10**18
 
 
@@ -66,15 +67,16 @@ def find_problem(
         return f"calls {count} computations, expected {least}"
     if opcode not in _CHECKS:
         return None
-    # Without metadata, few instructions are distinct.
+    # Without metadata and what they apply, few instructions are distinct.
     stated = "" if opcode in ELEMENTWISE else _without_metadata(attributes)
-    key = (opcode, stated, shape, *operands)
-    if key in shapes.fitting:
+    stated = _CALLEE.sub("", stated)
+    case = (opcode, stated, shape, *operands)
+    if case in shapes.fitting:
         return None
     read = [shapes[operand] for operand in operands]
     problem = _find_problem(opcode, read, shapes[shape], stated)
     if problem is None:
-        shapes.fitting.add(key)
+        shapes.fitting.add(case)
     return problem
 
 

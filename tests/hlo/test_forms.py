@@ -16,10 +16,13 @@ from fusionscope.hlo.attributes import (
     _HEADER_JOINTS,
     _JOINTS,
     called_names,
+    outlines,
+    plain_keys,
     read_attributes,
     split_attributes,
 )
 from fusionscope.hlo.shape import ShapeTable
+from fusionscope.hlo.text import DEPTH, cut_at_commas
 from fusionscope.hlo.window import WindowDimension, read_window
 
 SPACES = st.sampled_from(["", " "])
@@ -111,6 +114,45 @@ def test_a_skeleton_is_its_own_skeleton(output: dict[str, tuple[str, Any]]) -> N
         assert joints.slots(text) == slots
 
 
+@settings(deadline=None)
+@given(ATTRIBUTES)
+def test_plain_keys_are_those_of_the_attributes(output: dict[str, tuple[str, Any]]) -> None:
+    text = "".join(f", {key}={value}" for key, (value, _) in output.items())
+    assert plain_keys(outlines([text])[0]) in (None, frozenset(output))
+
+
+@pytest.mark.parametrize(
+    ("outline", "keys"),
+    [
+        ("", ""),
+        (", dimensions={0,0}, to_apply=%region_0.00", "dimensions to_apply"),
+        (', calls=%f, metadata={op_name="" stack_frame_id=00}', "calls metadata"),
+        (
+            ', backend_config={"":"","":[{"":["",""]}]}, slice={[0:0], [00:00]}',
+            "backend_config slice",
+        ),
+        (", dimensions={0}, dimensions={0}", None),
+        (", dimensions={0},kind=kLoop", None),
+        (", dimensions={0}, kLoop", None),
+        (", dimensions={a", None),
+        ("dimensions={0}", None),
+        (', frontend_attributes={a="", b=""}', None),  # in doubt, as it is cut inside
+        (", key0=0", None),  # the outline does not show the key
+        (f", index={'0' * 41}", None),
+        (", dimensions={0} // a", None),
+    ],
+)
+def test_an_outline_has_plain_keys_only_without_doubt(outline: str, keys: str | None) -> None:
+    assert plain_keys(outline) == (None if keys is None else frozenset(keys.split()))
+
+
+def test_brackets_nest_as_deep_around_numbers_as_elsewhere() -> None:
+    for inside in ("0", "a"):
+        text = f"{'{' * DEPTH}{inside}{'}' * DEPTH}"
+        assert cut_at_commas(text) == [text]
+        assert cut_at_commas(f"{{{text}}}") is None
+
+
 LAYOUTS = st.permutations(range(3)).flatmap(
     lambda order: st.sampled_from(["", "T(8,128)(2,1)S(1)", "T(*,8)E(4)", "S(5)", "L(2)"]).map(
         lambda properties: Layout(tuple(order), properties)
@@ -135,6 +177,25 @@ SHAPES = st.recursive(
 @given(SHAPES)
 def test_a_shape_is_read_as_it_is_printed(shape: Shape) -> None:
     assert ShapeTable()[str(shape)] == shape
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["f32", "pred", "s4", "f99"]),
+    st.lists(SIZES | st.just(10**18), max_size=3),
+    st.none() | st.lists(st.integers(0, 3), min_size=1, max_size=3),
+)
+def test_a_plain_array_is_what_the_grammar_makes_of_it(
+    element_type: str, sizes: list[int], order: list[int] | None
+) -> None:
+    def read(space: str) -> Shape | None:
+        layout = "" if order is None else listed([*map(str, order)], comma=",")
+        try:
+            return ShapeTable()[f"{element_type}[{space}{','.join(map(str, sizes))}]{layout}"]
+        except UnusableInput:
+            return None
+
+    assert read("") == read(" ")
 
 
 def test_a_layout_says_what_its_properties_say() -> None:

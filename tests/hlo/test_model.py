@@ -15,6 +15,7 @@ from fusionscope.hlo.attributes import (
     split_attributes,
 )
 from fusionscope.hlo.shape import ShapeTable
+from fusionscope.hlo.text import DEPTH
 
 TEXT = """HloModule m, is_scheduled=true, replica_count=2
 
@@ -398,6 +399,9 @@ def test_what_is_no_value_is_not_read(value: str) -> None:
     [
         ("", ()),
         (", kind=kLoop, calls=%f.1", ("f.1",)),
+        (', kind=kLoop, calls=%f.1, metadata={op_name="to_apply=%g"}', ("f.1",)),
+        (", to_apply=%f, called_computations={%g}", ("f", "g")),
+        (", condition=c, to_apply=%f", ("c", "f")),
         (", condition=%c, body=%b", ("c", "b")),
         (", branch_computations={%a, b ,%c}, metadata={}", ("a", "b", "c")),
         (", branch_computations={%a.1, %b.2 ,%c}", ("a.1", "b.2", "c")),
@@ -429,3 +433,21 @@ ENTRY e {
         instruction for instruction in MutableModule(module).walk() if instruction.name == "b"
     ]
     assert [predecessor.name for predecessor in copied.predecessors] == ["a"]
+
+
+@pytest.mark.parametrize("depth", [1, 3, 4, DEPTH])
+def test_a_shape_may_nest_deep(depth: int) -> None:
+    shape = f"{'(' * depth}f32[2]{{0}}{')' * depth}"
+    module = parse(f"""HloModule m
+
+ENTRY %e (a: {shape}) -> {shape} {{
+  %a = {shape} parameter(0)
+  %b = f32[] constant(1)
+  ROOT %c = {shape} copy({shape} %a)
+}}
+""")
+    assert [str(instruction.shape) for instruction in module.entry.instructions] == [
+        shape,
+        "f32[]",
+        shape,
+    ]
