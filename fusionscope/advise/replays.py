@@ -243,7 +243,13 @@ class Replays:
         gpu = self._context.gpu
         after = self._after_fusion()
         return FinalFigures(
-            self._final, after, self._module.backend, gpu, figures=self.final, loops=self._loops
+            self._final,
+            after,
+            self._module.backend,
+            gpu,
+            figures=self.final,
+            loops=self._loops,
+            makes_functions=self.compiler.makes_functions,
         )
 
     def _after_fusion(self) -> Module:

@@ -14,7 +14,6 @@ from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.mutable import MutableModule, to_module
-from fusionscope.history.loops import hoisted_loops
 from fusionscope.hlo import Module, to_text
 from fusionscope.rerun.loop_hoisting import hoist_loops
 from fusionscope.rerun.placeholders import (
@@ -52,7 +51,6 @@ _CPU_BEFORE = (
     "cse",
     "call-inliner",
     "conditional-to-select",
-    "conditional-canonicalizer",
 )
 _REMOVES_BARRIERS = "cse_barrier_expander"
 _HOISTING = (0, 12)  # the jaxlib from which on loops of any size become calls
@@ -118,15 +116,8 @@ def _inject_cpu(module: DumpedModule, plan: Plan, receive: Receiver) -> Injectio
     filled = _fill_new(received.module, plan) if is_xla else fill(received.module, plan.after)
     graph = MutableModule(filled)
     if _numbers(received.jaxlib) >= _HOISTING:
-        hoist_loops(graph, _hoisted(module))
+        hoist_loops(graph)
     return Injection(to_module(graph))
-
-
-def _hoisted(module: DumpedModule) -> frozenset[str] | None:
-    """Return the loops that the compiler of the dump put into calls, None if that was another."""
-    if module.final is None or _numbers(choose_compiler(module).name) < _HOISTING:
-        return None
-    return hoisted_loops(module.read(module.final))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

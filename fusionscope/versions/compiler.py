@@ -30,7 +30,8 @@ class Compiler:
     stage; they show where a pass ran that changed nothing. ``gpu`` is the model of a GPU, with
     default flags, or None for a CPU. ``compared_records`` are the passes whose recorded decisions
     are compared one by one. ``release`` is the one whose dumps the rules were checked against.
-    ``unseen`` are passes that did nothing in any of these.
+    ``unseen`` are passes that did nothing in any of these. ``makes_functions`` is whether it makes
+    functions of loops of any size.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Compiler:
     gpu: GpuModel | None = None
     compared_records: frozenset[Record] = frozenset({Record.INSTRUCTION_FUSION})
     unseen: frozenset[str] = frozenset()
+    makes_functions: bool = False
 
     @property
     def backend(self) -> str:

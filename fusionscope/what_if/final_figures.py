@@ -13,6 +13,7 @@ from fusionscope.facts.times import count_figures
 from fusionscope.gpu.buffer_sharing import sharing_on
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies
+from fusionscope.graph.loop_functions import with_functions
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.history.loops import NOTHING_MORE, LoopFacts
 from fusionscope.hlo import Module
@@ -53,7 +54,8 @@ class FinalFigures:
 
     ``final`` is the final module of the dump, with its ``figures`` if they are known, and ``after``
     its module after fusion. ``is_copied`` is whether ``after`` has the compiler's copies already,
-    and ``loops`` are the facts about the loops of the dump.
+    ``loops`` are the facts about the loops of the dump, and ``makes_functions`` is whether its
+    compiler makes functions of loops of any size.
     """
 
     final: Module
@@ -63,6 +65,7 @@ class FinalFigures:
     is_copied: bool = False
     figures: Figures | None = None
     loops: LoopFacts = NOTHING_MORE
+    makes_functions: bool = False
 
     def predict(self, changed: Module) -> Predicted:
         """Return the figures of the final module if ``changed`` takes the place of ``after``."""
@@ -116,8 +119,11 @@ class FinalFigures:
         copies = self._insert_copies(graph)
         branched = _readers_of_branches(graph)
         changed = to_module(graph) if is_cleaned or copies.copied else module
+        loops = self.loops
+        if self.backend == "cpu":
+            loops = with_functions(loops, graph, of_any_size=self.makes_functions)
         graph.dissolve()
-        figures = count_figures(changed, self.backend, self.gpu, self.loops)
+        figures = count_figures(changed, self.backend, self.gpu, loops)
         return _WithCopies(copies, branched, figures)
 
 

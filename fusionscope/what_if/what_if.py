@@ -13,8 +13,10 @@ from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.result import ChangedKernel, ChangedPair, WhatIf
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import clock_for, figures_of, sum_up
+from fusionscope.graph.loop_functions import with_functions
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import Kernel, find_kernels, form_of, without_equals
-from fusionscope.history.loops import read_loop_facts
+from fusionscope.history.loops import LoopFacts, read_loop_facts
 from fusionscope.history.outcomes import TOGETHER, Pair
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
@@ -97,7 +99,11 @@ def what_if(
         )
         for plans in (as_is, changed)
     ]
-    costs = _costs(as_is.module, module, passes.context), _costs(changed.module, module, settings)
+    loops = [_loops(plans.module, module, passes) for plans in (as_is, changed)]
+    costs = (
+        _costs(as_is.module, module, passes.context, loops[0]),
+        _costs(changed.module, module, settings, loops[1]),
+    )
     changed_pairs = [
         _Changed(was, now, _refusal(refused[now.outcome not in TOGETHER], was, passes))
         for was, now in zip(*pairs, strict=True)
@@ -135,6 +141,7 @@ def predict_final(
         passes.context.gpu,
         is_copied=passes.is_late,
         loops=read_loop_facts(module),
+        makes_functions=passes.compiler.makes_functions,
     )
     return final.before, final.predict(changed)
 
@@ -146,10 +153,23 @@ def _peak(module: DumpedModule, passes: ChangedPasses, changed: Module) -> tuple
         return None
 
 
-def _costs(stage: Module, module: DumpedModule, context: PassContext) -> list[_Cost]:
+def _loops(stage: Module, module: DumpedModule, passes: ChangedPasses) -> LoopFacts:
+    """Return the facts about the loops of one stage after fusion."""
+    loops = read_loop_facts(module)
+    if module.backend != "cpu":
+        return loops
+    graph = MutableModule(stage)
+    loops = with_functions(loops, graph, of_any_size=passes.compiler.makes_functions)
+    graph.dissolve()
+    return loops
+
+
+def _costs(
+    stage: Module, module: DumpedModule, context: PassContext, loops: LoopFacts
+) -> list[_Cost]:
     """Return the kernels of one stage, with their times."""
     clock = clock_for(stage, module.backend, context.gpu)
-    kernels = find_kernels(Numbering().number(stage), module.backend, read_loop_facts(module))
+    kernels = find_kernels(Numbering().number(stage), module.backend, loops)
     return [(kernel, clock.time(kernel) if clock is not None else None) for kernel in kernels]
 
 

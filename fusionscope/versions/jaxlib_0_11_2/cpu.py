@@ -39,6 +39,6 @@ YNN_0_11 = (
     .with_rule(StrictLayout())
 )
 
-COMPILER = replace(newer.COMPILER, name="cpu-0.11", release="0.11.2").with_books(
-    YNN_0_11, CPU_FUSION_0_11
-)
+COMPILER = replace(
+    newer.COMPILER, name="cpu-0.11", release="0.11.2", makes_functions=False
+).with_books(YNN_0_11, CPU_FUSION_0_11)

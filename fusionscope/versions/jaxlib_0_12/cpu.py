@@ -13,4 +13,5 @@ COMPILER = Compiler(
     name="cpu-0.12",
     release="0.12.0.1",
     passes=passes_of((YNN, CPU_FUSION, CPU_WRAPPER, CPU_MULTI_OUTPUT)),
+    makes_functions=True,
 )
