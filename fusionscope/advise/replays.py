@@ -9,7 +9,6 @@ from functools import cached_property
 from fusionscope.advise.candidates import Candidate
 from fusionscope.advise.library_work import changes_code
 from fusionscope.advise.removed import removed_movements
-from fusionscope.advise.settled import fused_pairs
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.facts.suggestions import Figures
@@ -18,6 +17,7 @@ from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.loops import read_loop_facts
+from fusionscope.history.outcomes import TOGETHER
 from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.plan import FusionPlan, PassRun
@@ -27,9 +27,9 @@ from fusionscope.user_order.user_history import arrange, find_user_order
 from fusionscope.verify.rules_used import with_ages
 from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
-from fusionscope.versions.context import read_context
+from fusionscope.versions.context import read_context, with_flags_of
 from fusionscope.versions.runs import find_runs, replay
-from fusionscope.what_if.final_figures import FinalFigures
+from fusionscope.what_if.final_figures import FinalFigures, Predicted
 from fusionscope.what_if.first_names import FirstNames
 
 
@@ -68,9 +68,8 @@ class Replays:
         """
         self._module = module
         self._asked = compiler
-        self._device = device
-        self._context = _without_events(read_context(module, device))
-        self._runs = chained_runs(module)
+        self.context = _without_events(read_context(module, device))
+        self.runs = chained_runs(module)
         self._orders: dict[Stage, UserOrder] = {}
         self._first_names: dict[Stage, FirstNames] = {}
         self._aged: set[PassRun] = set()
@@ -78,17 +77,17 @@ class Replays:
         self.compiler = choose_compiler(module, compiler).compiler
         self._final = final
         self._loops = read_loop_facts(module)
-        self.final = figures or count_figures(final, module.backend, self._context.gpu, self._loops)
+        self.final = figures or count_figures(final, module.backend, self.context.gpu, self._loops)
 
     def replays_all(self, passes: Iterable[str]) -> bool:
         """Return whether all of these passes are among those that are replayed."""
-        return {run.pass_name for run in self._runs}.issuperset(passes)
+        return {run.pass_name for run in self.runs}.issuperset(passes)
 
     def names(self) -> frozenset[str]:
         """Return the names before fusion of the instructions that are there, outside of kernels,
         when the first of the passes runs.
         """
-        return frozenset(self._names(self._runs[0].before).later) if self._runs else frozenset()
+        return frozenset(self._names(self.runs[0].before).later) if self.runs else frozenset()
 
     def _names(self, start: Stage) -> FirstNames:
         return self._first_names.setdefault(start, FirstNames(self._module, start))
@@ -97,11 +96,11 @@ class Replays:
         """Return whether all passes that the change concerns are replayed, to the end of fusion."""
         if not candidate.passes:
             return False
-        names = {run.pass_name for run in self._runs}
+        names = {run.pass_name for run in self.runs}
         if candidate.flags:
             changed = self._module.with_flags(candidate.flags)
             names |= {run.pass_name for run in chained_runs(changed)}
-        return bool(self._runs) and candidate.passes <= names
+        return bool(self.runs) and candidate.passes <= names
 
     def count_operations(self, candidate: Candidate) -> int:
         """Return how many operations the passes go over when the change is tried."""
@@ -111,7 +110,7 @@ class Replays:
     @cached_property
     def operations(self) -> int:
         """How many operations all of the passes go over."""
-        return _count_operations(self._module, self._runs)
+        return _count_operations(self._module, self.runs)
 
     def _changed(self, candidate: Candidate) -> DumpedModule:
         return self._module.with_flags(candidate.flags) if candidate.flags else self._module
@@ -121,10 +120,14 @@ class Replays:
 
         Raises ``UnusableInput``.
         """
-        module, context = self._changed(candidate), self._context
+        module, context = self._changed(candidate), self.context
+        compiler = self.compiler
         if candidate.flags:
-            context = _without_events(read_context(module, self._device))
-        compiler = candidate.changes.apply(choose_compiler(module, self._asked).compiler)
+            context = with_flags_of(module, context)
+            compiler = choose_compiler(module, self._asked).compiler
+            if not self._acts(module, compiler, context):
+                return None
+        compiler = candidate.changes.apply(compiler)
         runs = self._runs_from(candidate, module)
         current = self._replay(
             runs,
@@ -136,13 +139,28 @@ class Replays:
         )
         if current is None:
             return None
-        return ReplayedChange(current, *self._figures.predict(current))
+        return ReplayedChange(current, *self.predict(current))
+
+    def predict(self, changed: Module) -> Predicted:
+        """Return the figures of the final module if ``changed`` is the result of the passes."""
+        return self._figures.predict(changed)
+
+    def _acts(self, module: DumpedModule, compiler: Compiler, context: PassContext) -> bool:
+        """Return whether the flags of ``module`` decide anything that the passes depend on."""
+        runs = chained_runs(module)
+        is_same = (
+            runs == self.runs
+            and compiler == self.compiler
+            and _read_part(context) == _read_part(self.context)
+            and all(module.lets_run(compiler.find(run.pass_name).known.in_files) for run in runs)
+        )
+        return not is_same
 
     def _runs_from(self, candidate: Candidate, changed: DumpedModule) -> list[PassRun]:
         """Return the runs from the first pass on that the change concerns. Earlier ones do the same
         as in the dump.
         """
-        runs = list(self._runs)
+        runs = list(self.runs)
         if candidate.flags:
             names = {run.pass_name for run in runs}
             runs += [run for run in chained_runs(changed) if run.pass_name not in names]
@@ -195,7 +213,7 @@ class Replays:
         was not used so far: the change has to be tried again. Raises ``UnusableInput``.
         """
         aged_before = len(self._aged)
-        runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self._runs)
+        runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self.runs)
         if runs not in self._agreeing:
             self._agreeing[runs] = self._lead_to_dump(runs)
             first = runs[0]
@@ -212,7 +230,7 @@ class Replays:
         """Return whether the result has as many launches and bytes as the compiler's. Passes
         between them, which only tidy up, are not replayed.
         """
-        result = self._replay(runs, self._module, self.compiler, self._context)
+        result = self._replay(runs, self._module, self.compiler, self.context)
         assert result is not None, "no pass is concerned"
         backend = self._module.backend
         return total_kernels(result, backend) == total_kernels(self._after_fusion(), backend)
@@ -221,10 +239,10 @@ class Replays:
         """Return the producers and consumers before fusion, by name, that are in one kernel after
         it.
         """
-        start = self._module.pre_fusion or self._runs[0].before
-        stages = self._module.stages
-        between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
-        return fused_pairs(self._module, map(self._module.read, between), change.module)
+        pairs = self._names(self.runs[0].before).pairs_in(("after", change.module))
+        return frozenset(
+            (pair.producer.name, pair.consumer.name) for pair in pairs if pair.outcome in TOGETHER
+        )
 
     def changes_code(self, change: ReplayedChange) -> bool:
         """Return whether other code computes what the library of a CPU computes now."""
@@ -240,14 +258,14 @@ class Replays:
 
     @cached_property
     def _figures(self) -> FinalFigures:
-        gpu = self._context.gpu
+        gpu = self.context.gpu
         after = self._after_fusion()
         return FinalFigures(
             self._final, after, self._module.backend, gpu, figures=self.final, loops=self._loops
         )
 
     def _after_fusion(self) -> Module:
-        last = self._runs[-1]
+        last = self.runs[-1]
         return self._module.read(last.after or last.before)
 
 
@@ -256,6 +274,14 @@ def _without_events(context: PassContext) -> PassContext:
     if context.gpu is None:
         return context
     return replace(context, gpu=replace(context.gpu, has_record=False))
+
+
+def _read_part(context: PassContext) -> PassContext:
+    """Return what passes read of the context."""
+    gpu = context.gpu
+    if gpu is None:
+        return context
+    return replace(context, gpu=replace(gpu, gpu_model=gpu.gpu_model.on(gpu.device)))
 
 
 def _count_operations(module: DumpedModule, runs: Iterable[PassRun]) -> int:

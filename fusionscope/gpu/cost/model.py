@@ -120,6 +120,7 @@ class CostFormulas:
     """The formulas by which one compiler version estimates run times.
 
     - ``launch`` takes an emission, the device, and the most elements that a thread computes.
+    - ``reads_max_unroll`` takes the device, and returns whether that most decides anything there.
     - ``compute_time`` takes the device, flops, blocks, and threads per block.
     - ``combine`` takes the times of computing and of memory access, and returns that of both.
     - ``sees_through_bitcasts``: inside a fusion, a bitcast to the same shape counts as elementwise.
@@ -129,6 +130,7 @@ class CostFormulas:
 
     analysis: type[CostAnalysis]
     launch: Callable[[Emission, Device, int], Launch]
+    reads_max_unroll: Callable[[Device], bool]
     compute_time: Callable[[Device, int, int, int], Duration]
     combine: Callable[[Duration, Duration], Duration]
     sees_through_bitcasts: bool
