@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from fusionscope.advise.candidates import Candidate
 from fusionscope.advise.library_work import changes_code
 from fusionscope.advise.removed import removed_movements
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
+from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.loops import read_loop_facts
 from fusionscope.history.outcomes import TOGETHER
 from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
-from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.passes.plan import PassRun
+from fusionscope.system.forks import Forks, can_fork
 from fusionscope.system.memory import working_memory
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import arrange, find_user_order
@@ -44,6 +47,27 @@ class ReplayedChange:
     figures: Figures
     is_certain: bool
     is_time_certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Consecutive passes by the rules of ``compiler``, in a ``context``. ``concerned`` are those
+    that a change is about.
+    """
+
+    runs: Sequence[PassRun]
+    module: DumpedModule
+    compiler: Compiler
+    context: PassContext
+    concerned: frozenset[str] = frozenset()
+
+    def lets_run(self, run: PassRun) -> bool:
+        return self.module.lets_run(self.compiler.find(run.pass_name).known.in_files)
+
+    def is_last_concerned(self, place: int) -> bool:
+        """Return whether a pass is the last one that is concerned."""
+        first, *later = (run.pass_name in self.concerned for run in self.runs[place:])
+        return first and not any(later)
 
 
 class Replays:
@@ -73,6 +97,11 @@ class Replays:
         self._orders: dict[Stage, UserOrder] = {}
         self._first_names: dict[Stage, FirstNames] = {}
         self._aged: set[PassRun] = set()
+        self._jobs = 1
+        self._expected: list[Candidate] = []
+        self._followed: list[Candidate] = []
+        self._together: dict[str, Module | None] = {}
+        self._unchanged: dict[tuple[PassRun, ...], Module | None] = {}
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
         self.compiler = choose_compiler(module, compiler).compiler
         self._final = final
@@ -120,6 +149,9 @@ class Replays:
 
         Raises ``UnusableInput``.
         """
+        if candidate.change in self._tried_together():
+            current = self._together.pop(candidate.change)
+            return ReplayedChange(current, *self.predict(current)) if current is not None else None
         module, context = self._changed(candidate), self.context
         compiler = self.compiler
         if candidate.flags:
@@ -129,14 +161,8 @@ class Replays:
                 return None
         compiler = candidate.changes.apply(compiler)
         runs = self._runs_from(candidate, module)
-        current = self._replay(
-            runs,
-            module,
-            compiler,
-            context,
-            candidate.passes,
-            by_name=bool(candidate.changes.allowed),
-        )
+        chain = _Chain(runs, module, compiler, context, candidate.passes)
+        current = self._replay(chain, by_name=bool(candidate.changes.allowed))
         if current is None:
             return None
         return ReplayedChange(current, *self.predict(current))
@@ -167,44 +193,119 @@ class Replays:
         concerned = [run.pass_name in candidate.passes for run in runs]
         return runs[concerned.index(True) :] if any(concerned) else []
 
-    @working_memory()
-    def _replay(
-        self,
-        runs: Sequence[PassRun],
-        module: DumpedModule,
-        compiler: Compiler,
-        context: PassContext,
-        concerned: frozenset[str] = frozenset(),
-        *,
-        by_name: bool = False,
-    ) -> Module | None:
-        """Return the result of ``runs``, each on the graph that the one before it leaves. If
-        ``by_name`` is set, rules of ``compiler`` name instructions as they are named before fusion.
-
-        None if all passes that are ``concerned`` do the same as in the dump.
+    def expect(self, candidates: Iterable[Candidate], jobs: int = 1) -> None:
+        """Try those of ``candidates`` together, once the first is tried, that differ from the
+        unchanged rules in some steps only, in up to ``jobs`` processes at once.
         """
-        before = module.read(runs[0].before)
-        graph = arrange(before, self._orders.get(runs[0].before, {}))
-        if by_name:
-            self._names(runs[0].before).set_origins(graph)
-        plan: FusionPlan | None = None
-        remaining = len([run for run in runs if run.pass_name in concerned])
-        for run in runs:
-            if module.lets_run(compiler.find(run.pass_name).known.in_files):
-                if run in self._aged:
-                    context = with_ages(context, self._module, run)
-                plan = replay(run.pass_name, module.read(run.before), context, compiler, graph)
-                graph = plan.graph
-            remaining -= run.pass_name in concerned
-            is_last = run.pass_name in concerned and not remaining
-            if is_last and is_same(graph, module.read(run.after or run.before)):
-                graph.dissolve()
-                return None
-            if run is not runs[-1] and run.pass_name in compiler.cleaned:
-                clean_up(graph, module.backend)
-        result = before if plan is None else plan.module
+        self._expected = [candidate for candidate in candidates if self._follows(candidate)]
+        self._jobs = jobs
+
+    def _follows(self, candidate: Candidate) -> bool:
+        """Return whether a change can follow priority fusion by the unchanged rules."""
+        runs = self._runs_from(candidate, self._module)
+        if candidate.flags or not runs or runs[0].pass_name != PRIORITY_FUSION or not can_fork():
+            return False
+        from fusionscope.passes.gpu.priority_fusion.branches import can_follow
+
+        compilers = self.compiler, candidate.changes.apply(self.compiler)
+        return can_follow(*(compiler.find(PRIORITY_FUSION).book for compiler in compilers))
+
+    def _tried_together(self) -> Mapping[str, Module | None]:
+        """Return the results of the expected changes that were not asked for yet."""
+        if self._expected:
+            results = self._follow(self._expected)
+            self._together = {
+                candidate.change: results[number]
+                for number, candidate in enumerate(self._expected)
+                if number in results
+            }
+            self._followed, self._expected = self._expected, []
+        return self._together
+
+    @working_memory()
+    def _follow(self, candidates: Sequence[Candidate]) -> dict[int, Module | None]:
+        """Return the results of ``candidates``, by their numbers, as ``_replay`` does."""
+        from fusionscope.passes.gpu.priority_fusion.branches import Branch
+
+        forks: Forks[int] = Forks(self._jobs)
+        runs = self._runs_from(candidates[0], self._module)
+        compilers = [candidate.changes.apply(self.compiler) for candidate in candidates]
+        branches = tuple(
+            Branch(compiler.find(PRIORITY_FUSION).book, partial(forks.split, number))
+            for number, compiler in enumerate(compilers)
+        )
+        context = replace(self.context, branches=branches, tells_decisions=False)
+        chain = _Chain(runs, self._module, self.compiler, self.context)
+        graph = self._start(chain, by_name=True)
+        try:
+            module = self._module.read(runs[0].before)
+            context = self._aged_context(context, runs[0])
+            replay(PRIORITY_FUSION, module, context, self.compiler, graph)
+            for branch, candidate in zip(branches, candidates, strict=True):
+                if branch.is_open and not candidate.passes.isdisjoint(_pass_names(runs[1:])):
+                    if branch.part():
+                        break
+            if forks.current is not None:
+                candidate, compiler = candidates[forks.current], compilers[forks.current]
+                changed = replace(chain, compiler=compiler, concerned=candidate.passes)
+                forks.end(self._go_on(changed, graph, done=1))
+        except BaseException:
+            if forks.current is not None:
+                forks.fail()
+            raise
+        is_dumped = is_same(graph, self._module.read(runs[0].after or runs[0].before))
+        unchanged = self._unchanged[tuple(runs)] = self._go_on(chain, graph, done=1)
+        graph.dissolve()
+        same = None if is_dumped else unchanged
+        results = {number: same for number, branch in enumerate(branches) if branch.is_open}
+        return results | forks.results()
+
+    @working_memory()
+    def _replay(self, chain: _Chain, *, by_name: bool = False) -> Module | None:
+        """Return the result of ``chain``, each pass on the graph that the one before it leaves. If
+        ``by_name`` is set, rules name instructions as they are named before fusion.
+
+        None if all passes that are concerned do the same as in the dump.
+        """
+        graph = self._start(chain, by_name=by_name)
+        result = self._go_on(chain, graph)
         graph.dissolve()
         return result
+
+    def _start(self, chain: _Chain, *, by_name: bool) -> MutableModule:
+        start = chain.runs[0].before
+        graph = arrange(chain.module.read(start), self._orders.get(start, {}))
+        if by_name:
+            self._names(start).set_origins(graph)
+        return graph
+
+    def _go_on(self, chain: _Chain, graph: MutableModule, done: int = 0) -> Module | None:
+        """Return the result as ``_replay`` does, after as many passes as are ``done``."""
+        if done and self._leave(chain, done - 1, graph):
+            return None
+        for place, run in enumerate(chain.runs[done:], done):
+            if chain.lets_run(run):
+                context = self._aged_context(chain.context, run)
+                module = chain.module.read(run.before)
+                graph = replay(run.pass_name, module, context, chain.compiler, graph).graph
+            if self._leave(chain, place, graph):
+                return None
+        return to_module(graph)
+
+    def _aged_context(self, context: PassContext, run: PassRun) -> PassContext:
+        return with_ages(context, self._module, run) if run in self._aged else context
+
+    def _leave(self, chain: _Chain, place: int, graph: MutableModule) -> bool:
+        """Return whether the last pass that is concerned has left what is in the dump. If not,
+        clean up before the next pass.
+        """
+        run = chain.runs[place]
+        if chain.is_last_concerned(place):
+            if is_same(graph, chain.module.read(run.after or run.before)):
+                return True
+        if run is not chain.runs[-1] and run.pass_name in chain.compiler.cleaned:
+            clean_up(graph, chain.module.backend)
+        return False
 
     def agrees(self, candidate: Candidate) -> bool | None:
         """Return whether the replay of these passes without the change agrees with the dump.
@@ -221,6 +322,9 @@ class Replays:
                 rewriters = find_rewriters(self._module)
                 self._orders[first.before] = find_user_order(self._module, first.before, rewriters)
                 self._aged.update(runs)
+                self._unchanged.clear()
+                self._expected = [c for c in self._followed if c.change in self._together]
+                self._together = {}
                 self._agreeing[runs] = self._lead_to_dump(runs)
         return (
             None if self._agreeing[runs] and len(self._aged) > aged_before else self._agreeing[runs]
@@ -230,7 +334,9 @@ class Replays:
         """Return whether the result has as many launches and bytes as the compiler's. Passes
         between them, which only tidy up, are not replayed.
         """
-        result = self._replay(runs, self._module, self.compiler, self.context)
+        result = self._unchanged.get(tuple(runs))
+        if result is None:
+            result = self._replay(_Chain(runs, self._module, self.compiler, self.context))
         assert result is not None, "no pass is concerned"
         backend = self._module.backend
         return total_kernels(result, backend) == total_kernels(self._after_fusion(), backend)
@@ -274,6 +380,10 @@ def _without_events(context: PassContext) -> PassContext:
     if context.gpu is None:
         return context
     return replace(context, gpu=replace(context.gpu, has_record=False))
+
+
+def _pass_names(runs: Iterable[PassRun]) -> frozenset[str]:
+    return frozenset(run.pass_name for run in runs)
 
 
 def _read_part(context: PassContext) -> PassContext:

@@ -142,6 +142,7 @@ def suggest(
             trial.note(_NOT_REPLAYED.format(error))
         else:
             replayable = list(filter(replays.can_try, candidates))
+            replays.expect(replayable)
             trial.replay(replays, replayable)
             trial.combine(replays)
             trial.keep(replays, recomputed, compiler, device)

@@ -341,6 +341,12 @@ class CostModel:
             self.set_pair(producer, consumer, duration)
         return Estimate(unfused, KERNEL_LAUNCH + duration)
 
+    def share_aside(self, producer: MutableInstruction, consumer: MutableInstruction) -> Estimate:
+        """Return the same without a trace: the compiler does not ask for it."""
+        pair = self._pairs.get(producer, {}).get(consumer)
+        pair = self.pair_time(producer, consumer).total if pair is None else pair
+        return Estimate(KERNEL_LAUNCH + self.time(consumer).total, KERNEL_LAUNCH + pair)
+
     def _pair(self, producer: MutableInstruction, consumer: MutableInstruction) -> Duration:
         duration = self._pairs.get(producer, {}).get(consumer)
         if duration is None:
