@@ -92,7 +92,7 @@ class Replays:
         """
         self._module = module
         self._asked = compiler
-        self.context = _without_events(read_context(module, device))
+        self.context = _without_reasons(read_context(module, device))
         self.runs = chained_runs(module)
         self._orders: dict[Stage, UserOrder] = {}
         self._first_names: dict[Stage, FirstNames] = {}
@@ -234,17 +234,18 @@ class Replays:
             Branch(compiler.find(PRIORITY_FUSION).book, partial(forks.split, number))
             for number, compiler in enumerate(compilers)
         )
-        context = replace(self.context, branches=branches, tells_decisions=False)
+        context = replace(self.context, branches=branches)
         chain = _Chain(runs, self._module, self.compiler, self.context)
         graph = self._start(chain, by_name=True)
+        later = {run.pass_name for run in runs[1:]}
         try:
             module = self._module.read(runs[0].before)
             context = self._aged_context(context, runs[0])
             replay(PRIORITY_FUSION, module, context, self.compiler, graph)
             for branch, candidate in zip(branches, candidates, strict=True):
-                if branch.is_open and not candidate.passes.isdisjoint(_pass_names(runs[1:])):
-                    if branch.part():
-                        break
+                is_other = branch.is_open and not candidate.passes.isdisjoint(later)
+                if is_other and branch.part():
+                    break
             if forks.current is not None:
                 candidate, compiler = candidates[forks.current], compilers[forks.current]
                 changed = replace(chain, compiler=compiler, concerned=candidate.passes)
@@ -300,9 +301,9 @@ class Replays:
         clean up before the next pass.
         """
         run = chain.runs[place]
-        if chain.is_last_concerned(place):
-            if is_same(graph, chain.module.read(run.after or run.before)):
-                return True
+        after = chain.module.read(run.after or run.before)
+        if chain.is_last_concerned(place) and is_same(graph, after):
+            return True
         if run is not chain.runs[-1] and run.pass_name in chain.compiler.cleaned:
             clean_up(graph, chain.module.backend)
         return False
@@ -375,15 +376,12 @@ class Replays:
         return self._module.read(last.after or last.before)
 
 
-def _without_events(context: PassContext) -> PassContext:
-    """Nothing is compared with a record here."""
+def _without_reasons(context: PassContext) -> PassContext:
+    """Nothing is compared with a record here, and nobody asks why."""
+    context = replace(context, tells_decisions=False)
     if context.gpu is None:
         return context
     return replace(context, gpu=replace(context.gpu, has_record=False))
-
-
-def _pass_names(runs: Iterable[PassRun]) -> frozenset[str]:
-    return frozenset(run.pass_name for run in runs)
 
 
 def _read_part(context: PassContext) -> PassContext:

@@ -50,7 +50,8 @@ def with_flags_of(module: DumpedModule, context: PassContext) -> PassContext:
     """Return the ``context`` of the same module with the flags that ``module`` has. Raises
     ``UnusableInput``.
     """
-    flags, gpu = read_flags(module), context.gpu
+    flags = replace(read_flags(module), tells_decisions=context.tells_decisions)
+    gpu = context.gpu
     if gpu is None:
         return flags
     gpu = replace(gpu, gpu_model=_read_model(module))

@@ -557,7 +557,11 @@ class _Run:
         for index, consumer in enumerate(consumers):
             decision = self._decide(producer, consumer)
             if not decision.allow:
-                later = (self._decision(producer, consumer) for consumer in consumers[index + 1 :])
+                later = (
+                    self._decision(producer, consumer)
+                    for consumer in consumers[index + 1 :]
+                    if self._parent.tells_decisions
+                )
                 other_messages = tuple(decision.message for decision in later if not decision.allow)
                 return Refused(producer.name, consumer.name, decision, other_messages)
         if consumers:
@@ -750,7 +754,7 @@ class _Run:
                 fusion: str | None = None
                 before = user.name
                 if refusal is None:
-                    kind = self._model.emission(constant, user).kind
+                    kind = self._model.kind(constant, user)
                     fusion = self._fuse(constant, user, kind).name
                     self._state.changed(user)
                 self.decisions.append(
