@@ -55,7 +55,7 @@ def compare(name: str, jobs: int) -> tuple[int, int]:
     (module,) = open_dump(DUMPS / name).modules
     alone, together = replays_of(module), replays_of(module)
     candidates = list(filter(alone.can_try, candidates_of(name, alone)))
-    together.expect(candidates, jobs)
+    together.expect(filter(together.follows, candidates), jobs)
     followed, own = results(together, candidates), results(alone, candidates)
     for candidate in candidates:
         one, other = followed[candidate.change], own[candidate.change]
