@@ -243,22 +243,22 @@ class Replays:
             context = self._aged_context(context, runs[0])
             replay(PRIORITY_FUSION, module, context, self.compiler, graph)
             for branch, candidate in zip(branches, candidates, strict=True):
-                is_other = branch.is_open and not candidate.passes.isdisjoint(later)
-                if is_other and branch.part():
+                acts_later = branch.is_open and not candidate.passes.isdisjoint(later)
+                if acts_later and branch.part():
                     break
             if forks.current is not None:
                 candidate, compiler = candidates[forks.current], compilers[forks.current]
                 changed = replace(chain, compiler=compiler, concerned=candidate.passes)
-                forks.end(self._go_on(changed, graph, done=1))
+                forks.end(self._go_on(changed, graph, start=1))
         except BaseException:
             if forks.current is not None:
                 forks.fail()
             raise
         is_dumped = is_same(graph, self._module.read(runs[0].after or runs[0].before))
-        unchanged = self._unchanged[tuple(runs)] = self._go_on(chain, graph, done=1)
+        unchanged = self._unchanged[tuple(runs)] = self._go_on(chain, graph, start=1)
         graph.dissolve()
-        same = None if is_dumped else unchanged
-        results = {number: same for number, branch in enumerate(branches) if branch.is_open}
+        result = None if is_dumped else unchanged
+        results = {number: result for number, branch in enumerate(branches) if branch.is_open}
         return results | forks.results()
 
     @working_memory()
@@ -280,11 +280,11 @@ class Replays:
             self._names(start).set_origins(graph)
         return graph
 
-    def _go_on(self, chain: _Chain, graph: MutableModule, done: int = 0) -> Module | None:
-        """Return the result as ``_replay`` does, after as many passes as are ``done``."""
-        if done and self._leave(chain, done - 1, graph):
+    def _go_on(self, chain: _Chain, graph: MutableModule, start: int = 0) -> Module | None:
+        """Return the result as ``_replay`` does, from the pass at ``start`` on."""
+        if start and self._leave(chain, start - 1, graph):
             return None
-        for place, run in enumerate(chain.runs[done:], done):
+        for place, run in enumerate(chain.runs[start:], start):
             if chain.lets_run(run):
                 context = self._aged_context(chain.context, run)
                 module = chain.module.read(run.before)

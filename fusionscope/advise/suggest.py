@@ -361,8 +361,8 @@ class _Trial:
         passes = ChangedPasses(self._module, candidate.changes, compiler, device)
         passes.context = replays.context
         candidate = replace(candidate, passes=frozenset(run.pass_name for run in passes.runs))
-        is_other = passes.obstacle or passes.is_late or passes.runs[-1:] != replays.runs[-1:]
-        if is_other or self._module.final is None or passes.unmatched_patterns():
+        is_elsewhere = passes.obstacle or passes.is_late or passes.runs[-1:] != replays.runs[-1:]
+        if is_elsewhere or self._module.final is None or passes.unmatched_patterns():
             return
         if passes.runs not in orders and replays.makes_dump(passes.runs):
             orders[passes.runs] = ({}, passes.context, True)

@@ -76,7 +76,7 @@ class Forks(Generic[Key]):
     def _wait(self) -> None:
         key, pid, reading = self._copies.pop(0)
         with os.fdopen(reading, "rb") as pipe:
-            written = pipe.read()
+            data = pipe.read()
         os.waitpid(pid, 0)
-        if written:
-            self._results[key] = pickle.loads(written)
+        if data:
+            self._results[key] = pickle.loads(data)

@@ -56,14 +56,14 @@ def compare(name: str, jobs: int) -> tuple[int, int]:
     alone, together = replays_of(module), replays_of(module)
     candidates = list(filter(alone.can_try, candidates_of(name, alone)))
     together.expect(filter(together.follows, candidates), jobs)
-    followed, own = results(together, candidates), results(alone, candidates)
+    after, expected = results(together, candidates), results(alone, candidates)
     for candidate in candidates:
-        one, other = followed[candidate.change], own[candidate.change]
-        assert (one is None) == (other is None), candidate.change
-        if one is not None and other is not None:
-            assert text_of(one) == text_of(other), candidate.change
-            assert one.figures == other.figures, candidate.change
-    return len(candidates), len(list(filter(None, followed.values())))
+        first, second = after[candidate.change], expected[candidate.change]
+        assert (first is None) == (second is None), candidate.change
+        if first is not None and second is not None:
+            assert text_of(first) == text_of(second), candidate.change
+            assert first.figures == second.figures, candidate.change
+    return len(candidates), len(list(filter(None, after.values())))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -76,8 +76,8 @@ def test_changes_go_on_from_the_unchanged_rules(monkeypatch, jobs):
         return split(self, key)
 
     monkeypatch.setattr(Forks, "split", counted)
-    _, others = compare("h100/cartpole", jobs)
-    assert copies and others
+    _, count = compare("h100/cartpole", jobs)
+    assert copies and count
 
 
 @pytest.mark.slow

@@ -15,19 +15,19 @@ pytestmark = [
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_each_copy_has_what_was_there_and_returns_one_result(jobs):
     forks: Forks[str] = Forks(jobs)
-    seen = ["before"]
+    notes = ["before"]
     for key in ("first", "second", "third"):
         if forks.split(key):
-            seen.append(f"only in the {forks.current}")
-            forks.end(seen)
-        seen.append(key)
+            notes.append(f"only in the {forks.current}")
+            forks.end(notes)
+        notes.append(key)
     assert forks.current is None
     assert forks.results() == {
         "first": ["before", "only in the first"],
         "second": ["before", "first", "only in the second"],
         "third": ["before", "first", "second", "only in the third"],
     }
-    assert seen == ["before", "first", "second", "third"]
+    assert notes == ["before", "first", "second", "third"]
 
 
 def test_a_copy_that_fails_has_no_result():

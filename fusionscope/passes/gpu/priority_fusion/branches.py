@@ -117,8 +117,8 @@ class Changed:
 
     def forget(self, instruction: MutableInstruction) -> None:
         """Discard what was said of ``instruction``, which changed."""
-        for known in (self.decisions, self.shares):
-            known.pop(instruction, None)
+        for answers in (self.decisions, self.shares):
+            answers.pop(instruction, None)
             for operand in instruction.operands:
-                if operand in known:
-                    known[operand].pop(instruction, None)
+                if operand in answers:
+                    answers[operand].pop(instruction, None)

@@ -310,8 +310,8 @@ class _Run:
 
     def _goes_first(self, follower: _Follower, first: _Ranked | None) -> bool:
         """Return whether the rules of a branch have another next step, where ``first`` is next."""
-        theirs = follower.queue.first()
-        if theirs is not None and (first is None or theirs[:2] < first[:2]):
+        ranked = follower.queue.first()
+        if ranked is not None and (first is None or ranked[:2] < first[:2]):
             return True
         if first is None or not is_fusible_bitcast(first[2]):
             return False
