@@ -44,7 +44,6 @@ from fusionscope.rules.pages import read_page
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 from fusionscope.what_if.changed_passes import ChangedPasses, Orders
-from fusionscope.what_if.what_if import predict_final
 
 MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
@@ -53,6 +52,8 @@ _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 # Operations that may be replayed for one module: about two seconds' worth. A count is the same on a
 # busy machine. Passes for GPUs ask a cost model.
 _MOST_OPERATIONS = {"cpu": 20_000, "gpu": 8_000}
+
+_SHARED = 10  # times as many in one replay that tries most changes of rules
 
 _MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
@@ -286,14 +287,24 @@ class _Trial:
 
     def replay(self, replays: Replays, candidates: Sequence[Candidate]) -> None:
         """Replay with each of ``candidates`` that is within the limit of operations."""
+        together = self._together(replays, candidates)
+        replays.expect(together)
         for candidate in counted(candidates, "trying change", self._progress):
-            if not self._is_affordable(replays.count_operations(candidate)):
+            if candidate not in together and not self._is_affordable(
+                replays.count_operations(candidate)
+            ):
                 self._untried.append(candidate)
                 continue
             try:
                 self._replay(replays, candidate)
             except UnusableInput as error:
                 self.note(str(error))
+
+    def _together(self, replays: Replays, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return those of ``candidates`` that one replay tries together, if it is not too long."""
+        together = list(filter(replays.follows, candidates))
+        operations = max(map(replays.count_operations, together), default=0)
+        return together if operations <= self._operations_left * _SHARED else []
 
     def _is_affordable(self, operations: int) -> bool:
         """Return whether a replay of as many is within the limit, and if so, count it."""
@@ -348,17 +359,21 @@ class _Trial:
         if not self._is_affordable(replays.operations):
             return
         passes = ChangedPasses(self._module, candidate.changes, compiler, device)
+        passes.context = replays.context
         candidate = replace(candidate, passes=frozenset(run.pass_name for run in passes.runs))
-        if passes.obstacle or passes.is_late or passes.unmatched_patterns():
+        is_elsewhere = passes.obstacle or passes.is_late or passes.runs[-1:] != replays.runs[-1:]
+        if is_elsewhere or self._module.final is None or passes.unmatched_patterns():
             return
+        if passes.runs not in orders and replays.makes_dump(passes.runs):
+            orders[passes.runs] = ({}, passes.context, True)
         if not passes.find_orders(orders):
             self._disagreeing.append(candidate)
             self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
             return
-        prediction = predict_final(self._module, passes, passes.changed().module)
-        if prediction is None or not prediction[1].is_certain:
+        prediction = replays.predict(passes.changed().module)
+        if not prediction.is_certain:
             return
-        before, after = replays.final, prediction[1].figures
+        before, after = replays.final, prediction.figures
         suggestion = _suggestion(candidate, HowTried.REPLAYED, frozenset(), before, after)
         suggestion = replace(suggestion, keeps=values, why_not=why_not_better(before, after))
         if suggestion.why_not:

@@ -357,7 +357,7 @@ def test_the_limit_of_operations_is_that_of_all_replays_together():
     (module,) = dump.modules
     (facts,) = explain(dump).modules
     untried = [
-        suggest(module, facts, most_operations=most).untried for most in (1, 100, 200, 10_000)
+        suggest(module, facts, most_operations=most).untried for most in (1, 10, 100, 10_000)
     ]
     assert untried == sorted(untried, reverse=True)
     assert untried[0] > untried[1] > untried[2] > untried[3] == 0
