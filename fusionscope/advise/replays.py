@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from fusionscope.advise.candidates import Candidate
 from fusionscope.advise.library_work import changes_code
 from fusionscope.advise.removed import removed_movements
-from fusionscope.advise.settled import fused_pairs
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
+from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.loops import read_loop_facts
+from fusionscope.history.outcomes import TOGETHER
 from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
-from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.passes.plan import PassRun
+from fusionscope.system.forks import Forks, can_fork
 from fusionscope.system.memory import working_memory
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import arrange, find_user_order
 from fusionscope.verify.rules_used import with_ages
 from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
-from fusionscope.versions.context import read_context
+from fusionscope.versions.context import read_context, with_flags_of
 from fusionscope.versions.runs import find_runs, replay
-from fusionscope.what_if.final_figures import FinalFigures
+from fusionscope.what_if.final_figures import FinalFigures, Predicted
 from fusionscope.what_if.first_names import FirstNames
 
 
@@ -44,6 +47,27 @@ class ReplayedChange:
     figures: Figures
     is_certain: bool
     is_time_certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Consecutive passes by the rules of ``compiler``, in a ``context``. ``concerned`` are those
+    that a change is about.
+    """
+
+    runs: Sequence[PassRun]
+    module: DumpedModule
+    compiler: Compiler
+    context: PassContext
+    concerned: frozenset[str] = frozenset()
+
+    def lets_run(self, run: PassRun) -> bool:
+        return self.module.lets_run(self.compiler.find(run.pass_name).known.in_files)
+
+    def is_last_concerned(self, place: int) -> bool:
+        """Return whether a pass is the last one that is concerned."""
+        first, *later = (run.pass_name in self.concerned for run in self.runs[place:])
+        return first and not any(later)
 
 
 class Replays:
@@ -68,27 +92,31 @@ class Replays:
         """
         self._module = module
         self._asked = compiler
-        self._device = device
-        self._context = _without_events(read_context(module, device))
-        self._runs = chained_runs(module)
+        self.context = _without_reasons(read_context(module, device))
+        self.runs = chained_runs(module)
         self._orders: dict[Stage, UserOrder] = {}
         self._first_names: dict[Stage, FirstNames] = {}
         self._aged: set[PassRun] = set()
+        self._jobs = 1
+        self._expected: list[Candidate] = []
+        self._followed: list[Candidate] = []
+        self._together: dict[str, Module | None] = {}
+        self._unchanged: dict[tuple[PassRun, ...], Module | None] = {}
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
         self.compiler = choose_compiler(module, compiler).compiler
         self._final = final
         self._loops = read_loop_facts(module)
-        self.final = figures or count_figures(final, module.backend, self._context.gpu, self._loops)
+        self.final = figures or count_figures(final, module.backend, self.context.gpu, self._loops)
 
     def replays_all(self, passes: Iterable[str]) -> bool:
         """Return whether all of these passes are among those that are replayed."""
-        return {run.pass_name for run in self._runs}.issuperset(passes)
+        return {run.pass_name for run in self.runs}.issuperset(passes)
 
     def names(self) -> frozenset[str]:
         """Return the names before fusion of the instructions that are there, outside of kernels,
         when the first of the passes runs.
         """
-        return frozenset(self._names(self._runs[0].before).later) if self._runs else frozenset()
+        return frozenset(self._names(self.runs[0].before).later) if self.runs else frozenset()
 
     def _names(self, start: Stage) -> FirstNames:
         return self._first_names.setdefault(start, FirstNames(self._module, start))
@@ -97,11 +125,11 @@ class Replays:
         """Return whether all passes that the change concerns are replayed, to the end of fusion."""
         if not candidate.passes:
             return False
-        names = {run.pass_name for run in self._runs}
+        names = {run.pass_name for run in self.runs}
         if candidate.flags:
             changed = self._module.with_flags(candidate.flags)
             names |= {run.pass_name for run in chained_runs(changed)}
-        return bool(self._runs) and candidate.passes <= names
+        return bool(self.runs) and candidate.passes <= names
 
     def count_operations(self, candidate: Candidate) -> int:
         """Return how many operations the passes go over when the change is tried."""
@@ -111,7 +139,7 @@ class Replays:
     @cached_property
     def operations(self) -> int:
         """How many operations all of the passes go over."""
-        return _count_operations(self._module, self._runs)
+        return _count_operations(self._module, self.runs)
 
     def _changed(self, candidate: Candidate) -> DumpedModule:
         return self._module.with_flags(candidate.flags) if candidate.flags else self._module
@@ -121,72 +149,164 @@ class Replays:
 
         Raises ``UnusableInput``.
         """
-        module, context = self._changed(candidate), self._context
+        if candidate.change in self._tried_together():
+            current = self._together.pop(candidate.change)
+            return ReplayedChange(current, *self.predict(current)) if current is not None else None
+        module, context = self._changed(candidate), self.context
+        compiler = self.compiler
         if candidate.flags:
-            context = _without_events(read_context(module, self._device))
-        compiler = candidate.changes.apply(choose_compiler(module, self._asked).compiler)
+            context = with_flags_of(module, context)
+            compiler = choose_compiler(module, self._asked).compiler
+            if not self._acts(module, compiler, context):
+                return None
+        compiler = candidate.changes.apply(compiler)
         runs = self._runs_from(candidate, module)
-        current = self._replay(
-            runs,
-            module,
-            compiler,
-            context,
-            candidate.passes,
-            by_name=bool(candidate.changes.allowed),
-        )
+        chain = _Chain(runs, module, compiler, context, candidate.passes)
+        current = self._replay(chain, by_name=bool(candidate.changes.allowed))
         if current is None:
             return None
-        return ReplayedChange(current, *self._figures.predict(current))
+        return ReplayedChange(current, *self.predict(current))
+
+    def predict(self, changed: Module) -> Predicted:
+        """Return the figures of the final module if ``changed`` is the result of the passes."""
+        return self._figures.predict(changed)
+
+    def _acts(self, module: DumpedModule, compiler: Compiler, context: PassContext) -> bool:
+        """Return whether the flags of ``module`` decide anything that the passes depend on."""
+        runs = chained_runs(module)
+        is_same = (
+            runs == self.runs
+            and compiler == self.compiler
+            and _read_part(context) == _read_part(self.context)
+            and all(module.lets_run(compiler.find(run.pass_name).known.in_files) for run in runs)
+        )
+        return not is_same
 
     def _runs_from(self, candidate: Candidate, changed: DumpedModule) -> list[PassRun]:
         """Return the runs from the first pass on that the change concerns. Earlier ones do the same
         as in the dump.
         """
-        runs = list(self._runs)
+        runs = list(self.runs)
         if candidate.flags:
             names = {run.pass_name for run in runs}
             runs += [run for run in chained_runs(changed) if run.pass_name not in names]
         concerned = [run.pass_name in candidate.passes for run in runs]
         return runs[concerned.index(True) :] if any(concerned) else []
 
-    @working_memory()
-    def _replay(
-        self,
-        runs: Sequence[PassRun],
-        module: DumpedModule,
-        compiler: Compiler,
-        context: PassContext,
-        concerned: frozenset[str] = frozenset(),
-        *,
-        by_name: bool = False,
-    ) -> Module | None:
-        """Return the result of ``runs``, each on the graph that the one before it leaves. If
-        ``by_name`` is set, rules of ``compiler`` name instructions as they are named before fusion.
-
-        None if all passes that are ``concerned`` do the same as in the dump.
+    def expect(self, candidates: Iterable[Candidate], jobs: int = 1) -> None:
+        """Try those of ``candidates`` together, once the first is tried, that differ from the
+        unchanged rules in some steps only, in up to ``jobs`` processes at once.
         """
-        before = module.read(runs[0].before)
-        graph = arrange(before, self._orders.get(runs[0].before, {}))
-        if by_name:
-            self._names(runs[0].before).set_origins(graph)
-        plan: FusionPlan | None = None
-        remaining = len([run for run in runs if run.pass_name in concerned])
-        for run in runs:
-            if module.lets_run(compiler.find(run.pass_name).known.in_files):
-                if run in self._aged:
-                    context = with_ages(context, self._module, run)
-                plan = replay(run.pass_name, module.read(run.before), context, compiler, graph)
-                graph = plan.graph
-            remaining -= run.pass_name in concerned
-            is_last = run.pass_name in concerned and not remaining
-            if is_last and is_same(graph, module.read(run.after or run.before)):
-                graph.dissolve()
-                return None
-            if run is not runs[-1] and run.pass_name in compiler.cleaned:
-                clean_up(graph, module.backend)
-        result = before if plan is None else plan.module
+        self._expected = [candidate for candidate in candidates if self._follows(candidate)]
+        self._jobs = jobs
+
+    def _follows(self, candidate: Candidate) -> bool:
+        """Return whether a change can follow priority fusion by the unchanged rules."""
+        runs = self._runs_from(candidate, self._module)
+        if candidate.flags or not runs or runs[0].pass_name != PRIORITY_FUSION or not can_fork():
+            return False
+        from fusionscope.passes.gpu.priority_fusion.branches import can_follow
+
+        compilers = self.compiler, candidate.changes.apply(self.compiler)
+        return can_follow(*(compiler.find(PRIORITY_FUSION).book for compiler in compilers))
+
+    def _tried_together(self) -> Mapping[str, Module | None]:
+        """Return the results of the expected changes that were not asked for yet."""
+        if self._expected:
+            results = self._follow(self._expected)
+            self._together = {
+                candidate.change: results[number]
+                for number, candidate in enumerate(self._expected)
+                if number in results
+            }
+            self._followed, self._expected = self._expected, []
+        return self._together
+
+    @working_memory()
+    def _follow(self, candidates: Sequence[Candidate]) -> dict[int, Module | None]:
+        """Return the results of ``candidates``, by their numbers, as ``_replay`` does."""
+        from fusionscope.passes.gpu.priority_fusion.branches import Branch
+
+        forks: Forks[int] = Forks(self._jobs)
+        runs = self._runs_from(candidates[0], self._module)
+        compilers = [candidate.changes.apply(self.compiler) for candidate in candidates]
+        branches = tuple(
+            Branch(compiler.find(PRIORITY_FUSION).book, partial(forks.split, number))
+            for number, compiler in enumerate(compilers)
+        )
+        context = replace(self.context, branches=branches)
+        chain = _Chain(runs, self._module, self.compiler, self.context)
+        graph = self._start(chain, by_name=True)
+        later = {run.pass_name for run in runs[1:]}
+        try:
+            module = self._module.read(runs[0].before)
+            context = self._aged_context(context, runs[0])
+            replay(PRIORITY_FUSION, module, context, self.compiler, graph)
+            for branch, candidate in zip(branches, candidates, strict=True):
+                is_other = branch.is_open and not candidate.passes.isdisjoint(later)
+                if is_other and branch.part():
+                    break
+            if forks.current is not None:
+                candidate, compiler = candidates[forks.current], compilers[forks.current]
+                changed = replace(chain, compiler=compiler, concerned=candidate.passes)
+                forks.end(self._go_on(changed, graph, done=1))
+        except BaseException:
+            if forks.current is not None:
+                forks.fail()
+            raise
+        is_dumped = is_same(graph, self._module.read(runs[0].after or runs[0].before))
+        unchanged = self._unchanged[tuple(runs)] = self._go_on(chain, graph, done=1)
+        graph.dissolve()
+        same = None if is_dumped else unchanged
+        results = {number: same for number, branch in enumerate(branches) if branch.is_open}
+        return results | forks.results()
+
+    @working_memory()
+    def _replay(self, chain: _Chain, *, by_name: bool = False) -> Module | None:
+        """Return the result of ``chain``, each pass on the graph that the one before it leaves. If
+        ``by_name`` is set, rules name instructions as they are named before fusion.
+
+        None if all passes that are concerned do the same as in the dump.
+        """
+        graph = self._start(chain, by_name=by_name)
+        result = self._go_on(chain, graph)
         graph.dissolve()
         return result
+
+    def _start(self, chain: _Chain, *, by_name: bool) -> MutableModule:
+        start = chain.runs[0].before
+        graph = arrange(chain.module.read(start), self._orders.get(start, {}))
+        if by_name:
+            self._names(start).set_origins(graph)
+        return graph
+
+    def _go_on(self, chain: _Chain, graph: MutableModule, done: int = 0) -> Module | None:
+        """Return the result as ``_replay`` does, after as many passes as are ``done``."""
+        if done and self._leave(chain, done - 1, graph):
+            return None
+        for place, run in enumerate(chain.runs[done:], done):
+            if chain.lets_run(run):
+                context = self._aged_context(chain.context, run)
+                module = chain.module.read(run.before)
+                graph = replay(run.pass_name, module, context, chain.compiler, graph).graph
+            if self._leave(chain, place, graph):
+                return None
+        return to_module(graph)
+
+    def _aged_context(self, context: PassContext, run: PassRun) -> PassContext:
+        return with_ages(context, self._module, run) if run in self._aged else context
+
+    def _leave(self, chain: _Chain, place: int, graph: MutableModule) -> bool:
+        """Return whether the last pass that is concerned has left what is in the dump. If not,
+        clean up before the next pass.
+        """
+        run = chain.runs[place]
+        after = chain.module.read(run.after or run.before)
+        if chain.is_last_concerned(place) and is_same(graph, after):
+            return True
+        if run is not chain.runs[-1] and run.pass_name in chain.compiler.cleaned:
+            clean_up(graph, chain.module.backend)
+        return False
 
     def agrees(self, candidate: Candidate) -> bool | None:
         """Return whether the replay of these passes without the change agrees with the dump.
@@ -195,7 +315,7 @@ class Replays:
         was not used so far: the change has to be tried again. Raises ``UnusableInput``.
         """
         aged_before = len(self._aged)
-        runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self._runs)
+        runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self.runs)
         if runs not in self._agreeing:
             self._agreeing[runs] = self._lead_to_dump(runs)
             first = runs[0]
@@ -203,6 +323,9 @@ class Replays:
                 rewriters = find_rewriters(self._module)
                 self._orders[first.before] = find_user_order(self._module, first.before, rewriters)
                 self._aged.update(runs)
+                self._unchanged.clear()
+                self._expected = [c for c in self._followed if c.change in self._together]
+                self._together = {}
                 self._agreeing[runs] = self._lead_to_dump(runs)
         return (
             None if self._agreeing[runs] and len(self._aged) > aged_before else self._agreeing[runs]
@@ -212,7 +335,9 @@ class Replays:
         """Return whether the result has as many launches and bytes as the compiler's. Passes
         between them, which only tidy up, are not replayed.
         """
-        result = self._replay(runs, self._module, self.compiler, self._context)
+        result = self._unchanged.get(tuple(runs))
+        if result is None:
+            result = self._replay(_Chain(runs, self._module, self.compiler, self.context))
         assert result is not None, "no pass is concerned"
         backend = self._module.backend
         return total_kernels(result, backend) == total_kernels(self._after_fusion(), backend)
@@ -221,10 +346,10 @@ class Replays:
         """Return the producers and consumers before fusion, by name, that are in one kernel after
         it.
         """
-        start = self._module.pre_fusion or self._runs[0].before
-        stages = self._module.stages
-        between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
-        return fused_pairs(self._module, map(self._module.read, between), change.module)
+        pairs = self._names(self.runs[0].before).pairs_in(("after", change.module))
+        return frozenset(
+            (pair.producer.name, pair.consumer.name) for pair in pairs if pair.outcome in TOGETHER
+        )
 
     def changes_code(self, change: ReplayedChange) -> bool:
         """Return whether other code computes what the library of a CPU computes now."""
@@ -240,22 +365,31 @@ class Replays:
 
     @cached_property
     def _figures(self) -> FinalFigures:
-        gpu = self._context.gpu
+        gpu = self.context.gpu
         after = self._after_fusion()
         return FinalFigures(
             self._final, after, self._module.backend, gpu, figures=self.final, loops=self._loops
         )
 
     def _after_fusion(self) -> Module:
-        last = self._runs[-1]
+        last = self.runs[-1]
         return self._module.read(last.after or last.before)
 
 
-def _without_events(context: PassContext) -> PassContext:
-    """Nothing is compared with a record here."""
+def _without_reasons(context: PassContext) -> PassContext:
+    """Nothing is compared with a record here, and nobody asks why."""
+    context = replace(context, tells_decisions=False)
     if context.gpu is None:
         return context
     return replace(context, gpu=replace(context.gpu, has_record=False))
+
+
+def _read_part(context: PassContext) -> PassContext:
+    """Return what passes read of the context."""
+    gpu = context.gpu
+    if gpu is None:
+        return context
+    return replace(context, gpu=replace(gpu, gpu_model=gpu.gpu_model.on(gpu.device)))
 
 
 def _count_operations(module: DumpedModule, runs: Iterable[PassRun]) -> int:

@@ -15,14 +15,6 @@ Names = tuple[str, str]
 _Sizes = Mapping[str, Sequence[int]]
 
 
-def fused_pairs(module: DumpedModule, between: Iterable[Module], after: Module) -> frozenset[Names]:
-    """Return the producers and consumers of the stage before fusion, by name, that are in one
-    kernel of ``after``. ``between`` are the stages on the way to it.
-    """
-    pairs, _ = _follow(module, between, after)
-    return frozenset(_names(pair) for pair in pairs if pair.outcome in TOGETHER)
-
-
 def settled_pairs(module: DumpedModule, dump: DumpedModule) -> frozenset[Names]:
     """Return the producers and consumers before fusion, by name, that ``dump``, the same program
     compiled with a flag or edited, fuses, or whose value it no longer writes.

@@ -44,7 +44,6 @@ from fusionscope.rules.pages import read_page
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 from fusionscope.what_if.changed_passes import ChangedPasses, Orders
-from fusionscope.what_if.what_if import predict_final
 
 MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
@@ -143,6 +142,7 @@ def suggest(
             trial.note(_NOT_REPLAYED.format(error))
         else:
             replayable = list(filter(replays.can_try, candidates))
+            replays.expect(replayable)
             trial.replay(replays, replayable)
             trial.combine(replays)
             trial.keep(replays, recomputed, compiler, device)
@@ -348,17 +348,19 @@ class _Trial:
         if not self._is_affordable(replays.operations):
             return
         passes = ChangedPasses(self._module, candidate.changes, compiler, device)
+        passes.context = replays.context
         candidate = replace(candidate, passes=frozenset(run.pass_name for run in passes.runs))
-        if passes.obstacle or passes.is_late or passes.unmatched_patterns():
+        is_other = passes.obstacle or passes.is_late or passes.runs[-1:] != replays.runs[-1:]
+        if is_other or self._module.final is None or passes.unmatched_patterns():
             return
         if not passes.find_orders(orders):
             self._disagreeing.append(candidate)
             self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
             return
-        prediction = predict_final(self._module, passes, passes.changed().module)
-        if prediction is None or not prediction[1].is_certain:
+        prediction = replays.predict(passes.changed().module)
+        if not prediction.is_certain:
             return
-        before, after = replays.final, prediction[1].figures
+        before, after = replays.final, prediction.figures
         suggestion = _suggestion(candidate, HowTried.REPLAYED, frozenset(), before, after)
         suggestion = replace(suggestion, keeps=values, why_not=why_not_better(before, after))
         if suggestion.why_not:

@@ -179,10 +179,13 @@ def find_hero(
         if above not in body:
             break
         hero = above
-    special_hero = _find_only(body, hero, lambda instruction: tiled(instruction) is not None)
-    special_hero = special_hero or _find_only(
-        body, hero, lambda instruction: instruction.opcode == "concatenate"
-    )
+    special_hero = None
+    if body.holds("transpose"):
+        special_hero = _find_only(body, hero, lambda instruction: tiled(instruction) is not None)
+    if special_hero is None and body.holds("concatenate"):
+        special_hero = _find_only(
+            body, hero, lambda instruction: instruction.opcode == "concatenate"
+        )
     if special_hero is not None:
         return special_hero
     return hero if hero.opcode == "reduce" else root

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from fusionscope.dump.device import Device
 from fusionscope.gpu.cost.model import CostFormulas
 from fusionscope.gpu.emitters import Emitters
 from fusionscope.gpu.triton_support import TritonVersion
@@ -25,3 +26,11 @@ class GpuModel:
     max_unroll: int
     has_heroless_triton: bool = False
     gemm_threshold: int = 100
+
+    def on(self, device: Device) -> GpuModel:
+        """Return the same without what no kernel for ``device`` depends on."""
+        return self if self.formulas.reads_max_unroll(device) else replace(self, max_unroll=0)
+
+    def costs_on(self, device: Device) -> GpuModel:
+        """Return the part that costs on ``device`` depend on: equal parts give equal costs."""
+        return replace(self.on(device), has_heroless_triton=False, gemm_threshold=0)

@@ -29,7 +29,7 @@ class GpuState:
     """
 
     def __init__(self, device: Device, gpu_model: GpuModel, lookups: Lookups | None = None) -> None:
-        if lookups is not None and lookups.target != (device, gpu_model):
+        if lookups is not None and lookups.target != (device, gpu_model.costs_on(device)):
             lookups = None
         self.device = device
         self.gpu_model = gpu_model

@@ -6,7 +6,8 @@ Source: xla/backends/gpu/transforms/priority_fusion.cc, GetTiledRunTimeDataCache
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from fusionscope.dump.device import Device
 from fusionscope.gpu.body import FusionBody
@@ -65,6 +66,16 @@ class Triton:
         if isinstance(tiling, Tiling):
             return None
         return _ERROR + tiling.message if tiling.is_error else tiling.message
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Discard at the end of the block which tilings were requested in it."""
+        count = len(self._pairs)
+        try:
+            yield
+        finally:
+            while len(self._pairs) > count:
+                self._pairs.popitem()
 
     def forget_pairs(self) -> None:
         """Discard the tilings of pairs: the compiler keeps them for one computation. Identities

@@ -77,6 +77,8 @@ def _has_own_side_effect(instruction: MutableInstruction) -> bool:
 
 def is_elementwise(instruction: MutableInstruction) -> bool:
     """Source: HloInstruction::IsElementwise."""
+    if instruction.opcode != "fusion":
+        return is_one_elementwise(instruction)
     pending = [instruction]
     while pending:
         current = pending.pop()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fusionscope.gpu.cost.model import Lookups
     from fusionscope.gpu.model import GpuModel
     from fusionscope.gpu.state import GpuState
+    from fusionscope.passes.gpu.priority_fusion.branches import Branch
     from fusionscope.passes.gpu.priority_fusion.recorded_order import FollowedRecord, RecordedOrder
 
 
@@ -64,7 +65,8 @@ class PassContext:
     ``ynn_types`` are the enabled types of library fusions. ``has_emitters`` is whether the fusion
     emitters are enabled, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is the
     target, or None for a CPU. ``deadline`` ends the run of a pass that takes long, None for no
-    limit. ``progress`` receives each step of a replay.
+    limit. ``branches`` are changed rules that follow a run of priority fusion. The decisions of a
+    plan are complete only if it ``tells_decisions``. ``progress`` receives each step of a replay.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
@@ -72,6 +74,8 @@ class PassContext:
     has_multi_output: bool = False
     gpu: GpuTarget | None = None
     deadline: Deadline | None = None
+    branches: tuple[Branch, ...] = field(default=(), compare=False, repr=False)
+    tells_decisions: bool = True
     progress: Progress = field(default=silent, compare=False, repr=False)
 
     @property

@@ -78,6 +78,14 @@ def _makers(producer: MutableInstruction) -> Iterator[MutableInstruction]:
         yield from unfold([producer.fused.root], _inputs)
 
 
+def maker_names(producer: MutableInstruction) -> Iterator[str]:
+    """Yield the names by which patterns may mean ``producer``, or what it is a view of."""
+    for value in dict.fromkeys((producer, behind_views(producer))):
+        for maker in _makers(value):
+            yield maker.origin
+            yield maker.opcode
+
+
 def _inputs(value: MutableInstruction) -> list[MutableInstruction]:
     if value.opcode == "fusion":
         return [value.fused.root]

@@ -16,6 +16,7 @@ from fusionscope.versions.runs import find_runs
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
+    from fusionscope.gpu.cost.model import Lookups
     from fusionscope.gpu.model import GpuModel
 
 _GEMM_THRESHOLD = "xla_gpu_gemm_rewrite_size_threshold"
@@ -45,6 +46,27 @@ def read_context(module: DumpedModule, device: Device | None = None) -> PassCont
     return context
 
 
+def with_flags_of(module: DumpedModule, context: PassContext) -> PassContext:
+    """Return the ``context`` of the same module with the flags that ``module`` has. Raises
+    ``UnusableInput``.
+    """
+    flags = replace(read_flags(module), tells_decisions=context.tells_decisions)
+    gpu = context.gpu
+    if gpu is None:
+        return flags
+    gpu = replace(gpu, gpu_model=_read_model(module))
+    return replace(flags, gpu=replace(gpu, lookups=_lookups_for(gpu)))
+
+
+def _lookups_for(gpu: GpuTarget) -> Lookups:
+    """Return the look-ups of ``gpu``, or new ones if these are for other costs."""
+    from fusionscope.gpu.cost.model import Lookups
+
+    target = gpu.device, gpu.gpu_model.costs_on(gpu.device)
+    lookups = gpu.lookups or Lookups(target)
+    return lookups if lookups.target == target else Lookups(target)
+
+
 def read_gpu(module: DumpedModule, device: Device | None = None) -> GpuTarget | None:
     """Return the device and the compiler's model of it, without the orders that only passes need,
     or None for other backends. ``device`` and errors are as for ``read_context``.
@@ -55,7 +77,6 @@ def read_gpu(module: DumpedModule, device: Device | None = None) -> GpuTarget | 
 
 
 def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
-    from fusionscope.gpu.cost.model import Lookups
     from fusionscope.passes.gpu.priority_fusion.record import recorded_users, undecided_order
 
     record = module.priority_fusion
@@ -63,16 +84,15 @@ def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
     for run in find_runs(module):
         if run.pass_name == PRIORITY_FUSION:
             ids = module.instruction_ids(run.before) or {}
-    device, gpu_model = read_device(module, device), _read_model(module)
-    return GpuTarget(
-        device=device,
-        gpu_model=gpu_model,
+    gpu = GpuTarget(
+        device=read_device(module, device),
+        gpu_model=_read_model(module),
         ids=ids,
         users=recorded_users(record.steps) if record is not None else {},
         recorded=undecided_order(record.steps) if record is not None else None,
         has_record=record is not None,
-        lookups=Lookups((device, gpu_model)),
     )
+    return replace(gpu, lookups=_lookups_for(gpu))
 
 
 def read_device(module: DumpedModule, device: Device | None = None) -> Device:

@@ -143,18 +143,19 @@ def _gets_slower_unrolled(instruction: MutableInstruction) -> bool:
     return opcode in ("sort", "dot")
 
 
-def _is_blackwell(device: Device) -> bool:
-    capability = device.capability
-    return isinstance(capability, CudaCapability) and capability.major == 10
-
-
 def _toolkit(device: Device) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", device.compile_time_toolkit_version)))
 
 
+def reads_max_unroll(device: Device) -> bool:
+    """Return whether the flag decides anything on a device: only Blackwell unrolls further."""
+    capability = device.capability
+    return isinstance(capability, CudaCapability) and capability.major == 10
+
+
 def _max_unroll(emission: Emission, device: Device, max_unroll: int) -> int:
     """Source: MaxUnrollFactor."""
-    if not _is_blackwell(device):
+    if not reads_max_unroll(device):
         return _UNROLL
     vector_bits = 256 if _toolkit(device) >= (12, 9) else 128
     opcodes = {instruction.opcode for instruction in emission.body.instructions()}

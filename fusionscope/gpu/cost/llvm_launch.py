@@ -64,6 +64,11 @@ def llvm_launch_of(emission: Emission, device: Device, max_unroll: int) -> Launc
     return Launch(ceil_of(elements, _FALLBACK_THREADS), _FALLBACK_THREADS)
 
 
+def reads_max_unroll(_device: Device) -> bool:
+    """Return whether the flag decides anything on a device: it does on all."""
+    return True
+
+
 def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -> int:
     """Return the elements per thread. Source: ComputeLoopFusionConfig."""
     elements, unroll = shape.element_count, 1

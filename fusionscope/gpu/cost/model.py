@@ -120,6 +120,7 @@ class CostFormulas:
     """The formulas by which one compiler version estimates run times.
 
     - ``launch`` takes an emission, the device, and the most elements that a thread computes.
+    - ``reads_max_unroll`` takes the device, and returns whether that most decides anything there.
     - ``compute_time`` takes the device, flops, blocks, and threads per block.
     - ``combine`` takes the times of computing and of memory access, and returns that of both.
     - ``sees_through_bitcasts``: inside a fusion, a bitcast to the same shape counts as elementwise.
@@ -129,6 +130,7 @@ class CostFormulas:
 
     analysis: type[CostAnalysis]
     launch: Callable[[Emission, Device, int], Launch]
+    reads_max_unroll: Callable[[Device], bool]
     compute_time: Callable[[Device, int, int, int], Duration]
     combine: Callable[[Duration, Duration], Duration]
     sees_through_bitcasts: bool
@@ -338,6 +340,12 @@ class CostModel:
             duration = self.pair_time(producer, consumer, writes_producer=True).total
             self.set_pair(producer, consumer, duration)
         return Estimate(unfused, KERNEL_LAUNCH + duration)
+
+    def share_aside(self, producer: MutableInstruction, consumer: MutableInstruction) -> Estimate:
+        """Return the same without a trace: the compiler does not ask for it."""
+        pair = self._pairs.get(producer, {}).get(consumer)
+        pair = self.pair_time(producer, consumer).total if pair is None else pair
+        return Estimate(KERNEL_LAUNCH + self.time(consumer).total, KERNEL_LAUNCH + pair)
 
     def _pair(self, producer: MutableInstruction, consumer: MutableInstruction) -> Duration:
         duration = self._pairs.get(producer, {}).get(consumer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusionscope.dump.fusion_passes import Record
 from fusionscope.gpu.cost.analysis import CostAnalysis
-from fusionscope.gpu.cost.launch import launch_of
+from fusionscope.gpu.cost.launch import launch_of, reads_max_unroll
 from fusionscope.gpu.cost.memory import combine, compute_time
 from fusionscope.gpu.cost.model import CostFormulas
 from fusionscope.gpu.emitters import Emitters, find_hero
@@ -49,6 +49,7 @@ GPU_0_12 = GpuModel(
     formulas=CostFormulas(
         analysis=CostAnalysis,
         launch=launch_of,
+        reads_max_unroll=reads_max_unroll,
         compute_time=compute_time,
         combine=combine,
         sees_through_bitcasts=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusionscope.dump.fusion_passes import Record
 from fusionscope.gpu.cost.analysis import CostAnalysis
-from fusionscope.gpu.cost.llvm_launch import llvm_launch_of
+from fusionscope.gpu.cost.llvm_launch import llvm_launch_of, reads_max_unroll
 from fusionscope.gpu.cost.memory import compute_time_of_whole_flops
 from fusionscope.gpu.cost.model import CostFormulas
 from fusionscope.gpu.emitters import Emitters, find_hero
@@ -44,6 +44,7 @@ GPU_0_4_35 = GpuModel(
     formulas=CostFormulas(
         analysis=CostAnalysis,
         launch=llvm_launch_of,
+        reads_max_unroll=reads_max_unroll,
         compute_time=compute_time_of_whole_flops,
         combine=max,  # one hides the other
         sees_through_bitcasts=False,

@@ -59,6 +59,8 @@ class ComputationRun:
         book: RuleBook[Rule],
         state: GpuState,
         ages: Ages,
+        *,
+        tells_decisions: bool = True,
     ) -> None:
         self.decisions: list[PairDecision] = []
         self._state = state
@@ -66,6 +68,7 @@ class ComputationRun:
         self._judge = GpuJudge(book, state)
         self._computation = computation
         self._ages = ages
+        self._tells_decisions = tells_decisions
         self._decisions: dict[MutableInstruction, dict[MutableInstruction, Decision]] = {}
         # The part of them that the compiler has asked for too.
         self._decided: dict[MutableInstruction, set[MutableInstruction]] = {}
@@ -98,7 +101,11 @@ class ComputationRun:
         for index, consumer in enumerate(consumers):
             decision = self._decide(producer, consumer)
             if not decision.allow:
-                later = (self._decision(producer, consumer) for consumer in consumers[index + 1 :])
+                later = (
+                    self._decision(producer, consumer)
+                    for consumer in consumers[index + 1 :]
+                    if self._tells_decisions
+                )
                 other_messages = tuple(decision.message for decision in later if not decision.allow)
                 return Refused(producer.name, consumer.name, decision, other_messages)
         if consumers:
@@ -173,7 +180,7 @@ class ComputationRun:
 
     def _kind_with(self, constant: MutableInstruction, user: MutableInstruction) -> str:
         """Return the kind of the fusion of a constant and a user of it."""
-        return self._model.emission(constant, user).kind.fusion_kind
+        return self._model.kind(constant, user).fusion_kind
 
     def _fuse_constants(self) -> None:
         for constant in self._ages.in_order():

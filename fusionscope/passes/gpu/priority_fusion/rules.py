@@ -202,6 +202,8 @@ class ReduceToLoop(GpuPairRule):
     message: ClassVar = "fusion into output of a reduce fusion would create a loop fusion"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        if not pair.producer.holds("reduce"):
+            return None
         if state.model.emission(pair.producer).kind is not EmitterKind.REDUCTION:
             return None
         together = state.model.kind(pair.producer, pair.consumer)

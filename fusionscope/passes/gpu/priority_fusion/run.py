@@ -8,12 +8,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fusionscope.gpu.cost.duration import INFINITE, Duration
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
-from fusionscope.gpu.cost.model import Estimate
+from fusionscope.gpu.cost.model import CostModel, Estimate
 from fusionscope.gpu.state import GpuState, is_fusible_bitcast
 from fusionscope.graph.mutable import (
     MutableComputation,
@@ -23,18 +24,22 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.graph.properties import is_fusible
 from fusionscope.passes.context import Deadline, PassContext
+from fusionscope.passes.gpu.priority_fusion.branches import Branch, Changed, Rules
 from fusionscope.passes.gpu.priority_fusion.by_record import follow_record
 from fusionscope.passes.gpu.priority_fusion.computation import (
     Ages,
     ComputationRun,
     fusible_computations,
 )
+from fusionscope.passes.gpu.priority_fusion.judge import GpuJudge
 from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
-from fusionscope.passes.gpu.priority_fusion.rules import AllUsers, NegativeBenefit
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
 from fusionscope.passes.plan import Event, FusionPlan, Merged, PairDecision, Refused, Scored
-from fusionscope.passes.rule import NO_OBJECTION, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.progress import Progress, about, silent
+
+# A producer after its priority, negated, and its rank: the least comes first.
+_Ranked: TypeAlias = tuple[Duration, tuple[float, int], MutableInstruction]
 
 _NOT_SCORED = frozenset({"get-tuple-element", "parameter", "tuple"})
 
@@ -52,6 +57,8 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         recorded=target.recorded,
         tells_events=target.has_record,
         deadline=context.deadline,
+        tells_decisions=context.tells_decisions,
+        branches=context.branches,
         progress=context.progress,
     ).run()
 
@@ -71,7 +78,8 @@ class PriorityFusion:
     them, positions in the text do. ``users`` are the ordered users of instructions by name, as far
     as they are known: no text shows the order. ``recorded``, if given, decides the order of equal
     priorities. The plan has events only if ``tells_events``: each names all users of a producer,
-    every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``.
+    every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``. The ``branches``
+    that it comes to the end of, in the process in which it began, have the same result.
 
     """
 
@@ -82,6 +90,8 @@ class PriorityFusion:
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
     tells_events: bool = True
+    tells_decisions: bool = True
+    branches: tuple[Branch, ...] = ()
     deadline: Deadline | None = None
     progress: Progress = silent
 
@@ -105,16 +115,24 @@ class _Run(ComputationRun):
 
     def __init__(self, parent: PriorityFusion, computation: MutableComputation) -> None:
         ids = _Ids(computation, parent.ids.get(computation.name, {}), parent.recorded)
-        super().__init__(computation, parent.book, parent.state, ids)
+        super().__init__(
+            computation, parent.book, parent.state, ids, tells_decisions=parent.tells_decisions
+        )
         self.events: list[Event] = []
         self._ids = ids
         self._queue = _Queue(self._ids)
         self._tells_events = parent.tells_events
         self._deadline = parent.deadline
         self._progress = about(parent.book.pass_name, parent.progress)
-        self._asks_all_users = parent.book.find(AllUsers.id) is not None
-        negative = parent.book.find(NegativeBenefit.id)
-        self._negative = negative if isinstance(negative, NegativeBenefit) else None
+        self._rules = Rules(parent.book)
+        self._parent = parent
+        self._followers = [
+            _Follower(
+                branch, Changed(branch, parent.book), GpuJudge(branch.book, parent.state), self._ids
+            )
+            for branch in parent.branches
+            if branch.is_open
+        ]
         # Producers that all their consumers accepted when last asked.
         self._taken: set[MutableInstruction] = set()
         # The share of each consumer in the estimates of producers that are estimated with all
@@ -142,7 +160,7 @@ class _Run(ComputationRun):
         ]
         self._progress(f"scoring {len(producers):,} producers")
         self._score(producers)
-        while (producer := self._queue.pop()) is not None:
+        while (producer := self._next()) is not None:
             self._progress(f"{len(self._queue):,} producers left")
             consumers = self._some.pop(producer, None) or self._ids.in_turn(producer)
             if is_fusible_bitcast(producer):
@@ -151,8 +169,94 @@ class _Run(ComputationRun):
                 ]
             if consumers:
                 self._fuse_into_all(producer, consumers)
-        self._tell_refusals()
+        if self._tells_decisions:
+            self._tell_refusals()
+        self._part(lambda follower: follower.changed.changes_constants)
         self._fuse_constants()
+
+    def _next(self) -> MutableInstruction | None:
+        """Return the next producer, by the rules of a branch in the copy that goes on with it."""
+        first = self._queue.first()
+        self._part(lambda follower: self._goes_first(follower, first))
+        return self._queue.pop()
+
+    def _goes_first(self, follower: _Follower, first: _Ranked | None) -> bool:
+        """Return whether the rules of a branch have another next step, where ``first`` is next."""
+        theirs = follower.queue.first()
+        if theirs is not None and (first is None or theirs[:2] < first[:2]):
+            return True
+        if first is None or not is_fusible_bitcast(first[2]):
+            return False
+        return any(
+            self._may_differ(follower, first[2], user, self._decision(first[2], user))
+            for user in first[2].users
+        )
+
+    def _may_differ(
+        self,
+        follower: _Follower,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        decision: Decision,
+    ) -> bool:
+        return follower.changed.lifts(decision) or (
+            not decision.allow and follower.forces(producer, consumer)
+        )
+
+    def _part(self, is_over: Callable[[_Follower], bool]) -> None:
+        """Let each branch go on alone for which ``is_over`` says that the common part ends."""
+        for follower in list(filter(is_over, self._followers)):
+            self._followers.remove(follower)
+            if follower.branch.part():
+                self._go_on_with(follower)
+                return
+
+    def _go_on_with(self, follower: _Follower) -> None:
+        """Go on with the rules of a branch: discard what the rules said that they change."""
+        self._parent.book, self._parent.branches, self._followers = follower.branch.book, (), []
+        self._judge, self._rules = follower.judge, follower.changed.rules
+        for producer, decisions in self._decisions.items():
+            for consumer, decision in list(decisions.items()):
+                if self._may_differ(follower, producer, consumer, decision):
+                    del decisions[consumer]
+                    self._decided.get(producer, set()).discard(consumer)
+        for producer in follower.queue.producers():
+            self._place(producer, self._priority(producer))
+
+    def _follow(
+        self, follower: _Follower, producer: MutableInstruction, priority: Duration | None
+    ) -> None:
+        """Rank a producer by the rules of a branch, if those that run do not fuse it."""
+        follower.queue.remove(producer)
+        if priority is not None and self._rules.tolerates(priority):
+            return
+        changed = self._changed_priority(follower, producer, priority)
+        if changed is not None and follower.changed.rules.tolerates(changed):
+            follower.queue.set(producer, changed)
+
+    def _changed_priority(
+        self, follower: _Follower, producer: MutableInstruction, priority: Duration | None
+    ) -> Duration | None:
+        """Return the priority by the rules of a branch. ``priority`` is the one by those that run,
+        None for a refusal.
+        """
+        users = producer.users
+        forced = [user for user in users if follower.forces(producer, user)]
+        if priority is not None:
+            return max(priority, 0) if forced else priority
+        decisions = self._decisions.get(producer, {}).values()
+        if producer.opcode == "constant" or not (forced or follower.changed.lifts_any(decisions)):
+            return None
+        consumers = [user for user in users if not is_fusible_bitcast(user)]
+        with self._state.triton.aside():
+            some = [user for user in consumers if follower.decide(producer, user).allow]
+        time = KERNEL_LAUNCH + self._model.time(producer).total
+        if consumers and len(some) == len(consumers):
+            benefit = time + follower.benefit(producer, users, self._model)
+            return max(benefit, 0) if forced else benefit
+        if follower.changed.rules.asks_all_users:
+            return 0 if any(user in forced for user in some) else None
+        return follower.benefit(producer, some, self._model) if some else None
 
     def _estimate(self, instruction: MutableInstruction) -> None:
         if self._state.facts(instruction).is_fusible:
@@ -163,11 +267,16 @@ class _Run(ComputationRun):
         producers = self._ids.in_scored_order(producers)
         scores = [self._priority(producer) for producer in producers]
         for producer, priority in zip(producers, scores, strict=True):
-            if priority is None or (self._negative and not self._negative.tolerates(priority)):
-                self._queue.remove(producer)
-            else:
-                self._queue.set(producer, priority)
-            self._scores[producer] = priority
+            self._place(producer, priority)
+            for follower in self._followers:
+                self._follow(follower, producer, priority)
+
+    def _place(self, producer: MutableInstruction, priority: Duration | None) -> None:
+        if priority is None or not self._rules.tolerates(priority):
+            self._queue.remove(producer)
+        else:
+            self._queue.set(producer, priority)
+        self._scores[producer] = priority
 
     def _priority(self, producer: MutableInstruction) -> Duration | None:
         """Return the time that fusing ``producer`` saves, or None if it cannot be fused or is a
@@ -213,7 +322,7 @@ class _Run(ComputationRun):
         """Return the priority of fusing ``producer`` into some of its consumers only, which
         requires user overrides: the consumers that accept it, or those that it is forced into.
         """
-        if not self._asks_all_users:
+        if not self._rules.asks_all_users:
             wishes = list(producer.users)
         else:
             wishes = [user for user in producer.users if self._judge.is_forced(producer, user)]
@@ -225,7 +334,7 @@ class _Run(ComputationRun):
         if not some:
             return None
         self._some[producer] = some
-        if self._asks_all_users:
+        if self._rules.asks_all_users:
             return 0
         unfused, fused = self._model.estimate(producer, some)
         return unfused - fused - KERNEL_LAUNCH - self._model.time(producer).total
@@ -304,7 +413,7 @@ class _Run(ComputationRun):
             )
             if fusion is not consumer:
                 to_score.pop(consumer, None)
-                self._queue.remove(consumer)
+                self._drop(consumer)
             for operand in fusion.operands:
                 if (
                     operand is not producer
@@ -317,7 +426,7 @@ class _Run(ComputationRun):
         self._collect_gone(producer, consumers)
         if not producer.users:
             self._invalidate(producer)
-            self._queue.remove(producer)
+            self._drop(producer)
             self._computation.remove(producer)
             if producer.opcode == "fusion":  # its clones are in the consumers
                 self._model.forget_inside(producer)
@@ -330,6 +439,10 @@ class _Run(ComputationRun):
         self._score(list(to_score))
         self._new_consumers.clear()
         self._gone.clear()
+
+    def _drop(self, producer: MutableInstruction) -> None:
+        for queue in (self._queue, *(follower.queue for follower in self._followers)):
+            queue.remove(producer)
 
     def _collect_gone(
         self, producer: MutableInstruction, consumers: list[MutableInstruction]
@@ -359,6 +472,8 @@ class _Run(ComputationRun):
             if operand in self._decisions:
                 self._decisions[operand].pop(instruction, None)
                 self._decided.get(operand, set()).discard(instruction)
+        for follower in self._followers:
+            follower.changed.forget(instruction)
         self._model.invalidate(instruction)
         self._state.changed(instruction)
 
@@ -463,7 +578,7 @@ class _Queue:
     def __init__(self, ids: _Ids) -> None:
         self._ids = ids
         self._priorities: dict[MutableInstruction, Duration] = {}
-        self._heap: list[tuple[Duration, tuple[float, int], MutableInstruction]] = []
+        self._heap: list[_Ranked] = []
 
     def __contains__(self, producer: MutableInstruction) -> bool:
         return producer in self._priorities
@@ -482,10 +597,57 @@ class _Queue:
     def remove(self, producer: MutableInstruction) -> None:
         self._priorities.pop(producer, None)
 
+    def producers(self) -> list[MutableInstruction]:
+        return list(self._priorities)
+
+    def first(self) -> _Ranked | None:
+        """Return the producer that comes next, with its rank."""
+        while self._heap and self._priorities.get(self._heap[0][2]) != -self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
     def pop(self) -> MutableInstruction | None:
-        while self._heap:
-            priority, _, producer = heapq.heappop(self._heap)
-            if self._priorities.get(producer) == -priority:
-                del self._priorities[producer]
-                return producer
-        return None
+        first = self.first()
+        if first is None:
+            return None
+        heapq.heappop(self._heap)
+        del self._priorities[first[2]]
+        return first[2]
+
+
+class _Follower:
+    """A branch of a run in one computation: the producers that only it fuses, by the time that
+    this saves.
+    """
+
+    def __init__(self, branch: Branch, changed: Changed, judge: GpuJudge, ids: _Ids) -> None:
+        self.branch = branch
+        self.changed = changed
+        self.judge = judge
+        self.queue = _Queue(ids)
+
+    def forces(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
+        return self.changed.may_force(producer) and self.judge.is_forced(producer, consumer)
+
+    def decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
+        decisions = self.changed.decisions.setdefault(producer, {})
+        if consumer not in decisions:
+            decisions[consumer] = self.judge.decide(producer, consumer)
+        return decisions[consumer]
+
+    def benefit(
+        self,
+        producer: MutableInstruction,
+        consumers: Iterable[MutableInstruction],
+        model: CostModel,
+    ) -> Duration:
+        """Return the time that fusing ``producer`` into ``consumers`` saves, besides its own."""
+        shares = self.changed.shares.setdefault(producer, {})
+        unfused: Duration = 0
+        fused: Duration = 0
+        for consumer in consumers:
+            if consumer not in shares:
+                shares[consumer] = model.share_aside(producer, consumer)
+            unfused += shares[consumer].unfused
+            fused += shares[consumer].fused
+        return unfused - fused
