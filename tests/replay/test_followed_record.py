@@ -110,8 +110,8 @@ def test_what_a_record_refuses_and_rules_allow_has_no_reason_of_the_rules() -> N
     plan, unchanged = replayed(module, refused), replayed(module, list)
     producers = {decision.producer for decision in plan.decisions}
     assert steps[negative(steps)].producer not in producers
-    rest = [decision for decision in unchanged.decisions if decision.producer in producers]
-    assert list(plan.decisions) == rest
+    decisions = [decision for decision in unchanged.decisions if decision.producer in producers]
+    assert list(plan.decisions) == decisions
 
 
 @pytest.mark.parametrize("has_ids", [True, False])
