@@ -194,13 +194,13 @@ class Replays:
         return runs[concerned.index(True) :] if any(concerned) else []
 
     def expect(self, candidates: Iterable[Candidate], jobs: int = 1) -> None:
-        """Try those of ``candidates`` together, once the first is tried, that differ from the
-        unchanged rules in some steps only, in up to ``jobs`` processes at once.
+        """Try ``candidates``, which have to follow the unchanged rules, together once the first is
+        tried, in up to ``jobs`` processes at once.
         """
-        self._expected = [candidate for candidate in candidates if self._follows(candidate)]
+        self._expected = list(candidates)
         self._jobs = jobs
 
-    def _follows(self, candidate: Candidate) -> bool:
+    def follows(self, candidate: Candidate) -> bool:
         """Return whether a change can follow priority fusion by the unchanged rules."""
         runs = self._runs_from(candidate, self._module)
         if candidate.flags or not runs or runs[0].pass_name != PRIORITY_FUSION or not can_fork():
@@ -330,6 +330,13 @@ class Replays:
         return (
             None if self._agreeing[runs] and len(self._aged) > aged_before else self._agreeing[runs]
         )
+
+    def makes_dump(self, runs: Sequence[PassRun]) -> bool:
+        """Return whether ``runs`` by the unchanged rules are known to make what is in the dump,
+        without an order that no text shows.
+        """
+        unchanged = self._unchanged.get(tuple(runs))
+        return unchanged is not None and not self._aged and is_same(unchanged, self._after_fusion())
 
     def _lead_to_dump(self, runs: Sequence[PassRun]) -> bool:
         """Return whether the result has as many launches and bytes as the compiler's. Passes

@@ -53,6 +53,8 @@ _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 # busy machine. Passes for GPUs ask a cost model.
 _MOST_OPERATIONS = {"cpu": 20_000, "gpu": 8_000}
 
+_SHARED = 10  # times as many in one replay that tries most changes of rules
+
 _MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
 
@@ -142,7 +144,6 @@ def suggest(
             trial.note(_NOT_REPLAYED.format(error))
         else:
             replayable = list(filter(replays.can_try, candidates))
-            replays.expect(replayable)
             trial.replay(replays, replayable)
             trial.combine(replays)
             trial.keep(replays, recomputed, compiler, device)
@@ -286,14 +287,24 @@ class _Trial:
 
     def replay(self, replays: Replays, candidates: Sequence[Candidate]) -> None:
         """Replay with each of ``candidates`` that is within the limit of operations."""
+        together = self._together(replays, candidates)
+        replays.expect(together)
         for candidate in counted(candidates, "trying change", self._progress):
-            if not self._is_affordable(replays.count_operations(candidate)):
+            if candidate not in together and not self._is_affordable(
+                replays.count_operations(candidate)
+            ):
                 self._untried.append(candidate)
                 continue
             try:
                 self._replay(replays, candidate)
             except UnusableInput as error:
                 self.note(str(error))
+
+    def _together(self, replays: Replays, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return those of ``candidates`` that one replay tries together, if it is not too long."""
+        together = list(filter(replays.follows, candidates))
+        operations = max(map(replays.count_operations, together), default=0)
+        return together if operations <= self._operations_left * _SHARED else []
 
     def _is_affordable(self, operations: int) -> bool:
         """Return whether a replay of as many is within the limit, and if so, count it."""
@@ -353,6 +364,8 @@ class _Trial:
         is_other = passes.obstacle or passes.is_late or passes.runs[-1:] != replays.runs[-1:]
         if is_other or self._module.final is None or passes.unmatched_patterns():
             return
+        if passes.runs not in orders and replays.makes_dump(passes.runs):
+            orders[passes.runs] = ({}, passes.context, True)
         if not passes.find_orders(orders):
             self._disagreeing.append(candidate)
             self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))

@@ -240,8 +240,8 @@ class _Run(ComputationRun):
         """Return the priority by the rules of a branch. ``priority`` is the one by those that run,
         None for a refusal.
         """
-        users = producer.users
-        forced = [user for user in users if follower.forces(producer, user)]
+        users, may_force = producer.users, follower.changed.may_force(producer)
+        forced = [user for user in users if may_force and follower.judge.is_forced(producer, user)]
         if priority is not None:
             return max(priority, 0) if forced else priority
         decisions = self._decisions.get(producer, {}).values()

@@ -1,0 +1,91 @@
+"""Changes that follow the unchanged rules lead to what a replay of their own leads to."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from fusionscope.advise.candidates import Candidate, rule_candidates
+from fusionscope.advise.replays import ReplayedChange, Replays
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.explain.explain import explain
+from fusionscope.facts.summary import group_alike
+from fusionscope.system.forks import Forks, can_fork
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+GPUS = [
+    str(path.relative_to(DUMPS))
+    for gpu in ("a100", "b200", "h100", "h200")
+    for path in sorted((DUMPS / gpu).iterdir())
+    if path.is_dir()
+]
+pytestmark = [
+    pytest.mark.skipif(not can_fork(), reason="this system cannot copy a process"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
+
+
+def candidates_of(name: str, replays: Replays) -> list[Candidate]:
+    (facts,) = explain(open_dump(DUMPS / name)).modules
+    refused = [pair for pair in facts.pairs if pair.outcome == "not-fused"]
+    groups = group_alike(refused, lambda pair: pair.reason)
+    names = replays.names()
+    rules = chain(*(rule_candidates(replays.compiler, alike, names) for alike in groups))
+    return list({candidate.change: candidate for candidate in rules}.values())
+
+
+def replays_of(module: DumpedModule) -> Replays:
+    return Replays(module, module.read(module.last))
+
+
+def results(replays: Replays, candidates: list[Candidate]) -> dict[str, ReplayedChange | None]:
+    return {candidate.change: replays.try_out(candidate) for candidate in candidates}
+
+
+def text_of(change: ReplayedChange) -> list[tuple[str, str, object]]:
+    return [(body.name, body.signature, body.written) for body in change.module.bodies]
+
+
+def compare(name: str, jobs: int) -> tuple[int, int]:
+    """Return how many changes were compared, and how many of them led to something else than the
+    unchanged rules.
+    """
+    (module,) = open_dump(DUMPS / name).modules
+    alone, together = replays_of(module), replays_of(module)
+    candidates = list(filter(alone.can_try, candidates_of(name, alone)))
+    together.expect(filter(together.follows, candidates), jobs)
+    followed, own = results(together, candidates), results(alone, candidates)
+    for candidate in candidates:
+        one, other = followed[candidate.change], own[candidate.change]
+        assert (one is None) == (other is None), candidate.change
+        if one is not None and other is not None:
+            assert text_of(one) == text_of(other), candidate.change
+            assert one.figures == other.figures, candidate.change
+    return len(candidates), len(list(filter(None, followed.values())))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_changes_go_on_from_the_unchanged_rules(monkeypatch, jobs):
+    copies: list[int] = []
+    split = Forks.split
+
+    def counted(self: Forks[int], key: int) -> bool:
+        copies.append(key)
+        return split(self, key)
+
+    monkeypatch.setattr(Forks, "split", counted)
+    _, others = compare("h100/cartpole", jobs)
+    assert copies and others
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GPUS)
+def test_all_changes_do(name):
+    compare(name, 1)
+
+
+def test_a_change_whose_copy_fails_is_replayed_alone(monkeypatch):
+    monkeypatch.setattr(Forks, "end", lambda self, result: self.fail())
+    compare("h100/cartpole", 1)
