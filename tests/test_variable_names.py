@@ -26,7 +26,7 @@ BUDGET = {
     "fusionscope/history": 10,
     "fusionscope/hlo": 5,
     "fusionscope/page": 1,
-    "fusionscope/passes": 29,
+    "fusionscope/passes": 28,
     "fusionscope/reasons": 1,
     "fusionscope/report": 9,
     "fusionscope/rerun": 5,

@@ -118,8 +118,4 @@ def _resize_slice(instruction: MutableInstruction, old: int, new: int) -> None:
         return f"[{start}:{min(stop, size or stop)}{bounds[3]}]"
 
     text = instruction.attributes.get("slice", "")
-    instruction.attributes_text = instruction.attributes_text.replace(
-        text, _SLICE.sub(change, text)
-    )
-    instruction._attributes = None
-    instruction._values = None
+    instruction.set_attributes(instruction.attributes_text.replace(text, _SLICE.sub(change, text)))

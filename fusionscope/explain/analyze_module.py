@@ -269,6 +269,7 @@ def _gather(
     replayed = _read(
         lambda: replay_passes(module, compiler, device, shared=shared, progress=progress), notes
     )
+    notes += replayed.notes if replayed is not None else ()
     if compiler is not None and replayed is None:
         notes.append(_NO_REPLAY)
     gpu = _read(lambda: read_gpu(module, device), notes)

@@ -140,6 +140,11 @@ class MutableInstruction:
     def __repr__(self) -> str:
         return f"<{self.name} = {self.shape} {self.opcode}>"
 
+    def set_attributes(self, text: str) -> None:
+        """Replace all attributes, which are written as in a module."""
+        self.attributes_text = text
+        self._attributes = self._values = None
+
     @property
     def attributes(self) -> dict[str, str]:
         """Every attribute, verbatim, as in ``hlo.Instruction``."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fusionscope.gpu.model import GpuModel
     from fusionscope.gpu.state import GpuState
     from fusionscope.passes.gpu.priority_fusion.branches import Branch
-    from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder, RecordedScores
+    from fusionscope.passes.gpu.priority_fusion.recorded_order import FollowedRecord, RecordedOrder
 
 
 class OutOfTime(Exception):
@@ -44,7 +44,7 @@ class GpuTarget:
     ``ids`` are the unique ids of instructions before priority fusion, by computation and name.
     ``users`` are the ordered users of instructions, by name. Both are incomplete if the dump is.
     ``recorded`` is the part of a record's order to follow; ``has_record`` is whether there is a
-    record to compare with. With ``scores``, the main pass takes those of the record for its own.
+    record to compare with. With ``followed``, the main pass does what the record has.
     ``lookups`` are what all runs share that have the same device and model.
     """
 
@@ -54,7 +54,7 @@ class GpuTarget:
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
     has_record: bool = False
-    scores: RecordedScores | None = None
+    followed: FollowedRecord | None = None
     lookups: Lookups | None = field(default=None, compare=False, repr=False)
 
 

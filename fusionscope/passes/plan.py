@@ -89,10 +89,19 @@ class Merged:
 Event = Scored | Refused | Merged
 
 
+class Followed(NamedTuple):
+    """How many steps of a record a replay followed, and how many differ from what rules and stages
+    say.
+    """
+
+    steps: int
+    differing: int
+
+
 @dataclass(slots=True, eq=False)
 class FusionPlan:
     """The result of a pass. ``decisions`` are those on all pairs, in order; ``events`` are the
-    steps of priority fusion.
+    steps of priority fusion, ``followed`` those of the record that was followed, if any.
 
     ``graph`` is the changed module. It has the order of users, which no text shows.
     """
@@ -101,6 +110,7 @@ class FusionPlan:
     decisions: tuple[PairDecision, ...]
     graph: MutableModule
     events: tuple[Event, ...] = ()
+    followed: Followed | None = None
     _module: Module | None = None
 
     @property

@@ -13,7 +13,7 @@ from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.context import PassContext
-from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.passes.plan import Followed, FusionPlan, PassRun
 from fusionscope.progress import Progress, about, silent
 from fusionscope.reasons.evidence import Evidence, Reason
 from fusionscope.reasons.producer_steps import UseStep
@@ -35,17 +35,31 @@ _AROUND_DOTS = "triton-gemm-rewriter"
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decisions of one pass, or of several that count as one."""
+    """The decisions of one pass, or of several that count as one. ``followed`` are the steps of
+    the records that were followed.
+    """
 
     evidence: Evidence
     passes: tuple[str, ...]
+    followed: tuple[Followed, ...] = ()
 
     @classmethod
     def by(cls, plans: Sequence[FusionPlan]) -> Decided:
         evidence = Evidence()
         for plan in plans:
             evidence.add_plan(plan)
-        return cls(evidence, tuple(plan.pass_name for plan in plans))
+        followed = tuple(plan.followed for plan in plans if plan.followed is not None)
+        return cls(evidence, tuple(plan.pass_name for plan in plans), followed)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A line for each record with steps that rules or stages contradict."""
+        return tuple(
+            f"{record.differing:,} of {record.steps:,} recorded steps of {', '.join(self.passes)} "
+            "contradict the rules or the next stage: there, the reasons of the record count"
+            for record in self.followed
+            if record.differing
+        )
 
 
 class ReplayedReasons:
@@ -53,7 +67,7 @@ class ReplayedReasons:
 
     ``main_pass`` is the one that decides about most pairs. The decisions of a pass that continues
     with the graph of the pass before are added to its own. ``rules`` are those that were replayed,
-    None if no pass ran.
+    None if no pass ran. ``notes`` has a line for each record that was followed in part only.
     """
 
     def __init__(
@@ -61,6 +75,7 @@ class ReplayedReasons:
     ) -> None:
         self.main_pass = main_pass
         self.rules = rules
+        self.notes = tuple(note for decision in decided.values() for note in decision.notes)
         self._evidence = {name: decision.evidence for name, decision in decided.items()}
         # If several passes count as one, one guess makes all of them guesses.
         guessed = rules.guessed if rules is not None else ()
@@ -153,34 +168,24 @@ def find_rules(module: DumpedModule) -> RulesUsed | None:
 
 def _replay_by_record(
     module: DumpedModule, run: PassRun, context: PassContext, choice: ChosenCompiler
-) -> FusionPlan | None:
-    """Return the replay of priority fusion with the scores and the order that the compiler
-    recorded. Computing scores takes most of the time of a replay, and without ids, which only
-    protos show, another order of equal priorities leads to scores that the record does not have.
+) -> tuple[FusionPlan, bool] | None:
+    """Return the replay of priority fusion that follows the compiler's record, and whether it has
+    the kernels of the stage after it. None if there is no record, or other rules were asked for.
 
-    None where there is none, or where record, rules and stages do not all agree.
+    What the record says is not computed: scores take most of the time of a replay, and their order
+    depends on that of users and on ids, which texts do not show.
     """
     record = module.priority_fusion
     gpu = context.gpu
-    if run.pass_name != PRIORITY_FUSION or record is None or gpu is None or run.after is None:
+    if run.pass_name != PRIORITY_FUSION or record is None or gpu is None or choice.is_requested:
         return None
-    if gpu.gpu_model.has_heroless_triton or not choice.are_checked:
-        return None
-    from fusionscope.passes.gpu.priority_fusion.record import recorded_order, recorded_scores
-    from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordDiffers
+    from fusionscope.passes.gpu.priority_fusion.record import followed_record
 
-    gpu = replace(
-        gpu,
-        recorded=recorded_order(record.steps),
-        scores=recorded_scores(record.steps),
-        has_record=False,
-    )
-    context = replace(context, gpu=gpu)
-    try:
-        plan = replay(run.pass_name, module.read(run.before), context, choice.compiler)
-    except RecordDiffers:
-        return None
-    return plan if is_same(plan.graph, module.read(run.after)) else None
+    before = module.read(run.before)
+    after = before if run.after is None else module.read(run.after)
+    gpu = replace(gpu, followed=followed_record(record.steps, before, after))
+    plan = replay(run.pass_name, before, replace(context, gpu=gpu), choice.compiler)
+    return plan, is_same(plan.graph, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +306,8 @@ def _replay_group(
     agreements: list[bool] = []
     graph = MutableModule(module.read(group[0].before)) if is_chained else None
     for run, context in zip(group, contexts, strict=True):
-        plan = _replay_by_record(module, run, context, choice)
-        agrees = plan is not None
-        if plan is None:
-            plan, agrees = replay_one(module, run, context, choice.compiler, graph)
+        by_record = _replay_by_record(module, run, context, choice)
+        plan, agrees = by_record or replay_one(module, run, context, choice.compiler, graph)
         plans.append(plan)
         agreements.append(agrees)
     decided = Decided.by(plans)

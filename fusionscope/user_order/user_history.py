@@ -71,30 +71,11 @@ def find_user_order(
     nothing if a stage cannot be read. ``rewriters`` are passes that the compiler version has in
     another form, by name.
     """
-    return follow_users(module, _stages(module)[0], until, {}, rewriters)
-
-
-def follow_users(
-    module: DumpedModule,
-    since: Stage,
-    until: Stage,
-    users: UserOrder,
-    rewriters: Mapping[str, Rewriter],
-) -> dict[str, Sequence[str]]:
-    """Return the same, if the users of ``since`` have the order ``users``. Values missing there
-    have the order of the text.
-    """
     try:
-        followed = _follow(module, since, until, users, rewriters)
+        return _all_users(_follow(module, _stages(module)[0], until, {}, rewriters))
     except UnusableInput as problem:
         module.note(problem)
         return {}
-    in_text = followed.graph.users.items()
-    return {
-        name: followed.users.get(name, order_in_text)
-        for name, order_in_text in in_text
-        if len(order_in_text) > 1
-    }
 
 
 def find_creation_order(
@@ -109,6 +90,10 @@ def find_creation_order(
     except UnusableInput as problem:
         module.note(problem)
         return {}
+    return _creation_order(graph)
+
+
+def _creation_order(graph: StageGraph) -> dict[str, dict[str, int]]:
     return {
         name: {
             instruction.name: graph.ages[instruction.name]
@@ -118,16 +103,76 @@ def find_creation_order(
     }
 
 
+class UserHistory:
+    """The users and the ages of instructions, followed from one stage of a module to the next.
+    ``rewriters`` are those of ``find_user_order``.
+    """
+
+    def __init__(self, module: DumpedModule, rewriters: Mapping[str, Rewriter]) -> None:
+        self._module = module
+        self._rewriters = rewriters
+        self._stages = _stages(module)
+        self._place = 0
+        self._history: _History | None = None
+
+    def go_to(self, stage: Stage) -> None:
+        """Follow the users to ``stage``. If that is an earlier one, they are followed from the
+        first stage. Raises ``UnusableInput``.
+        """
+        place = self._stages.index(stage)
+        if self._history is None or place < self._place:
+            self._place, self._history = 0, _History({}, _read(self._module, self._stages[0]))
+        if place > self._place:
+            since, (users, graph) = self._stages[self._place], self._history
+            followed = _follow(self._module, since, stage, users, self._rewriters, graph)
+            self._place, self._history = place, followed
+
+    def set_users(self, stage: Stage, users: UserOrder) -> None:
+        """Go to ``stage``, not before the one that was followed last, whose users are known."""
+        if self._history is None:
+            return
+        graph = self._history.graph
+        place = self._stages.index(stage)
+        for later in self._stages[self._place + 1 : place + 1]:
+            graph = _read(self._module, later, graph)
+        self._place, self._history = place, _History(_known_orders(users, graph), graph)
+
+    def forget(self) -> None:
+        """Begin again at the first stage: one cannot be read."""
+        self._history = None
+
+    @property
+    def users(self) -> UserOrder:
+        """The ordered users of values that have several, at the stage that it came to."""
+        return {} if self._history is None else _all_users(self._history)
+
+    @property
+    def ages(self) -> dict[str, dict[str, int]]:
+        """The order of creation, as ``find_creation_order`` returns it."""
+        return {} if self._history is None else _creation_order(self._history.graph)
+
+
+def _all_users(followed: _History) -> dict[str, Sequence[str]]:
+    in_text = followed.graph.users.items()
+    return {
+        name: followed.users.get(name, order_in_text)
+        for name, order_in_text in in_text
+        if len(order_in_text) > 1
+    }
+
+
 def _follow(
     module: DumpedModule,
     since: Stage,
     until: Stage,
     users: UserOrder,
     rewriters: Mapping[str, Rewriter],
+    graph: StageGraph | None = None,
 ) -> _History:
+    """Return the history of ``until``. ``graph`` is that of ``since``, if it was read already."""
     stages = _stages(module)
     first, *later_stages = stages[stages.index(since) : stages.index(until) + 1]
-    before = _read(module, first)
+    before = graph or _read(module, first)
     users = _known_orders(users, before)
     for stage_before, stage in pairwise([first, *later_stages]):
         after = _read(module, stage, before)

@@ -43,14 +43,13 @@ from fusionscope.system.memory import working_memory
 from fusionscope.system.workers import in_order
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import (
+    UserHistory,
     arrange,
-    find_user_order,
-    follow_users,
     users_by_name,
 )
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.verify.inferred import InferredVerification, verify_inferred
-from fusionscope.verify.rules_used import sum_up, with_ages
+from fusionscope.verify.rules_used import sum_up
 from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
@@ -301,6 +300,7 @@ def _verify_passes(
         )
     context = read_context(module, device)
     behind: _Behind | None = None
+    history = UserHistory(module, find_rewriters(module))
     rounds: Counter[str] = Counter()  # of a pipeline that repeats until nothing changes
     for number, run in enumerate(runs, 1):
         own_progress = about(f"pass {number} of {len(runs)}", progress)
@@ -321,8 +321,8 @@ def _verify_passes(
         rounds[run.pass_name] += 1
         last, behind = behind, None
         try:
-            graph = _graph_before(module, run, last)
-            context = replace(with_ages(context, module, run), progress=own_progress)
+            graph = _graph_before(module, run, last, history)
+            context = replace(_with_ages(context, run, history), progress=own_progress)
             compared, behind = _verify_run(module, run, context, compiler, graph, theirs, record)
             yield compared
         except UnusableInput as error:
@@ -339,20 +339,33 @@ class _Behind(NamedTuple):
     graph: MutableModule
 
 
-def _graph_before(module: DumpedModule, run: PassRun, behind: _Behind | None) -> MutableModule:
+def _graph_before(
+    module: DumpedModule, run: PassRun, behind: _Behind | None, history: UserHistory
+) -> MutableModule:
     """Return the module before ``run`` with its users in order. ``behind`` is used up. It is later
     only where stages of two runs are mixed.
     """
-    rewriters = find_rewriters(module)
+    try:
+        if behind is not None:
+            history.set_users(behind.stage, behind.users)
+        history.go_to(run.before)
+    except UnusableInput as problem:
+        module.note(problem)
+        history.forget()
     if behind is not None and behind.stage == run.before:
         return arrange(behind.graph, behind.users)
     if behind is not None:
         behind.graph.dissolve()
-    if behind is None or module.stages.index(behind.stage) > module.stages.index(run.before):
-        users = find_user_order(module, run.before, rewriters)
-    else:
-        users = follow_users(module, behind.stage, run.before, behind.users, rewriters)
-    return arrange(module.read(run.before), users)
+    return arrange(module.read(run.before), history.users)
+
+
+def _with_ages(context: PassContext, run: PassRun, history: UserHistory) -> PassContext:
+    """Return the context with the order in which the instructions before priority fusion were
+    created, by which it breaks ties.
+    """
+    if run.pass_name != PRIORITY_FUSION or context.gpu is None or context.gpu.ids:
+        return context
+    return replace(context, gpu=replace(context.gpu, ids=history.ages))
 
 
 @working_memory()

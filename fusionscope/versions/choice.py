@@ -25,13 +25,15 @@ class ChosenCompiler:
     evidence, empty if there is none.
 
     ``are_checked`` is whether the rules were checked against dumps of that version, or of all
-    versions that it may be. Otherwise, their reasons are guesses.
+    versions that it may be. Otherwise, their reasons are guesses. ``is_requested`` is whether they
+    are others than those that would be chosen.
     """
 
     compiler: Compiler
     version: str
     shown_by: str
     are_checked: bool
+    is_requested: bool = False
 
     @property
     def name(self) -> str:
@@ -59,13 +61,13 @@ def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> C
     are_checked = bool(fitting) and fitting == compilers
     name = fitting[0] if fitting else candidates[-1] if recognition.versions else candidates[0]
     choice = _as_flags_say(known.load_compiler(name), module)
-    if compiler is not None and compiler != choice:
-        are_checked = False
+    is_requested = compiler is not None and compiler != choice
     return ChosenCompiler(
         compiler=compiler or choice,
         version=str(recognition),
         shown_by=recognition.shown_by,
-        are_checked=are_checked,
+        are_checked=are_checked and not is_requested,
+        is_requested=is_requested,
     )
 
 

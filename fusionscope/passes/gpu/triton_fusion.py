@@ -23,11 +23,16 @@ def set_triton_config(fusion: MutableInstruction, tiling: Tiling) -> None:
             },
         }
     }
-    fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
+    fusion.fusion_kind = "kCustom"
+    set_config(fusion, json.dumps(config, separators=(",", ":")))
+
+
+def set_config(fusion: MutableInstruction, config: str) -> None:
+    """Make ``fusion`` a Triton fusion with this backend config."""
+    fusion.backend_kind = TRITON
     pieces = [
         piece
         for piece in cut_attributes(fusion.attributes_text) or [f", calls=%{fusion.fused.name}"]
         if not piece.startswith((", kind=", ", backend_config="))
     ]
-    config_text = json.dumps(config, separators=(",", ":"))
-    fusion.attributes_text = "".join([", kind=kCustom", *pieces, f", backend_config={config_text}"])
+    fusion.set_attributes("".join([", kind=kCustom", *pieces, f", backend_config={config}"]))

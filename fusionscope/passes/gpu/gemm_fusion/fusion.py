@@ -19,7 +19,7 @@ from fusionscope.graph.visiting import visit
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.causes import DotSeveralUsers
 from fusionscope.passes.gpu.gemm_fusion.rules import VIEWS, DotRule, GemmState
-from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
+from fusionscope.passes.gpu.priority_fusion.computation import fusible_computations
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 

@@ -315,7 +315,7 @@ class GemmBlocks(AroundRule[TileCandidate]):
 
     def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
         blocks = blocks_of(state.device)
-        if blocks is None or any(map(_tiled(candidate).fits, blocks)):
+        if blocks is None or _tiled(candidate).fits_any(blocks):
             return None
         return self.refuse()
 

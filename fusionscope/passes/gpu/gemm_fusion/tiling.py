@@ -8,6 +8,7 @@ xla/backends/gpu/autotuner/triton/default_configs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import permutations
 from typing import NamedTuple
 
@@ -144,29 +145,50 @@ class TiledDot:
             )
         return tiles
 
-    def fits(self, blocks: Blocks) -> bool:
-        """Return whether some tiles of the root make the dot compute these blocks."""
+    def fits_any(self, blocks: tuple[Blocks, ...]) -> bool:
+        """Return whether some tiles of the root make the dot compute one of these blocks."""
         rank = self.root.shape.rank
         if rank < 2 or len(self._dot_tile) < 2:
             return False
-        expected = [1] * (len(self._dot_tile) - 2) + [blocks.rows, blocks.columns]
+        tiles = _DotTiles(rank, tuple(self._extents), tuple(self._sources), self._dot_tile)
+        return _fits_any(tiles, blocks)
+
+
+class _DotTiles(NamedTuple):
+    """What decides which blocks a dot can compute: the ``rank`` of the root, the extents of its
+    dimensions and of the contracted ones, all sources of tiles, and the numbers of the dot's own.
+    """
+
+    rank: int
+    extents: tuple[int, ...]
+    sources: tuple[Source, ...]
+    dot_tile: Numbers
+
+    def fits(self, blocks: Blocks) -> bool:
+        expected = [1] * (len(self.dot_tile) - 2) + [blocks.rows, blocks.columns]
         return any(
             self._fits([*tile_sizes, blocks.depth], expected)
-            for tile_sizes in _orders(rank, blocks.rows, blocks.columns)
+            for tile_sizes in _orders(self.rank, blocks.rows, blocks.columns)
         )
 
     def _fits(self, tile_sizes: Sequence[int], expected: Sequence[int]) -> bool:
-        counts = [
-            -(-extent // size) for extent, size in zip(self._extents, tile_sizes, strict=True)
-        ]
+        counts = [-(-extent // size) for extent, size in zip(self.extents, tile_sizes, strict=True)]
         grid = Grid(tile_sizes, counts)
         tiles: list[DimensionTile] = []
-        for source in self._sources:
+        for source in self.sources:
             tile = source.tile([tiles[number] for number in source.inputs], grid)
             if tile is None:
                 return False
             tiles.append(tile)
-        return [tiles[number].size for number in self._dot_tile] == expected
+        return [tiles[number].size for number in self.dot_tile] == expected
+
+
+@lru_cache(maxsize=1 << 12)
+def _fits_any(tiles: _DotTiles, blocks: tuple[Blocks, ...]) -> bool:
+    """Return the answer, which is the same for all dots of the same shapes: a model repeats its
+    layers, and a fusion is asked about with each neighbour that comes to it.
+    """
+    return any(map(tiles.fits, blocks))
 
 
 def _orders(rank: int, rows: int, columns: int) -> Iterator[tuple[int, ...]]:

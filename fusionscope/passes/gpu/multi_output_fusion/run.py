@@ -30,8 +30,8 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
     SiblingCandidate,
     SiblingOrder,
 )
+from fusionscope.passes.gpu.priority_fusion.computation import fusible_computations
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
-from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.overrides import Forbidden
 from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision

@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from fusionscope.dump.agreement import Agreement
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
-from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND, microseconds
-from fusionscope.gpu.cost.model import Estimate
+from fusionscope.gpu.cost.duration import microseconds
 from fusionscope.gpu.cost.numbers import f32
+from fusionscope.gpu.emitters import TRITON
 from fusionscope.hlo import Module
 from fusionscope.passes.gpu.priority_fusion.recorded_order import (
+    FollowedRecord,
+    FormedFusion,
     RecordedOrder,
-    RecordedScore,
-    RecordedScores,
 )
 from fusionscope.passes.gpu.priority_fusion.run import grown
 from fusionscope.passes.plan import Event, Merged, Refused
@@ -52,10 +52,6 @@ class PriorityComparison(
     reasons_of_another: int
     fusions: Agreement
     first: tuple[str, str] | None
-
-
-# Below, 32-bit floats of microseconds are 2**-13 us apart, which is less than a tick.
-_MOST_EXACT = 2**11 * TICKS_PER_MICROSECOND
 
 
 class _Kind(Enum):
@@ -162,27 +158,18 @@ def undecided_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
     return RecordedOrder({}, pairs, order.scored)
 
 
-def recorded_scores(steps: Iterable[PriorityStep]) -> RecordedScores:
-    """Return the scores in a record."""
-    teller = _Teller(())
-    scores: dict[tuple[str, int], RecordedScore] = {}
-    times: Counter[str] = Counter()
-    for step in steps:
-        if isinstance(step, Fused):
-            teller.fused(step.fusion, step.producer, step.consumer)
-            continue
-        name = teller.name(step.producer)
-        scores[name, times[name]] = _score(step)
-        times[name] += 1
-    return scores
-
-
-def _score(step: Ineligible | Priority) -> RecordedScore:
-    if isinstance(step, Ineligible):
-        return RecordedScore(True, None)
-    times = [f32(each) * TICKS_PER_MICROSECOND for each in (step.unfused_us, step.fused_us)]
-    is_exact = all(abs(time) < _MOST_EXACT for time in times)  # false for NaN
-    return RecordedScore(False, Estimate(*map(round, times)) if is_exact else None)
+def followed_record(steps: Iterable[PriorityStep], before: Module, after: Module) -> FollowedRecord:
+    """Return what a replay needs to follow ``steps`` from ``before`` to ``after``."""
+    steps = tuple(steps_within(before, steps))
+    names = {step.fusion for step in steps if isinstance(step, Fused)}
+    fusions: dict[str, FormedFusion] = {}
+    for instruction in after.walk():
+        if instruction.opcode == "fusion" and instruction.name in names:
+            config = instruction.attributes.get("backend_config", "")
+            is_tiled = f'"{TRITON}"' in config
+            kind = instruction.attributes.get("kind", "")
+            fusions[instruction.name] = FormedFusion(kind, config if is_tiled else "")
+    return FollowedRecord(steps, fusions)
 
 
 def recorded_users(steps: Iterable[PriorityStep]) -> dict[str, tuple[str, ...]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
-from fusionscope.gpu.cost.model import Estimate
+from fusionscope.dump.priority_fusion import PriorityStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +24,16 @@ class RecordedOrder:
     scored: Mapping[tuple[str, int], int]
 
 
+class FormedFusion(NamedTuple):
+    """A fusion that the pass left: its kind, and its backend config as written, empty if none."""
+
+    kind: str
+    config: str
+
+
 @dataclass(frozen=True, slots=True)
-class RecordedScore:
-    """One score of a producer. ``estimate`` is None if the record rounds it too far to tell the
-    ticks; both of its times may be differences to earlier ones.
-    """
+class FollowedRecord:
+    """The steps of a record, and the ``fusions`` that they led to, by name."""
 
-    is_refused: bool
-    estimate: Estimate | None
-
-
-RecordedScores: TypeAlias = Mapping[tuple[str, int], RecordedScore]
-"""The first, second, ... score of each producer, by the name that it grew from."""
-
-
-class RecordDiffers(Exception):
-    """A replay that takes scores from a record came to something that the record does not have."""
+    steps: tuple[PriorityStep, ...]
+    fusions: Mapping[str, FormedFusion]

@@ -14,50 +14,40 @@ from typing import TypeAlias
 
 from fusionscope.gpu.cost.duration import INFINITE, Duration
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
-from fusionscope.gpu.cost.model import ConsumerCosts, CostModel, Estimate, PairCost
-from fusionscope.gpu.emitters import EmitterKind, is_generic_triton
+from fusionscope.gpu.cost.model import CostModel, Estimate
 from fusionscope.gpu.state import GpuState, is_fusible_bitcast
-from fusionscope.graph.fusing import create_fusion, fuse_instruction, merge_fusion
 from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
     reorder_users,
-    slots_of,
 )
 from fusionscope.graph.properties import is_fusible
 from fusionscope.passes.context import Deadline, PassContext
 from fusionscope.passes.gpu.priority_fusion.branches import Branch, Changed, Rules
-from fusionscope.passes.gpu.priority_fusion.recorded_order import (
-    RecordDiffers,
-    RecordedOrder,
-    RecordedScores,
+from fusionscope.passes.gpu.priority_fusion.by_record import follow_record
+from fusionscope.passes.gpu.priority_fusion.computation import (
+    Ages,
+    ComputationRun,
+    fusible_computations,
 )
-from fusionscope.passes.gpu.priority_fusion.rules import (
-    AllUsers,
-    GpuPairRule,
-    NegativeBenefit,
-    RulePhase,
-    TritonHeroless,
-)
+from fusionscope.passes.gpu.priority_fusion.judge import GpuJudge
+from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
-from fusionscope.passes.inplace import InPlaceRule, check_in_place
-from fusionscope.passes.overrides import Allowed, Forbidden
 from fusionscope.passes.plan import Event, FusionPlan, Merged, PairDecision, Refused, Scored
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
-from fusionscope.passes.state import FusionPair
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.progress import Progress, about, silent
 
 # A producer after its priority, negated, and its rank: the least comes first.
 _Ranked: TypeAlias = tuple[Duration, tuple[float, int], MutableInstruction]
 
 _NOT_SCORED = frozenset({"get-tuple-element", "parameter", "tuple"})
-_FUSED_WITHIN = frozenset({"conditional", "fusion", "while"})
-_STREAM = "_xla_stream_annotation"
 
 
 def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
     target = context.target
+    if target.followed is not None:
+        return follow_record(graph, book, target.followed, context)
     return PriorityFusion(
         graph=graph,
         book=book,
@@ -65,7 +55,6 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         ids=target.ids,
         users=target.users,
         recorded=target.recorded,
-        scores=target.scores,
         tells_events=target.has_record,
         deadline=context.deadline,
         tells_decisions=context.tells_decisions,
@@ -81,109 +70,6 @@ def grown(consumer: str) -> str:
     return f"fusion of {consumer}"
 
 
-class GpuJudge:
-    """Asks the rules of a book whether two instructions can be fused."""
-
-    def __init__(self, book: RuleBook[Rule], state: GpuState) -> None:
-        self._state = state
-        self._forbidden = [rule for rule in book if isinstance(rule, Forbidden)]
-        self._allowed = [rule for rule in book if isinstance(rule, Allowed)]
-        rules = [rule for rule in book if isinstance(rule, GpuPairRule)]
-        self._checks = {
-            phase: [rule.check for rule in rules if phase in rule.stages] for phase in RulePhase
-        }
-        # What a user's wish does not skip.
-        self._legal_checks = {
-            phase: [
-                rule.check
-                for rule in rules
-                if phase in rule.stages and (rule.is_legality or isinstance(rule, TritonHeroless))
-            ]
-            for phase in RulePhase
-        }
-        self._in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
-
-    def decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
-        """Source: CanFuse."""
-        pair = _pair(producer, consumer)
-        refusal = first_decision(rule.check(pair) for rule in self._forbidden)
-        if refusal is not None:
-            return refusal
-        is_forced = self.is_forced(producer, consumer)
-        refusal = self._refusal(RulePhase.FIRST, pair, legal_only=is_forced)
-        if refusal is not None:
-            return refusal
-        refusal = self._refusal(RulePhase.TRITON, pair, legal_only=is_forced)
-        if refusal is None:
-            return NO_OBJECTION
-        if is_generic_triton(producer) or is_generic_triton(consumer):
-            return refusal
-        refusal = self._refusal(RulePhase.EMITTER, pair, legal_only=is_forced)
-        return refusal or check_in_place(self._in_place, pair) or NO_OBJECTION
-
-    @property
-    def has_wishes(self) -> bool:
-        """Return whether a user forces any pair to be fused."""
-        return bool(self._allowed)
-
-    def is_forced(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
-        """Return whether a user forces the pair to be fused, regardless of cost."""
-        if not self._allowed:
-            return False
-        pair = _pair(producer, consumer)
-        return any(allowed.check(pair) is not None for allowed in self._allowed)
-
-    def refuses_constant(
-        self, constant: MutableInstruction, user: MutableInstruction
-    ) -> Decision | None:
-        """Source: CanFuseConstant."""
-        pair = _pair(constant, user)
-        forbidden = first_decision(rule.check(pair) for rule in self._forbidden)
-        return forbidden or self._refusal(RulePhase.CONSTANT, pair)
-
-    def _refusal(
-        self, phase: RulePhase, pair: FusionPair, *, legal_only: bool = False
-    ) -> Decision | None:
-        """Return the first refusal. ``legal_only`` asks only the rules that correctness depends on,
-        and ``TritonHeroless``.
-        """
-        # Not ``first_decision``: a generator for every pair takes as long as the rules.
-        for check in (self._legal_checks if legal_only else self._checks)[phase]:
-            decision = check(pair, self._state)
-            if decision is not None:
-                return decision
-        return None
-
-
-def _pair(producer: MutableInstruction, consumer: MutableInstruction) -> FusionPair:
-    return FusionPair(producer, consumer, slots_of(consumer, producer)[0])
-
-
-def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
-    """Return the computations in which fusions can be formed: the entry and those of control flow.
-
-    Source: xla/service/gpu/gpu_fusible.cc, GetFusibleComputations.
-    """
-    order = graph.post_order()
-    left_out = {
-        callee
-        for computation in order
-        for instruction in computation.instructions
-        if instruction.called
-        and instruction.opcode not in _FUSED_WITHIN
-        and not (
-            instruction.opcode == "call"
-            and _STREAM in instruction.attributes.get("frontend_attributes", "")
-        )
-        for callee in instruction.called
-    }
-    return [
-        computation
-        for computation in order
-        if not computation.is_fused and computation not in left_out
-    ]
-
-
 @dataclass(slots=True, kw_only=True)
 class PriorityFusion:
     """The pass over ``graph``, with the rules of ``book``.
@@ -192,13 +78,9 @@ class PriorityFusion:
     them, positions in the text do. ``users`` are the ordered users of instructions by name, as far
     as they are known: no text shows the order. ``recorded``, if given, decides the order of equal
     priorities. The plan has events only if ``tells_events``: each names all users of a producer,
-    every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``.
+    every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``. The ``branches``
+    that it comes to the end of, in the process in which it began, have the same result.
 
-    With ``scores``, which takes ``recorded`` too, neither rules nor the cost model are asked about
-    a producer before the end, and then only about those that were not fused. Raises
-    ``RecordDiffers`` if the pass comes to a producer that the record does not score there, or
-    rules and record contradict each other. The ``branches`` that it comes to the end of, in the
-    process in which it began, have the same result.
     """
 
     graph: MutableModule
@@ -207,7 +89,6 @@ class PriorityFusion:
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
-    scores: RecordedScores | None = None
     tells_events: bool = True
     tells_decisions: bool = True
     branches: tuple[Branch, ...] = ()
@@ -229,19 +110,17 @@ class PriorityFusion:
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph, tuple(events))
 
 
-class _Run:
-    """The pass in one computation."""
+class _Run(ComputationRun):
+    """The pass in one computation, by its rules."""
 
     def __init__(self, parent: PriorityFusion, computation: MutableComputation) -> None:
+        ids = _Ids(computation, parent.ids.get(computation.name, {}), parent.recorded)
+        super().__init__(
+            computation, parent.book, parent.state, ids, tells_decisions=parent.tells_decisions
+        )
         self.events: list[Event] = []
-        self.decisions: list[PairDecision] = []
-        self._state = parent.state
-        self._model = parent.state.model
-        self._judge = GpuJudge(parent.book, parent.state)
-        self._computation = computation
-        self._ids = _Ids(computation, parent.ids.get(computation.name, {}), parent.recorded)
+        self._ids = ids
         self._queue = _Queue(self._ids)
-        self._recorded_scores = parent.scores
         self._tells_events = parent.tells_events
         self._deadline = parent.deadline
         self._progress = about(parent.book.pass_name, parent.progress)
@@ -254,9 +133,6 @@ class _Run:
             for branch in parent.branches
             if branch.is_open
         ]
-        self._decisions: dict[MutableInstruction, dict[MutableInstruction, Decision]] = {}
-        # The part of them that the compiler has asked for too.
-        self._decided: dict[MutableInstruction, set[MutableInstruction]] = {}
         # Producers that all their consumers accepted when last asked.
         self._taken: set[MutableInstruction] = set()
         # The share of each consumer in the estimates of producers that are estimated with all
@@ -268,12 +144,8 @@ class _Run:
         # of their removed consumers.
         self._new_consumers: dict[MutableInstruction, list[MutableInstruction]] = {}
         self._gone: dict[MutableInstruction, Estimate] = {}
-        # With recorded scores: the producers that have one since they last changed.
-        self._scored: set[MutableInstruction] = set()
         # The chosen consumers of producers that only go into some of theirs.
         self._some: dict[MutableInstruction, list[MutableInstruction]] = {}
-        # The last priority of each producer, or None if it could not be fused.
-        self._scores: dict[MutableInstruction, Duration | None] = {}
 
     def run(self) -> None:
         order = self._computation.post_order()
@@ -297,7 +169,7 @@ class _Run:
                 ]
             if consumers:
                 self._fuse_into_all(producer, consumers)
-        if self._parent.tells_decisions:
+        if self._tells_decisions:
             self._tell_refusals()
         self._part(lambda follower: follower.changed.changes_constants)
         self._fuse_constants()
@@ -387,28 +259,8 @@ class _Run:
         return follower.benefit(producer, some, self._model) if some else None
 
     def _estimate(self, instruction: MutableInstruction) -> None:
-        if self._recorded_scores is None and self._state.facts(instruction).is_fusible:
+        if self._state.facts(instruction).is_fusible:
             self._model.time(instruction)
-
-    def _decision(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
-        decisions = self._decisions.setdefault(producer, {})
-        if consumer not in decisions:
-            decisions[consumer] = self._judge.decide(producer, consumer)
-        return decisions[consumer]
-
-    def _decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
-        """Return the decision, with the side effect of the compiler's query: if Triton can compute
-        the two together, their time is known from then on. Source: CanFuseCached, CanFuseTriton.
-        """
-        decision = self._decision(producer, consumer)
-        decided = self._decided.setdefault(producer, set())
-        if consumer not in decided:
-            decided.add(consumer)
-            triton = self._state.triton
-            tiling = triton.known_tiling(triton.identity(producer, consumer))
-            if decision.allow and tiling is not None:
-                self._model.set_pair(producer, consumer, tiling.total)
-        return decision
 
     def _score(self, producers: Sequence[MutableInstruction]) -> None:
         """Source: ComputeAndSetPriorities."""
@@ -439,8 +291,6 @@ class _Run:
             return INFINITE
         if producer.opcode == "constant":
             return None
-        if self._recorded_scores is not None:
-            return self._recorded_priority(producer, self._recorded_scores)
         refusal = None if self._is_still_taken(producer) else self._refusal(producer)
         if refusal is not None:
             self._tell(refusal)
@@ -463,32 +313,6 @@ class _Run:
         ):
             return max(benefit, 0)
         return benefit
-
-    def _recorded_priority(
-        self, producer: MutableInstruction, scores: RecordedScores
-    ) -> Duration | None:
-        """Return the same, by the record."""
-        score = scores.get(self._ids.scoring(producer))
-        if score is None:
-            raise RecordDiffers
-        self._ask_triton(producer)
-        if score.is_refused:
-            return None
-        self._scored.add(producer)
-        if score.estimate is None:
-            unfused, fused = self._model.estimate(producer, producer.users)
-            return unfused - fused
-        unfused, fused = score.estimate
-        before = self._queue.priority(producer) if producer in self._gone else 0
-        return before + unfused - fused
-
-    def _ask_triton(self, producer: MutableInstruction) -> None:
-        """Ask what the compiler asks where it learns a tiling, which comes with times."""
-        consumers = [user for user in producer.users if not is_fusible_bitcast(user)]
-        if is_generic_triton(producer) or any(map(is_generic_triton, consumers)):
-            for consumer in consumers:
-                if not self._decide(producer, consumer).allow:
-                    break
 
     def _tell(self, event: Event) -> None:
         if self._tells_events:
@@ -550,35 +374,18 @@ class _Run:
         return True
 
     def _refusal(self, producer: MutableInstruction) -> Refused | None:
-        """Source: CanFuseWithAllNonBitcastUsers."""
         self._taken.discard(producer)
         self._shares.pop(producer, None)
-        consumers = [user for user in producer.users if not is_fusible_bitcast(user)]
-        for index, consumer in enumerate(consumers):
-            decision = self._decide(producer, consumer)
-            if not decision.allow:
-                later = (
-                    self._decision(producer, consumer)
-                    for consumer in consumers[index + 1 :]
-                    if self._parent.tells_decisions
-                )
-                other_messages = tuple(decision.message for decision in later if not decision.allow)
-                return Refused(producer.name, consumer.name, decision, other_messages)
-        if consumers:
+        refusal = super()._refusal(producer)
+        if refusal is None:
             self._taken.add(producer)
-            return None
-        message = AllUsers.only_bitcasts if producer.users else AllUsers.no_users
-        return Refused(producer.name, "", AllUsers().refuse(message))
+        return refusal
 
     def _fuse_into_all(
         self, producer: MutableInstruction, consumers: list[MutableInstruction]
     ) -> None:
         """Source: RunImpl."""
         triton = self._state.triton
-        if self._recorded_scores is not None:
-            for member in consumers:
-                if is_generic_triton(producer) or is_generic_triton(member):
-                    self._decide(producer, member)  # for the tiling that comes with it
         identities = {consumer: triton.identity(producer, consumer) for consumer in consumers}
         tilings = {member: triton.known_tiling(pair) for member, pair in identities.items()}
         to_score: dict[MutableInstruction, None] = {}
@@ -586,8 +393,9 @@ class _Run:
             if is_fusible_bitcast(consumer):
                 continue
             before = consumer.name
-            kind = self._model.kind(producer, consumer)
+            kind = self._model.kind(producer, consumer).fusion_kind
             fusion = self._fuse(producer, consumer, kind)
+            self._ids.grew(fusion, consumer)
             tiling = tilings[consumer]
             triton.fused(fusion, identities[consumer], tiling)
             if tiling is not None:
@@ -636,33 +444,12 @@ class _Run:
         for queue in (self._queue, *(follower.queue for follower in self._followers)):
             queue.remove(producer)
 
-    def _fuse(
-        self, producer: MutableInstruction, consumer: MutableInstruction, kind: EmitterKind
-    ) -> MutableInstruction:
-        """Source: Fuse."""
-        fusion = consumer
-        if consumer.opcode == "fusion":
-            fusion.fusion_kind = kind.fusion_kind
-        else:
-            fusion = create_fusion(consumer, kind.fusion_kind)
-            self._computation.replace(consumer, fusion)
-            self._ids.add(fusion, consumer)
-        if producer.opcode == "fusion":
-            merge_fusion(fusion, producer)
-        else:
-            fuse_instruction(fusion, producer)
-        return fusion
-
     def _collect_gone(
         self, producer: MutableInstruction, consumers: list[MutableInstruction]
     ) -> None:
         """Collect the times of removed consumers. Source: ComputeRuntimesOfRemovedConsumers."""
         for operand in self._new_consumers:
             if operand not in self._queue or operand in self._some:
-                continue
-            if self._recorded_scores is not None:
-                if operand in self._scored:
-                    self._gone[operand] = Estimate(0, 0)  # the record has the difference itself
                 continue
             pair_times = self._model.known_pairs(operand)
             if pair_times is None:
@@ -681,7 +468,6 @@ class _Run:
         self._decided.pop(instruction, None)
         self._taken.discard(instruction)
         self._shares.pop(instruction, None)
-        self._scored.discard(instruction)
         for operand in instruction.operands:
             if operand in self._decisions:
                 self._decisions[operand].pop(instruction, None)
@@ -690,82 +476,6 @@ class _Run:
             follower.changed.forget(instruction)
         self._model.invalidate(instruction)
         self._state.changed(instruction)
-
-    def _tell_refusals(self) -> None:
-        """Record the refusals of all producers that were not fused, for each of their consumers.
-
-        A user that is a bitcast is skipped if there are others.
-        """
-        for producer in self._ids.in_order():
-            if producer.opcode in ("constant", "parameter"):
-                continue
-            consumers = list(producer.users)
-            if not is_fusible_bitcast(producer):
-                real_consumers = [
-                    consumer for consumer in consumers if not is_fusible_bitcast(consumer)
-                ]
-                consumers = real_consumers or consumers
-            if self._scores.get(producer) is not None:
-                for each in consumers:  # a recorded score takes no decision
-                    self._decide(producer, each)
-            refused = _Told(producer)
-            for consumer in consumers:
-                self.decisions.append(self._considered(refused, consumer))
-
-    def _considered(self, refused: _Told, consumer: MutableInstruction) -> PairDecision:
-        producer = refused.producer
-        decision = self._decision(producer, consumer)
-        cost: PairCost | None = None
-        score = self._scores.get(producer)
-        if is_fusible_bitcast(consumer) and not is_fusible_bitcast(producer):
-            decision = AllUsers().refuse(AllUsers.only_bitcasts)
-        elif decision.allow and score is not None:
-            refused.costs = refused.costs or self._model.consumer_costs(producer)
-            share = self._model.consumer_share(producer, consumer)
-            cost = PairCost(score, share, refused.costs)
-            decision = NegativeBenefit().refuse_by(cost)
-        elif decision.allow:
-            refused.refused = refused.refused or self._refusal(producer)
-            if refused.refused is None and self._recorded_scores is not None:
-                raise RecordDiffers
-            assert refused.refused is not None, f"{producer.name} can be fused, but has no priority"
-            decision = refused.refusal()
-        elif (
-            score is not None
-            and self._recorded_scores is not None
-            and not is_fusible_bitcast(producer)
-        ):
-            raise RecordDiffers
-        return PairDecision(
-            computation=self._computation.name,
-            producer=producer.name,
-            consumer=consumer.name,
-            decision=decision,
-            cost=cost,
-            is_recorded=True,
-        )
-
-    def _fuse_constants(self) -> None:
-        for constant in self._ids.in_order():
-            if constant.opcode != "constant":
-                continue
-            for user in list(constant.users):
-                refusal = self._judge.refuses_constant(constant, user)
-                fusion: str | None = None
-                before = user.name
-                if refusal is None:
-                    kind = self._model.kind(constant, user)
-                    fusion = self._fuse(constant, user, kind).name
-                    self._state.changed(user)
-                self.decisions.append(
-                    PairDecision(
-                        computation=self._computation.name,
-                        producer=constant.name,
-                        consumer=before,
-                        decision=refusal or NO_OBJECTION,
-                        fusion=fusion,
-                    )
-                )
 
 
 class _Shares:
@@ -809,28 +519,7 @@ class _Shares:
             self._fused -= share.fused
 
 
-@dataclass(slots=True)
-class _Told:
-    """A producer that was not fused, with the facts that all its consumers share."""
-
-    producer: MutableInstruction
-    costs: ConsumerCosts | None = None
-    refused: Refused | None = None
-
-    def refusal(self) -> Decision:
-        """Return what there is to say of the consumers that could take it."""
-        assert self.refused is not None
-        users = [user for user in self.producer.users if not is_fusible_bitcast(user)]
-        names = (user.result_name for user in users if user.name == self.refused.consumer)
-        return AllUsers().refuse_because(
-            next(names, self.refused.consumer),
-            self.refused.decision,
-            1 + len(self.refused.others),
-            len(users),
-        )
-
-
-class _Ids:
+class _Ids(Ages):
     """Breaks ties between instructions of a computation: the newer one comes first, or the one that
     a record has earlier.
     """
@@ -841,25 +530,15 @@ class _Ids:
         ids: Mapping[str, int],
         recorded: RecordedOrder | None,
     ) -> None:
-        self._next = max(ids.values(), default=0) + 1
-        self._ids: dict[MutableInstruction, int] = {}
+        super().__init__(computation, ids)
         self._grew_from: dict[MutableInstruction, str] = {}
         self._recorded = recorded
         self._scored: Counter[str] = Counter()
-        for instruction in computation.instructions:
-            if instruction.name in ids:
-                self._ids[instruction] = ids[instruction.name]
-            else:
-                self.add(instruction)
 
-    def add(
-        self, instruction: MutableInstruction, consumer: MutableInstruction | None = None
-    ) -> None:
-        """Record that ``instruction`` is newer than all others, and replaced ``consumer``."""
-        self._ids[instruction] = self._next
-        self._next += 1
-        if consumer is not None:
-            self._grew_from[instruction] = grown(self._name(consumer))
+    def grew(self, fusion: MutableInstruction, consumer: MutableInstruction) -> None:
+        """Record that ``fusion`` replaced ``consumer``, if they are not the same."""
+        if fusion is not consumer:
+            self._grew_from[fusion] = grown(self._name(consumer))
 
     def _name(self, instruction: MutableInstruction) -> str:
         return self._grew_from.get(instruction, instruction.name)
@@ -869,7 +548,7 @@ class _Ids:
         place: float = 0
         if self._recorded is not None:
             place = self._recorded.producers.get(self._name(producer), math.inf)
-        return place, -self._ids[producer]
+        return place, -self.of(producer)
 
     def in_turn(self, producer: MutableInstruction) -> list[MutableInstruction]:
         """Return the users of a producer, in the order in which it is fused into them."""
@@ -891,18 +570,6 @@ class _Ids:
             places[producer] = self._recorded.scored.get((name, self._scored[name]), math.inf)
             self._scored[name] += 1
         return sorted(producers, key=places.__getitem__)
-
-    def scoring(self, producer: MutableInstruction) -> tuple[str, int]:
-        """Return the name of a producer that is scored now, and how often it was before."""
-        name = self._name(producer)
-        return name, self._scored[name] - 1
-
-    def in_order(self) -> list[MutableInstruction]:
-        """Return the remaining instructions, the oldest first."""
-        return sorted(
-            (instruction for instruction in self._ids if instruction.parent is not None),
-            key=self._ids.__getitem__,
-        )
 
 
 class _Queue:

@@ -11,8 +11,8 @@ from fusionscope.gpu.kinds import choose_kind
 from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.passes.context import PassContext
+from fusionscope.passes.gpu.priority_fusion.computation import fusible_computations
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
-from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.gpu_legacy.instruction_fusion.rules import (
     DUPLICATING,
     is_expensive,
