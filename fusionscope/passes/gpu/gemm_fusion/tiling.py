@@ -16,7 +16,7 @@ from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.tiling.computation import Sources
 from fusionscope.gpu.tiling.propagation import Numbers, TilePropagation
-from fusionscope.gpu.tiling.tile import DimensionTile, Grid, OfRoot
+from fusionscope.gpu.tiling.tile import DimensionTile, Grid, OfRoot, Source
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
 
