@@ -46,7 +46,8 @@ class Branch:
 
 def can_follow(book: RuleBook[Rule], changed: RuleBook[Rule]) -> bool:
     """Return whether each refusal of ``book`` shows which of the ``changed`` rules made it, and
-    these refuse nothing else: the rules of Triton are not among them, which hide what they refuse.
+    these refuse nothing else. The rules of Triton hide what they refuse, and without ``AllUsers``
+    a producer goes into some of its consumers only, so both are replayed alone.
     """
     return all(map(_is_visible, _difference(book, changed)))
 
@@ -61,7 +62,7 @@ def _difference(book: RuleBook[Rule], changed: RuleBook[Rule]) -> list[Rule]:
 def _is_visible(rule: Rule) -> bool:
     if isinstance(rule, GpuPairRule):
         return _LATE.issuperset(rule.stages)
-    return isinstance(rule, Allowed | AllUsers | NegativeBenefit)
+    return isinstance(rule, Allowed | NegativeBenefit)
 
 
 class Rules:
@@ -88,7 +89,6 @@ class Changed:
         self.decisions: dict[MutableInstruction, dict[MutableInstruction, Decision]] = {}
         self.shares: dict[MutableInstruction, dict[MutableInstruction, Estimate]] = {}
         self._ids = frozenset(rule.id for rule in difference)
-        self._lifts_all_users = AllUsers.id in self._ids
         self._makers = frozenset(
             pattern.producer
             for rule in branch.book
@@ -113,7 +113,7 @@ class Changed:
 
     def lifts_any(self, decisions: Iterable[Decision]) -> bool:
         """Return whether the rules may take a producer that was refused by these ``decisions``."""
-        return self._lifts_all_users or any(map(self.lifts, decisions))
+        return any(map(self.lifts, decisions))
 
     def forget(self, instruction: MutableInstruction) -> None:
         """Discard what was said of ``instruction``, which changed."""
