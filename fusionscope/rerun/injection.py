@@ -51,7 +51,6 @@ _CPU_BEFORE = (
     "cse",
     "call-inliner",
     "conditional-to-select",
-    "conditional-canonicalizer",
 )
 _REMOVES_BARRIERS = "cse_barrier_expander"
 _HOISTING = (0, 12)  # the jaxlib from which on loops of any size become calls

@@ -20,11 +20,14 @@ from tempfile import TemporaryDirectory
 
 from conformance.compiling import compile_all, compiler_of, version_of
 from conformance.findings import Finding, counted, problem
-from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump import DumpedModule, Stage, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import find_divergence
+from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
 from fusionscope.rules.pages import read_examples
+from fusionscope.user_order.user_history import arrange, find_user_order
+from fusionscope.versions.choice import find_rewriters
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import COMPILERS, load_compiler
 from fusionscope.versions.runs import replay
@@ -1033,6 +1036,22 @@ TYPES_TOGETHER = (
 )
 
 
+def replay_behind(
+    before: Stage, case: Case, compiler: Compiler, module: DumpedModule, after: Module
+) -> Module:
+    """Return the result of the pass, with the order of users, which no text shows, if it takes
+    that to make ``after``.
+    """
+    name, context = case.flags.pass_name, case.flags.context
+    replayed = replay(name, module.read(before), context, compiler).module
+    if find_divergence(replayed, after) is None:
+        return replayed
+    users = find_user_order(module, before, find_rewriters(module))
+    return replay(
+        name, module.read(before), context, compiler, arrange(module.read(before), users)
+    ).module
+
+
 def compare(case: Case, compiler: Compiler, module: DumpedModule | None) -> str | None:
     """What differs, empty where nothing does, None where the compiler did not come to the pass."""
     stages = [] if module is None else [s for s in module.stages if s.name.counter is not None]
@@ -1041,13 +1060,13 @@ def compare(case: Case, compiler: Compiler, module: DumpedModule | None) -> str 
     place = next((i for i, s in enumerate(stages) if s.name.after == case.flags.pass_name), None)
     if place is None and module.final is None:
         return None
+    before = stages[-1 if place is None else place - 1]
     try:
-        before = module.read(stages[-1 if place is None else place - 1])
-        after = before if place is None else module.read(stages[place])
-        plan = replay(case.flags.pass_name, before, case.flags.context, compiler)
+        after = module.read(before if place is None else stages[place])
+        replayed = replay_behind(before, case, compiler, module, after)
     except UnusableInput as error:
         return f"not replayed: {error}"
-    divergence = find_divergence(plan.module, after)
+    divergence = find_divergence(replayed, after)
     if divergence is None:
         return ""
     sides = f"{divergence.ours} here, {divergence.theirs} in the compiler"
