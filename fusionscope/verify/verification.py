@@ -62,6 +62,12 @@ _REFUSALS = frozenset(
 _NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
 
 
+_INFERRED_ORDER = (
+    "{name}: the compiler breaks ties of priority fusion by ids, which only protos have; their "
+    "order was inferred, and equal priorities may have come in another (--xla_dump_hlo_as_proto)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Disagreement:
     """A decision on which replay and record differ. ``ours`` and ``theirs`` are in words, empty if
@@ -104,20 +110,23 @@ class PassVerification:
 
 @dataclass(frozen=True, slots=True)
 class ModuleVerification:
-    """The comparison of one module. ``folder`` is its place in the dump."""
+    """The comparison of one module. ``folder`` is its place in the dump. ``notes`` say what the
+    dump lacks where a plan differs.
+    """
 
     number: int
     name: str
     folder: str
     passes: tuple[PassVerification, ...]
     rules: RulesUsed
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The comparison of a dump. ``inferred`` are modules of which no pass can be replayed.
     ``problems`` has one line for each module, pass or record that could not be used. ``notes`` are
-    about operations that no rule covers.
+    about operations that no rule covers, and what the dump lacks where a plan differs.
     """
 
     path: str
@@ -198,7 +207,7 @@ def verify(
         tuple(verified),
         tuple(inferred),
         tuple(dict.fromkeys(problems)),
-        tuple(dump.notes),
+        (*dump.notes, *(note for module in verified for note in module.notes)),
     )
 
 
@@ -227,10 +236,23 @@ def _verify_module(
                 choice,
                 [(fusion_pass.pass_name, fusion_pass.has_same_kernels) for fusion_pass in passes],
             )
-            verification = ModuleVerification(module.number, module.name, folder, passes, rules)
+            verification = ModuleVerification(
+                module.number, module.name, folder, passes, rules, order_notes(module, passes)
+            )
     except UnusableInput as error:
         problems.append(str(error))
     return verification, problems, dump.learned()
+
+
+def order_notes(module: DumpedModule, passes: Sequence[PassVerification]) -> tuple[str, ...]:
+    """Return that equal priorities come in an inferred order, where a plan may differ for that."""
+    differs = any(
+        verification.pass_name == PRIORITY_FUSION and not verification.is_identical
+        for verification in passes
+    )
+    if not differs or any(stage.proto is not None for stage in module.stages):
+        return ()
+    return (_INFERRED_ORDER.format(name=module.name),)
 
 
 class _Told(NamedTuple):

@@ -8,11 +8,11 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.graph.comparison import compare, find_divergence
+from fusionscope.graph.comparison import Divergence, compare, find_divergence
 from fusionscope.hlo import parse, to_text
 from fusionscope.passes.context import PassContext
 from fusionscope.rules.changes import Changes
-from fusionscope.verify.verification import verify
+from fusionscope.verify.verification import order_notes, verify
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.known import load_compiler
@@ -213,3 +213,22 @@ def test_fusions_nested_too_deep_are_told():
     text += "  ROOT y = f32[8] fusion(x), kind=kLoop, calls=f19\n}\n"
     with pytest.raises(UnusableInput, match="nested more than 8 deep"):
         replay("fusion", parse(text), PassContext(), load_compiler("cpu-0.12"))
+
+
+@pytest.mark.slow
+def test_a_dump_without_protos_says_that_the_order_of_equal_priorities_is_inferred(tmp_path):
+    sample = DUMPS / "h100" / "softmax"
+    for file in sample.iterdir():
+        if ".hlo.pb" not in file.name:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (module,), (with_protos,) = open_dump(tmp_path).modules, open_dump(sample).modules
+    dump = open_dump(tmp_path)
+    (verified,) = verify(dump, dump.modules).modules
+    differing = [
+        replace(verification, divergence=Divergence("main", "operands", "", ""))
+        for verification in verified.passes
+    ]
+    assert not order_notes(module, verified.passes)
+    assert not order_notes(with_protos, differing)
+    (note,) = order_notes(module, differing)
+    assert "--xla_dump_hlo_as_proto" in note
