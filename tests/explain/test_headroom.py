@@ -14,7 +14,7 @@ from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.limits import Limits, limits_of
 from fusionscope.facts.result import Branch, Limit, TimeSource
 from fusionscope.findings.headroom.facts import Headroom
-from fusionscope.findings.opportunities.facts import Opportunity
+from fusionscope.findings.opportunities.facts import Opportunity, OpportunityKind
 from fusionscope.history.kernels import KernelKind, launches_of
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -40,6 +40,12 @@ def headroom_of(module: ModuleFacts) -> Headroom:
     headroom = module.find(Headroom)
     assert headroom is not None
     return headroom
+
+
+def opportunities_of(module: ModuleFacts) -> list[Opportunity]:
+    """Those that are not just parts of the program."""
+    rows = module.find_all(Opportunity)
+    return [row for row in rows if row.id is not OpportunityKind.ONE_KERNEL]
 
 
 def branches(branch: Branch) -> Iterator[Branch]:
@@ -278,8 +284,15 @@ def test_a_loop_has_a_bound_for_all_steps_and_one_by_step(tmp_path):
     assert loop.at_best_by_step_us == pytest.approx(16 * step, rel=0.001)
     assert loop.state_bytes == pytest.approx(16 * 2 * row, rel=0.001)
     assert loop.limited_by is Limit.LAUNCHES
-    (opportunity,) = module.find_all(Opportunity)
+    (opportunity,) = opportunities_of(module)
     assert (opportunity.id, opportunity.where) == ("short-steps", "loop")
+
+
+def test_a_part_of_two_kernels_could_be_one(tmp_path):
+    (opportunity,) = facts_of(tmp_path, TWO_KERNELS).find_all(Opportunity)
+    assert opportunity.id is OpportunityKind.ONE_KERNEL
+    size = 4 * 1024 * 1024 + 4 * 1024
+    assert opportunity.at_best_us == pytest.approx(LAUNCH + size / BANDWIDTH, rel=0.01)
 
 
 WEIGHTS = """
@@ -305,7 +318,7 @@ ENTRY main {
 
 
 def test_weights_that_are_converted_each_time_are_an_opportunity(tmp_path):
-    (opportunity,) = facts_of(tmp_path, WEIGHTS).find_all(Opportunity)
+    (opportunity,) = opportunities_of(facts_of(tmp_path, WEIGHTS))
     elements = 2048 * 2048
     assert opportunity.id == "converted"
     assert opportunity.parameters == ("params['w']",)
@@ -324,7 +337,7 @@ def test_weights_that_are_converted_each_time_are_an_opportunity(tmp_path):
     ],
 )
 def test_parameters_that_a_call_may_change_are_none(tmp_path, changed, header):
-    assert facts_of(tmp_path, changed, header).find_all(Opportunity) == ()
+    assert opportunities_of(facts_of(tmp_path, changed, header)) == []
 
 
 def test_a_library_call_is_limited_by_the_library(samples):
