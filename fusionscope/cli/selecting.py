@@ -11,7 +11,7 @@ import click
 from fusionscope.errors import UnusableInput, expected_one_of, quoted
 
 GROUPINGS = ("scope", "stack", "file", "kind")
-SORTS = ("time", "bytes", "launches")
+SORTS = ("time", "bytes", "launches", "headroom")
 OUTCOMES = ("fused", "duplicated", "not-fused", "gone")
 CONDITIONS = ("op", "computation", "outcome", "op-name")
 PARTS = ("movements", "resources", "profile")
@@ -52,7 +52,8 @@ def by_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="|".join(GROUPINGS),
         callback=lambda _context, _option, text: _read_breakdown(text),
         help="Show where launches, bytes and time go: by scope, call stack, source file, or kind. "
-        "scope,bytes sorts by bytes (or launches, or time), scope,3 shows three levels.",
+        "scope,bytes sorts by bytes (or launches, time, headroom), scope,3 shows three levels; "
+        "headroom is scope,headroom.",
     )(command)
 
 
@@ -60,6 +61,8 @@ def _read_breakdown(text: str | None) -> Breakdown:
     if text is None:
         return Breakdown()
     grouping, *more = (word.strip() for word in text.split(","))
+    if grouping == "headroom":
+        grouping, more = "scope", ["headroom", *more]
     if grouping not in GROUPINGS:
         raise UnusableInput(f"--by {quoted(text)}, {expected_one_of(grouping, GROUPINGS)}")
     breakdown = Breakdown(grouping)

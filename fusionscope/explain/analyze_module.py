@@ -18,11 +18,14 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.miscompiled import find_miscompiled
 from fusionscope.explain.modules import NO_FINAL
 from fusionscope.explain.selection import Selection
-from fusionscope.facts.clock import KernelTime
+from fusionscope.facts.bounds import Bounds
+from fusionscope.facts.clock import Clock, KernelTime
 from fusionscope.facts.finding_input import FindingInput
 from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
+from fusionscope.facts.limits import sum_of_limits
 from fusionscope.facts.module_analysis import Analysis, RefusedBytes, TriedChanges
+from fusionscope.facts.needed_bytes import find_needs
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import (
     Alike,
@@ -133,9 +136,16 @@ def analyze_module(
     explain_pair = _explainer(module, followed, knowledge, loops)
     facts = [explain_pair(pair) for pair in followed.pairs]
     flags = _read(lambda: module.flags, notes)
-    times = _times(followed.last.module, module, knowledge, kernels)
-    times_before = _times(followed.first.module, module, knowledge, kernels_before)
-    all_kernels = [kernel_facts(kernel, time) for kernel, time in zip(kernels, times, strict=True)]
+    clock = clock_for(followed.last.module, module.backend, knowledge.gpu)
+    times = _times(clock, kernels)
+    clock_before = clock_for(followed.first.module, module.backend, knowledge.gpu)
+    times_before = _times(clock_before, kernels_before)
+    needs = find_needs(followed.last, kernels, times, clock, loops)
+    bounds = needs.bounds if needs is not None else None
+    all_kernels = [
+        kernel_facts(kernel, time, bounds, number)
+        for number, (kernel, time) in enumerate(zip(kernels, times, strict=True))
+    ]
     launched = list(zip(kernels, all_kernels, strict=True))
     program = _read(lambda: module.read(module.stages[0]), notes) or module.read(ends.final)
     origins = Origins()
@@ -152,6 +162,7 @@ def analyze_module(
             details=details,
             pairs=facts,
             gpu=knowledge.gpu,
+            needs=needs,
             prices_all=prices_all,
         ),
         partial(_read, notes=notes),
@@ -165,7 +176,12 @@ def analyze_module(
             flags=flag_texts(flags),
             stages=Stages(ends.before.label if ends.before else None, ends.final.label),
             summary=_summary(
-                followed, (kernels_before, kernels), (times_before, times), all_kernels, facts
+                followed,
+                (kernels_before, kernels),
+                (times_before, times),
+                all_kernels,
+                facts,
+                bounds,
             ),
             alike=Alike(
                 group_kernels(all_kernels),
@@ -186,6 +202,7 @@ def analyze_module(
         origins=tuple(origins.origins),
         stacks=tuple(origins.stacks),
         frames=tuple(origins.frames),
+        bounds=bounds,
     )
 
 
@@ -527,11 +544,10 @@ def compare_outcomes(
     return first, second
 
 
-def _times(
-    stage: Module, module: DumpedModule, knowledge: _Known, kernels: Sequence[Kernel]
-) -> list[KernelTime | None]:
-    """Return the times of the kernels of one stage; None for each if the device is unknown."""
-    clock = clock_for(stage, module.backend, knowledge.gpu)
+def _times(clock: Clock | None, kernels: Sequence[Kernel]) -> list[KernelTime | None]:
+    """Return the times of the kernels of one stage, in their order; None for each if the device is
+    unknown.
+    """
     return [clock.time(kernel) if clock is not None else None for kernel in kernels]
 
 
@@ -541,9 +557,11 @@ def _summary(
     times: tuple[Sequence[KernelTime | None], Sequence[KernelTime | None]],
     facts: list[KernelFacts],
     pairs: list[PairFacts],
+    bounds: Bounds | None,
 ) -> Summary:
     """Return the totals of ``kernels`` and ``times``, those before fusion and the final ones."""
     (before, after), (times_before, times_after) = kernels, times
+    limits = sum_of_limits(bounds.limits) if bounds is not None else None
     counted = Counter(pair.outcome for pair in pairs)
     return Summary(
         launches_before=sum(kernel.launches for kernel in before),
@@ -553,6 +571,8 @@ def _summary(
         exact=all(kernel.runs_known for kernel in after),
         time_before=sum_up(before, times_before),
         time=sum_up(after, times_after),
+        at_best_us=bounds.at_best(range(len(after))).time_us if bounds is not None else None,
+        limited_by=limits.limited_by if limits is not None else None,
         branches=followed.last.module.opcode_histogram()["conditional"],
         kinds=group_kinds(facts),
         outcomes={outcome.value: counted[outcome] for outcome in Outcome},

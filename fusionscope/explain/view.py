@@ -14,6 +14,7 @@ from fusionscope.facts.result import Breakdown, KernelFacts, KernelPage, ModuleF
 from fusionscope.findings.breakdown.find import break_down
 from fusionscope.findings.libraries.facts import Boundary
 from fusionscope.findings.libraries.neighbours import with_members
+from fusionscope.findings.opportunities.parts import with_parts
 from fusionscope.findings.resources.facts import OverFused, Resources
 
 _NEAR = 4
@@ -39,6 +40,8 @@ def view(analysis: Analysis, selection: Selection) -> ModuleFacts:
         near=near,
         kernel_pages=pages,
     )
+    if selection.op_name is None and facts.breakdown is not None:
+        facts = with_parts(facts, facts.breakdown, whole)
     boundaries = with_members(whole.find_all(Boundary), whole.kernels)
     return facts.with_finding(Boundary, boundaries)
 

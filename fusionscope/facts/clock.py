@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import fsum
 
 from fusionscope.facts.result import TimeSource
 from fusionscope.graph.work import count_work
-from fusionscope.history.kernels import Kernel, KernelKind
+from fusionscope.history.kernels import Kernel, KernelKind, instructions_in, operations_in
 from fusionscope.hlo import Instruction
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The time of one launch in nanoseconds, including what it takes to launch it."""
+    """The time of one launch in nanoseconds, including what it takes to launch it.
+
+    ``launch`` is that part; ``read``, ``write`` and ``compute`` are what these take alone. Memory
+    access and computing overlap.
+    """
 
     nanoseconds: float
     source: TimeSource
+    launch: float = 0.0
+    read: float = 0.0
+    write: float = 0.0
+    compute: float = 0.0
+
+    @property
+    def memory(self) -> float:
+        return self.read + self.write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +61,37 @@ class Clock:
         machine = self.machine
         launch = 0.0 if kernel.is_inside else machine.launch
         if kernel.kind is KernelKind.FUNCTION:
-            return KernelTime(launch, self.source)
+            return KernelTime(launch, self.source, launch)
         work = count_work(kernel.instruction)
         flops = work.flops + machine.flops_per_transcendental * work.transcendentals
-        moving = (kernel.bytes_read + kernel.bytes_written) / machine.bandwidth
-        computing = flops / self.rate(kernel.instruction)
-        return KernelTime(launch + max(moving, computing), self.source)
+        read, write = (
+            size / machine.bandwidth for size in (kernel.bytes_read, kernel.bytes_written)
+        )
+        compute = flops / self.rate(kernel.instruction)
+        total = launch + max(read + write, compute)
+        return KernelTime(total, self.source, launch, read, write, compute)
+
+    def products(self, kernel: Kernel) -> float:
+        """Return the nanoseconds in which the products and convolutions of one launch are computed
+        at the peak rate.
+        """
+        flops = fsum(count_work(inner).flops for inner in products_of(kernel.instruction))
+        return flops / self.rate(kernel.instruction) if flops else 0.0
 
     def rate(self, instruction: Instruction) -> float:
         """Return the flops per nanosecond."""
         return self.machine.flops
+
+
+_PRODUCTS = frozenset({"convolution", "custom-call", "dot"})
+
+
+def products_of(launch: Instruction) -> list[Instruction]:
+    """Return the matrix products and convolutions that a launch computes."""
+    operations = operations_in(launch)
+    if _PRODUCTS.isdisjoint(operations):
+        return []
+    return [inner for inner in instructions_in(launch) if inner.opcode in _PRODUCTS]
 
 
 def is_near_tie(difference: float, time: float) -> bool:

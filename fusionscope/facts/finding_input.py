@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fusionscope.dump import DumpedModule, Stage
     from fusionscope.facts.module_analysis import KernelDetails
+    from fusionscope.facts.needed_bytes import Needs
     from fusionscope.facts.result import KernelFacts, PairFacts
     from fusionscope.history.kernels import Kernel
     from fusionscope.history.values import NumberedModule
@@ -22,8 +23,8 @@ class FindingInput:
     ``stages`` are those from the one before fusion to the final one, ``first`` and ``last`` these
     two with their values numbered. ``kernels`` are those of the final stage, ``details`` what they
     read and write, and ``pairs`` all pairs. ``gpu`` is what it was compiled for, None for a CPU or
-    if that is unknown. ``prices_all`` is whether values that several kernels compute are priced
-    however many there are.
+    if that is unknown, and ``needs`` what the kernels need then. ``prices_all`` is whether values
+    that several kernels compute are priced however many there are.
     """
 
     module: DumpedModule
@@ -34,6 +35,7 @@ class FindingInput:
     details: Sequence[KernelDetails]
     pairs: Sequence[PairFacts]
     gpu: GpuTarget | None
+    needs: Needs | None
     prices_all: bool
 
     @property

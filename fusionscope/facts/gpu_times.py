@@ -8,6 +8,7 @@ from fusionscope.facts.clock import Clock, KernelTime, Machine
 from fusionscope.facts.result import TimeSource
 from fusionscope.gpu.cost.duration import TICKS_PER_NANOSECOND
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
+from fusionscope.gpu.cost.model import RunTime
 from fusionscope.gpu.emitters import is_generic_triton
 from fusionscope.gpu.state import GpuState, is_priority_fusible
 from fusionscope.graph.fusing import create_fusion
@@ -46,22 +47,32 @@ class GpuClock(Clock):
     def time(self, kernel: Kernel) -> KernelTime:
         instruction = _without_waiting(self._instructions[kernel.name])
         if _is_modelled(kernel, instruction):
-            ticks = KERNEL_LAUNCH + self._ticks(instruction)
-            if isfinite(ticks):
-                return KernelTime(ticks / TICKS_PER_NANOSECOND, TimeSource.MODEL)
+            time = self._run_time(instruction)
+            if isfinite(time.total):
+                total, launch, *parts = (
+                    ticks / TICKS_PER_NANOSECOND
+                    for ticks in (
+                        KERNEL_LAUNCH + time.total,
+                        KERNEL_LAUNCH,
+                        time.read,
+                        time.write,
+                        time.compute,
+                    )
+                )
+                return KernelTime(total, TimeSource.MODEL, launch, *parts)
         return self.floor(kernel)
 
-    def _ticks(self, instruction: MutableInstruction) -> float:
+    def _run_time(self, instruction: MutableInstruction) -> RunTime:
         """Return the time of a kernel as it is emitted: of an operation that is not in a fusion yet
         but will be, which then reads equal operands once.
         """
         operands = instruction.operands
         if instruction.opcode == "fusion" or len(set(operands)) == len(operands):
-            return self._model.time(instruction).total
+            return self._model.time(instruction)
         fusion = create_fusion(instruction, "kLoop")
-        ticks = self._model.time(fusion).total
+        time = self._model.time(fusion)
         fusion.computation.remove(fusion)
-        return ticks
+        return time
 
     def rate(self, instruction: Instruction) -> float:
         types = {operand.shape.element_type for operand in instruction.operands}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusionscope.facts.bounds import Bounds
 from fusionscope.facts.result import (
     KernelInput,
     KernelOutput,
@@ -59,7 +60,8 @@ class Analysis:
     ``facts`` are those about all kernels and pairs, both in the order of the module, without what
     depends on the request, and without the members of neighbours that are kernels
     (``neighbours``). ``kernels`` and ``pairs`` are in the same order. A stack lists the numbers of
-    its ``frames``, innermost first.
+    its ``frames``, innermost first. ``bounds`` are those of the time of the kernels, None unless a
+    GPU is known.
     """
 
     facts: ModuleFacts
@@ -68,6 +70,7 @@ class Analysis:
     origins: tuple[Origin, ...]
     stacks: tuple[tuple[int, ...], ...]
     frames: tuple[SourceLocation, ...]
+    bounds: Bounds | None = None
 
     def stack(self, number: int) -> tuple[SourceLocation, ...]:
         """Return the call stack with this number, innermost frame first."""

@@ -23,6 +23,16 @@ class TimeSource(StrEnum):
     NOMINAL = "nominal"  # on a nominal CPU
 
 
+class Limit(StrEnum):
+    """What takes over half of a time."""
+
+    LAUNCHES = "launches"
+    MEMORY = "memory"
+    COMPUTE = "compute"
+    LIBRARY = "library"
+    MIXED = "mixed"  # none of the others
+
+
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
     """The time of all kernels in one run of a module. A loop whose length the compiler does not
@@ -69,6 +79,7 @@ class SortedBy(StrEnum):
     TIME = "time"
     BYTES = "bytes"
     LAUNCHES = "launches"
+    HEADROOM = "headroom"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +89,9 @@ class Branch:
 
     ``count`` is the number of parts if it combines several that differ only in numbers, such as the
     layers of a model. ``time_us`` is 0 if no time is known, and ``spill_bytes`` None if nothing is
-    known of the resources of any kernel.
+    known of the resources of any kernel. ``kernels`` are their numbers, ``at_best_us`` the least
+    time of one kernel that does the same, and ``limited_by`` what takes over half of their time;
+    None if no GPU is known. One that ``is_rest`` combines all parts that a short list omits.
     """
 
     name: str
@@ -88,6 +101,10 @@ class Branch:
     time_us: float
     refused_bytes: int
     spill_bytes: int | None
+    kernels: tuple[int, ...] = ()
+    at_best_us: float | None = None
+    limited_by: Limit | None = None
+    is_rest: bool = False
     children: tuple[Branch, ...]
 
     def figure(self, sorted_by: SortedBy) -> float:
@@ -98,6 +115,8 @@ class Branch:
                 return self.bytes_moved
             case SortedBy.LAUNCHES:
                 return self.launches
+            case SortedBy.HEADROOM:
+                return max(self.time_us - (self.at_best_us or 0.0), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +189,9 @@ class KernelFacts:
     trip count the compiler does not know, and inside a branch: these count once. ``members`` are
     the opcodes that it computes. ``resources`` are None unless they were requested.
     ``measured_us`` and its ``measurement`` are those of all launches in a run, None without a trace
-    that has the kernel: kernels that ran at once share the time.
+    that has the kernel: kernels that ran at once share the time. ``at_best_us`` is the least that
+    all runs can take, and ``limited_by`` what takes over half of their time; None if no GPU is
+    known.
     """
 
     name: str
@@ -190,6 +211,8 @@ class KernelFacts:
     resources: KernelResources | None = None
     measured_us: float | None = None
     measurement: KernelMeasurement | None = None
+    at_best_us: float | None = None
+    limited_by: Limit | None = None
 
     @property
     def bytes_moved(self) -> int:
@@ -378,6 +401,10 @@ class Summary(Facts, frozen=True, kw_only=True):
     time_before: estimated time of a run if nothing were fused; null if nothing is known of the
         device
     time: the same of the final stage
+    at_best_us: least microseconds of one kernel that does all of that (see ``modules[].headroom``);
+        null unless a GPU is known
+    limited_by: what takes over half of the time: ``launches``, ``memory`` (reading and writing),
+        ``compute``, ``library`` (calls of libraries), ``mixed`` (none of these); null with it
     branches: conditionals of the final stage, each branch of which counts once
     kinds: kernels by kind, those that move most first
     outcomes: pairs with this outcome (see ``pairs[].outcome``)
@@ -391,6 +418,8 @@ class Summary(Facts, frozen=True, kw_only=True):
     exact: bool
     time_before: TimeEstimate | None = None
     time: TimeEstimate | None = None
+    at_best_us: float | None = None
+    limited_by: Limit | None = None
     branches: int
     kinds: dict[str, KindFacts]
     outcomes: dict[str, int]

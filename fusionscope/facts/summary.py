@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 
+from fusionscope.facts.bounds import Bounds
 from fusionscope.facts.clock import KernelTime
 from fusionscope.facts.result import (
     AlikeKernels,
@@ -20,7 +21,10 @@ from fusionscope.grouping import grouped
 from fusionscope.history.kernels import Kernel
 
 
-def kernel_facts(kernel: Kernel, time: KernelTime | None) -> KernelFacts:
+def kernel_facts(
+    kernel: Kernel, time: KernelTime | None, bounds: Bounds | None, number: int
+) -> KernelFacts:
+    """Return the facts about the kernel with this number."""
     place = user_line(kernel.instruction.stack)
     return KernelFacts(
         name=kernel.name,
@@ -37,6 +41,8 @@ def kernel_facts(kernel: Kernel, time: KernelTime | None) -> KernelFacts:
         op_name=kernel.instruction.op_name,
         time_ns=time.nanoseconds if time is not None else None,
         time_source=time.source if time is not None else None,
+        at_best_us=bounds.at_best((number,)).time_us if bounds is not None else None,
+        limited_by=bounds.limits[number].limited_by if bounds is not None else None,
     )
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # The folders, in the order in which a report shows the findings.
 NAMES = (
+    "headroom",
+    "opportunities",
     "breakdown",
     "measured",
     "kernels",

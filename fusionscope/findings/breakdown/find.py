@@ -10,6 +10,8 @@ from functools import cache, partial
 from itertools import takewhile
 from math import fsum
 
+from fusionscope.facts.bounds import Bounds
+from fusionscope.facts.limits import sum_of_limits
 from fusionscope.facts.module_analysis import Analysis
 from fusionscope.facts.result import Branch, Breakdown, Grouping, KernelFacts, SortedBy
 from fusionscope.facts.scopes import frame_text, outermost_first, scope_of, short_file
@@ -33,6 +35,7 @@ class _Row:
     """The contribution of one kernel, or one refused pair, to each branch on its path."""
 
     path: tuple[str, ...]
+    kernel: int | None = None
     launches: int = 0
     bytes_moved: int = 0
     time_us: float = 0.0
@@ -67,13 +70,15 @@ def break_down(
         is_timed = any(analysis.facts.kernels[kernel].time_ns is not None for kernel in kernels)
         sorted_by = SortedBy.TIME if is_timed else SortedBy.BYTES
     rows = partial(_rows, analysis, kernels, pairs)
-    tree = _tree(rows(by or Grouping.SCOPE), sorted_by, by or Grouping.SCOPE)
+    bounds = analysis.bounds
+    tree = _tree(rows(by or Grouping.SCOPE), sorted_by, by or Grouping.SCOPE, bounds)
     if by is None and not _has_scopes(tree, sorted_by):
-        stacks = _tree(rows(Grouping.STACK), sorted_by, Grouping.STACK)
-        if len(_summarize(stacks, Grouping.STACK, sorted_by)) > 1:
+        stacks = _tree(rows(Grouping.STACK), sorted_by, Grouping.STACK, bounds)
+        if len(_summarize(stacks, Grouping.STACK, sorted_by, bounds)) > 1:
             by, tree = Grouping.STACK, stacks
     by = by or Grouping.SCOPE
-    return Breakdown(by, sorted_by, _is_measured(analysis), tree, _summarize(tree, by, sorted_by))
+    lines = _summarize(tree, by, sorted_by, bounds)
+    return Breakdown(by, sorted_by, _is_measured(analysis), tree, lines)
 
 
 def _is_measured(analysis: Analysis) -> bool:
@@ -104,6 +109,7 @@ def _rows(
         rows.append(
             _Row(
                 path,
+                number,
                 launches=facts.launches,
                 bytes_moved=facts.bytes_moved,
                 time_us=(facts.measured_us or 0.0) if is_measured else facts.time_us,
@@ -166,7 +172,7 @@ def _path(analysis: Analysis, by: Grouping, number: int) -> tuple[str, ...]:
     return short_file(innermost.file), frame_text(innermost).partition(":")[2]
 
 
-def _tree(rows: Sequence[_Row], sorted_by: SortedBy, by: Grouping) -> Branch:
+def _tree(rows: Sequence[_Row], sorted_by: SortedBy, by: Grouping, bounds: Bounds | None) -> Branch:
     root = _Node("", 1, list(rows), 0)
     nodes = [root]
     for node in nodes:  # grows on the way
@@ -184,8 +190,10 @@ def _tree(rows: Sequence[_Row], sorted_by: SortedBy, by: Grouping) -> Branch:
             time_us=fsum(row.time_us for row in node.rows),
             refused_bytes=sum(row.refused_bytes for row in node.rows),
             spill_bytes=_sum_of_known(row.spill_bytes for row in node.rows),
+            kernels=tuple(row.kernel for row in node.rows if row.kernel is not None),
             children=tuple(children),
         )
+        branch = _bounded(branch, bounds)
         ends_here = any(len(row.path) == node.depth for row in node.rows)
         if len(children) == 1 and not ends_here and node is not root:
             branch = _with_prefix(children[0], branch, _BETWEEN[by])
@@ -218,7 +226,21 @@ def _with_prefix(branch: Branch, above: Branch, between: str) -> Branch:
     return replace(branch, name=name, count=above.count * branch.count)
 
 
-def _summarize(root: Branch, by: Grouping, sorted_by: SortedBy) -> tuple[Branch, ...]:
+def _bounded(branch: Branch, bounds: Bounds | None) -> Branch:
+    """Return a branch with the least time of its kernels, and what limits them."""
+    if bounds is None:
+        return branch
+    limits = sum_of_limits(bounds.limits[kernel] for kernel in branch.kernels)
+    return replace(
+        branch,
+        at_best_us=bounds.at_best(branch.kernels).time_us,
+        limited_by=limits.limited_by if limits is not None else None,
+    )
+
+
+def _summarize(
+    root: Branch, by: Grouping, sorted_by: SortedBy, bounds: Bounds | None
+) -> tuple[Branch, ...]:
     """Return a limited number of branches that together are the whole: the largest parts, each
     split until none holds most of it, and one for all others.
     """
@@ -244,15 +266,17 @@ def _summarize(root: Branch, by: Grouping, sorted_by: SortedBy) -> tuple[Branch,
             for part in parts
         )
         place = lines.index(whole)
-        lines[place : place + 1] = [*parts, *_own(whole)]
+        lines[place : place + 1] = [*parts, *_own(whole, bounds)]
     lines.sort(key=lambda line: _key(line, sorted_by))
     if len(lines) <= _LINES:
         return tuple(lines)
     later_lines = lines[_LINES - 1 :]
-    return (*lines[: _LINES - 1], _joined(f"{len(later_lines):,} others", later_lines))
+    joined = _joined(f"{len(later_lines):,} others", later_lines)
+    last = replace(_bounded(joined, bounds), is_rest=True)
+    return (*lines[: _LINES - 1], last)
 
 
-def _own(branch: Branch) -> Iterator[Branch]:
+def _own(branch: Branch, bounds: Bounds | None) -> Iterator[Branch]:
     """Yield the part of a branch that is in none of its children, if there is any."""
     parts = _joined("", branch.children)
     own_row = replace(
@@ -264,10 +288,11 @@ def _own(branch: Branch) -> Iterator[Branch]:
         spill_bytes=(
             None if branch.spill_bytes is None else branch.spill_bytes - (parts.spill_bytes or 0)
         ),
+        kernels=tuple(sorted({*branch.kernels}.difference(parts.kernels))),
         children=(),
     )
     if own_row.launches or own_row.refused_bytes:
-        yield own_row
+        yield _bounded(own_row, bounds)
 
 
 def _joined(name: str, branches: Sequence[Branch]) -> Branch:
@@ -279,6 +304,7 @@ def _joined(name: str, branches: Sequence[Branch]) -> Branch:
         time_us=fsum(branch.time_us for branch in branches),
         refused_bytes=sum(branch.refused_bytes for branch in branches),
         spill_bytes=_sum_of_known(branch.spill_bytes for branch in branches),
+        kernels=tuple(kernel for branch in branches for kernel in branch.kernels),
         children=(),
     )
 

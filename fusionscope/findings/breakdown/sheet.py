@@ -78,7 +78,9 @@ def _name(branch: Branch) -> str:
 
 def _titles(breakdown: Breakdown) -> _Row:
     word = "measured" if breakdown.is_measured else "time"
-    time = (word,) if breakdown.tree.time_us else ()
+    time: _Row = (word,) if breakdown.tree.time_us else ()
+    if breakdown.tree.at_best_us is not None:
+        time += ("at best",)
     refused = () if breakdown.by == "kind" else ("not fused",)
     return ("share", *time, "launches", "bytes", *refused)
 
@@ -86,7 +88,9 @@ def _titles(breakdown: Breakdown) -> _Row:
 def _figures(branch: Branch, breakdown: Breakdown) -> _Row:
     """Return the figures in the order of the titles; the share is that of the sort key."""
     total = breakdown.figure(breakdown.tree) or 1.0
-    time = (or_dash(branch.time_us, duration),) if breakdown.tree.time_us else ()
+    time: _Row = (or_dash(branch.time_us, duration),) if breakdown.tree.time_us else ()
+    if breakdown.tree.at_best_us is not None:
+        time += (or_dash(branch.at_best_us, duration),)
     refused = () if breakdown.by == "kind" else (or_dash(branch.refused_bytes, size),)
     return (
         f"{100 * breakdown.figure(branch) / total:.0f}%",

@@ -21,6 +21,7 @@ from fusionscope.facts.result import (
     KernelFacts,
     KernelInput,
     KernelOutput,
+    Limit,
     LoopRow,
     ModuleFacts,
 )
@@ -143,6 +144,8 @@ class BranchRow(Form):
     time_us: Annotated[float, At("1.time_us")]
     refused_bytes: Annotated[int, At("1.refused_bytes")]
     spill_bytes: Annotated[int | None, At("1.spill_bytes")]
+    at_best_us: Annotated[float | None, At("1.at_best_us")]
+    limited_by: Annotated[Limit | None, At("1.limited_by")]
 
 
 def _rows(breakdown: result.Breakdown) -> Iterator[tuple[tuple[str, ...], Branch]]:

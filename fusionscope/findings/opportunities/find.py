@@ -1,0 +1,202 @@
+"""Finds what could be faster: work that no call needs, work of a loop that no step needs, and loops
+of short steps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+
+from fusionscope.facts.limits import sum_of_limits
+from fusionscope.facts.needed_bytes import Needs
+from fusionscope.facts.result import Limit
+from fusionscope.facts.source_lines import user_line
+from fusionscope.findings.opportunities.facts import Opportunity, OpportunityKind
+from fusionscope.findings.opportunities.settled import Settled, settled_parameters
+from fusionscope.history.kernels import Kernel
+from fusionscope.history.thunks import NOT_LAUNCHED
+from fusionscope.hlo import Module
+
+_LEAST = 0.01  # of the time of the module: what gains less is not listed
+_MOVING = frozenset("broadcast copy dynamic-slice gather reshape reverse slice transpose".split())
+_JOINING = frozenset({"concatenate", "pad"})
+_FILLING = frozenset({"broadcast", "constant", "iota"})
+_SMALL = 4_096  # bytes: a counter of a loop, not a table
+_NAMED = 2  # parameters
+
+
+@dataclass(slots=True)
+class _Group:
+    """Kernels of one kind of opportunity: the bytes that they move, and their time at best."""
+
+    kernels: list[int] = field(default_factory=list)
+    parameters: dict[str, None] = field(default_factory=dict)
+    bytes: float = 0.0
+    time_us: float = 0.0
+    at_best_us: float = 0.0
+    in_loops: bool = False
+
+
+def find_opportunities(needs: Needs, module: Module) -> tuple[Opportunity, ...]:
+    """Return what could be faster, what gains most first."""
+    total = fsum(limits.total for limits in needs.bounds.limits)
+    opportunities = [*_settled(needs, module), *_invariant(needs), *_short_steps(needs)]
+    opportunities.sort(key=lambda opportunity: opportunity.at_best_us - opportunity.time_us)
+    return tuple(
+        opportunity for opportunity in opportunities if opportunity.gain_us >= _LEAST * total
+    )
+
+
+def _settled(needs: Needs, module: Module) -> Iterator[Opportunity]:
+    """Yield what depends only on parameters that stay the same."""
+    parameters = settled_parameters(module)
+    if not parameters:
+        return
+    settled = Settled(needs, parameters, module)
+    groups: dict[tuple[OpportunityKind, str], _Group] = defaultdict(_Group)
+    for number, kernel in enumerate(needs.kernels):
+        if not kernel.runs:
+            continue
+        if settled.computes(number):
+            names = settled.read_by(number)
+            is_table = kernel.bytes_written >= _SMALL and not _FILLING.issuperset(_work(kernel))
+            if names or is_table:
+                _add(groups[_kind(kernel)], number, names, needs)
+        else:
+            _add_conversions(groups, number, settled, needs)
+    for (kind, element_type), group in groups.items():
+        yield _opportunity(kind, element_type, group, needs)
+
+
+def _work(kernel: Kernel) -> frozenset[str]:
+    return frozenset(kernel.operations) - NOT_LAUNCHED
+
+
+def _kind(kernel: Kernel) -> tuple[OpportunityKind, str]:
+    """Return what a kernel does with parameters that stay the same, and the type of its result."""
+    work = _work(kernel)
+    shape = kernel.instruction.shape
+    element_type = shape.element_type if shape.is_array else ""
+    if "convert" in work and work <= _MOVING | _JOINING | {"convert"} and element_type:
+        return OpportunityKind.CONVERTED, element_type
+    if work <= _MOVING and "dynamic-slice" in work:
+        return OpportunityKind.SLICED, ""
+    if work <= _MOVING | _JOINING:
+        return OpportunityKind.MOVED, ""
+    return OpportunityKind.COMPUTED, ""
+
+
+def _add(group: _Group, number: int, names: Sequence[str], needs: Needs) -> None:
+    """Add a kernel that nothing would launch. What is converted in a loop is still copied there."""
+    kernel = needs.kernels[number]
+    group.kernels.append(number)
+    group.parameters.update(dict.fromkeys(names))
+    group.bytes += kernel.bytes_moved
+    group.time_us += needs.bounds.limits[number].total
+    if {"convert", "dynamic-slice"} <= _work(kernel):
+        group.in_loops = True
+        copied = 2 * kernel.bytes_written * kernel.runs
+        copying = kernel.runs * needs.bounds.launch_us + copied / needs.bounds.bytes_per_us
+        group.at_best_us += min(copying, needs.bounds.limits[number].total)
+        group.bytes -= copied
+
+
+def _add_conversions(
+    groups: dict[tuple[OpportunityKind, str], _Group], number: int, settled: Settled, needs: Needs
+) -> None:
+    """Add the bytes of parameters that a kernel reads to convert them to a narrower type."""
+    for operand, size, element_type in needs.too_wide(number):
+        if settled.is_settled(operand) and (names := settled.names_of(operand)):
+            group = groups[OpportunityKind.CONVERTED, element_type]
+            group.kernels.append(number)
+            group.parameters.update(dict.fromkeys(names))
+            group.bytes += size
+            group.time_us += size / needs.bounds.bytes_per_us
+
+
+def _opportunity(
+    kind: OpportunityKind, element_type: str, group: _Group, needs: Needs
+) -> Opportunity:
+    return Opportunity(
+        id=kind,
+        where=_named(list(group.parameters)) if group.parameters else "tables and masks",
+        source=_source(needs, group.kernels),
+        time_us=group.time_us,
+        at_best_us=group.at_best_us,
+        bytes=round(group.bytes),
+        parameters=tuple(group.parameters),
+        advice=_ADVICE[kind].format(type=element_type) + _UNROLL * group.in_loops,
+    )
+
+
+_UNROLL = "; what is left copies slices in a loop: unroll it"
+_ADVICE = {
+    OpportunityKind.CONVERTED: "store as {type}",
+    OpportunityKind.SLICED: "unroll the loop, so that each step reads its part in place",
+    OpportunityKind.MOVED: "store in the layout in which it is read",
+    OpportunityKind.COMPUTED: "compute once, and pass the result",
+    OpportunityKind.INVARIANT: "compute before the loop",
+    OpportunityKind.SHORT_STEPS: "unroll the loop, or write a step as one kernel",
+}
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _source(needs: Needs, kernels: Sequence[int]) -> str | None:
+    """Return the line of the costliest kernel that has one."""
+    costly = sorted(kernels, key=lambda kernel: -needs.bounds.limits[kernel].total)
+    lines = (user_line(needs.kernels[kernel].instruction.stack) for kernel in costly)
+    return next((str(line) for line in lines if line is not None), None)
+
+
+def _invariant(needs: Needs) -> Iterator[Opportunity]:
+    """Yield what a loop computes again in each step."""
+    groups: dict[int, _Group] = defaultdict(_Group)
+    handoffs = needs.handoffs
+    for number, kernel in enumerate(needs.kernels):
+        around, outputs = handoffs.around[number], handoffs.outputs[number]
+        if not kernel.runs or not outputs or _FILLING.issuperset(_work(kernel)):
+            continue
+        varying = frozenset().union(*(handoffs.places[place].loops for place in outputs))
+        constant = around - varying
+        if constant and kernel.bytes_written >= _SMALL:
+            group = groups[min(constant)]
+            group.kernels.append(number)
+            group.bytes += kernel.bytes_moved
+            time_us = needs.bounds.limits[number].total
+            group.time_us += time_us
+            group.at_best_us += time_us / max(handoffs.repetitions(constant), 1)
+    for loop, group in groups.items():
+        yield Opportunity(
+            id=OpportunityKind.INVARIANT,
+            where=handoffs.loops[loop].loop.name,
+            source=_source(needs, group.kernels),
+            time_us=group.time_us,
+            at_best_us=group.at_best_us,
+            bytes=round(group.bytes),
+            parameters=(),
+            advice=_ADVICE[OpportunityKind.INVARIANT],
+        )
+
+
+def _short_steps(needs: Needs) -> Iterator[Opportunity]:
+    """Yield loops whose steps are too short for their launches."""
+    for step in needs.steps:
+        limits = sum_of_limits(needs.bounds.limits[kernel] for kernel in step.kernels)
+        if limits is not None and limits.limited_by is Limit.LAUNCHES:
+            source = user_line(step.loop.stack)
+            yield Opportunity(
+                id=OpportunityKind.SHORT_STEPS,
+                where=step.loop.name,
+                source=str(source) if source is not None else None,
+                time_us=limits.total,
+                at_best_us=step.by_step_us,
+                bytes=round(step.state_bytes),
+                parameters=(),
+                advice=_ADVICE[OpportunityKind.SHORT_STEPS],
+            )

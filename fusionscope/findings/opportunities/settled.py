@@ -1,0 +1,113 @@
+"""Work that no call needs: what depends only on parameters that stay the same from call to call.
+
+A call may change what it donates, and what it returns an array of the same shape for, with all
+other arrays of that argument; and any argument of one array, or of integers, is taken for data. All
+others are taken to stay the same, as the weights of a model do while it makes predictions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from fusionscope.facts.needed_bytes import Needs
+from fusionscope.graph.aliasing import read_aliasing
+from fusionscope.history.handoffs import OUTSIDE
+from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.search import reachable
+
+_ARGUMENT = re.compile(r"args\[\d+\]|[A-Za-z_]\w*")
+
+
+def settled_parameters(module: Module) -> dict[str, str]:
+    """Return the parameters that are taken to stay the same, each with the framework's name."""
+    arguments: dict[str, list[Instruction]] = defaultdict(list)
+    for parameter in module.entry.parameters:
+        if match := _ARGUMENT.match(parameter.op_name or ""):
+            arguments[match[0]].append(parameter)
+    aliasing = read_aliasing(module.attributes.get("input_output_alias", ""))
+    donated = {slot for slot, _, _ in aliasing}
+    results = {_plain(part) for part in _results(module.entry.root)}
+
+    def may_change(parameter: Instruction) -> bool:
+        return (parameter.parameter_number or 0) in donated or _plain(parameter) in results
+
+    return {
+        parameter.name: parameter.op_name or parameter.name
+        for parameters in arguments.values()
+        if len(parameters) > 1 and not any(map(may_change, parameters))
+        for parameter in parameters
+        if parameter.shape.is_floating or parameter.shape.bits < 16
+    }
+
+
+def _results(root: Instruction) -> tuple[Instruction, ...]:
+    return root.operands if root.opcode == "tuple" else (root,)
+
+
+def _plain(instruction: Instruction) -> tuple[object, ...]:
+    return instruction.shape.element_type, instruction.shape.dimensions
+
+
+class Settled:
+    """What does not differ from call to call if ``parameters`` stay the same: the framework's names
+    by those of the instructions.
+    """
+
+    def __init__(self, needs: Needs, parameters: Mapping[str, str], entry: Module) -> None:
+        self._handoffs = needs.handoffs
+        self._parameters = parameters
+        names = {parameter.name for parameter in entry.entry.parameters}
+        self._changing = names - parameters.keys()
+        self._differing: set[int] = set()
+        while sum(map(self._spread, range(len(self._handoffs.places)))):
+            pass
+
+    def _spread(self, number: int) -> bool:
+        """Add a place whose value differs, as something does that it comes from."""
+        place = self._handoffs.places[number]
+        if number in self._differing:
+            return False
+        if place.maker == OUTSIDE:
+            sources = [source.place for source in place.sources]
+            differs = not sources and place.name in self._changing
+        else:
+            reads = self._handoffs.reads[place.maker]
+            sources = [operand for _, operands in reads for operand in operands]
+            differs = place.maker in self._handoffs.acting
+        if differs or not self._differing.isdisjoint(sources):
+            self._differing.add(number)
+            return True
+        return False
+
+    def is_settled(self, place: int) -> bool:
+        """Return whether the value of a place is the same in each call."""
+        return place not in self._differing
+
+    def computes(self, kernel: int) -> bool:
+        """Return whether a kernel computes the same in each call."""
+        outputs = self._handoffs.outputs[kernel]
+        return bool(outputs) and all(map(self.is_settled, outputs))
+
+    def read_by(self, kernel: int) -> tuple[str, ...]:
+        """Return the parameters that a kernel depends on and that stay the same."""
+        reads = self._handoffs.reads[kernel]
+        return self.names_of(*(place for _, places in reads for place in places))
+
+    def names_of(self, *places: int) -> tuple[str, ...]:
+        """Return the parameters that places have their values from and that stay the same."""
+        names: dict[str, None] = {}
+        for place in reachable(places, self._earlier):
+            name = self._handoffs.places[place].name
+            if self._handoffs.places[place].maker == OUTSIDE and name in self._parameters:
+                names[self._parameters[name]] = None
+        return tuple(names)
+
+    def _earlier(self, place: int) -> Iterator[int]:
+        sources = self._handoffs.places[place].sources
+        yield from (source.place for source in sources)
+        maker = self._handoffs.places[place].maker
+        if maker != OUTSIDE:
+            for _, places in self._handoffs.reads[maker]:
+                yield from places

@@ -1,0 +1,349 @@
+"""What limits a module, and lower bounds of its time: sound, and tight where the truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.dump.device import find_device
+from fusionscope.explain import ModuleFacts, Selection, explain
+from fusionscope.facts.clock import KernelTime
+from fusionscope.facts.limits import Limits, limits_of
+from fusionscope.facts.result import Branch, Limit, TimeSource
+from fusionscope.findings.headroom.facts import Headroom
+from fusionscope.findings.opportunities.facts import Opportunity, OpportunityKind
+from fusionscope.history.kernels import KernelKind, launches_of
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+GPUS = sorted(
+    str(path.relative_to(DUMPS))
+    for path in DUMPS.glob("*/*")
+    if path.is_dir() and not path.parent.name.startswith(("cpu", "tpu"))
+)
+BANDWIDTH = 3.35e6  # of an H100, in bytes per microsecond
+LAUNCH = 1.0
+HEADER = "HloModule jit_step, is_scheduled=true{header}\n\n"
+
+
+def facts_of(tmp_path: Path, text: str, header: str = "") -> ModuleFacts:
+    """The facts about a final module for an H100."""
+    path = tmp_path / "module_0001.jit_step.sm_9.0_gpu_after_optimizations.txt"
+    path.write_text(HEADER.format(header=header) + text)
+    (module,) = explain(open_dump(path), Selection(device=find_device("h100"))).modules
+    return module
+
+
+def headroom_of(module: ModuleFacts) -> Headroom:
+    headroom = module.find(Headroom)
+    assert headroom is not None
+    return headroom
+
+
+def opportunities_of(module: ModuleFacts) -> list[Opportunity]:
+    """Those that are not just parts of the program."""
+    rows = module.find_all(Opportunity)
+    return [row for row in rows if row.id is not OpportunityKind.ONE_KERNEL]
+
+
+def branches(branch: Branch) -> Iterator[Branch]:
+    rows = [branch]
+    for row in rows:
+        rows += row.children
+    yield from rows
+
+
+def assert_sound(module: ModuleFacts) -> None:
+    """No bound is above the time of what was compiled, but for the rounding of ticks."""
+    time = module.summary.time
+    assert time is not None and module.breakdown is not None
+    headroom = headroom_of(module)
+    rows = [("module", headroom.at_best_us, time.microseconds)]
+    rows += [(k.name, k.at_best_us or 0.0, k.time_us) for k in module.kernels]
+    rows += [(b.name, b.at_best_us or 0.0, b.time_us) for b in branches(module.breakdown.tree)]
+    rows += [(b.name, b.at_best_us or 0.0, b.time_us) for b in module.breakdown.lines]
+    for loop in headroom.loops:
+        rows.append((loop.name, loop.at_best_by_step_us, loop.time_us))
+        rows.append((loop.name, loop.at_best_us, loop.at_best_by_step_us))
+    assert [row for row in rows if row[1] > row[2] * 1.0002] == []
+
+
+@pytest.mark.parametrize("dump", GPUS)
+def test_no_bound_is_above_what_was_compiled(samples, dump):
+    for module in samples.explanation(dump).modules:
+        assert_sound(module)
+
+
+# The same programs with a pass switched off.
+WITHOUT = [
+    name
+    for name in GPUS
+    if name.startswith("h100-without") and f"h100/{name.partition('/')[2]}" in GPUS
+]
+
+
+@pytest.mark.parametrize("changed", WITHOUT)
+def test_no_bound_is_above_another_compilation_of_the_program(samples, changed):
+    name = changed.partition("/")[2]
+    modules = [samples.facts(f"h100/{name}"), samples.facts(changed)]
+    times = [module.summary.time.microseconds for module in modules]
+    bounds = [headroom_of(module).at_best_us for module in modules]
+    assert max(bounds) <= min(times) * 1.0002
+
+
+def test_there_is_no_bound_for_a_cpu(samples):
+    module = samples.facts("cpu/softmax")
+    assert module.find(Headroom) is None
+    assert module.summary.at_best_us is None is module.summary.limited_by
+    assert {kernel.at_best_us for kernel in module.kernels} == {None}
+
+
+def test_limits_are_launches_and_the_longer_of_the_rest(samples):
+    module = samples.facts("h100/concatenate")
+    headroom = headroom_of(module)
+    launches = module.summary.launches * LAUNCH
+    beyond = headroom.memory_us + headroom.compute_us + headroom.library_us
+    assert headroom.launches_us == pytest.approx(launches)
+    assert beyond == pytest.approx(module.summary.time.microseconds - launches)
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [
+        (Limits(3, 1, 1), Limit.LAUNCHES),
+        (Limits(1, 3, 1), Limit.MEMORY),
+        (Limits(1, 1, 3), Limit.COMPUTE),
+        (Limits(1, 1, 0, 3), Limit.LIBRARY),
+        (Limits(2, 2), Limit.MIXED),  # half is not over half
+        (Limits(), Limit.MIXED),
+    ],
+)
+def test_one_word_says_what_takes_over_half(limits, limit):
+    assert limits.limited_by is limit
+
+
+ELEMENTWISE = """
+fused {
+  p0 = f32[1024,1024]{1,0} parameter(0)
+  p1 = f32[1024,1024]{1,0} parameter(1)
+  sum = f32[1024,1024]{1,0} add(p0, p1)
+  ROOT double = f32[1024,1024]{1,0} add(sum, sum)
+}
+
+ENTRY main {
+  a = f32[1024,1024]{1,0} parameter(0)
+  b = f32[1024,1024]{1,0} parameter(1)
+  ROOT fusion = f32[1024,1024]{1,0} fusion(a, b), kind=kLoop, calls=fused
+}
+"""
+
+
+def test_a_chain_in_one_kernel_has_its_own_bytes_as_the_bound(tmp_path):
+    module = facts_of(tmp_path, ELEMENTWISE)
+    headroom = headroom_of(module)
+    size = 3 * 4 * 1024 * 1024
+    assert headroom.at_best_bytes == pytest.approx(size)
+    assert headroom.at_best_us == pytest.approx(LAUNCH + size / BANDWIDTH, rel=0.01)
+    assert headroom.decided_by == "bytes"
+    assert module.summary.limited_by is Limit.MEMORY
+
+
+@pytest.mark.parametrize("dump", ["h100/softmax", "h100/elementwise", "h100/reductions"])
+def test_bytes_of_kernels_without_neighbours_are_their_bound(samples, dump):
+    """One kernel moves what it must; several, what enters and leaves them together."""
+    module = samples.facts(dump)
+    headroom = headroom_of(module)
+    if len(module.kernels) == 1:
+        assert headroom.at_best_bytes == pytest.approx(module.summary.bytes_moved, rel=0.05)
+    else:
+        assert headroom.at_best_bytes < module.summary.bytes_moved
+
+
+TWO_KERNELS = """
+add_f32 {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+scale {
+  p0 = f32[1024,1024]{1,0} parameter(0)
+  ROOT negated = f32[1024,1024]{1,0} negate(p0)
+}
+
+rows {
+  p0 = f32[1024,1024]{1,0} parameter(0)
+  zero = f32[] constant(0)
+  ROOT total = f32[1024]{0} reduce(p0, zero), dimensions={1}, to_apply=add_f32
+}
+
+ENTRY main {
+  a = f32[1024,1024]{1,0} parameter(0)
+  first = f32[1024,1024]{1,0} fusion(a), kind=kLoop, calls=scale
+  ROOT second = f32[1024]{0} fusion(first), kind=kInput, calls=rows
+}
+"""
+
+
+def test_what_passes_between_two_kernels_is_not_in_the_bound_of_both(tmp_path):
+    module = facts_of(tmp_path, TWO_KERNELS)
+    whole, row = 4 * 1024 * 1024, 4 * 1024
+    assert module.summary.bytes_moved == 3 * whole + row
+    assert headroom_of(module).at_best_bytes == pytest.approx(whole + row)
+    first = next(kernel for kernel in module.kernels if kernel.name == "first")
+    assert first.at_best_us == pytest.approx(LAUNCH + 2 * whole / BANDWIDTH, rel=0.01)
+
+
+PARTS = """
+cut {
+  p0 = f32[1024,1024]{1,0} parameter(0)
+  part = f32[256,1024]{1,0} slice(p0), slice={[0:256], [0:1024]}
+  ROOT negated = f32[256,1024]{1,0} negate(part)
+}
+
+narrow {
+  p0 = f32[1024,1024]{1,0} parameter(0)
+  turned = f32[1024,1024]{1,0} transpose(p0), dimensions={1,0}
+  half = bf16[1024,1024]{1,0} convert(turned)
+  ROOT negated = bf16[1024,1024]{1,0} negate(half)
+}
+
+ENTRY main {
+  a = f32[1024,1024]{1,0} parameter(0)
+  b = f32[1024,1024]{1,0} parameter(1)
+  first = f32[256,1024]{1,0} fusion(a), kind=kLoop, calls=cut
+  second = bf16[1024,1024]{1,0} fusion(b), kind=kLoop, calls=narrow
+  ROOT both = (f32[256,1024]{1,0}, bf16[1024,1024]{1,0}) tuple(first, second)
+}
+"""
+
+
+def test_a_part_counts_as_a_part_and_a_converted_value_with_its_type(tmp_path):
+    module = facts_of(tmp_path, PARTS)
+    quarter, half = 4 * 256 * 1024, 2 * 1024 * 1024
+    assert headroom_of(module).at_best_bytes == pytest.approx(2 * quarter + 2 * half, rel=0.001)
+
+
+LOOP = """
+step {
+  p0 = f32[4096]{0} parameter(0)
+  p1 = f32[16,4096]{1,0} parameter(1)
+  p2 = s32[] parameter(2)
+  p3 = f32[4096]{0} parameter(3)
+  zero = s32[] constant(0)
+  row = f32[1,4096]{1,0} dynamic-slice(p1, p2, zero), dynamic_slice_sizes={1,4096}
+  flat = f32[4096]{0} bitcast(row)
+  scaled = f32[4096]{0} multiply(p0, p3)
+  ROOT next = f32[4096]{0} add(scaled, flat)
+}
+
+body {
+  state = (s32[], f32[4096]{0}, f32[16,4096]{1,0}, f32[4096]{0}) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  h = f32[4096]{0} get-tuple-element(state), index=1
+  xs = f32[16,4096]{1,0} get-tuple-element(state), index=2
+  w = f32[4096]{0} get-tuple-element(state), index=3
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  fusion = f32[4096]{0} fusion(h, xs, i, w), kind=kLoop, calls=step
+  ROOT result = (s32[], f32[4096]{0}, f32[16,4096]{1,0}, f32[4096]{0}) tuple(j, fusion, xs, w)
+}
+
+condition {
+  state = (s32[], f32[4096]{0}, f32[16,4096]{1,0}, f32[4096]{0}) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  end = s32[] constant(16)
+  ROOT less = pred[] compare(i, end), direction=LT
+}
+
+ENTRY main {
+  h = f32[4096]{0} parameter(0)
+  xs = f32[16,4096]{1,0} parameter(1)
+  w = f32[4096]{0} parameter(2)
+  zero = s32[] constant(0)
+  init = (s32[], f32[4096]{0}, f32[16,4096]{1,0}, f32[4096]{0}) tuple(zero, h, xs, w)
+  loop = (s32[], f32[4096]{0}, f32[16,4096]{1,0}, f32[4096]{0}) while(init), condition=condition,
+    body=body, backend_config={"known_trip_count":{"n":"16"}}
+  ROOT last = f32[4096]{0} get-tuple-element(loop), index=1
+}
+"""
+
+
+def test_a_loop_has_a_bound_for_all_steps_and_one_by_step(tmp_path):
+    module = facts_of(tmp_path, LOOP.replace(",\n    body", ", body"))
+    assert_sound(module)
+    headroom = headroom_of(module)
+    row = 4 * 4096
+    # Once: the first state, sixteen rows, what no step changes, and the last state.
+    assert headroom.at_best_bytes == pytest.approx((1 + 16 + 1 + 1) * row, rel=0.001)
+    (loop,) = headroom.loops
+    # In each step: the state, a row, what no step changes, and the next state.
+    step = LAUNCH + 4 * row / BANDWIDTH
+    assert loop.at_best_by_step_us == pytest.approx(16 * step, rel=0.001)
+    assert loop.state_bytes == pytest.approx(16 * 2 * row, rel=0.001)
+    assert loop.limited_by is Limit.LAUNCHES
+    (opportunity,) = opportunities_of(module)
+    assert (opportunity.id, opportunity.where) == ("short-steps", "loop")
+
+
+def test_a_part_of_two_kernels_could_be_one(tmp_path):
+    (opportunity,) = facts_of(tmp_path, TWO_KERNELS).find_all(Opportunity)
+    assert opportunity.id is OpportunityKind.ONE_KERNEL
+    size = 4 * 1024 * 1024 + 4 * 1024
+    assert opportunity.at_best_us == pytest.approx(LAUNCH + size / BANDWIDTH, rel=0.01)
+
+
+WEIGHTS = """
+narrow {
+  p0 = f32[2048,2048]{1,0} parameter(0)
+  ROOT half = bf16[2048,2048]{1,0} convert(p0)
+}
+
+use {
+  p0 = bf16[2048,2048]{1,0} parameter(0)
+  p1 = bf16[2048,2048]{1,0} parameter(1)
+  ROOT sum = bf16[2048,2048]{1,0} add(p0, p1)
+}
+
+ENTRY main {
+  w = f32[2048,2048]{1,0} parameter(0), metadata={op_name="params['w']"}
+  v = f32[128,2048]{1,0} parameter(1), metadata={op_name="params['v']"}
+  x = bf16[2048,2048]{1,0} parameter(2), metadata={op_name="x"}
+  half = bf16[2048,2048]{1,0} fusion(w), kind=kLoop, calls=narrow
+  ROOT sum = bf16[2048,2048]{1,0} fusion(half, x), kind=kLoop, calls=use
+}
+"""
+
+
+def test_weights_that_are_converted_each_time_are_an_opportunity(tmp_path):
+    (opportunity,) = opportunities_of(facts_of(tmp_path, WEIGHTS))
+    elements = 2048 * 2048
+    assert opportunity.id == "converted"
+    assert opportunity.parameters == ("params['w']",)
+    assert opportunity.bytes == (4 + 2) * elements
+    assert opportunity.time_us == pytest.approx(LAUNCH + 6 * elements / BANDWIDTH, rel=0.01)
+    assert opportunity.advice == "store as bf16"
+
+
+@pytest.mark.parametrize(
+    ("changed", "header"),
+    [
+        (WEIGHTS, ", input_output_alias={ {}: (0, {}, may-alias) }"),  # donated
+        (WEIGHTS.replace("f32[128,2048]", "bf16[2048,2048]"), ""),  # a result has its shape
+        (WEIGHTS.replace("params['v']", "v"), ""),  # an argument of one array is data
+        (WEIGHTS.replace("params['w']", "x['w']"), ""),
+    ],
+)
+def test_parameters_that_a_call_may_change_are_none(tmp_path, changed, header):
+    assert opportunities_of(facts_of(tmp_path, changed, header)) == []
+
+
+def test_a_library_call_is_limited_by_the_library(samples):
+    module = samples.module("h100/libraries")
+    kernels = launches_of(module.read(module.last), "gpu")
+    (call, *_) = (kernel for kernel in kernels if kernel.kind is KernelKind.LIBRARY)
+    time = KernelTime(3_000.0, TimeSource.FLOOR, 1_000.0, 2_000.0, 0.0, 0.0)
+    assert limits_of(call, time) == Limits(1.0 * call.runs, library=2.0 * call.runs)
+    assert limits_of(call, None) is None
