@@ -120,7 +120,6 @@ class ModuleVerification(Struct, frozen=True):
 
     internal = ("notes",)
 
-
     number: int
     name: str
     folder: str
