@@ -26,7 +26,7 @@ BUDGET = {
     "fusionscope/history": 10,
     "fusionscope/hlo": 5,
     "fusionscope/page": 1,
-    "fusionscope/passes": 28,
+    "fusionscope/passes": 27,
     "fusionscope/reasons": 1,
     "fusionscope/report": 9,
     "fusionscope/rerun": 5,

@@ -16,7 +16,6 @@ from functools import cached_property
 from math import fsum
 
 from fusionscope.facts.limits import Limits
-from fusionscope.history.handoffs import OUTSIDE
 
 
 class Decides(StrEnum):
@@ -100,6 +99,6 @@ class Bounds:
         """The numbers of the values that each kernel makes or reads."""
         touched: dict[int, list[int]] = defaultdict(list)
         for number, value in enumerate(self.handed):
-            for kernel in {value.maker, *(reader for reader, _ in value.readers)} - {OUTSIDE}:
-                touched[kernel].append(number)
+            for kernel in {value.maker, *(reader for reader, _ in value.readers)}:
+                touched[kernel].append(number)  # also those of -1, what is outside of all kernels
         return touched

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import fsum
 
+from fusionscope.facts.limits import Limits
 from fusionscope.facts.result import TimeSource
 from fusionscope.graph.work import count_work
 from fusionscope.history.kernels import Kernel, KernelKind, instructions_in, operations_in
@@ -97,3 +98,16 @@ def products_of(launch: Instruction) -> list[Instruction]:
 def is_near_tie(difference: float, time: float) -> bool:
     """Return whether a difference of times is at most 5% of ``time``, in the same unit."""
     return abs(difference) <= 0.05 * time
+
+
+def limits_of(kernel: Kernel, time: KernelTime | None) -> Limits | None:
+    """Return the limits of all runs of a kernel; None unless a GPU is known."""
+    if time is None or time.source is TimeSource.NOMINAL:
+        return None
+    runs = kernel.runs / 1_000
+    launches, beyond = runs * time.launch, runs * (time.nanoseconds - time.launch)
+    if kernel.kind is KernelKind.LIBRARY:
+        return Limits(launches, library=beyond)
+    if time.memory >= time.compute:
+        return Limits(launches, memory=beyond)
+    return Limits(launches, compute=beyond)

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum
 
-from fusionscope.facts.clock import KernelTime
-from fusionscope.facts.result import Limit, TimeSource
-from fusionscope.history.kernels import Kernel, KernelKind
+from fusionscope.facts.result import Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +37,6 @@ class Limits:
         """Return a part of the total, from 0 to 1."""
         part: float = getattr(self, limit)
         return part / self.total if self.total else 0.0
-
-
-def limits_of(kernel: Kernel, time: KernelTime | None) -> Limits | None:
-    """Return the limits of all runs of a kernel; None unless a GPU is known."""
-    if time is None or time.source is TimeSource.NOMINAL:
-        return None
-    runs = kernel.runs / 1_000
-    launches, beyond = runs * time.launch, runs * (time.nanoseconds - time.launch)
-    if kernel.kind is KernelKind.LIBRARY:
-        return Limits(launches, library=beyond)
-    if time.memory >= time.compute:
-        return Limits(launches, memory=beyond)
-    return Limits(launches, compute=beyond)
 
 
 def sum_of_limits(limits: Iterable[Limits | None]) -> Limits | None:

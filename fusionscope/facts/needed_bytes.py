@@ -14,8 +14,7 @@ from math import fsum
 from typing import NamedTuple
 
 from fusionscope.facts.bounds import Bounds, Handed, Product
-from fusionscope.facts.clock import Clock, KernelTime
-from fusionscope.facts.limits import limits_of
+from fusionscope.facts.clock import Clock, KernelTime, limits_of
 from fusionscope.facts.result import TimeSource
 from fusionscope.history.contents import content_of
 from fusionscope.history.handoffs import OUTSIDE, Handoffs, How, LoopState, find_handoffs

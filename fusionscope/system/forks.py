@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import warnings
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 Key = TypeVar("Key")
@@ -44,7 +45,10 @@ class Forks(Generic[Key]):
     def split(self, key: Key) -> bool:
         """Copy this process. Return true in the copy, and false here, where it may be over."""
         reading, writing = os.pipe()
-        pid = os.fork()
+        with warnings.catch_warnings():
+            # Of threads: none holds a lock that a copy takes, which writes to its pipe only.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
         if not pid:
             os.close(reading)
             self.current, self._pipe = key, writing

@@ -430,7 +430,7 @@ def test_top_and_all(run):
     steps = len(recorded(GPU)[0])
     first, usual, full = run(GPU, "--top", "1").out, run(GPU).out, run(GPU, "--all").out
     for text, visible in ((first, 1), (usual, 5), (full, steps)):
-        assert len(re.findall(r"^      \d+\. ", text, re.MULTILINE)) == visible
+        assert len(re.findall(r"^ +\d+\. ", text, re.MULTILINE)) == visible
         assert (f"{steps - visible} more steps" in text) == (visible < steps)
     assert "--top" in first and "--top" not in full
     # JSON is never cut.

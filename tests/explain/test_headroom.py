@@ -10,8 +10,8 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.dump.device import find_device
 from fusionscope.explain import ModuleFacts, Selection, explain
-from fusionscope.facts.clock import KernelTime
-from fusionscope.facts.limits import Limits, limits_of
+from fusionscope.facts.clock import KernelTime, limits_of
+from fusionscope.facts.limits import Limits
 from fusionscope.facts.result import Branch, Limit, TimeSource
 from fusionscope.findings.headroom.facts import Headroom
 from fusionscope.findings.opportunities.facts import Opportunity, OpportunityKind

@@ -153,4 +153,4 @@ def test_reasons_say_how_many_steps_of_a_record_were_not_followed(
     assert note.startswith(f"1 of {len(changed.steps)} recorded steps of priority-fusion")
     assert actual.rules is not None
     assert unchanged.rules is not None
-    assert actual.rules.plans_agreeing == unchanged.rules.plans_agreeing
+    assert actual.rules.plans == unchanged.rules.plans
