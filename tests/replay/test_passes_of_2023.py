@@ -95,7 +95,7 @@ def test_recorded_decisions_are_the_rules() -> None:
     compared = {
         run.pass_name: (run.decisions.agreeing, run.decisions.compared)
         for run in verified("updates")
-        if run.decisions and run.after is not None
+        if run.decisions.compared and run.after is not None
     }
     assert set(compared) == {"fusion", "fusion-duplicating"}
     merger = [run for run in verified("updates") if run.pass_name == "fusion_merger"]
