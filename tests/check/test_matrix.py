@@ -101,7 +101,7 @@ def test_a_baseline_of_a_matrix(project: Path, check: Run) -> None:
     code, out, _ = check("--baseline", "fusions.json", "--update", "--dumps", "dumps")
     assert (code, out) == (
         0,
-        "new       mix on cpu\nnew       total on cpu\nwritten: fusions.json\n",
+        "new  mix on cpu\nnew  total on cpu\nwritten: fusions.json\n",
     )
     # A dump that is there is not compiled again.
     (project / "models" / "nn.py").write_text(BARRIER)

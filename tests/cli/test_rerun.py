@@ -121,7 +121,7 @@ def test_several_variants_in_a_table(run, tmp_path):
         *("--output", tmp_path / "out"),
     )
     assert result.code == 0
-    (table,) = re.findall(r"(?ms)^variant +launches.*?\Z", result.out)
+    (table,) = re.findall(r"(?ms)^ *variant +launches.*?\Z", result.out)
     assert [line.split()[0] for line in table.splitlines()] == ["variant", "first", "second"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"first", "second"}
 
