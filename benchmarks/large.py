@@ -54,7 +54,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Programs of one file, what is asked about their dumps, and the aim of each ratio."""
+    """The programs of a file, the kind of dump, and the target ratio of each question."""
 
     path: str
     programs: tuple[str, ...]

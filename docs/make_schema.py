@@ -157,10 +157,10 @@ def _fields(
 
 def schemas() -> dict[str, str]:
     """File names and their text."""
-    made = {command: schema_of(command) for command in DOCUMENTS}
+    schemas = {command: schema_of(command) for command in DOCUMENTS}
     # What several commands print is described where docs/json.md does so in full.
     known: dict[tuple[str, str], str] = {}
-    for schema in made.values():
+    for schema in schemas.values():
         for name, type_ in schema["$defs"].items():
             for field, about in type_.get("properties", {}).items():
                 text = about.get("description", "as ")
@@ -170,7 +170,7 @@ def schemas() -> dict[str, str]:
                     known.setdefault((name, field), text)
     return {
         f"{command}.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-        for command, schema in made.items()
+        for command, schema in schemas.items()
     }
 
 

@@ -324,7 +324,9 @@ class Replays:
                 self._orders[first.before] = find_user_order(self._module, first.before, rewriters)
                 self._aged.update(runs)
                 self._unchanged.clear()
-                self._expected = [c for c in self._followed if c.change in self._together]
+                self._expected = [
+                    candidate for candidate in self._followed if candidate.change in self._together
+                ]
                 self._together = {}
                 self._agreeing[runs] = self._lead_to_dump(runs)
         return (

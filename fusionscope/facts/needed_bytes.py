@@ -123,10 +123,10 @@ class Needs:
                 continue
             share = self._share(number, before)
             for read in self.launches[number].reads:
-                portion = share * self._covered(number, read)
+                portion, width = share * self._covered(number, read), self._width_of(number, read)
                 for place, _ in self.handoffs.origins(read.place):
                     elements[place] = min(1.0, elements[place] + portion)
-                    self.width[place] = max(self.width[place], self._width_of(number, read))
+                    self.width[place] = max(self.width[place], width)
 
     def _share(self, number: int, before: Sequence[float] | None = None) -> float:
         """Return the share of what a kernel computes that is needed."""

@@ -28,7 +28,7 @@ class GpuModel:
     gemm_threshold: int = 100
 
     def on(self, device: Device) -> GpuModel:
-        """Return the same without what no kernel for ``device`` depends on."""
+        """Return the model with the options that do not affect kernels on ``device`` reset."""
         return self if self.formulas.reads_max_unroll(device) else replace(self, max_unroll=0)
 
     def costs_on(self, device: Device) -> GpuModel:

@@ -770,7 +770,7 @@ class _Changes:
             yield FusionChange(
                 ChangeKind.REWRITTEN, (earlier,), (fusion,), moves.new, moves.removed
             )
-        has_more_outputs = len(_outputs(fusion)) > len(_outputs(earlier))
+        has_more_outputs = len(fusion.called[0].results) > len(earlier.called[0].results)
         if has_more_outputs:
             yield FusionChange(ChangeKind.MULTI_OUTPUT, (earlier,), (fusion,))
         emitters = [fusion_emitter(member.statement.attributes) for member in (earlier, fusion)]
@@ -845,11 +845,6 @@ def is_idle(matching: Matching, fusion: Instruction) -> bool:
     if not operations:
         return not (fusion.users or fusion.is_root)
     return all(operation in matching.idle for operation in operations)
-
-
-def _outputs(fusion: Instruction) -> tuple[Instruction, ...]:
-    root = fusion.called[0].root
-    return root.operands if root.opcode == "tuple" else (root,)
 
 
 def group_identical(changes: Iterable[FusionChange]) -> list[tuple[FusionChange, int]]:

@@ -16,6 +16,7 @@ from fusionscope.history.kernels import Kernel, Runs, is_launched
 from fusionscope.history.operations import Value, flatten, keeps_layout
 from fusionscope.history.values import Block, Execution, NumberedModule, control_of
 from fusionscope.hlo import Computation, Instruction, Shape
+from fusionscope.hlo.views import SAME_MEMORY
 
 OUTSIDE = -1  # the maker of parameters and constants, and the reader of results
 
@@ -25,7 +26,7 @@ _STARTS = {  # the elements of their results that hold what they make
     "collective-permute-start": 1,
     "copy-start": 0,
 }
-_PASSED_ON = frozenset({"add-dependency", "async-update", "bitcast", "domain", "opt-barrier"})
+_PASSED_ON = SAME_MEMORY | {"async-update"}
 _ACTING = frozenset({"infeed", "recv", "rng", "rng-get-and-update-state"})
 
 

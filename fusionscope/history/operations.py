@@ -24,6 +24,7 @@ from fusionscope.hlo.literals import is_elided
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.hlo.views import COPIES, PASSED_ON
 
+_ARGUMENT = re.compile(r"args\[\d+\]|[A-Za-z_]\w*")
 _MEMORY_SPACE = re.compile(r"S\(\d+\)")
 # Each operand gives one element of the result, independent of the others: passes combine several
 # such operations, or split one into start and done.
@@ -264,3 +265,11 @@ def keeps_layout(copy: Instruction) -> bool:
     return (
         source_layout is None or two is None or source_layout.minor_to_major == two.minor_to_major
     )
+
+
+def argument_name(parameter: Instruction) -> str:
+    """Return the name of the function's argument that a parameter is a part of: JAX writes
+    ``params['w']``, or ``args[0]`` for one without a name. Empty if the framework wrote none.
+    """
+    match = _ARGUMENT.match(parameter.op_name or "")
+    return match[0] if match is not None else ""

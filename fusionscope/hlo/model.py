@@ -592,6 +592,11 @@ class Computation:
         return self.instructions[self.graph.root]
 
     @property
+    def results(self) -> tuple[Instruction, ...]:
+        """The elements of the root if it is a tuple, else the root alone."""
+        return self.root.operands if self.root.opcode == "tuple" else (self.root,)
+
+    @property
     def parameters(self) -> tuple[Instruction, ...]:
         """In the order of their numbers."""
         parameters: tuple[Instruction, ...] | None = self._lazy.get("parameters")

@@ -1,6 +1,6 @@
-"""Opcodes of instructions that compute nothing new, by what becomes of their operand.
+"""Opcodes that forward or rearrange their operands without computing anything.
 
-What mirrors a set of the compiler's stays beside the rule that asks for it.
+Sets that mirror one of the compiler's stay beside the rule that uses them.
 """
 
 from __future__ import annotations

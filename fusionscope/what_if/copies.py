@@ -29,8 +29,8 @@ from fusionscope.graph.properties import is_elementwise
 from fusionscope.graph.reachability import Reachability
 from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import TUPLE, Shape
+from fusionscope.hlo.views import TUPLES
 
-_TUPLES = frozenset({"get-tuple-element", "tuple"})
 _SAME = frozenset({"bitcast", "opt-barrier"})
 _FREE = frozenset({"bitcast", "tuple"})
 _LEAST_FILL = 1 << 20  # bytes: smaller ones are copied
@@ -306,7 +306,7 @@ def _readers(value: _Value) -> Iterator[MutableInstruction]:
             if user in visited:
                 continue
             visited.add(user)
-            if user.opcode in _TUPLES or user.opcode in _SAME:
+            if user.opcode in TUPLES or user.opcode in _SAME:
                 pending.append(user)
             elif any(
                 _origin(operand, index) == value

@@ -108,7 +108,7 @@ def test_other_references(run, tmp_path):
     second.check_refused("the reference jit_program is another program: its parameters and result")
     arrays.write_text("no arrays")
     run(CPU, "--reference", arrays).check_refused("expected an .npz of plain arrays")
-    run(CPU, "--flag", "nonsense=1").check_refused("nonsense")
+    run(CPU, "--flag", "nonsense=1").check_refused("Unknown flag in XLA_FLAGS: --nonsense=1")
 
 
 @with_jax

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def discover(module: FindingInput) -> Headroom | None:
-    """Return what limits the module; None unless a GPU is module."""
+    """Return what limits the module; None unless a GPU is known."""
     if module.needs is None:
         return None
     from fusionscope.findings.headroom.find import find_headroom

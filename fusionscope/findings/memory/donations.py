@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -20,10 +19,10 @@ from fusionscope.findings.memory.savings import position_of
 from fusionscope.graph.buffer_sharing import may_share
 from fusionscope.graph.memory_reuse import Sharing
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.history.operations import argument_name
 from fusionscope.hlo import Instruction, Module
 from fusionscope.passes.context import GpuTarget
 
-_ARGUMENT = re.compile(r"args\[\d+\]|[A-Za-z_]\w*")
 _PASSED_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "tuple"})
 
 
@@ -63,7 +62,7 @@ def find_handovers(
     }
     reads = _Reads(module, sequence, gpu)
     arguments = arguments_of(module)
-    for position in _results(module.entry.root):
+    for position in map(position_of, module.entry.results):
         if position not in outputs:
             continue
         output, allocation = outputs[position]
@@ -104,20 +103,12 @@ def arguments_of(module: Module) -> Mapping[int, int]:
     for parameter in sorted(
         module.entry.parameters, key=lambda parameter: parameter.parameter_number or 0
     ):
-        match = _ARGUMENT.match(parameter.op_name or "")
-        name = match[0] if match is not None else ""
+        name = argument_name(parameter)
         if not name or name != last:
             number += 1
         last = name
         arguments[parameter.parameter_number or 0] = number
     return arguments
-
-
-def _results(root: Instruction) -> Iterator[Position]:
-    """Yield the values that the program returns."""
-    parts: Sequence[Instruction] = root.operands if root.opcode == "tuple" else (root,)
-    for part in parts:
-        yield position_of(part)
 
 
 class _Reads:

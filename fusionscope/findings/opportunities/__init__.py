@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def discover(module: FindingInput) -> tuple[Opportunity, ...]:
-    """Return what could be faster; nothing unless a GPU is module."""
+    """Return what could be faster; nothing unless a GPU is known."""
     if module.needs is None:
         return ()
     from fusionscope.findings.opportunities.find import find_opportunities

@@ -7,28 +7,26 @@ others are taken to stay the same, as the weights of a model do while it makes p
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from fusionscope.facts.needed_bytes import Needs
 from fusionscope.graph.aliasing import read_aliasing
 from fusionscope.history.handoffs import OUTSIDE
+from fusionscope.history.operations import argument_name
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.search import reachable
-
-_ARGUMENT = re.compile(r"args\[\d+\]|[A-Za-z_]\w*")
 
 
 def settled_parameters(module: Module) -> dict[str, str]:
     """Return the parameters that are taken to stay the same, each with the framework's name."""
     arguments: dict[str, list[Instruction]] = defaultdict(list)
     for parameter in module.entry.parameters:
-        if match := _ARGUMENT.match(parameter.op_name or ""):
-            arguments[match[0]].append(parameter)
+        if name := argument_name(parameter):
+            arguments[name].append(parameter)
     aliasing = read_aliasing(module.attributes.get("input_output_alias", ""))
     donated = {slot for slot, _, _ in aliasing}
-    results = {_plain(part) for part in _results(module.entry.root)}
+    results = {_plain(part) for part in module.entry.results}
 
     def may_change(parameter: Instruction) -> bool:
         return (parameter.parameter_number or 0) in donated or _plain(parameter) in results
@@ -40,10 +38,6 @@ def settled_parameters(module: Module) -> dict[str, str]:
         for parameter in parameters
         if parameter.shape.is_floating or parameter.shape.bits < 16
     }
-
-
-def _results(root: Instruction) -> tuple[Instruction, ...]:
-    return root.operands if root.opcode == "tuple" else (root,)
 
 
 def _plain(instruction: Instruction) -> tuple[object, ...]:

@@ -185,8 +185,8 @@ class _DotTiles(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _fits_any(tiles: _DotTiles, blocks: tuple[Blocks, ...]) -> bool:
-    """Return the answer, which is the same for all dots of the same shapes: a model repeats its
-    layers, and a fusion is asked about with each neighbour that comes to it.
+    """Return whether one of the blocks fits. Cached, since repeated layers have equal shapes, and
+    the pass checks a fusion again for each instruction that it may add.
     """
     return any(map(tiles.fits, blocks))
 
