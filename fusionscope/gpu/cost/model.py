@@ -339,7 +339,7 @@ class CostModel:
         return Estimate(unfused, KERNEL_LAUNCH + duration)
 
     def share_aside(self, producer: MutableInstruction, consumer: MutableInstruction) -> Estimate:
-        """Return the estimate for one consumer, without caching what the compiler does not ask for."""
+        """Return the estimate for one consumer uncached: the compiler does not ask for it."""
         pair = self._pairs.get(producer, {}).get(consumer)
         pair = self.pair_time(producer, consumer).total if pair is None else pair
         return Estimate(KERNEL_LAUNCH + self.time(consumer).total, KERNEL_LAUNCH + pair)
