@@ -129,7 +129,7 @@ class Compiler:
         """Compile a program in a process of its own. Raises ``SystemExit`` where it fails."""
         target, _, program = name.partition("/")
         script = ("benchmarks/compiling.py", f"{self.suite.path}:{program}", target)
-        command = [self.python, *script, f"--dump={self.dump}", *more]
+        command = [self.python, *script, *more, f"--dump={self.dump}"]
         process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         if process.returncode:
             raise SystemExit(
