@@ -191,7 +191,7 @@ function showPage(data) {
     ...module.notes.map((/** @type {string} */ note) => make("div", { class: "quiet" }, note)),
     tiles(module, before && before.module),
     ...(data.changes[state.module] || []).map((/** @type {any} */ section, /** @type {number} */ place) =>
-      sectionOf(place ? section : { ...section, title: "What changed" }, place ? `changed-${place}` : "changes", choosePair)),
+      sectionOf({ ...section, title: place ? `What changed: ${section.title}` : "What changed" }, place ? `changed-${place}` : "changes", choosePair)),
     data.same.length ? make("section", { class: "card" }, ...data.same.map((/** @type {string} */ line) => make("p", { class: "quiet" }, line))) : "",
     make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
