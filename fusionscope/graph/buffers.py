@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from fusionscope.graph.aliasing import InPlace, follow_tuples, leaf_indices, read_aliasing
@@ -12,7 +13,6 @@ from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.search import reachable, unfold
 
 CONTROL_FLOW = frozenset({"call", "conditional", "while"})
-_HOLDERS = CONTROL_FLOW | {"parameter"}  # they compute nothing themselves
 
 Part = tuple[MutableInstruction, tuple[int, ...]]  # an instruction, and the index of a part of it
 
@@ -42,22 +42,90 @@ def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
     cannot inspect: without this aliasing, it makes a copy for them.
     """
     steps: dict[MutableInstruction, list[InPlace]] = {}
-    for computation, buffers in find_buffers(graph).items():
-        for buffer in buffers:
-            for source, output in _origins(computation.root, buffer.output):
-                if source.opcode in _HOLDERS:
-                    continue
-                for slot, operand in enumerate(source.operands):
-                    values = list(_origins(operand, ()))
-                    is_old = (buffer.parameter, buffer.part) in values
-                    if (
-                        is_old
-                        and may_overwrite(source, slot, output)
-                        and _reads_last(source, values)
-                    ):
-                        steps.setdefault(source, []).append(InPlace(slot, output))
-                        break
+    for buffers in _buffers_together(graph):
+        updates = [_find_updates(computation, buffer) for computation, buffer in buffers]
+        if all(updates):
+            for kernel, update in filter(None, chain.from_iterable(updates)):
+                pairs = steps.setdefault(kernel, [])
+                if all(update.slot != pair.slot and update.output != pair.output for pair in pairs):
+                    pairs.append(update)
     return steps
+
+
+def _find_updates(
+    computation: MutableComputation, buffer: Buffer
+) -> list[tuple[MutableInstruction, InPlace] | None]:
+    """Return what may update ``buffer`` in place, None for what leaves it or runs computations. It
+    is empty if the result does not fit there.
+    """
+    old = (buffer.parameter, buffer.part)
+    updates: list[tuple[MutableInstruction, InPlace] | None] = []
+    for source, output in _origins(computation.root, buffer.output):
+        if source.opcode in CONTROL_FLOW or (source, output) == old:
+            updates.append(None)
+            continue
+        for slot, operand in enumerate(source.operands):
+            values = list(_origins(operand, ()))
+            if (
+                old in values
+                and may_overwrite(source, slot, output)
+                and _reads_last(source, values)
+            ):
+                updates.append((source, InPlace(slot, output)))
+                break
+    return updates
+
+
+def _buffers_together(graph: MutableModule) -> Iterator[list[tuple[MutableComputation, Buffer]]]:
+    """Yield the buffers of loops and of the program, each by itself, and those that all branches of
+    a conditional return together: the compiler makes a copy if one of them cannot.
+    """
+    all_buffers = find_buffers(graph)
+    branches: set[MutableComputation] = set()
+    for computation in walk_control_flow(graph):
+        for instruction in computation.instructions:
+            if instruction.opcode == "conditional":
+                branches.update(instruction.called)
+                for value, output in _buffered_values(
+                    instruction, all_buffers.get(computation, ())
+                ):
+                    yield _in_branches(instruction, value, output)
+    for computation, buffers in all_buffers.items():
+        if computation not in branches:
+            yield from ([(computation, buffer)] for buffer in buffers)
+
+
+def _buffered_values(
+    conditional: MutableInstruction, buffers: Iterable[Buffer]
+) -> list[tuple[Part, tuple[int, ...]]]:
+    """Return the values whose buffers the results at the indices may have: a branch passes them on,
+    or they are in one of ``buffers`` of the computation, which the conditional returns.
+    """
+    root = conditional.computation.root
+    values = [
+        ((buffer.parameter, buffer.part), output)
+        for buffer in buffers
+        for source, output in [follow_tuples(root, buffer.output)]
+        if source is conditional
+    ]
+    for branch, operand in zip(conditional.called, conditional.operands[1:], strict=True):
+        for output in leaf_indices(branch.root):
+            source, part = follow_tuples(branch.root, output)
+            if source is branch.parameters[0]:
+                values.append((follow_tuples(operand, part), output))
+    return list(dict.fromkeys(values))
+
+
+def _in_branches(
+    conditional: MutableInstruction, value: Part, output: tuple[int, ...]
+) -> list[tuple[MutableComputation, Buffer]]:
+    """Return where each branch is given ``value``, for its result at ``output``."""
+    return [
+        (branch, Buffer(output, branch.parameters[0], part))
+        for branch, operand in zip(conditional.called, conditional.operands[1:], strict=True)
+        for part in leaf_indices(operand)
+        if follow_tuples(operand, part) == value
+    ]
 
 
 def _origins(value: MutableInstruction, index: tuple[int, ...]) -> Iterator[Part]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from fusionscope.graph.aliasing import InPlace, in_place_operands
 from fusionscope.graph.buffers import CONTROL_FLOW, find_body, find_steps, walk_control_flow
+from fusionscope.graph.fusing import add_element
 from fusionscope.graph.layouts import has_default_layout, reshape_is_bitcast
 from fusionscope.graph.mutable import (
     CONTROL,
@@ -27,7 +28,7 @@ from fusionscope.graph.mutable import (
 from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo import Module
 from fusionscope.hlo.attributes import CALLS, read_metadata
-from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.shape import TUPLE, Shape
 from fusionscope.hlo.text import NAME
 from fusionscope.hlo.views import RESHAPES
 from fusionscope.passes.overrides import BARRIER
@@ -56,8 +57,10 @@ def hide(module: Module) -> Module:
         for instruction in computation.instructions:
             if instruction.opcode in CONTROL_FLOW | NAMING:
                 instruction.attributes_text = _without_origin(instruction)
+    updating = [step.name for step in find_steps(graph) if not in_place_operands(step)]
     put_placeholders(graph, lambda _: True)
     _keep_carried(graph)
+    _return_last(graph, frozenset(updating))
     return replace(to_module(graph), frames=None)
 
 
@@ -99,12 +102,46 @@ def _read_at_once(branch: MutableComputation) -> None:
         replace_operand(reader, parameter, barrier)
 
 
+def _return_last(graph: MutableModule, updating: frozenset[str]) -> None:
+    """Have a branch return what ``updating`` kernels write over its operands after all that reads
+    it, as a copy of it would come.
+    """
+    branches = (
+        branch
+        for computation in walk_control_flow(graph)
+        for conditional in list(computation.instructions)
+        if conditional.opcode == "conditional"
+        for branch in conditional.called
+    )
+    for branch in branches:
+        parts: dict[MutableInstruction, None] = {}
+        for result in branch.root.operands:
+            readers = [user for user in result.users if user.opcode not in NAMING]
+            if readers and _hidden_name(result) in updating:
+                parts.update(dict.fromkeys([result, *readers]))
+        if parts:
+            together = branch.make("tuple", _tuple_of(*parts), list(parts))
+            barrier = branch.make(BARRIER, together.shape, [together])
+            for index, part in enumerate(parts):
+                if part in branch.root.operands:
+                    replace_operand(branch.root, part, add_element(barrier, index))
+
+
+def _tuple_of(*parts: MutableInstruction) -> Shape:
+    return Shape(TUPLE, elements=tuple(part.shape for part in parts))
+
+
 def remove_barriers(graph: MutableModule) -> None:
     """Remove the barriers of a program of placeholders."""
     for computation in walk_control_flow(graph):
         for instruction in computation.post_order():
             if instruction.opcode == BARRIER:
                 computation.replace(instruction, instruction.operands[0])
+            elif instruction.opcode == "get-tuple-element":
+                (source,) = instruction.operands
+                if source.opcode == "tuple":
+                    part = source.operands[int(instruction.attributes["index"])]
+                    computation.replace(instruction, part)
 
 
 def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstruction], bool]) -> None:

@@ -97,6 +97,20 @@ def branches_in_a_loop(x):
     return lax.while_loop(lambda state: state[0] < 9, step, (jnp.int32(0), x + 1, x * 2))
 
 
+def branches_that_update(xs):
+    def step(state, x):
+        def update(given):
+            mean, squares, count = given
+            change = x - mean
+            mean = mean + change / (count + 1)
+            return mean, squares + change * (x - mean), count + 1
+
+        state = lax.cond(x.sum() > 0, update, lambda given: given, state)
+        return state, state[0].sum()
+
+    return lax.scan(step, (xs[0] * 0, xs[0] * 0, 0.0), xs)
+
+
 def ragged(x):
     return lax.ragged_dot(x, jnp.ones((2, 32, 8)), jnp.array([30, 34]))
 """
@@ -201,6 +215,14 @@ def test_branches_are_given_what_they_are_in_the_plan(
         assert attempts.measurement.numbers is Numbers.EQUAL
     else:
         assert "leaves large constants out" in trial.not_run
+
+
+@with_jax
+def test_a_branch_writes_over_what_another_one_passes_on(tmp_path: Path) -> None:
+    """As its fusions may and calls may not, unless they say so. A new mean is read twice."""
+    (attempts,) = replayed("branches_that_update", tmp_path).variants
+    assert attempts.holds
+    assert attempts.rerun.is_same
 
 
 @with_jax

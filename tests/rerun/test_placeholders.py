@@ -217,6 +217,79 @@ def test_the_next_value_is_written_over_one_that_a_branch_passes_on(
     assert {step.name for step in find_steps(graph)} == steps
 
 
+CONDITIONAL = """
+HloModule conditional
+
+kept {
+  given = (f32[8], f32[8]) parameter(0)
+  first = f32[8] get-tuple-element(given), index=0
+  second = f32[8] get-tuple-element(given), index=1
+  ROOT result = (f32[8], f32[8]) tuple(first, second)
+}
+
+computed {
+  given = (f32[8], f32[8]) parameter(0)
+  first = f32[8] get-tuple-element(given), index=0
+  second = f32[8] get-tuple-element(given), index=1
+  new = f32[8] negate(first)
+  turned = f32[8] reverse(new), dimensions={0}
+  ROOT result = (f32[8], f32[8]) tuple(RESULTS)
+}
+
+ENTRY main {
+  which = s32[] parameter(0)
+  x = f32[8] parameter(1)
+  a = f32[8] sine(x)
+  b = f32[8] cosine(x)
+  given = (f32[8], f32[8]) tuple(a, b)
+  ROOT end = (f32[8], f32[8]) conditional(which, given, given), branch_computations={kept, computed}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("results", "steps"),
+    [
+        ("new, second", {"new"}),
+        ("new, turned", {"new"}),
+        ("turned, second", set()),  # it reads other elements than the one that it writes
+        ("second, new", set()),  # which the other branch returns elsewhere
+    ],
+)
+def test_a_branch_writes_over_what_another_one_passes_on(results: str, steps: set[str]) -> None:
+    graph = MutableModule(parse(CONDITIONAL.replace("RESULTS", results)))
+    assert {step.name for step in find_steps(graph)} == steps
+
+
+def test_nothing_is_written_over_if_one_of_the_branches_needs_a_copy() -> None:
+    text = CONDITIONAL.replace("RESULTS", "new, second").replace(
+        "computed {",
+        "again {\n  given = (f32[8], f32[8]) parameter(0)\n"
+        "  first = f32[8] get-tuple-element(given), index=0\n  one = f32[8] sine(first)\n"
+        "  ROOT result = (f32[8], f32[8]) tuple(first, first)\n}\n\ncomputed {",
+    )
+    both = text.replace("{kept, computed}", "{kept, computed, again}").replace(
+        "given, given)", "given, given, given)"
+    )
+    graph = MutableModule(parse(both))
+    assert {step.name for step in find_steps(graph)} == {"new"}
+    graph = MutableModule(parse(both.replace("tuple(first, first)", "tuple(one, first)")))
+    assert not find_steps(graph)
+
+
+def test_a_branch_returns_what_it_wrote_after_all_that_reads_it() -> None:
+    """A copy of it, which the compiler makes before it removes it, would come too early."""
+    module = parse(CONDITIONAL.replace("RESULTS", "new, second"))
+    hidden = hide(module)
+    computed = next(c for c in hidden.computations if c.name == "computed")
+    returned = computed.root.operands[0]
+    (barrier,) = returned.operands
+    assert barrier.opcode == "opt-barrier"
+    names = [part.attributes["custom_call_target"] for part in barrier.operands[0].operands]
+    assert names == [f'"{TARGET}new"', f'"{TARGET}turned"']
+    assert computed.root.operands[1].operands[0].opcode == "opt-barrier"  # of what it was given
+
+
 def test_the_next_value_is_written_over_one_that_a_loop_inside_started_with() -> None:
     outer = """
 outer {
