@@ -41,8 +41,8 @@ types: ## mypy, strict
 quick: ## what `pytest` runs: the tests that take seconds, and the main work of commands
 	pytest
 slow: ## the tests that `pytest` leaves out, but for those that need a compiler
-	pytest -m "slow and not main and not compiler"
-test: quick slow ## all tests that need no compiler of their own
+	pytest -m "slow and not main and not long and not compiler"
+test: quick slow ## tests that need no compiler: all but what is only repeated for more samples
 check: lint types quick ## lint, types and quick, which is what a commit has to pass
 approve: ## take what commands print now as the approved screens, and show what is new in them
 	pytest tests/cli/test_screens.py --snapshot-update
