@@ -130,7 +130,7 @@ conformance: parser matching explained replay plans changes ## all of the follow
 .PHONY: parser matching explained replay plans changes benchmarks
 parser: ## the compiler's own parser reads the same
 	$(CONFORMANCE) parser $(DUMPS)
-	python -m pytest -m compiler tests/hlo
+	python -m pytest -n 0 -m compiler tests/hlo
 matching: ## stages are matched with each other, and with texts made of them
 	$(CONFORMANCE) matching --mutants $(DUMPS)
 explained: ## every pair has an outcome, only those apart a reason; histories and differences

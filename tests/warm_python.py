@@ -111,12 +111,12 @@ def _fork(
 ) -> Fork:
     status, status_end = os.pipe()
     ends = [_open_end(number, stream) for number, stream in enumerate(streams)]
-    numbers = [given for given, _ in ends]
-    socket.send_fds(requests, [json.dumps(request).encode()], [*numbers, status_end])
+    files = [file for file, _ in ends]
+    socket.send_fds(requests, [json.dumps(request).encode()], [*files, status_end])
     os.close(status_end)
-    for (number, _), stream in zip(ends, streams, strict=True):
+    for file, stream in zip(files, streams, strict=True):
         if isinstance(stream, int):
-            os.close(number)
+            os.close(file)
     return Fork(status, ends[0][1], ends[1][1])
 
 
