@@ -41,8 +41,8 @@ types: ## mypy, strict
 quick: ## what `pytest` runs: the tests that take seconds, and the main work of commands
 	pytest
 slow: ## the tests that `pytest` leaves out, but for those that need a compiler
-	pytest -m "slow and not main and not compiler"
-test: quick slow ## all tests that need no compiler of their own
+	pytest -m "slow and not main and not long and not compiler"
+test: quick slow ## tests that need no compiler: all but what is only repeated for more samples
 check: lint types quick ## lint, types and quick, which is what a commit has to pass
 approve: ## take what commands print now as the approved screens, and show what is new in them
 	pytest tests/cli/test_screens.py --snapshot-update
@@ -130,7 +130,7 @@ conformance: parser matching explained replay plans changes ## all of the follow
 .PHONY: parser matching explained replay plans changes benchmarks
 parser: ## the compiler's own parser reads the same
 	$(CONFORMANCE) parser $(DUMPS)
-	python -m pytest -m compiler tests/hlo
+	python -m pytest -n 0 -m compiler tests/hlo
 matching: ## stages are matched with each other, and with texts made of them
 	$(CONFORMANCE) matching --mutants $(DUMPS)
 explained: ## every pair has an outcome, only those apart a reason; histories and differences

@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import importlib.util
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -8,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from warm_python import WarmPythons
 
+import fusionscope
 from fusionscope.dump import Dump, DumpedModule, open_dump
 from fusionscope.explain import Explanation, ModuleFacts, explain
+from fusionscope.system import processes
 
 DUMPS = Path(__file__).resolve().parents[1] / "samples" / "dumps"
 
@@ -36,6 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         reasons = (mark.kwargs["reason"] for mark in item.iter_markers("skipif"))
         if any("jax" in reason for reason in reasons) or "oracle" in item.fixturenames:
             item.add_marker("compiler")
+        if item.get_closest_marker("repeats"):
+            item.add_marker("long" if item.get_closest_marker("slow") else "slow")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,6 +64,19 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
             patch.setenv("PYTHONPYCACHEPREFIX", str(place / "bytecode"))
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_pythons(bytecode: None) -> Iterator[None]:
+    """Child processes that compile are forks of one that has imported jax."""
+    if not hasattr(os, "fork") or importlib.util.find_spec("jax") is None:
+        yield
+        return
+    pythons = WarmPythons(processes._start, Path(fusionscope.__file__).parent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "_start", pythons.start)
+        yield
+    pythons.close()
 
 
 @pytest.fixture(autouse=True)

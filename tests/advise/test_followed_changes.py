@@ -76,7 +76,7 @@ def test_changes_go_on_from_the_unchanged_rules(monkeypatch, jobs):
         return split(self, key)
 
     monkeypatch.setattr(Forks, "split", counted)
-    _, count = compare("h100/cartpole", jobs)
+    _, count = compare("h100/reductions", jobs)
     assert copies and count
 
 
@@ -88,4 +88,4 @@ def test_all_changes_do(name):
 
 def test_a_change_whose_copy_fails_is_replayed_alone(monkeypatch):
     monkeypatch.setattr(Forks, "end", lambda self, result: self.fail())
-    compare("h100/cartpole", 1)
+    compare("h100/reductions", 1)

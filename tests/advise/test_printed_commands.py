@@ -84,7 +84,7 @@ def test_names_are_those_before_a_pass_that_renames(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "dump",
     [
-        pytest.param(dump, marks=[pytest.mark.slow] * (dump.name == "cartpole"))
+        pytest.param(dump, marks=[pytest.mark.slow, pytest.mark.long] * (dump.name == "cartpole"))
         for dump in folders("cpu", "h100", "a100")
     ],
     ids=lambda dump: f"{dump.parts[-2:]}",

@@ -19,7 +19,10 @@ CPU = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
 NAMES = ["attention", "concatenate", "elementwise", "loop", "reductions", "softmax"]
 
 
-@pytest.fixture(scope="module", params=[*NAMES, pytest.param("cartpole", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module",
+    params=[*NAMES, pytest.param("cartpole", marks=[pytest.mark.slow, pytest.mark.long])],
+)
 def plan(request: pytest.FixtureRequest) -> FusedPlan:
     (module,) = open_dump(CPU / request.param).modules
     return FusedPlan(module, own_plan(module))

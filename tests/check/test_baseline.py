@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from sample_kinds import all_samples
 
 from fusionscope import Selection, UnusableInput
 from fusionscope.check.as_before import Tolerance
@@ -49,13 +50,9 @@ def held(
 
 
 @pytest.mark.parametrize(
-    "dump",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * name.endswith(("cartpole", "library_random")))
-        for name in ALL
-    ],
+    "dump", all_samples(lambda dump: not dump.parent.name.startswith("mi300x"))
 )
-def test_a_dump_is_as_it_is(dump: str, tmp_path: Path, samples) -> None:
+def test_a_dump_is_as_it_is(dump: Path, tmp_path: Path, samples) -> None:
     assert held(samples.explanation(dump), samples.explanation(dump), tmp_path) == ()
 
 

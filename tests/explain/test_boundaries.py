@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from sample_kinds import all_samples
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import ModuleFacts, Selection, explain
@@ -12,7 +13,6 @@ from fusionscope.facts.library_calls import library_of
 from fusionscope.findings.libraries.facts import Boundary, Neighbour
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(path for path in DUMPS.glob("*/*") if not path.parts[-2].startswith("tpu"))
 
 
 def boundaries(module: ModuleFacts) -> dict[str, Boundary]:
@@ -182,7 +182,7 @@ def final_text(dump: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: "-".join(dump.parts[-2:]))
+@pytest.mark.parametrize("dump", all_samples(lambda dump: not dump.parent.name.startswith("tpu")))
 def test_each_call_of_the_final_module_is_there(dump, samples):
     expected = set()
     for line in final_text(dump).splitlines():

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from sample_kinds import all_samples
 
 from fusionscope.explain import PairFacts
 from fusionscope.passes.causes import BY_OPCODE, CAUSES
@@ -12,7 +13,6 @@ from fusionscope.rules.messages import rule_ids, rule_of
 from fusionscope.rules.pages import read_page
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
 GATED = Path(__file__).parent / "data" / "gated"
 
 
@@ -27,7 +27,7 @@ def find(samples, dump: str, producer: str, consumer: str) -> PairFacts:
     return next(p for p in refused(samples, dump) if (p.producer.opcode, p.consumer.opcode) == ends)
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
+@pytest.mark.parametrize("dump", all_samples())
 def test_no_reason_is_only_that_one_end_can_never_be_fused(dump, samples):
     pairs = refused(samples, dump)
     assert [pair for pair in pairs if pair.reason in CAUSELESS] == []

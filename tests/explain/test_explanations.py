@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sample_kinds import all_samples
 
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
@@ -19,11 +20,6 @@ from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.rules.messages import rule_ids
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
-
-
-def identifier(path: Path) -> str:
-    return "-".join(path.parts[-2:])
 
 
 def facts(dump: Path, **expected: object) -> ModuleFacts:
@@ -48,7 +44,7 @@ def recorded_labels(dump: Path) -> list[str]:
     return labels
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+@pytest.mark.parametrize("dump", all_samples())
 def test_figures_add_up(dump, samples):
     module = samples.facts(dump)
     outcomes = Counter(pair.outcome for pair in module.pairs)
@@ -71,7 +67,7 @@ def test_figures_add_up(dump, samples):
     assert totals.exact == all(kernel.runs_known for kernel in module.kernels)
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+@pytest.mark.parametrize("dump", all_samples())
 def test_a_reason_goes_with_a_refusal(dump, samples):
     for pair in samples.facts(dump).pairs:
         assert (pair.reason is not None) == (pair.outcome == "not-fused")
@@ -83,7 +79,7 @@ def test_a_reason_goes_with_a_refusal(dump, samples):
         assert (pair.evidence == "inferred") <= ("refused" in dict(pair.numbers))
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+@pytest.mark.parametrize("dump", all_samples())
 def test_lists_begin_with_what_costs_most(dump, samples):
     module = samples.facts(dump)
     for listed in (module.pairs, module.summary.reasons.values(), module.alike.refusals):
@@ -94,7 +90,7 @@ def test_lists_begin_with_what_costs_most(dump, samples):
         assert moved == sorted(moved, reverse=True)
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+@pytest.mark.parametrize("dump", all_samples())
 def test_recorded_messages_stand_in_the_records(dump, samples):
     """Verbatim, but for the two times of a benefit that only PriorityFusion's own record gives."""
     reported = "\n".join(recorded_labels(dump))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from sample_kinds import all_samples
 
 from fusionscope import UnusableInput
 from fusionscope.cli.main import cli
@@ -19,7 +20,6 @@ from fusionscope.versions.choice import choose_compiler
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
-SAMPLES = sorted((ROOT / "samples" / "dumps").glob("*/*"))
 # Of jaxlib 0.7, for which there are no rules.
 UNKNOWN = sorted((ROOT / "tests" / "versions" / "dumps").glob("*/*"))
 CPU, H100 = UNKNOWN
@@ -52,7 +52,7 @@ def name(path):
     return f"{path.parent.name}/{path.name}"
 
 
-@pytest.mark.parametrize("path", [*SAMPLES, *UNKNOWN], ids=name)
+@pytest.mark.parametrize("path", [*all_samples(), *UNKNOWN])
 def test_explain_and_verify_agree_on_how_far_the_rules_agree(path, samples):
     dump = samples.dump(path)
     try:
@@ -75,7 +75,7 @@ def test_explain_and_verify_agree_on_how_far_the_rules_agree(path, samples):
         assert replayed.rules == sum_up(choice, plans)
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=name)
+@pytest.mark.parametrize("path", all_samples())
 def test_of_versions_with_rules_nothing_is_a_guess(path, samples):
     for module in samples.explanation(path).modules:
         assert module.rules is None or (module.rules.are_checked and not module.rules.guessed)

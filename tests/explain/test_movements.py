@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from sample_kinds import all_samples
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
@@ -12,8 +13,6 @@ from fusionscope.history.operations import is_free_reshape
 from fusionscope.hlo import Instruction
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
-LARGE = ("cartpole", "library_random")
 
 COPY_INSERTION = "adding_copies_to_resolve_interference"
 
@@ -64,11 +63,7 @@ def test_nothing_is_listed_unless_it_was_requested(samples):
     assert Movement.finding not in samples.facts("cpu/loop").findings
 
 
-@pytest.mark.parametrize(
-    "dump",
-    [pytest.param(path, marks=[pytest.mark.slow] * (path.name in LARGE)) for path in SAMPLES],
-    ids=lambda dump: f"{dump.parent.name}/{dump.name}",
-)
+@pytest.mark.parametrize("dump", all_samples())
 def test_every_movement_of_a_final_module_is_listed_once(dump: Path, samples):
     opened = samples.dump(dump)
     modules = {module.number: module for module in opened.modules}

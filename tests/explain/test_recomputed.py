@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
+from sample_kinds import all_samples
 
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
@@ -21,7 +22,6 @@ from fusionscope.rules.changes import read_changes
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 DATA = Path(__file__).parent / "data"
-SAMPLES = sorted(DUMPS.glob("*/*"))
 
 
 @cache
@@ -163,7 +163,7 @@ def computed_in(text: str, kernel: str) -> Iterator[tuple[str, str]]:
     yield from re.findall(r"= (\w+\[[\d,]*\])\S* ([\w-]+)\(", body[0])
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: f"{dump.parent.name}/{dump.name}")
+@pytest.mark.parametrize("dump", all_samples())
 def test_each_kernel_holds_the_operation(dump: Path, samples):
     modules = {module.number: module for module in samples.dump(dump).modules}
     for facts in samples.explanation(dump).modules:

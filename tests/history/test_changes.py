@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from conformance.matching import INJECTIONS, check_injected, check_mutants, check_same, faults
+from sample_kinds import all_samples
 
 from fusionscope.dump import open_dump
 from fusionscope.history.changes import (
@@ -21,11 +22,10 @@ from fusionscope.history.matching import match
 from fusionscope.hlo import Module, parse, to_text
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
+@pytest.mark.parametrize("dump", all_samples())
 def test_exactly_what_was_changed(dump, samples):
     """First, pre-fusion and final stage, with other texts made of them; see
     tools/conformance/matching.py for what must be told of each."""

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import networkx
 import pytest
+from sample_kinds import all_samples
 
 import fusionscope
 from fusionscope import Module, UnusableInput, parse
 from fusionscope.history.kernel_graph import kernel_graph
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
 
 
 def values(graph: networkx.MultiDiGraph) -> list[tuple[str, str, int]]:
@@ -140,7 +140,7 @@ ENTRY main {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
+@pytest.mark.parametrize("dump", all_samples())
 def test_graphs_of_samples(dump, samples):
     module, backend = final(samples, dump)
     graph = kernel_graph(module, backend)

@@ -5,12 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from sample_kinds import all_samples
 
 from fusionscope.history import Kernel, KernelKind, Numbering, find_kernels
 from fusionscope.hlo import parse
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
 
 
 def kernels(samples, dump: Path) -> tuple[Kernel, ...]:
@@ -28,13 +28,7 @@ def traffic(kernel: Kernel) -> tuple[int, int]:
     return kernel.bytes_read, kernel.bytes_written
 
 
-def identifier(path: Path) -> str:
-    return "-".join(path.parts[-2:])
-
-
-@pytest.mark.parametrize(
-    "dump", [d for d in SAMPLES if list(d.glob("*.thunk_sequence.txt"))], ids=identifier
-)
+@pytest.mark.parametrize("dump", all_samples(lambda dump: any(dump.glob("*.thunk_sequence.txt"))))
 def test_launches_are_those_of_the_thunk_sequence(dump, samples):
     """The GPU compiler lists beside the dump what the program will launch."""
     (sequence,) = dump.glob("*.thunk_sequence.txt")
@@ -55,7 +49,7 @@ def test_launches_are_those_of_the_thunk_sequence(dump, samples):
     assert names >= {name for name in launched if not name.startswith("k")}
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+@pytest.mark.parametrize("dump", all_samples())
 def test_each_launch_counts_once(dump, samples):
     actual = kernels(samples, dump)
     assert len({kernel.instruction for kernel in actual}) == len(actual)
@@ -73,7 +67,7 @@ def _role(kernel: Kernel) -> str:
     return " ".join(role for role, name in roles if name.lstrip("%") == computation.name)
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+@pytest.mark.parametrize("dump", all_samples())
 def test_what_the_compiler_calls_wrapped_is_no_fusion(dump, samples):
     for kernel in kernels(samples, dump):
         if kernel.name.startswith("wrapped_"):

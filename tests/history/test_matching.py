@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from conformance.matching import check_stages, faults
+from sample_kinds import all_samples
 
 from fusionscope.dump import open_dump
 from fusionscope.history.changes import Edit, EditKind, find_edits, find_fusion_changes
@@ -13,7 +14,6 @@ from fusionscope.history.pairing import CERTAIN, MatchKind
 from fusionscope.hlo import Module, parse
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
 SUM = """%sum (a: f32[], b: f32[]) -> f32[] {
  %a = f32[] parameter(0)
  %b = f32[] parameter(1)
@@ -602,7 +602,7 @@ def test_what_is_still_there_is_read_in_the_place_of_another():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
+@pytest.mark.parametrize("dump", all_samples())
 def test_every_stage_of_the_samples(dump, samples):
     """The checks of tools/conformance/matching.py, each true of any two modules."""
     dumped = samples.module(dump)

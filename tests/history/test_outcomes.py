@@ -7,22 +7,18 @@ from pathlib import Path
 
 import pytest
 from conformance.outcomes import CHECKS, check_metadata, without_metadata
+from sample_kinds import all_samples
 
 from fusionscope.dump import open_dump
 from fusionscope.history import Numbering, Outcome, Pair, find_kernels, find_pairs
 from fusionscope.hlo import parse, to_text
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
 EQUAL_LAYERS = sorted((Path(__file__).parent / "equal_layers").glob("*.txt.gz"))
 
 
-def identifier(path: Path) -> str:
-    return "-".join(path.parts[-2:])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+@pytest.mark.parametrize("dump", all_samples())
 def test_no_record_and_no_name_says_otherwise(dump, samples):
     """The checks of outcomes.py, most of them independent of how values are numbered."""
     module = samples.module(dump)
@@ -58,7 +54,7 @@ def two_stages(dump: Path) -> tuple[str, str]:
     return module.pre_fusion.text.text(), module.final.text.text()
 
 
-@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+@pytest.mark.parametrize("dump", all_samples())
 def test_pairs_are_complete(dump):
     """Fused pairs have a kernel of the final module, and the stage since when; others have none."""
     before, final = two_stages(dump)

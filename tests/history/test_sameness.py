@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from conformance import notations
 from conformance.matching import check_notations
+from sample_kinds import all_samples
 
 from fusionscope.compare.difference import compare
 from fusionscope.history.changes import EditKind, find_changes
@@ -17,7 +18,6 @@ from fusionscope.hlo.parser import ParseTable, read
 from fusionscope.hlo.shardings import normal_sharding
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
-SAMPLES = sorted(DUMPS.glob("*/*"))
 PAIRS = Path(__file__).parent / "pairs"
 
 # What differs is named by the files' contents alone; the compiler's parser accepts all of them.
@@ -276,7 +276,7 @@ def test_sharding(text, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
+@pytest.mark.parametrize("dump", all_samples())
 def test_notations_and_changes(dump, samples):
     """The final stage in other notations, and with an attribute, a root, an element of a tuple or
     a sharding changed; renamed and in another order. See tools/conformance/matching.py."""

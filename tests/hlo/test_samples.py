@@ -6,13 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from sample_kinds import SAMPLES, all_samples
 
 from fusionscope.dump import open_dump
 from fusionscope.hlo import ParseTable, parse, read, to_text
-
-SAMPLES = sorted(
-    path for path in (Path(__file__).parents[2] / "samples" / "dumps").glob("*/*") if path.is_dir()
-)
 
 # What a line of a compiler's dump looks like at its beginning: written without the parser's eyes.
 _LINE = re.compile(r"^  (?:ROOT )?%?([\w.\-]+) = ", re.MULTILINE)
@@ -20,7 +17,7 @@ _OPENING = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$", re.MULTILINE)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("sample", all_samples())
 def test_every_stage_says_what_its_lines_say(sample: Path) -> None:
     (module,) = open_dump(sample).modules
     for stage in module.stages:

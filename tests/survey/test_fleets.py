@@ -155,7 +155,9 @@ class Interrupted:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("results", [1, 5, 9, 12])
+@pytest.mark.parametrize(
+    "results", [1, 12, *(pytest.param(count, marks=pytest.mark.repeats) for count in (5, 9))]
+)
 def test_what_is_written_is_not_done_again(
     fleet: Path, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: int
 ) -> None:

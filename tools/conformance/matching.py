@@ -555,34 +555,44 @@ def check_mutants(module: DumpedModule, seed: int, counts: Counter[str]) -> Iter
 
 
 def check_stages(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
-    """Every stage with the next one."""
-    read = ((stage, module.read(stage)) for stage in module.stages)
-    for (_, before), (stage, after) in pairwise(read):
-        started = process_time()
-        matching = match(before, after)
-        matched = process_time()
-        counts["microseconds of matching"] += round(1e6 * (matched - started))
-        try:
-            edits, changes = find_edits(matching), find_fusion_changes(matching, module.backend)
-        except Exception as error:  # one more fault, and no reason not to look for others
+    """Every stage with the next one. Most passes change nothing: pairs with the same two texts are
+    checked once, and count as often as there are such pairs.
+    """
+    pairs: dict[tuple[str, str], list[tuple[Stage, Stage]]] = {}
+    for before, after in pairwise(module.stages):
+        pairs.setdefault((before.file.text(), after.file.text()), []).append((before, after))
+    for alike in pairs.values():
+        first_counts: Counter[str] = Counter()
+        before, after = alike[0]
+        for fault in check_pair(module.read(before), module.read(after), module, first_counts):
             counts["FAULTS"] += 1
-            yield f"{stage.label}: {error!r}"
-            continue
-        counts["microseconds of finding edits and changes"] += round(
-            1e6 * (process_time() - matched)
-        )
-        counts["stage pairs"] += 1
-        counts["instructions"] += sum(1 for _ in before.walk())
-        counts["certain"] += sum(step in CERTAIN for step in matching.steps.values())
-        counts.update(f"matched by {step.value}" for step in matching.steps.values())
-        counts["removed"] += sum(1 for _ in matching.removed)
-        counts["inserted"] += sum(1 for _ in matching.inserted)
-        counts["copies"] += len(matching.copies)
-        counts["merged"] += len(matching.merged)
-        counts["changes of fusions"] += len(changes)
-        for fault in faults(matching, edits, changes):
-            counts["FAULTS"] += 1
-            yield f"{stage.label}: {fault}"
+            yield f"{after.label}: {fault}"
+        counts.update({what: count * len(alike) for what, count in first_counts.items()})
+
+
+def check_pair(
+    before: Module, after: Module, module: DumpedModule, counts: Counter[str]
+) -> Iterator[str]:
+    started = process_time()
+    matching = match(before, after)
+    matched = process_time()
+    counts["microseconds of matching"] += round(1e6 * (matched - started))
+    try:
+        edits, changes = find_edits(matching), find_fusion_changes(matching, module.backend)
+    except Exception as error:  # one more fault, and no reason not to look for others
+        yield repr(error)
+        return
+    counts["microseconds of finding edits and changes"] += round(1e6 * (process_time() - matched))
+    counts["stage pairs"] += 1
+    counts["instructions"] += sum(1 for _ in before.walk())
+    counts["certain"] += sum(step in CERTAIN for step in matching.steps.values())
+    counts.update(f"matched by {step.value}" for step in matching.steps.values())
+    counts["removed"] += sum(1 for _ in matching.removed)
+    counts["inserted"] += sum(1 for _ in matching.inserted)
+    counts["copies"] += len(matching.copies)
+    counts["merged"] += len(matching.merged)
+    counts["changes of fusions"] += len(changes)
+    yield from faults(matching, edits, changes)
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """Compares fusionscope's reading of HLO text with that of the compiler's own parser.
 
 Needs a Python with jaxlib 0.12. Each of DUMPS is a file or a directory that is searched for HLO
-text (`.txt`, `.txt.gz`); equal texts of one directory are compared once. For every text:
+text (`.txt`, `.txt.gz`); equal texts are compared once. For every text:
 
 - both read it, or both refuse it;
 - computations, instructions in their order, opcodes, shapes with layouts, and operands are the same
@@ -185,16 +185,16 @@ def _is_default(order: str) -> bool:
 
 
 def texts(root: Path) -> Iterator[tuple[Path, str]]:
-    """HLO texts under ``root``, equal ones of one directory once."""
+    """HLO texts under ``root``, equal ones once."""
     files = [root] if root.is_file() else sorted(root.rglob("*.txt*"))
-    visited: set[tuple[Path, str]] = set()
+    visited: set[str] = set()
     for file in files:
         content = file.read_bytes()
         if file.suffix == ".gz":
             content = gzip.decompress(content)
         text = content.decode("utf-8", "replace")
-        if text.startswith("HloModule") and (file.parent, text) not in visited:
-            visited.add((file.parent, text))
+        if text.startswith("HloModule") and text not in visited:
+            visited.add(text)
             yield file, text
 
 
