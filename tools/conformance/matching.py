@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 from operator import attrgetter
 from random import Random
-from time import process_time
 
 from conformance import double_changes, mutations, notations
 from conformance.findings import Finding, add_dumps, counted, problem, tally
@@ -573,16 +572,13 @@ def check_stages(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
 def check_pair(
     before: Module, after: Module, module: DumpedModule, counts: Counter[str]
 ) -> Iterator[str]:
-    started = process_time()
+    """Two stages that follow each other."""
     matching = match(before, after)
-    matched = process_time()
-    counts["microseconds of matching"] += round(1e6 * (matched - started))
     try:
         edits, changes = find_edits(matching), find_fusion_changes(matching, module.backend)
     except Exception as error:  # one more fault, and no reason not to look for others
         yield repr(error)
         return
-    counts["microseconds of finding edits and changes"] += round(1e6 * (process_time() - matched))
     counts["stage pairs"] += 1
     counts["instructions"] += sum(1 for _ in before.walk())
     counts["certain"] += sum(step in CERTAIN for step in matching.steps.values())
