@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from fusionscope.advise.candidates import Candidate
+from fusionscope.advise.copies import TOO_LONG, Copies
 from fusionscope.advise.library_work import changes_code
 from fusionscope.advise.removed import removed_movements
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
+from fusionscope.errors import UnusableInput
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
 from fusionscope.graph.cleanup import clean_up
@@ -21,9 +23,9 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.history.loops import read_loop_facts
 from fusionscope.history.outcomes import TOGETHER
 from fusionscope.hlo import Module
-from fusionscope.passes.context import PassContext
+from fusionscope.passes.context import OutOfTime, PassContext, Work
 from fusionscope.passes.plan import PassRun
-from fusionscope.system.forks import Forks, can_fork
+from fusionscope.system.forks import can_fork
 from fusionscope.system.memory import working_memory
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import arrange, find_user_order
@@ -34,6 +36,8 @@ from fusionscope.versions.context import read_context, with_flags_of
 from fusionscope.versions.runs import find_runs, replay
 from fusionscope.what_if.final_figures import FinalFigures, Predicted
 from fusionscope.what_if.first_names import FirstNames
+
+_MOST_STEPS = 5  # units of work for an operation: 1 to 4 are common
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +102,10 @@ class Replays:
         self._first_names: dict[Stage, FirstNames] = {}
         self._aged: set[PassRun] = set()
         self._jobs = 1
+        self._most_work: int | None = None
         self._expected: list[Candidate] = []
         self._followed: list[Candidate] = []
-        self._together: dict[str, Module | None] = {}
+        self._together: dict[str, Module | str | None] = {}
         self._unchanged: dict[tuple[PassRun, ...], Module | None] = {}
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
         self.compiler = choose_compiler(module, compiler).compiler
@@ -147,11 +152,13 @@ class Replays:
     def try_out(self, candidate: Candidate) -> ReplayedChange | None:
         """Return the result of the passes with a change; None if it equals that without the change.
 
-        Raises ``UnusableInput``.
+        Raises ``UnusableInput``, and ``OutOfTime`` where it takes too long to tell.
         """
         if candidate.change in self._tried_together():
-            current = self._together.pop(candidate.change)
-            return ReplayedChange(current, *self.predict(current)) if current is not None else None
+            result = self._together.pop(candidate.change)
+            if isinstance(result, str):
+                raise OutOfTime
+            return ReplayedChange(result, *self.predict(result)) if result is not None else None
         module, context = self._changed(candidate), self.context
         compiler = self.compiler
         if candidate.flags:
@@ -161,6 +168,9 @@ class Replays:
                 return None
         compiler = candidate.changes.apply(compiler)
         runs = self._runs_from(candidate, module)
+        if self._most_work is not None:
+            most = max(self._most_work, _MOST_STEPS * _count_operations(module, runs))
+            context = replace(context, work=Work(most=most))
         chain = _Chain(runs, module, compiler, context, candidate.passes)
         current = self._replay(chain, by_name=bool(candidate.changes.allowed))
         if current is None:
@@ -193,12 +203,15 @@ class Replays:
         concerned = [run.pass_name in candidate.passes for run in runs]
         return runs[concerned.index(True) :] if any(concerned) else []
 
-    def expect(self, candidates: Iterable[Candidate], jobs: int = 1) -> None:
+    def expect(
+        self, candidates: Iterable[Candidate], jobs: int = 1, most_work: int | None = None
+    ) -> None:
         """Try ``candidates``, which have to follow the unchanged rules, together once the first is
-        tried, in up to ``jobs`` processes at once.
+        tried, in up to ``jobs`` processes at once. Beyond ``most_work`` they may take together what
+        they have in common, and the last one that begins as much again; None means no limit.
         """
         self._expected = list(candidates)
-        self._jobs = jobs
+        self._jobs, self._most_work = jobs, most_work
 
     def follows(self, candidate: Candidate) -> bool:
         """Return whether a change can follow priority fusion by the unchanged rules."""
@@ -210,7 +223,7 @@ class Replays:
         compilers = self.compiler, candidate.changes.apply(self.compiler)
         return can_follow(*(compiler.find(PRIORITY_FUSION).book for compiler in compilers))
 
-    def _tried_together(self) -> Mapping[str, Module | None]:
+    def _tried_together(self) -> Mapping[str, Module | str | None]:
         """Return the results of the expected changes that were not asked for yet."""
         if self._expected:
             results = self._follow(self._expected)
@@ -223,18 +236,20 @@ class Replays:
         return self._together
 
     @working_memory()
-    def _follow(self, candidates: Sequence[Candidate]) -> dict[int, Module | None]:
-        """Return the results of ``candidates``, by their numbers, as ``_replay`` does."""
+    def _follow(self, candidates: Sequence[Candidate]) -> dict[int, Module | str | None]:
+        """Return the results of ``candidates``, by their numbers, as ``_replay`` does; for what
+        takes too long, ``TOO_LONG``.
+        """
         from fusionscope.passes.gpu.priority_fusion.branches import Branch
 
-        forks: Forks[int] = Forks(self._jobs)
+        copies = Copies(self._jobs, self._most_work)
         runs = self._runs_from(candidates[0], self._module)
         compilers = [candidate.changes.apply(self.compiler) for candidate in candidates]
         branches = tuple(
-            Branch(compiler.find(PRIORITY_FUSION).book, partial(forks.split, number))
+            Branch(compiler.find(PRIORITY_FUSION).book, partial(copies.split, number))
             for number, compiler in enumerate(compilers)
         )
-        context = replace(self.context, branches=branches)
+        context = replace(self.context, branches=branches, work=copies.work)
         chain = _Chain(runs, self._module, self.compiler, self.context)
         graph = self._start(chain, by_name=True)
         later = {run.pass_name for run in runs[1:]}
@@ -246,20 +261,22 @@ class Replays:
                 acts_later = branch.is_open and not candidate.passes.isdisjoint(later)
                 if acts_later and branch.part():
                     break
-            if forks.current is not None:
-                candidate, compiler = candidates[forks.current], compilers[forks.current]
+            if copies.current is not None:
+                candidate, compiler = candidates[copies.current], compilers[copies.current]
                 changed = replace(chain, compiler=compiler, concerned=candidate.passes)
-                forks.end(self._go_on(changed, graph, start=1))
+                copies.end(self._go_on(changed, graph, start=1))
+        except OutOfTime:
+            copies.end(TOO_LONG)
         except BaseException:
-            if forks.current is not None:
-                forks.fail()
+            if copies.current is not None:
+                copies.fail()
             raise
         is_dumped = is_same(graph, self._module.read(runs[0].after or runs[0].before))
         unchanged = self._unchanged[tuple(runs)] = self._go_on(chain, graph, start=1)
         graph.dissolve()
         result = None if is_dumped else unchanged
         results = {number: result for number, branch in enumerate(branches) if branch.is_open}
-        return results | forks.results()
+        return results | copies.results()
 
     @working_memory()
     def _replay(self, chain: _Chain, *, by_name: bool = False) -> Module | None:
@@ -405,6 +422,14 @@ def _read_part(context: PassContext) -> PassContext:
     if gpu is None:
         return context
     return replace(context, gpu=replace(gpu, gpu_model=gpu.gpu_model.on(gpu.device)))
+
+
+def operations_of(module: DumpedModule) -> int:
+    """Return how many operations the passes that fuse go over; 0 if they cannot be replayed."""
+    try:
+        return _count_operations(module, chained_runs(module))
+    except UnusableInput:
+        return 0
 
 
 def _count_operations(module: DumpedModule, runs: Iterable[PassRun]) -> int:

@@ -15,7 +15,7 @@ from fusionscope.advise.candidates import (
     rule_candidates,
 )
 from fusionscope.advise.recipes.trying import Compilation, by_compiler, by_example, find_offers
-from fusionscope.advise.replays import Replays
+from fusionscope.advise.replays import Replays, operations_of
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
@@ -36,6 +36,7 @@ from fusionscope.facts.summary import group_alike
 from fusionscope.findings.recomputed.facts import Recomputation
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
+from fusionscope.passes.context import OutOfTime
 from fusionscope.progress import Progress, counted, silent
 from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.programs import find_program, find_target, require_final
@@ -49,11 +50,10 @@ MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
-# Operations that may be replayed for one module: about two seconds' worth. A count is the same on a
-# busy machine. Passes for GPUs ask a cost model.
-_MOST_OPERATIONS = {"cpu": 20_000, "gpu": 8_000}
-
-_SHARED = 10  # times as many in one replay that tries most changes of rules
+# Operations that may be replayed for any module: about two seconds' worth. A count is the same on a
+# busy machine. Passes for GPUs ask a cost model. Of a larger module, all passes may be replayed
+# once, which takes less time than it took to explain.
+_MOST_OPERATIONS = {"cpu": 10_000, "gpu": 8_000}
 
 _MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
@@ -96,7 +96,7 @@ def suggester(
         return suggest(
             module,
             facts,
-            most_operations=_MOST_OPERATIONS.get(module.backend or "") if is_fast else None,
+            most_operations=_most_operations(module) if is_fast else None,
             compiler=compiler,
             device=device,
             compilation=compilation,
@@ -104,6 +104,10 @@ def suggester(
         )
 
     return ask
+
+
+def _most_operations(module: DumpedModule) -> int:
+    return max(_MOST_OPERATIONS.get(module.backend or "", 0), operations_of(module))
 
 
 def _lacks_device(module: DumpedModule) -> bool:
@@ -190,6 +194,7 @@ class _Trial:
         most_operations: int | None,
     ) -> None:
         self._module = module
+        self._most_operations = most_operations
         self._operations_left = inf if most_operations is None else most_operations
         self._progress = progress
         self._refused = refused
@@ -288,7 +293,7 @@ class _Trial:
     def replay(self, replays: Replays, candidates: Sequence[Candidate]) -> None:
         """Replay with each of ``candidates`` that is within the limit of operations."""
         together = self._together(replays, candidates)
-        replays.expect(together)
+        replays.expect(together, most_work=self._most_operations)
         for candidate in counted(candidates, "trying change", self._progress):
             if candidate not in together and not self._is_affordable(
                 replays.count_operations(candidate)
@@ -297,6 +302,8 @@ class _Trial:
                 continue
             try:
                 self._replay(replays, candidate)
+            except OutOfTime:
+                self._untried.append(candidate)
             except UnusableInput as error:
                 self.note(str(error))
 
@@ -304,7 +311,7 @@ class _Trial:
         """Return those of ``candidates`` that one replay tries together, if it is not too long."""
         together = list(filter(replays.follows, candidates))
         operations = max(map(replays.count_operations, together), default=0)
-        return together if operations <= self._operations_left * _SHARED else []
+        return together if self._is_affordable(operations) else []
 
     def _is_affordable(self, operations: int) -> bool:
         """Return whether a replay of as many is within the limit, and if so, count it."""
@@ -323,7 +330,7 @@ class _Trial:
             if both is None or ranked[0][1].after == second[1].after:
                 continue
             # The two may contradict each other.
-            with suppress(UnusableInput):
+            with suppress(OutOfTime, UnusableInput):
                 if self._is_affordable(replays.count_operations(both)):
                     self._replay(replays, both, ranked[0][1].after)
 
@@ -391,7 +398,8 @@ class _Trial:
                 self._replay(replays, possible, best)
                 return
             replayed = replayed if possible is not None else None
-        if replayed is not None and _is_better(replays.final, replayed.figures):
+        is_better = replayed is not None and _is_better(replays.final, replayed.figures)
+        if replayed is not None and replayed.is_certain and is_better:
             agrees = replays.agrees(candidate)
             if agrees is None:
                 replayed = replays.try_out(candidate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,23 @@ class Deadline:
             raise OutOfTime
 
 
+@dataclass(slots=True, eq=False)
+class Work:
+    """The ``amount`` of work that a run of priority fusion was so far: the producers that it
+    scored, and the instructions that it copied into fusions. The same on a slow machine and on a
+    busy one.
+    """
+
+    amount: int = 0
+    most: float = math.inf
+
+    def add(self, amount: int) -> None:
+        """Count more of it. Raises ``OutOfTime`` if it is more than the most."""
+        self.amount += amount
+        if self.amount > self.most:
+            raise OutOfTime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTarget:
     """The compilation target of GPU passes, with the compiler's model of it as the flags change it.
@@ -65,8 +83,9 @@ class PassContext:
     ``ynn_types`` are the enabled types of library fusions. ``has_emitters`` is whether the fusion
     emitters are enabled, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is the
     target, or None for a CPU. ``deadline`` ends the run of a pass that takes long, None for no
-    limit. ``branches`` are changed rules that follow a run of priority fusion. The decisions of a
-    plan are complete only if it ``tells_decisions``. ``progress`` receives each step of a replay.
+    limit. ``branches`` are changed rules that follow a run of priority fusion, whose ``work`` is
+    counted. The decisions of a plan are complete only if it ``tells_decisions``. ``progress``
+    receives each step of a replay.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
@@ -75,6 +94,7 @@ class PassContext:
     gpu: GpuTarget | None = None
     deadline: Deadline | None = None
     branches: tuple[Branch, ...] = field(default=(), compare=False, repr=False)
+    work: Work | None = field(default=None, compare=False, repr=False)
     tells_decisions: bool = True
     progress: Progress = field(default=silent, compare=False, repr=False)
 

@@ -71,11 +71,16 @@ class Forks(Generic[Key]):
         """End this copy without a result."""
         os._exit(1)
 
+    @property
+    def finished(self) -> dict[Key, Any]:
+        """The results of the copies that have ended with one so far."""
+        return dict(self._results)  # type: ignore[arg-type]
+
     def results(self) -> dict[Key, Any]:
         """Wait for all copies. Return the results of those that have one."""
         while self._copies:
             self._wait()
-        return dict(self._results)  # type: ignore[arg-type]
+        return self.finished
 
     def _wait(self) -> None:
         key, pid, reading = self._copies.pop(0)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from fusionscope.advise.candidates import Candidate, rule_candidates
+from fusionscope.advise.copies import TOO_LONG, Copies
 from fusionscope.advise.replays import ReplayedChange, Replays
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.explain.explain import explain
 from fusionscope.facts.summary import group_alike
+from fusionscope.passes.context import OutOfTime
 from fusionscope.system.forks import Forks, can_fork
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -89,3 +92,40 @@ def test_all_changes_do(name):
 def test_a_change_whose_copy_fails_is_replayed_alone(monkeypatch):
     monkeypatch.setattr(Forks, "end", lambda self, result: self.fail())
     compare("h100/reductions", 1)
+
+
+def take(copies: Copies, number: int, work: int) -> None:
+    """Let a copy do ``work``."""
+    if copies.split(number):
+        try:
+            copies.work.add(work)
+        except OutOfTime:
+            copies.end(TOO_LONG)
+        copies.end(None)
+
+
+def test_copies_take_no_more_than_what_they_have_in_common():
+    copies = Copies(1, most=10)
+    copies.work.add(5)
+    take(copies, 0, 11)
+    take(copies, 1, 1)
+    copies.work.add(20)
+    take(copies, 2, 12)
+    take(copies, 3, 25)
+    take(copies, 4, 1)
+    assert copies.results() == {0: TOO_LONG, 1: TOO_LONG, 2: None, 3: None, 4: TOO_LONG}
+
+
+def test_changes_that_are_left_out_take_too_long(monkeypatch):
+    monkeypatch.setattr(Copies, "_taken", lambda self: math.inf)
+    (module,) = open_dump(DUMPS / "h100/reductions").modules
+    alone, together = replays_of(module), replays_of(module)
+    candidates = list(filter(alone.follows, candidates_of("h100/reductions", alone)))
+    together.expect(candidates, most_work=1)
+    for candidate in candidates:
+        expected = alone.try_out(candidate)
+        if expected is None:
+            assert together.try_out(candidate) is None
+        else:
+            with pytest.raises(OutOfTime):
+                together.try_out(candidate)

@@ -30,8 +30,8 @@ _LATE = frozenset({RulePhase.EMITTER, RulePhase.CONSTANT})
 class Branch:
     """The rules of ``book``, which only allow more than those that run.
 
-    ``split`` is called once, before the first step that they change. It makes a copy of this
-    process and returns true there, where the run goes on with these rules.
+    ``split`` is called at most once, before the first step that they change. It makes a copy of
+    this process and returns true there, where the run goes on with these rules.
     """
 
     book: RuleBook[Rule]

@@ -23,7 +23,7 @@ from fusionscope.graph.mutable import (
     reorder_users,
 )
 from fusionscope.graph.properties import is_fusible
-from fusionscope.passes.context import Deadline, PassContext
+from fusionscope.passes.context import Deadline, PassContext, Work
 from fusionscope.passes.gpu.priority_fusion.branches import Branch, Changed, Rules
 from fusionscope.passes.gpu.priority_fusion.by_record import follow_record
 from fusionscope.passes.gpu.priority_fusion.computation import (
@@ -59,6 +59,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         deadline=context.deadline,
         tells_decisions=context.tells_decisions,
         branches=context.branches,
+        work=context.work or Work(),
         progress=context.progress,
     ).run()
 
@@ -70,6 +71,10 @@ def grown(consumer: str) -> str:
     return f"fusion of {consumer}"
 
 
+def _size(producer: MutableInstruction) -> int:
+    return len(producer.fused.instructions) if producer.opcode == "fusion" else 1
+
+
 @dataclass(slots=True, kw_only=True)
 class PriorityFusion:
     """The pass over ``graph``, with the rules of ``book``.
@@ -78,8 +83,9 @@ class PriorityFusion:
     them, positions in the text do. ``users`` are the ordered users of instructions by name, as far
     as they are known: no text shows the order. ``recorded``, if given, decides the order of equal
     priorities. The plan has events only if ``tells_events``: each names all users of a producer,
-    every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``. The ``branches``
-    that it comes to the end of, in the process in which it began, have the same result.
+    every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``, and after the
+    most ``work``. The ``branches`` that it comes to the end of, in the process in which it began,
+    have the same result.
 
     """
 
@@ -92,6 +98,7 @@ class PriorityFusion:
     tells_events: bool = True
     tells_decisions: bool = True
     branches: tuple[Branch, ...] = ()
+    work: Work = field(default_factory=Work)
     deadline: Deadline | None = None
     progress: Progress = silent
 
@@ -123,6 +130,7 @@ class _Run(ComputationRun):
         self._queue = _Queue(self._ids)
         self._tells_events = parent.tells_events
         self._deadline = parent.deadline
+        self._work = parent.work
         self._progress = about(parent.book.pass_name, parent.progress)
         self._rules = Rules(parent.book)
         self._parent = parent
@@ -286,6 +294,7 @@ class _Run(ComputationRun):
         """
         if self._deadline is not None:
             self._deadline.check()
+        self._work.add(1)
         self._some.pop(producer, None)
         if is_fusible_bitcast(producer):
             return INFINITE
@@ -394,6 +403,7 @@ class _Run(ComputationRun):
                 continue
             before = consumer.name
             kind = self._model.kind(producer, consumer).fusion_kind
+            self._work.add(_size(producer))
             fusion = self._fuse(producer, consumer, kind)
             self._ids.grew(fusion, consumer)
             tiling = tilings[consumer]
