@@ -2,7 +2,7 @@
 
     python make_examples.py [FOLDER]
 
-Names of files and lines are left out, and so is the schedule's.
+Paths of files are shortened, and names for the schedule left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from fusionscope.capture.targets import read_target
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import EXAMPLES
 
-_PLACES = re.compile(r' scheduling_name="[^"]*"| stack_frame_id=\d+')
+_NAMES = re.compile(r' scheduling_name="[^"]*"')
+_FOLDERS = re.compile(r'(?<=")/[^"]*/(?=site-packages/|[\w.]+")')
 
 
 def main(folder: Path) -> None:
@@ -40,9 +41,7 @@ def main(folder: Path) -> None:
         with jax.enable_x64("double" in name):
             step = jax.jit(function, in_shardings=sharding, out_shardings=sharding)
             text = step.lower(*arguments).compile().as_text()
-        header, _, body = text.partition("\n")
-        computations = body[re.search(r"^(?:%|ENTRY)", body, re.MULTILINE).start() :]
-        content = f"{header}\n\n{_PLACES.sub('', computations)}"
+        content = _FOLDERS.sub("", _NAMES.sub("", text))
         path = folder / f"{name}.txt.gz"
         path.write_bytes(gzip.compress(content.encode(), mtime=0))
 

@@ -201,6 +201,20 @@ def inner_dimensions(left, right):
     return jnp.einsum("bac,dac->bd", jnp.tanh(left), right)
 
 
+GRADIENTS = spec(4096, 128)
+
+
+@example("strided-reduction", GRADIENTS)
+def gradient_of_bias(gradients):
+    return gradients.sum(0)
+
+
+@example("not-strided-reduction", GRADIENTS)
+def gradient_in_parts(gradients):
+    parts = gradients.reshape(64, 64, 128).sum(1)
+    return lax.optimization_barrier(parts).sum(0)  # which else become one sum again
+
+
 @example("double-precision", spec(4096, 1024))
 def normalised_in_double(values):
     with jax.enable_x64():

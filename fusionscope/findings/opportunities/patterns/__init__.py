@@ -17,6 +17,7 @@ PATTERNS: tuple[Pattern, ...] = (
     products.TurnedOperand(),
     rows.ScatterGradient(),
     rows.NarrowRows(),
+    rows.StridedReduction(),
     rows.Padding(),
     calls.AlikeKernels(),
     calls.EqualCalls(),

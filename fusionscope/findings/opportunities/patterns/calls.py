@@ -10,39 +10,47 @@ from math import fsum
 from fusionscope.facts.result import Limit
 from fusionscope.facts.source_lines import user_line
 from fusionscope.findings.opportunities.patterns.program import Match, Program
+from fusionscope.grouping import grouped
+from fusionscope.history.handoffs import OUTSIDE
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.meaning import normal_attributes
 
+_MOVING = frozenset(
+    """broadcast concatenate copy dynamic-slice gather iota pad reshape reverse slice
+    transpose""".split()
+)
 _HOST = frozenset({"infeed", "outfeed", "recv", "send"})
 _HOST_SPACE = 5
 
 
-def _independent(kernels: list[int], program: Program) -> list[int]:
-    """Return the first of these kernels, and those that depend on none of the rest."""
-    together: list[int] = []
+def _levels(kernels: list[int], program: Program) -> list[list[int]]:
+    """Return these kernels in groups, of which none depends on another one of its group."""
+    levels: dict[int, int] = {}
     for number in kernels:
-        if program.earlier[number].isdisjoint(together):
-            together.append(number)
-    return together
+        makers = program.earlier[number] & levels.keys()
+        levels[number] = max((levels[maker] + 1 for maker in makers), default=0)
+    return list(grouped((level, number) for number, level in levels.items()).values())
 
 
-def _in_one_launch(kernels: list[int], program: Program) -> Match:
-    """Return that these kernels could be launched at once."""
-    saved = fsum(program.bounds.limits[kernel].launches for kernel in kernels[1:])
+def _in_fewer_launches(kernels: list[int], program: Program) -> Match:
+    """Return that the kernels of a level could be launched at once."""
+    levels = _levels(kernels, program)
+    limits = program.bounds.limits
+    saved = fsum(limits[kernel].launches for level in levels for kernel in level[1:])
     time_us = program.time_of(kernels)
     return Match(tuple(kernels), time_us, time_us - saved, 0.0)
 
 
 @dataclass(frozen=True)
 class AlikeKernels:
-    """Small kernels that do the same with several arrays, such as an optimizer with those of a
-    model, and do not wait for each other.
+    """Small kernels of one line that compute something of an argument each, such as an optimizer
+    of the arrays of a model, and of which several could run at once.
 
     least: kernels
     """
 
     id = "alike-kernels"
-    title = "one small kernel for each array, {}"
+    title = "a small kernel for each of many arrays, {}"
     advice = "join the arrays, as optax.flatten does with parameters, or stack them"
 
     least: int = 8
@@ -51,14 +59,19 @@ class AlikeKernels:
         alike: dict[Hashable, list[int]] = defaultdict(list)
         for number in program.running:
             kernel = program.kernels[number]
-            if program.bounds.limits[number].limited_by is Limit.LAUNCHES:
-                line = user_line(kernel.instruction.stack)
-                alike[kernel.path, line, frozenset(kernel.operations)].append(number)
+            line = user_line(kernel.instruction.stack) if self._is_one(number, program) else None
+            if line is not None:
+                alike[kernel.path, line].append(number)
         for kernels in alike.values():
             if len(kernels) >= self.least:
-                together = _independent(kernels, program)
-                if len(together) >= self.least:
-                    yield _in_one_launch(together, program)
+                yield _in_fewer_launches(kernels, program)
+
+    @staticmethod
+    def _is_one(number: int, program: Program) -> bool:
+        """Return whether a kernel is small, and computes something of an argument."""
+        is_small = program.bounds.limits[number].limited_by is Limit.LAUNCHES
+        is_other = program.work(number) <= _MOVING or program.is_product(number)
+        return is_small and not is_other and OUTSIDE in program.makers(number)
 
 
 class EqualCalls:
@@ -77,9 +90,9 @@ class EqualCalls:
             if is_call and not program.is_product(number):
                 alike[self._form(number, program)].append(number)
         for kernels in alike.values():
-            together = _independent(kernels, program) if len(kernels) > 1 else []
-            if len(together) > 1:
-                yield _in_one_launch(together, program)
+            match = _in_fewer_launches(kernels, program)
+            if match.at_best_us < match.time_us:
+                yield match
 
     @staticmethod
     def _form(number: int, program: Program) -> Hashable:

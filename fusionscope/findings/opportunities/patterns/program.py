@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol
 from fusionscope.facts.bounds import Handed
 from fusionscope.facts.clock import products_of
 from fusionscope.facts.needed_bytes import LoopNeeds, Needs
+from fusionscope.graph.work import count_work
 from fusionscope.history.handoffs import OUTSIDE
-from fusionscope.history.kernels import Kernel, KernelKind, call_target, instructions_in
+from fusionscope.history.kernels import Kernel, call_target, instructions_in
 from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.hlo import Instruction, Module, Shape
 
@@ -63,6 +64,7 @@ class Program:
         self.bounds = needs.bounds
         self.handoffs = needs.handoffs
         self.steps: tuple[LoopNeeds, ...] = needs.steps
+        self._products: dict[int, bool] = {}
 
     @cached_property
     def running(self) -> tuple[int, ...]:
@@ -94,10 +96,10 @@ class Program:
 
     def is_product(self, kernel: int) -> bool:
         """Return whether a kernel computes matrix products or convolutions."""
-        launched = self.kernels[kernel]
-        if launched.kind is KernelKind.LIBRARY:
-            return bool(self.bounds.products[kernel])
-        return bool(products_of(launched.instruction))
+        if kernel not in self._products:
+            computed = products_of(self.kernels[kernel].instruction)
+            self._products[kernel] = any(count_work(product).flops for product in computed)
+        return self._products[kernel]
 
     def target(self, kernel: int) -> str:
         """Return what a custom call calls, empty for others."""

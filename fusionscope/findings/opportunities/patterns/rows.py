@@ -1,4 +1,4 @@
-"""What moves rows: gathers, scatters, padding."""
+"""What moves or reduces rows: gathers, scatters, reductions, padding."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fusionscope.findings.opportunities.patterns.program import Match, Program
 from fusionscope.history.handoffs import OUTSIDE
 from fusionscope.hlo import Instruction
 
+_INDEXED = frozenset({"gather", "scatter", "sort"})  # reading is slow for another reason
 _FILLING = frozenset({"broadcast", "constant", "iota"})
 
 
@@ -60,6 +61,42 @@ class NarrowRows:
         sizes: tuple[int, ...] = tuple(gather.attribute("slice_sizes") or ())
         rows = gather.shape.element_count
         return bool(sizes) and sizes[-1] in self.widths and rows > 1_000
+
+
+@dataclass(frozen=True)
+class StridedReduction:
+    """A reduction over a dimension that is not the last in memory takes much longer than reading
+    its operands once, as the gradients of biases do.
+
+    factor: by which it takes longer at least
+    """
+
+    id = "strided-reduction"
+    title = "reductions across rows, {}"
+    advice = "sums of parts of the rows, lax.optimization_barrier, and the sum of these"
+
+    factor: float = 2.0
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        for number in program.with_operation("reduce"):
+            operations = program.kernels[number].operations
+            is_read = bool(program.bounds.limits[number].memory)
+            if is_read and _INDEXED.isdisjoint(operations) and self._is_strided(number, program):
+                match = program.as_one([number])
+                if match.time_us >= self.factor * match.at_best_us:
+                    yield match
+
+    @staticmethod
+    def _is_strided(number: int, program: Program) -> bool:
+        return any(map(_crosses_rows, program.inside(number, "reduce")))
+
+
+def _crosses_rows(reduction: Instruction) -> bool:
+    """Return whether a reduction leaves the last dimension in memory."""
+    shape = reduction.operands[0].shape
+    order = shape.layout.minor_to_major if shape.layout is not None else ()
+    long = [dimension for dimension in order if shape.dimensions[dimension] != 1]
+    return bool(long) and long[0] not in (reduction.attribute("dimensions") or ())
 
 
 @dataclass(frozen=True)
