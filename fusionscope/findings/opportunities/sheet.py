@@ -48,8 +48,9 @@ def _entry(rank: int, opportunity: Opportunity) -> Entry:
         if opportunity.at_best_us
         else duration(opportunity.time_us)
     )
+    moved = f", {size(opportunity.bytes)}" if opportunity.bytes else ""
     return Entry(
         label=f"{rank}.",
         name=spans(f"{what}, {place}" if place else what),
-        lines=(line(f"{gain}, {size(opportunity.bytes)}: {opportunity.advice}"),),
+        lines=(line(f"{gain}{moved}: {opportunity.advice}"),),
     )

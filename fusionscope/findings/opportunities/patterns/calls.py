@@ -68,9 +68,12 @@ class AlikeKernels:
 
     @staticmethod
     def _is_one(number: int, program: Program) -> bool:
-        """Return whether a kernel is small, and computes something of an argument."""
+        """Return whether a kernel outside of loops is small, and computes something of an
+        argument.
+        """
         is_small = program.bounds.limits[number].limited_by is Limit.LAUNCHES
         is_other = program.work(number) <= _MOVING or program.is_product(number)
+        is_other |= bool(program.handoffs.around[number])
         return is_small and not is_other and OUTSIDE in program.makers(number)
 
 

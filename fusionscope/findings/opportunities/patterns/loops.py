@@ -24,7 +24,7 @@ def _is_launch_bound(step: LoopNeeds, program: Program) -> bool:
 
 def _whole(step: LoopNeeds, program: Program) -> Match:
     """Return that one kernel could run all steps."""
-    return program.as_one(step.kernels, step.loop.name)
+    return program.as_one(step.kernels, step.loop.name, runs=1)
 
 
 class Recurrence:

@@ -164,11 +164,15 @@ class Program:
     def bytes_of(self, kernels: Iterable[int]) -> int:
         return sum(self.kernels[kernel].bytes_moved for kernel in kernels)
 
-    def as_one(self, kernels: Collection[int], where: str = "") -> Match:
-        """Return that these kernels could be one."""
+    def as_one(self, kernels: Collection[int], where: str = "", runs: int = 0) -> Match:
+        """Return that these kernels could be one, which runs as often as one of them does at most,
+        or ``runs`` times.
+        """
         bound = self.bounds.at_best(kernels)
+        runs = runs or max(self.kernels[kernel].runs for kernel in kernels)
+        best = bound.time_us + (runs - 1) * self.bounds.launch_us
         size = max(0.0, self.bytes_of(kernels) - bound.bytes)
-        return Match(tuple(kernels), self.time_of(kernels), bound.time_us, size, where)
+        return Match(tuple(kernels), self.time_of(kernels), best, size, where)
 
     def without(self, kernel: int) -> Match:
         """Return that a kernel need not be."""
