@@ -178,6 +178,15 @@ def bytes_of(value: int | str) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower().removesuffix("b")])
 
 
+_PERCENT = re.compile(r"\+?(\d{1,9}(?:\.\d{1,9})?)\s*%")
+
+
+def percent_of(value: str) -> float | None:
+    """Return a share such as ``5%`` in percent, None if ``value`` is none."""
+    match = _PERCENT.fullmatch(value.strip())
+    return float(match[1]) if match is not None else None
+
+
 def expected_list(value: Any) -> str:
     good = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
     return "" if good else "a list of strings"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fusionscope.check.expectation import Expectation
 from fusionscope.check.growth import MaxGrowth
 from fusionscope.check.kernel_expectations import (
+    AtBest,
     Bytes,
     Kernels,
     Launches,
@@ -38,6 +39,7 @@ EXPECTATIONS: dict[str, type[Expectation]] = {
         Bytes,
         Peak,
         Temporaries,
+        AtBest,
         LibraryCalls,
         NotLaunched,
         NotRefused,

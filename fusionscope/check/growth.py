@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -13,12 +12,12 @@ from fusionscope.check.expectation import (
     bytes_of,
     expected_count,
     expected_size,
+    percent_of,
 )
 from fusionscope.check.record import FIGURES, figures_of, record_of
 from fusionscope.check.subject import Subject
 from fusionscope.findings.resources.facts import ABOUT
 
-_PERCENT = re.compile(r"\+?(\d{1,9}(?:\.\d{1,9})?)\s*%")
 _SIZES = ("bytes", "peak", "spills")
 
 
@@ -27,7 +26,7 @@ def expected_growth(value: Any) -> str:
     if not isinstance(value, dict) or not value or not value.keys() <= FIGURES.keys():
         return f"a table of {', '.join(FIGURES)}, each with what it may grow by"
     for figure, limit in value.items():
-        if isinstance(limit, str) and _PERCENT.fullmatch(limit.strip()):
+        if isinstance(limit, str) and percent_of(limit) is not None:
             continue
         if figure == "time":
             return "for time a share, such as '5%'"
@@ -40,9 +39,9 @@ def expected_growth(value: Any) -> str:
 
 def is_within(growth: Growth, limit: int | str) -> bool:
     """Return whether a figure grew by at most ``limit``, a share of what it was, or an amount."""
-    percent = _PERCENT.fullmatch(limit.strip()) if isinstance(limit, str) else None
+    percent = percent_of(limit) if isinstance(limit, str) else None
     if percent is not None:
-        return growth.after <= growth.before * (1 + float(percent[1]) / 100)
+        return growth.after <= growth.before * (1 + percent / 100)
     return growth.after <= growth.before + bytes_of(limit)
 
 

@@ -14,11 +14,13 @@ from fusionscope.check.expectation import (
     expected_count,
     expected_list,
     expected_size,
+    percent_of,
 )
 from fusionscope.check.subject import Subject
 from fusionscope.facts.result import KernelFacts
 from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.history.kernels import KernelKind
+from fusionscope.words.text import duration
 
 
 class _KernelExpectation(Expectation):
@@ -158,6 +160,33 @@ class Temporaries(_Memory):
 
     def amount(self, memory: MemoryFacts) -> int | None:
         return memory.temporaries
+
+
+class AtBest(Expectation):
+    """The least that a module could take is at least ``value`` of its estimated time, a share: what
+    moves the module away from its bound is refused, and what makes the bound lower too.
+    """
+
+    __slots__ = ()
+    key: ClassVar = "at_best"
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        is_share = isinstance(value, str) and percent_of(value) is not None
+        return "" if is_share else "a share of the time, such as '30%'"
+
+    def check(self, subject: Subject) -> Iterator[Violation]:
+        summary, least = subject.facts.summary, percent_of(self.value) or 0.0
+        if self.where.is_part:
+            yield self.violation(subject, f"{self.key} is of whole modules, not of {self.where}")
+        elif summary.time is None or summary.at_best_us is None:
+            yield self.violation(subject, "the dump does not show the GPU, so there is no bound")
+        elif 100 * summary.at_best_us < least * summary.time.microseconds:
+            yield self.violation(
+                subject,
+                f"takes {duration(summary.time.microseconds)}, at best "
+                f"{duration(summary.at_best_us)}, expected at least {self.value} of the time",
+            )
 
 
 class _NoKernel(_KernelExpectation):

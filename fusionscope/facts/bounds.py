@@ -39,10 +39,11 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A value that passes between launches: its maker, the bytes that this writes of it in a run,
-    and the bytes that each reader needs of it.
+    """A value that passes between launches: its place, its maker, the bytes that this writes of it
+    in a run, and the bytes that each reader needs of it.
     """
 
+    place: int
     maker: int
     bytes_written: float
     readers: tuple[tuple[int, float], ...]

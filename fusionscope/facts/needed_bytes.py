@@ -170,9 +170,8 @@ class Needs:
         bytes_written = self._bytes_written()
         for place, sizes in enumerate(readers):
             if sizes and not places[place].sources:
-                yield Handed(
-                    places[place].maker, bytes_written.get(place, 0.0), tuple(sizes.items())
-                )
+                size = bytes_written.get(place, 0.0)
+                yield Handed(place, places[place].maker, size, tuple(sizes.items()))
 
     def _sizes(self, number: int) -> dict[int, float]:
         """Return the bytes that all runs of a kernel need, by where they come from."""

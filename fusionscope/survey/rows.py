@@ -63,6 +63,8 @@ def _module(content: str, facts: ModuleFacts) -> ModuleRow:
         bytes_before=totals.bytes_before,
         time_us=totals.time.microseconds if totals.time is not None else None,
         time_before_us=totals.time_before.microseconds if totals.time_before is not None else None,
+        at_best_us=totals.at_best_us,
+        limited_by=totals.limited_by,
         pairs=len(facts.pairs),
         fused=outcomes["fused"],
         duplicated=outcomes["duplicated"],

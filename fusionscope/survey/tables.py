@@ -50,6 +50,8 @@ class ModuleRow:
     bytes_before: int
     time_us: float | None
     time_before_us: float | None
+    at_best_us: float | None
+    limited_by: str | None
     pairs: int
     fused: int
     duplicated: int

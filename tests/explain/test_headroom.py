@@ -285,7 +285,7 @@ def test_a_loop_has_a_bound_for_all_steps_and_one_by_step(tmp_path):
     assert loop.state_bytes == pytest.approx(16 * 2 * row, rel=0.001)
     assert loop.limited_by is Limit.LAUNCHES
     (opportunity,) = opportunities_of(module)
-    assert (opportunity.id, opportunity.where) == ("short-steps", "loop")
+    assert (opportunity.id, opportunity.where) == ("recurrence", "loop")  # h = w * h + row
 
 
 def test_a_part_of_two_kernels_could_be_one(tmp_path):
@@ -334,6 +334,9 @@ def test_weights_that_are_converted_each_time_are_an_opportunity(tmp_path):
         (WEIGHTS.replace("f32[128,2048]", "bf16[2048,2048]"), ""),  # a result has its shape
         (WEIGHTS.replace("params['v']", "v"), ""),  # an argument of one array is data
         (WEIGHTS.replace("params['w']", "x['w']"), ""),
+        (WEIGHTS.replace("params", "batch"), ""),
+        (WEIGHTS.replace("params", "model_inputs"), ""),
+        (WEIGHTS.replace("f32[128,2048]", "f32[2048,128]"), ""),  # a batch of 2048 rows
     ],
 )
 def test_parameters_that_a_call_may_change_are_none(tmp_path, changed, header):

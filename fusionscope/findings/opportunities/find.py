@@ -1,5 +1,5 @@
-"""Finds what could be faster: work that no call needs, work of a loop that no step needs, and loops
-of short steps.
+"""Finds what could be faster: work that no call needs, work of a loop that no step needs, loops of
+short steps, and patterns of waste.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from fusionscope.facts.needed_bytes import Needs
 from fusionscope.facts.result import Limit
 from fusionscope.facts.source_lines import user_line
 from fusionscope.findings.opportunities.facts import Opportunity, OpportunityKind
+from fusionscope.findings.opportunities.patterns import LOOPS, PATTERNS, UNTIMED, WHOLE
+from fusionscope.findings.opportunities.patterns.program import Match, Pattern, Program
 from fusionscope.findings.opportunities.settled import Settled, settled_parameters
 from fusionscope.history.kernels import Kernel
 from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.hlo import Module
+from fusionscope.words.text import plural
 
 _LEAST = 0.01  # of the time of the module: what gains less is not listed
 _MOVING = frozenset("broadcast copy dynamic-slice gather reshape reverse slice transpose".split())
@@ -25,6 +28,7 @@ _JOINING = frozenset({"concatenate", "pad"})
 _FILLING = frozenset({"broadcast", "constant", "iota"})
 _SMALL = 4_096  # bytes: a counter of a loop, not a table
 _NAMED = 2  # parameters
+_FEW = 8  # kernels of a step, of which unrolling saves a part
 
 
 @dataclass(slots=True)
@@ -42,16 +46,50 @@ class _Group:
 def find_opportunities(needs: Needs, module: Module) -> tuple[Opportunity, ...]:
     """Return what could be faster, what gains most first."""
     total = fsum(limits.total for limits in needs.bounds.limits)
-    opportunities = [*_settled(needs, module), *_invariant(needs), *_short_steps(needs)]
+    patterns = list(_patterns(Program(needs, module)))
+    loops = {row.where for row in patterns if row.id in LOOPS}
+    short = [row for row in _short_steps(needs) if row.where not in loops]
+    opportunities = [*_settled(needs, module), *_invariant(needs), *short, *patterns]
     opportunities.sort(key=lambda opportunity: opportunity.at_best_us - opportunity.time_us)
     return tuple(
-        opportunity for opportunity in opportunities if opportunity.gain_us >= _LEAST * total
+        opportunity
+        for opportunity in opportunities
+        if opportunity.gain_us >= _LEAST * total or opportunity.id in UNTIMED
+    )
+
+
+def _patterns(program: Program) -> Iterator[Opportunity]:
+    """Yield the patterns of waste, each once for all that comes from one line."""
+    for pattern in PATTERNS:
+        by_line: dict[tuple[str, str | None], list[Match]] = defaultdict(list)
+        for match in pattern.matches(program):
+            line = None if pattern.id in WHOLE else _source(program.needs, match.kernels[:1])
+            by_line[match.where, line].append(match)
+        for matches in by_line.values():
+            yield _of_pattern(pattern, matches, program)
+
+
+def _of_pattern(pattern: Pattern, matches: Sequence[Match], program: Program) -> Opportunity:
+    matches = sorted(matches, key=lambda match: match.at_best_us - match.time_us)
+    kernels = dict.fromkeys(kernel for match in matches for kernel in match.kernels)
+    names = dict.fromkeys(program.kernels[kernel].name for kernel in kernels)
+    where = matches[0].where or _named(list(names))
+    return Opportunity(
+        id=pattern.id,
+        what=pattern.title.format(where),
+        where=where,
+        source=_source(program.needs, [match.kernels[0] for match in matches]),
+        time_us=fsum(match.time_us for match in matches),
+        at_best_us=fsum(match.at_best_us for match in matches),
+        bytes=round(fsum(match.bytes for match in matches)),
+        parameters=(),
+        advice=pattern.advice,
     )
 
 
 def _settled(needs: Needs, module: Module) -> Iterator[Opportunity]:
     """Yield what depends only on parameters that stay the same."""
-    parameters = settled_parameters(module)
+    parameters = settled_parameters(module, {loop.steps for loop in needs.handoffs.loops})
     if not parameters:
         return
     settled = Settled(needs, parameters, module)
@@ -81,8 +119,6 @@ def _kind(kernel: Kernel) -> tuple[OpportunityKind, str]:
     element_type = shape.element_type if shape.is_array else ""
     if "convert" in work and work <= _MOVING | _JOINING | {"convert"} and element_type:
         return OpportunityKind.CONVERTED, element_type
-    if work <= _MOVING and "dynamic-slice" in work:
-        return OpportunityKind.SLICED, ""
     if work <= _MOVING | _JOINING:
         return OpportunityKind.MOVED, ""
     return OpportunityKind.COMPUTED, ""
@@ -119,9 +155,11 @@ def _add_conversions(
 def _opportunity(
     kind: OpportunityKind, element_type: str, group: _Group, needs: Needs
 ) -> Opportunity:
+    where = _named(list(group.parameters)) if group.parameters else "tables and masks"
     return Opportunity(
         id=kind,
-        where=_named(list(group.parameters)) if group.parameters else "tables and masks",
+        what=_WORDS[kind].format(where),
+        where=where,
         source=_source(needs, group.kernels),
         time_us=group.time_us,
         at_best_us=group.at_best_us,
@@ -131,14 +169,20 @@ def _opportunity(
     )
 
 
+_WORDS = {
+    OpportunityKind.CONVERTED: "converts {} on each call",
+    OpportunityKind.MOVED: "moves {} on each call",
+    OpportunityKind.COMPUTED: "computes what depends on {} alone on each call",
+    OpportunityKind.INVARIANT: "computes the same in each step of {}",
+}
+_SHORT = "unroll the loop, or write a step as one kernel"
+_LONG = "fewer and larger kernels in a step: more work at once, by batches, or one kernel for parts"
 _UNROLL = "; what is left copies slices in a loop: unroll it"
 _ADVICE = {
     OpportunityKind.CONVERTED: "store as {type}",
-    OpportunityKind.SLICED: "unroll the loop, so that each step reads its part in place",
     OpportunityKind.MOVED: "store in the layout in which it is read",
     OpportunityKind.COMPUTED: "compute once, and pass the result",
     OpportunityKind.INVARIANT: "compute before the loop",
-    OpportunityKind.SHORT_STEPS: "unroll the loop, or write a step as one kernel",
 }
 
 
@@ -172,9 +216,11 @@ def _invariant(needs: Needs) -> Iterator[Opportunity]:
             group.time_us += time_us
             group.at_best_us += time_us / max(handoffs.repetitions(constant), 1)
     for loop, group in groups.items():
+        where = handoffs.loops[loop].loop.name
         yield Opportunity(
             id=OpportunityKind.INVARIANT,
-            where=handoffs.loops[loop].loop.name,
+            what=_WORDS[OpportunityKind.INVARIANT].format(where),
+            where=where,
             source=_source(needs, group.kernels),
             time_us=group.time_us,
             at_best_us=group.at_best_us,
@@ -186,17 +232,21 @@ def _invariant(needs: Needs) -> Iterator[Opportunity]:
 
 def _short_steps(needs: Needs) -> Iterator[Opportunity]:
     """Yield loops whose steps are too short for their launches."""
+    runs = {loop.loop: loop.runs for loop in needs.handoffs.loops}
     for step in needs.steps:
         limits = sum_of_limits(needs.bounds.limits[kernel] for kernel in step.kernels)
         if limits is not None and limits.limited_by is Limit.LAUNCHES:
             source = user_line(step.loop.stack)
+            launches = sum(needs.kernels[kernel].launches for kernel in step.kernels)
+            count = round(launches / max(runs[step.loop], 1))
             yield Opportunity(
                 id=OpportunityKind.SHORT_STEPS,
+                what=f"{step.loop.name} starts {plural(count, 'kernel')} in each of its steps",
                 where=step.loop.name,
                 source=str(source) if source is not None else None,
                 time_us=limits.total,
                 at_best_us=step.by_step_us,
                 bytes=round(step.state_bytes),
                 parameters=(),
-                advice=_ADVICE[OpportunityKind.SHORT_STEPS],
+                advice=_SHORT if count <= _FEW else _LONG,
             )

@@ -34,6 +34,7 @@ def _opportunity(part: Branch) -> Opportunity | None:
         return None
     return Opportunity(
         id=OpportunityKind.ONE_KERNEL,
+        what=f"{part.name} as several kernels",
         where=part.name,
         source=None,
         time_us=part.time_us,

@@ -1,14 +1,17 @@
 """Work that no call needs: what depends only on parameters that stay the same from call to call.
 
 A call may change what it donates, and what it returns an array of the same shape for, with all
-other arrays of that argument; and any argument of one array, or of integers, is taken for data. All
+other arrays of that argument. Data, taken to differ, is an argument of one array, or of integers,
+one that is named like data, and a batch: an argument whose arrays all have the same first
+dimension, unless that is the number of steps of a loop, as it is of weights stacked by layer. All
 others are taken to stay the same, as the weights of a model do while it makes predictions.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from fusionscope.facts.needed_bytes import Needs
 from fusionscope.graph.aliasing import read_aliasing
@@ -17,9 +20,18 @@ from fusionscope.history.operations import argument_name
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.search import reachable
 
+_DATA = frozenset(
+    """batch batches cache caches carry carries data example examples feature features image images
+    input inputs key keys label labels observation observations rng sample samples target targets
+    token tokens x xs y ys""".split()
+)
+_WORDS = re.compile(r"[a-z]+")
 
-def settled_parameters(module: Module) -> dict[str, str]:
-    """Return the parameters that are taken to stay the same, each with the framework's name."""
+
+def settled_parameters(module: Module, steps: Collection[float]) -> dict[str, str]:
+    """Return the parameters that are taken to stay the same, each with the framework's name.
+    ``steps`` are the numbers of steps that loops have.
+    """
     arguments: dict[str, list[Instruction]] = defaultdict(list)
     for parameter in module.entry.parameters:
         if name := argument_name(parameter):
@@ -33,11 +45,20 @@ def settled_parameters(module: Module) -> dict[str, str]:
 
     return {
         parameter.name: parameter.op_name or parameter.name
-        for parameters in arguments.values()
-        if len(parameters) > 1 and not any(map(may_change, parameters))
+        for name, parameters in arguments.items()
+        if not _is_data(name, parameters, steps) and not any(map(may_change, parameters))
         for parameter in parameters
         if parameter.shape.is_floating or parameter.shape.bits < 16
     }
+
+
+def _is_data(name: str, parameters: Sequence[Instruction], steps: Collection[float]) -> bool:
+    """Return whether an argument is taken for data by its name and its arrays."""
+    if len(parameters) < 2 or not _DATA.isdisjoint(_WORDS.findall(name.lower())):
+        return True
+    first = {parameter.shape.dimensions[:1] for parameter in parameters}
+    sizes = [size for dimensions in first for size in dimensions]
+    return len(first) == 1 and not set(sizes) <= set(steps)
 
 
 def _plain(instruction: Instruction) -> tuple[object, ...]:

@@ -13,16 +13,6 @@ from fusionscope.words.text import duration, file_and_line, size
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts
 
-_WORDS = {
-    OpportunityKind.CONVERTED: "converts {} on each call",
-    OpportunityKind.SLICED: "copies slices of {} on each call",
-    OpportunityKind.MOVED: "moves {} on each call",
-    OpportunityKind.COMPUTED: "computes what depends on {} alone on each call",
-    OpportunityKind.INVARIANT: "computes the same in each step of {}",
-    OpportunityKind.SHORT_STEPS: "short steps of {}",
-    OpportunityKind.ONE_KERNEL: "{} as several kernels",
-}
-
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield what could be faster, what gains most first."""
@@ -33,7 +23,7 @@ def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the first of them, without parts of the program: *Where it goes* shows their bounds."""
     opportunities = module.find_all(Opportunity)
     parts = OpportunityKind.ONE_KERNEL
-    yield from _section([row for row in opportunities if row.id is not parts], BRIEF)
+    yield from _section([row for row in opportunities if row.id != parts], BRIEF)
 
 
 def _section(opportunities: Sequence[Opportunity], top: int | None) -> Iterator[Section]:
@@ -42,7 +32,7 @@ def _section(opportunities: Sequence[Opportunity], top: int | None) -> Iterator[
     entries = [_entry(rank, row) for rank, row in enumerate(opportunities[:top], 1)]
     title = "What could be faster"
     is_assumed = any(opportunity.parameters for opportunity in opportunities)
-    words = "parameters that no call returns or donates are taken to stay the same"
+    words = "arguments of several arrays that no call returns or donates are taken to stay the same"
     yield Section(
         title=title,
         summary=spans((words, Tone.QUIET)) if is_assumed else (),
@@ -51,15 +41,16 @@ def _section(opportunities: Sequence[Opportunity], top: int | None) -> Iterator[
 
 
 def _entry(rank: int, opportunity: Opportunity) -> Entry:
-    what = _WORDS[opportunity.id].format(opportunity.where)
+    what = opportunity.what
     place = file_and_line(opportunity.source)
     gain = (
         f"{duration(opportunity.time_us)}, at best {duration(opportunity.at_best_us)}"
         if opportunity.at_best_us
         else duration(opportunity.time_us)
     )
+    moved = f", {size(opportunity.bytes)}" if opportunity.bytes else ""
     return Entry(
         label=f"{rank}.",
         name=spans(f"{what}, {place}" if place else what),
-        lines=(line(f"{gain}, {size(opportunity.bytes)}: {opportunity.advice}"),),
+        lines=(line(f"{gain}{moved}: {opportunity.advice}"),),
     )

@@ -1,0 +1,161 @@
+"""Kernels side by side, calls of the host, and wide types."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from math import fsum
+
+from fusionscope.facts.result import Limit
+from fusionscope.facts.source_lines import user_line
+from fusionscope.findings.opportunities.patterns.program import Match, Program
+from fusionscope.grouping import grouped
+from fusionscope.history.handoffs import OUTSIDE
+from fusionscope.history.kernels import KernelKind
+from fusionscope.history.meaning import normal_attributes
+
+_MOVING = frozenset(
+    """broadcast concatenate copy dynamic-slice gather iota pad reshape reverse slice
+    transpose""".split()
+)
+_HOST = frozenset({"infeed", "outfeed", "recv", "send"})
+_HOST_SPACE = 5
+
+
+def _levels(kernels: list[int], program: Program) -> list[list[int]]:
+    """Return these kernels in groups, of which none depends on another one of its group."""
+    levels: dict[int, int] = {}
+    for number in kernels:
+        makers = program.earlier[number] & levels.keys()
+        levels[number] = max((levels[maker] + 1 for maker in makers), default=0)
+    return list(grouped((level, number) for number, level in levels.items()).values())
+
+
+def _in_fewer_launches(kernels: list[int], program: Program) -> Match:
+    """Return that the kernels of a level could be launched at once."""
+    levels = _levels(kernels, program)
+    limits = program.bounds.limits
+    saved = fsum(limits[kernel].launches for level in levels for kernel in level[1:])
+    time_us = program.time_of(kernels)
+    return Match(tuple(kernels), time_us, time_us - saved, 0.0)
+
+
+@dataclass(frozen=True)
+class AlikeKernels:
+    """Small kernels of one line that compute something of an argument each, such as an optimizer
+    of the arrays of a model, and of which several could run at once.
+
+    least: kernels
+    """
+
+    id = "alike-kernels"
+    title = "a small kernel for each of many arrays, {}"
+    advice = "join the arrays, as optax.flatten does with parameters, or stack them"
+
+    least: int = 8
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        alike: dict[Hashable, list[int]] = defaultdict(list)
+        for number in program.running:
+            kernel = program.kernels[number]
+            line = user_line(kernel.instruction.stack) if self._is_one(number, program) else None
+            if line is not None:
+                alike[kernel.path, line].append(number)
+        for kernels in alike.values():
+            if len(kernels) >= self.least:
+                yield _in_fewer_launches(kernels, program)
+
+    @staticmethod
+    def _is_one(number: int, program: Program) -> bool:
+        """Return whether a kernel outside of loops is small, and computes something of an
+        argument.
+        """
+        is_small = program.bounds.limits[number].limited_by is Limit.LAUNCHES
+        is_other = program.work(number) <= _MOVING or program.is_product(number)
+        is_other |= bool(program.handoffs.around[number])
+        return is_small and not is_other and OUTSIDE in program.makers(number)
+
+
+class EqualCalls:
+    """Calls of a library that do the same with arrays of one shape, and do not wait for each
+    other: transforms and solvers, not products, whose operands would have to be joined.
+    """
+
+    id = "equal-calls"
+    title = "equal calls side by side, {}"
+    advice = "one call with a batch dimension, by jnp.stack or vmap"
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        alike: dict[Hashable, list[int]] = defaultdict(list)
+        for number in program.running:
+            is_call = program.kernels[number].kind is KernelKind.LIBRARY
+            if is_call and not program.is_product(number):
+                alike[self._form(number, program)].append(number)
+        for kernels in alike.values():
+            match = _in_fewer_launches(kernels, program)
+            if match.at_best_us < match.time_us:
+                yield match
+
+    @staticmethod
+    def _form(number: int, program: Program) -> Hashable:
+        kernel = program.kernels[number]
+        call = kernel.instruction
+        shapes = [str(value.shape) for value in (call, *call.operands)]
+        attributes = normal_attributes(call.statement.attributes)
+        return kernel.path, call.opcode, tuple(shapes), tuple(sorted(attributes.items()))
+
+
+class HostCalls:
+    """A step waits for the host, for a callback or a transfer. How long is not in the time."""
+
+    id = "host-calls"
+    title = "calls of the host, {}"
+    advice = "leave them out of the step"
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        for number in program.with_operation("custom-call", "copy-start", *_HOST):
+            if self._is_host(number, program):
+                yield program.without(number)
+
+    @staticmethod
+    def _is_host(number: int, program: Program) -> bool:
+        instruction = program.kernels[number].instruction
+        if instruction.opcode == "custom-call":
+            return "callback" in program.target(number)
+        if instruction.opcode == "copy-start":
+            shapes = (instruction.shape.elements[0], instruction.operands[0].shape)
+            layouts = [shape.layout for shape in shapes]
+            return any(layout and layout.memory_space == _HOST_SPACE for layout in layouts)
+        return instruction.opcode in _HOST
+
+
+_WIDE = frozenset({"c128", "f64", "s64", "u64"})
+
+
+class DoublePrecision:
+    """Arrays of 64 bits in a program whose arguments have fewer."""
+
+    id = "double-precision"
+    title = "64 bits, {}"
+    advice = "arrays of 32 bits: no argument has 64"
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        arguments = {p.shape.element_type for p in program.module.entry.parameters if p.shape.rank}
+        wide = _WIDE - arguments
+        for number in program.running if wide else ():
+            values = [*program.read[number], *program.written[number]]
+            arrays = [(program.shape(value), value.bytes) for value in values]
+            wide_arrays = [row for row in arrays if row[0].rank and row[0].element_type in wide]
+            if wide_arrays:
+                is_floating = any(shape.element_type in ("c128", "f64") for shape, _ in wide_arrays)
+                size = fsum(size for _, size in wide_arrays) / 2
+                yield self._match(number, size, is_floating, program)
+
+    @staticmethod
+    def _match(number: int, size: float, is_floating: bool, program: Program) -> Match:
+        """Return that half of the bytes go, and half of the computing with such numbers."""
+        limits = program.bounds.limits[number]
+        saved = min(limits.memory, program.microseconds(size))
+        saved += limits.compute / 2 if is_floating else 0.0
+        return Match((number,), limits.total, limits.total - saved, size)
