@@ -54,6 +54,16 @@ class Recipe:
     tolerance: ClassVar[float] = 0.0
     backends: ClassVar[frozenset[str]]
 
+    @property
+    def variants(self) -> tuple[Recipe, ...]:
+        """The recipe with each of the limits to try, those first that are likely to help."""
+        return (self,)
+
+    @property
+    def words(self) -> str:
+        """The title, with what the limits decide."""
+        return self.title
+
     @abstractmethod
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         """Yield the places of a program where it helps on ``backend``.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fusionscope.advise.recipes.catalogue import RECIPES
-from fusionscope.advise.recipes.proofs import read_proofs
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import settled_pairs
@@ -20,6 +19,7 @@ from fusionscope.facts.result import PairFacts
 from fusionscope.facts.source_lines import user_line
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, SuggestionKind
 from fusionscope.facts.times import count_figures
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack
@@ -41,9 +41,13 @@ class Offer:
     op_names: frozenset[str]
     sources: tuple[str, ...]
 
-    def concerns(self, pair: PairFacts) -> bool:
-        """Return whether one of the two operations is among those that the edit changes."""
-        return any(end.op_name in self.op_names for end in (pair.producer, pair.consumer))
+    def pairs(self, refused: Iterable[PairFacts]) -> list[tuple[str, str]]:
+        """Return those of ``refused`` with an operation that the edit changes."""
+        return [
+            _names(pair)
+            for pair in refused
+            if any(end.op_name in self.op_names for end in (pair.producer, pair.consumer))
+        ]
 
 
 def find_offers(module: DumpedModule) -> list[Offer]:
@@ -57,7 +61,7 @@ def find_offers(module: DumpedModule) -> list[Offer]:
     graph = prepare(program)
     offers = []
     for recipe in helping:
-        sites = [site.at.attribute("metadata") or {} for site in recipe.find(graph, module.backend)]
+        sites = _sites(recipe, graph, module.backend)
         if sites:
             names = frozenset(site["op_name"] for site in sites if "op_name" in site)
             lines = (user_line(source_stack(site, program.frames)) for site in sites)
@@ -66,27 +70,28 @@ def find_offers(module: DumpedModule) -> list[Offer]:
     return offers
 
 
-def by_example(
-    module: DumpedModule, offers: Sequence[Offer], refused: Sequence[PairFacts]
+def _sites(recipe: Recipe, graph: MutableModule, backend: str) -> list[Mapping[str, str]]:
+    """Return the metadata of the places of ``recipe``, with the first of its limits that fits."""
+    for variant in recipe.variants:
+        sites = [site.at.attribute("metadata") or {} for site in variant.find(graph, backend)]
+        if sites:
+            return sites
+    return []
+
+
+def untried(
+    module: DumpedModule, offers: Iterable[Offer], refused: Sequence[PairFacts], figures: Figures
 ) -> Iterator[Suggestion]:
-    """Return each offer with the figures of the recipe's own example."""
-    proofs = read_proofs()
+    """Return each offer without having tried it: its ``figures`` are those of the module."""
     for offer in offers:
-        own_proofs = [proof for proof in proofs[offer.recipe.id] if proof.backend == module.backend]
-        if own_proofs and own_proofs[-1].helps:
-            before, after = (
-                Figures(side.launches, side.bytes_moved, side.time_us)
-                for side in (own_proofs[-1].before, own_proofs[-1].after)
-            )
-            pairs = map(_names, filter(offer.concerns, refused))
-            yield _suggestion(offer, HowTried.EXAMPLE, pairs, before, after)
+        yield suggestion_of(offer, HowTried.UNTRIED, offer.pairs(refused), figures, figures)
 
 
 def _names(pair: PairFacts) -> tuple[str, str]:
     return pair.producer.name, pair.consumer.name
 
 
-def _suggestion(
+def suggestion_of(
     offer: Offer,
     how: HowTried,
     pairs: Iterable[tuple[str, str]],
@@ -101,7 +106,7 @@ def _suggestion(
         pairs=tuple(sorted(set(pairs))),
         before=before,
         after=after,
-        title=offer.recipe.title,
+        title=offer.recipe.words,
         sources=offer.sources,
     )
 
@@ -164,7 +169,7 @@ def by_compiler(
                 for number, dump_of_side in enumerate((baseline, dump))
             )
             pairs = settled_pairs(module, dump) & refused_pairs
-            suggestion = _suggestion(offer, how, pairs, before, after)
+            suggestion = suggestion_of(offer, how, pairs, before, after)
             suggestion = replace(suggestion, removes=_removes(module, dump))
             attempts.append(Tried(suggestion, races[1] if races else None))
     return attempts, problems
