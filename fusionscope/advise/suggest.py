@@ -518,7 +518,7 @@ class _Trial:
             offers = find_offers(module)
             if compilation is None:
                 left = self._try_regions(offers, regions, figures)
-                self._untried_recipes.extend(untried(module, left, refused, figures))
+                self._untried_recipes.extend(untried(left, refused, figures))
                 return
             self._progress(f"compiling with each of {len(offers)} recipes")
             compiled, problems = by_compiler(module, offers, refused, compilation)

@@ -187,8 +187,8 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
         # Neither end of the sort.
         ("top-of-sort", "cpu", "[4088:4096]", "[2040:2048]"),
         # Steps would be left over, or none run together.
-        ("unroll-loop", "gpu", "constant(64)", "constant(62)"),
-        ("unroll-loop", "gpu", "constant(64)", "constant(4)"),
+        ("unroll-loop", "gpu", "constant(8)", "constant(6)"),
+        ("unroll-loop", "gpu", "constant(8)", "constant(4)"),
         ("unroll-loop", "gpu", "constant.3 = s32[] constant(1)", "constant.3 = s32[] constant(2)"),
         # A product does not keep the order, nor does a quotient by what may be negative.
         ("argmax-of-logits", "cpu", "divide(%exp.1, %div.6)", "multiply(%exp.1, %div.6)"),

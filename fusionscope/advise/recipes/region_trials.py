@@ -18,9 +18,10 @@ from fusionscope.history.kernels import launches_of
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
 from fusionscope.versions.context import read_context
+from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module: about ten seconds' worth of one processor.
-MOST_COMPILED = 2_000
+MOST_COMPILED = 1_500
 _ENOUGH = 0.98  # of the time with fewer steps in one: more of them have to save at least the rest
 
 
@@ -40,12 +41,13 @@ class RegionTrial:
 
     def run(self, offers: Sequence[Offer], refused: Sequence[PairFacts]) -> Iterator[Suggestion]:
         """Yield what came of each offer, the one whose region takes longest first. Raises
-        ``UnusableInput`` if there is no compiler for the device of the module.
+        ``UnusableInput`` if there is no compiler of the module's version for its device.
         """
         if not offers:
             return
         program = find_program(self.module)
         with _open_compiler(self.module, self.compilation) as process:
+            _require_version(self.module, process.versions.get("jaxlib", ""))
             compiler = _Compiler(self.module, process)
             for offer in sorted(offers, key=_time_in(self.module)):
                 best = self._best(offer.recipe, program, compiler)
@@ -72,10 +74,10 @@ class RegionTrial:
             before, after = compiler.figures(region.before), compiler.figures(region.after)
             if before is None or after is None:
                 return best
-            tried = _Tried(variant, region, before, after)
-            if best is not None and not tried.is_better(best):
+            attempt = _Tried(variant, region, before, after)
+            if best is not None and not attempt.is_better(best):
                 return best
-            best = tried
+            best = attempt
         return best
 
     def _is_affordable(self, region: Region, compiler: _Compiler) -> bool:
@@ -118,6 +120,22 @@ def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerPr
         python=compilation.python,
         limit_s=compilation.limit_s,
     )
+
+
+def _require_version(module: DumpedModule, jaxlib: str) -> None:
+    """Raises ``UnusableInput`` if another version made the dump: it decides differently."""
+    recognised = recognise(module)
+    matching = [name for name in VERSIONS if _is_within(jaxlib, name)]
+    if matching and recognised.versions and not set(matching) & set(recognised.versions):
+        raise UnusableInput(
+            f"the dump is of {recognised}, and this Python has jaxlib {jaxlib}",
+            hint=f"name another with --python, after pip install jax=={recognised.versions[-1]}",
+        )
+
+
+def _is_within(jaxlib: str, version: str) -> bool:
+    """Return whether ``version`` is ``jaxlib``, or the series that it belongs to."""
+    return f"{jaxlib}.".startswith(f"{version}.")
 
 
 class _Compiler:

@@ -127,12 +127,12 @@ def _keep_only(graph: MutableModule, members: set[MutableInstruction]) -> None:
     old, new = graph.entry, graph.add_computation(_NAME)
     clones: dict[MutableInstruction, MutableInstruction] = {}
     order = old.post_order()
-    copied = _copied(order, members)
+    included = _copied(order, members)
     for instruction in order:
-        if instruction in copied:
+        if instruction in included:
             operands = [clones[operand] for operand in instruction.operands]
             clones[instruction] = clone_into(instruction, new, operands)
-        elif any(user in copied for user in instruction.users):
+        elif any(user in included for user in instruction.users):
             clones[instruction] = new.make_parameter(instruction.shape)
     results = [member for member in order if member in members and _is_result(member, members)]
     shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
@@ -148,11 +148,11 @@ def _copied(
     order: Iterable[MutableInstruction], members: set[MutableInstruction]
 ) -> set[MutableInstruction]:
     """Return ``members`` and the constants that they read, in tuples and broadcasts as well."""
-    copied = set(members)
+    included = set(members)
     for instruction in reversed(list(order)):
-        if instruction.opcode in _COPIED and any(user in copied for user in instruction.users):
-            copied.add(instruction)
-    return copied
+        if instruction.opcode in _COPIED and any(user in included for user in instruction.users):
+            included.add(instruction)
+    return included
 
 
 def _is_result(member: MutableInstruction, members: set[MutableInstruction]) -> bool:

@@ -80,7 +80,7 @@ def _sites(recipe: Recipe, graph: MutableModule, backend: str) -> list[Mapping[s
 
 
 def untried(
-    module: DumpedModule, offers: Iterable[Offer], refused: Sequence[PairFacts], figures: Figures
+    offers: Iterable[Offer], refused: Sequence[PairFacts], figures: Figures
 ) -> Iterator[Suggestion]:
     """Return each offer without having tried it: its ``figures`` are those of the module."""
     for offer in offers:
