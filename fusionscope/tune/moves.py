@@ -226,7 +226,7 @@ def find_rewritings(program: Module, backend: str) -> Iterator[Rewriting]:
         recipe = UnrollLoop(times=factor, is_whole=True)
         yield from _rewritten(recipe, program, backend, "unroll", f"by {factor}")
     for rewriting in (*_FURTHER, *RECIPES):
-        if not isinstance(rewriting, UnrollLoop):
+        if rewriting.keeps_arguments and not isinstance(rewriting, UnrollLoop):
             yield from _rewritten(rewriting, program, backend, "recipe", rewriting.id)
 
 
