@@ -21,7 +21,7 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module: about ten seconds' worth of one processor.
-MOST_COMPILED = 1_500
+MOST_COMPILED = 2_500
 _ENOUGH = 0.98  # of the time with fewer steps in one: more of them have to save at least the rest
 
 
