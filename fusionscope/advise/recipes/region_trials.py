@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from fusionscope.advise.recipes.recipe import Recipe
 from fusionscope.advise.recipes.regions import Region, cut_region
-from fusionscope.advise.recipes.trying import Compilation, Offer, suggestion_of
+from fusionscope.advise.recipes.trying import Compilation, Offer, saves_more, suggestion_of
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -16,13 +16,18 @@ from fusionscope.facts.suggestions import Figures, HowTried, Suggestion
 from fusionscope.facts.times import clock_for, count_figures
 from fusionscope.history.kernels import launches_of
 from fusionscope.hlo import Module, parse, to_text
-from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
+from fusionscope.rerun.programs import (
+    disabling,
+    find_program,
+    find_target,
+    own_flags,
+    require_final,
+)
 from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module: about ten seconds' worth of one processor.
 MOST_COMPILED = 2_500
-_ENOUGH = 0.98  # of the time with fewer steps in one: more of them have to save at least the rest
 
 
 @dataclass(slots=True)
@@ -75,7 +80,7 @@ class RegionTrial:
             if before is None or after is None:
                 return best
             attempt = _Tried(variant, region, before, after)
-            if best is not None and not attempt.is_better(best):
+            if best is not None and not saves_more(attempt.after, best.after):
                 return best
             best = attempt
         return best
@@ -97,11 +102,6 @@ class _Tried:
     region: Region
     before: Figures
     after: Figures
-
-    def is_better(self, first: _Tried) -> bool:
-        """Return whether it saves noticeably more of the time that ``first`` leaves."""
-        time, earlier = self.after.time_us, first.after.time_us
-        return time is not None and earlier is not None and time < earlier * _ENOUGH
 
     def change(self, figures: Figures) -> Figures:
         """Return the ``figures`` of a module with the difference of the region."""
@@ -171,8 +171,7 @@ def _time_in(module: DumpedModule) -> Callable[[Offer], float]:
     """Return a sort key, by which the offers whose operations take longest come first. The
     framework's names tell which kernels compute them.
     """
-    assert module.final is not None
-    final = module.read(module.final)
+    final = require_final(module)
     clock = clock_for(final, module.backend, read_context(module).gpu)
     times: list[tuple[str, float]] = []
     for kernel in launches_of(final, module.backend):

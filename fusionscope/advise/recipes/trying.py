@@ -30,6 +30,8 @@ from fusionscope.rerun.running import Numbers, why_not_run
 from fusionscope.system.files import write_file
 from fusionscope.versions.context import read_context
 
+_ENOUGH = 0.98  # of the time with another variant of a recipe: one that saves less is no better
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -149,30 +151,72 @@ def by_compiler(
     program = find_program(module)
     with TemporaryDirectory() as scratch:
         compiler = _Compiler(module, Path(scratch), compilation)
-        baseline = compiler.compile("baseline", program)
+        baseline = compiler.compile(program)
         refused_pairs = frozenset(map(_names, refused)) - settled_pairs(module, baseline)
         for offer in offers:
-            rewritten = apply_recipe(offer.recipe, program, module.backend or "")
-            assert rewritten is not None
             try:
-                dump = compiler.compile(offer.recipe.id, rewritten.module)
-                races = compiler.race(baseline, dump)
+                best = _best(compiler, offer, program, baseline, refused_pairs)
             except UnusableInput as error:
                 problems.append(f"{offer.recipe.id}: {error}")
                 continue
-            if races and not _computes_the_same(races[1]):
-                problems.append(f"{offer.recipe.id}: its results differ on random inputs")
-                continue
-            how = HowTried.MEASURED if races else HowTried.COMPILED
-            before, after = (
-                _figures(dump_of_side, races[number] if races else None)
-                for number, dump_of_side in enumerate((baseline, dump))
-            )
-            pairs = settled_pairs(module, dump) & refused_pairs
-            suggestion = suggestion_of(offer, how, pairs, before, after)
-            suggestion = replace(suggestion, removes=_removes(module, dump))
-            attempts.append(Tried(suggestion, races[1] if races else None))
+            if best is not None:
+                attempts.append(best)
     return attempts, problems
+
+
+def _best(
+    compiler: _Compiler,
+    offer: Offer,
+    program: Module,
+    baseline: DumpedModule,
+    refused_pairs: frozenset[tuple[str, str]],
+) -> Tried | None:
+    """Return the best variant of a recipe. They are tried until one saves not noticeably more than
+    the one before. Raises ``UnusableInput`` for one that cannot be compiled, or computes something
+    else.
+    """
+    best: Tried | None = None
+    for recipe in offer.recipe.variants:
+        rewritten = apply_recipe(recipe, program, compiler.module.backend or "")
+        if rewritten is None:
+            continue
+        variant = replace(offer, recipe=recipe)
+        attempt = _try(compiler, variant, rewritten.module, baseline, refused_pairs)
+        if best is not None and not saves_more(attempt.suggestion.after, best.suggestion.after):
+            return best
+        best = attempt
+    return best
+
+
+def saves_more(after: Figures, best: Figures) -> bool:
+    """Return whether ``after`` is noticeably less time than ``best``."""
+    return (
+        after.time_us is not None
+        and best.time_us is not None
+        and after.time_us < best.time_us * _ENOUGH
+    )
+
+
+def _try(
+    compiler: _Compiler,
+    offer: Offer,
+    edited: Module,
+    baseline: DumpedModule,
+    refused_pairs: frozenset[tuple[str, str]],
+) -> Tried:
+    module = compiler.module
+    dump = compiler.compile(edited)
+    races = compiler.race(baseline, dump)
+    if races and not _computes_the_same(races[1]):
+        raise UnusableInput("its results differ on random inputs")
+    how = HowTried.MEASURED if races else HowTried.COMPILED
+    before, after = (
+        _figures(side, races[number] if races else None)
+        for number, side in enumerate((baseline, dump))
+    )
+    pairs = settled_pairs(module, dump) & refused_pairs
+    suggestion = suggestion_of(offer, how, pairs, before, after)
+    return Tried(replace(suggestion, removes=_removes(module, dump)), races[1] if races else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +227,8 @@ class _Compiler:
     scratch: Path
     compilation: Compilation
 
-    def compile(self, name: str, program: Module) -> DumpedModule:
+    def compile(self, program: Module) -> DumpedModule:
+        name = f"{len(list(self.scratch.iterdir()))}"
         file = self.scratch / f"{name}.hlo"
         write_file(file, to_text(program))
         captured = capture(
