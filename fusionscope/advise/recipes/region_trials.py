@@ -27,7 +27,7 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module: about ten seconds' worth of one processor.
-MOST_COMPILED = 2_500
+MOST_COMPILED = 2_000
 
 
 @dataclass(slots=True)
