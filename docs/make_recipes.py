@@ -17,7 +17,7 @@ INTRODUCTION = """# Edits of a program that help
 **Which edit of my program saves launches, bytes or time?**
 
 ```sh
-fusionscope explain dump            # names the recipes that match, and the lines to edit
+fusionscope explain dump            # names the recipes that match; for GPUs, tries them
 fusionscope explain dump --compile  # compiles the edited HLO; on a CPU, also times it
 fusionscope recipes unroll-loop     # one page: what it replaces, and when it backfires
 ```

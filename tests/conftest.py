@@ -13,7 +13,9 @@ from hypothesis import settings
 from warm_python import WarmPythons
 
 import fusionscope
+from fusionscope.advise.recipes import region_trials
 from fusionscope.dump import Dump, DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
 from fusionscope.explain import Explanation, ModuleFacts, explain
 from fusionscope.system import processes
 
@@ -82,6 +84,18 @@ def warm_pythons(bytecode: None) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_results_of_other_tests(cache_home: Path) -> None:
     shutil.rmtree(cache_home / "fusionscope" / "results", ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes are tried where a test asks for it, so that the rest does not depend on JAX."""
+    if request.node.get_closest_marker("compiler") is None:
+        monkeypatch.setattr(region_trials, "CompilerProcess", _NoCompiler)
+
+
+class _NoCompiler:
+    def __init__(self, *_: object, **_options: object) -> None:
+        raise UnusableInput("this Python has no jax", hint="pip install jax")
 
 
 class Samples:

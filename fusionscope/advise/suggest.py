@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, zip_longest
-from math import inf
+from math import inf, isinf
 
 from fusionscope.advise.candidates import (
     Candidate,
@@ -14,7 +14,8 @@ from fusionscope.advise.candidates import (
     keep_candidate,
     rule_candidates,
 )
-from fusionscope.advise.recipes.trying import Compilation, by_compiler, by_example, find_offers
+from fusionscope.advise.recipes.region_trials import MOST_COMPILED, RegionTrial
+from fusionscope.advise.recipes.trying import Compilation, Offer, by_compiler, find_offers, untried
 from fusionscope.advise.replays import Replays, operations_of
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
@@ -80,13 +81,18 @@ _COPIES = (
 
 
 def suggester(
-    selection: Selection, *, is_limited: bool = True, compilation: Compilation | None = None
+    selection: Selection,
+    *,
+    is_limited: bool = True,
+    compilation: Compilation | None = None,
+    regions: Compilation | None = None,
 ) -> Suggest:
     """Return the function that ``explain`` calls for each module.
 
     It replays a limited number of operations, unless ``is_limited`` is false or there is a
-    ``compilation``: then changes are also compiled, and timed if the device is present. Raises
-    ``UnusableInput`` if no rules have the name in ``selection``.
+    ``compilation``: then changes are also compiled, and timed if the device is present. With
+    ``regions``, what recipes change is compiled for an absent GPU. Raises ``UnusableInput`` if no
+    rules have the name in ``selection``.
     """
     compiler = compiler_named(selection.rules)
     is_fast = is_limited and compilation is None
@@ -100,6 +106,7 @@ def suggester(
             compiler=compiler,
             device=device,
             compilation=compilation,
+            regions=regions,
             progress=progress,
         )
 
@@ -125,13 +132,15 @@ def suggest(
     compiler: Compiler | None = None,
     device: Device | None = None,
     compilation: Compilation | None = None,
+    regions: Compilation | None = None,
     progress: Progress = silent,
 ) -> Suggestions:
     """Try changes that could help ``module``, which ``facts`` explain with all of its pairs.
 
     ``most_operations`` limits the operations that are replayed; None means no limit. ``compiler``
     and ``device`` are those to replay, by default those of the dump. With a ``compilation``,
-    changes are also tried by the compiler.
+    changes are also tried by the compiler; with ``regions``, recipes for GPUs are, on what they
+    change.
     """
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
     refused.sort(key=lambda pair: -pair.bytes_saved)
@@ -155,7 +164,7 @@ def suggest(
             answers = tuple(
                 trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
             )
-    trial.apply_recipes()
+    trial.apply_recipes(regions, _figures(facts.summary))
     return replace(trial.suggestions(), answers=answers)
 
 
@@ -207,7 +216,7 @@ class _Trial:
         self._untried: list[Candidate] = []
         self._in_vain: list[Candidate] = []
         self._helpful: list[Suggestion] = []
-        self._by_example: list[Suggestion] = []
+        self._untried_recipes: list[Suggestion] = []
         self._unmeasured: list[Suggestion] = []
         self._rejected: list[Suggestion] = []
 
@@ -215,11 +224,9 @@ class _Trial:
         self._notes.setdefault(problem)
 
     def suggestions(self) -> Suggestions:
-        """Return everything in order. Suggestions that were tried only on their own example come
-        last.
-        """
+        """Return everything in order. Recipes that were not tried come last."""
         return Suggestions(
-            helpful=(*sorted(merged(self._helpful), key=by_gain), *self._by_example),
+            helpful=(*sorted(merged(self._helpful), key=by_gain), *self._untried_recipes),
             unmeasured=tuple(sorted(merged(self._unmeasured), key=by_gain)),
             rejected=tuple(sorted(self._rejected, key=by_gain)),
             untried=len(self._untried),
@@ -511,14 +518,15 @@ class _Trial:
         if not has_model and (problem := why_not_run(self._module)):
             self.note(_NOT_TIMED.format(problem))
 
-    def apply_recipes(self) -> None:
-        """Add the recipes that match, and whether they help."""
+    def apply_recipes(self, regions: Compilation | None, figures: Figures) -> None:
+        """Add the recipes that match, and whether they help. The module has these ``figures``."""
         module, refused, compilation = self._module, self._refused, self._compilation
         self._progress("matching recipes")
         try:
             offers = find_offers(module)
             if compilation is None:
-                self._by_example.extend(by_example(module, offers, refused))
+                left = self._try_regions(offers, regions, figures)
+                self._untried_recipes.extend(untried(left, refused, figures))
                 return
             self._progress(f"compiling with each of {len(offers)} recipes")
             compiled, problems = by_compiler(module, offers, refused, compilation)
@@ -540,6 +548,27 @@ class _Trial:
                 self._helpful.append(suggestion)
         for problem in problems:
             self.note(problem)
+
+    def _try_regions(
+        self, offers: Sequence[Offer], regions: Compilation | None, figures: Figures
+    ) -> Sequence[Offer]:
+        """Return the offers that were not tried."""
+        if regions is None or not offers or self._module.backend != "gpu":
+            return offers
+        most = None if isinf(self._operations_left) else MOST_COMPILED
+        trial = RegionTrial(self._module, figures, regions, most)
+        self._progress(f"compiling what {len(offers)} recipes change")
+        try:
+            for suggestion in trial.run(offers, self._refused):
+                why_not = why_not_better(suggestion.before, suggestion.after)
+                if why_not:
+                    self._rejected.append(replace(suggestion, pairs=(), why_not=why_not))
+                else:
+                    self._helpful.append(suggestion)
+        except UnusableInput as error:
+            self.note(f"no recipe was tried: {error}{f'; {error.hint}' if error.hint else ''}")
+            return offers
+        return trial.untried
 
 
 def _why(id: str) -> str:

@@ -228,6 +228,7 @@ def command(
         changes=_old_changes(old),
         rules=rules,
         device=device,
+        compiler=f"{python} {_last_installation()}",
     )
     is_whole = everything or top is not None or selection.movements or selection.resources
     is_first = not (is_whole or selection.by or selection.picks_pairs or kernel is not None)
@@ -235,7 +236,7 @@ def command(
         selection = replace(selection, most_modules=1)
     suggest = None
     if tries and selection.by is None:  # which shows no suggestions
-        suggest = _suggester(selection, python if compiles else None)
+        suggest = _suggester(selection, python, compiles=compiles)
     answers = None if no_cache else user_cache()
     compile_resources = None
     if selection.resources and compiles:
@@ -322,14 +323,25 @@ def _resource_compiler(
     return partial(compile_resources, Compilation(python), cache, selection.device, tries)
 
 
-def _suggester(selection: Selection, python: str | None) -> Suggest:
-    """Return the function that tries changes; with ``python``, it compiles them too."""
-    return partial(_suggest, selection, python)
+def _last_installation() -> int:
+    """Return when a package was last installed here or removed, in nanoseconds."""
+    try:
+        return Path(click.__file__).parents[1].stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _suggester(selection: Selection, python: str, *, compiles: bool) -> Suggest:
+    """Return the function that tries changes. ``python`` compiles what recipes change for GPUs and,
+    if it ``compiles``, the program with every change.
+    """
+    return partial(_suggest, selection, python, compiles)
 
 
 def _suggest(
     selection: Selection,
-    python: str | None,
+    python: str,
+    compiles: bool,
     module: DumpedModule,
     facts: ModuleFacts,
     progress: Progress,
@@ -337,8 +349,13 @@ def _suggest(
     from fusionscope.advise.recipes.trying import Compilation  # not if this was tried before
     from fusionscope.advise.suggest import suggester
 
-    compilation = Compilation(python) if python is not None else None
-    ask = suggester(selection, is_limited=not selection.in_full, compilation=compilation)
+    compilation = Compilation(python)
+    ask = suggester(
+        selection,
+        is_limited=not selection.in_full,
+        compilation=compilation if compiles else None,
+        regions=compilation,
+    )
     return ask(module, facts, progress)
 
 

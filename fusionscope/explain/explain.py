@@ -216,7 +216,7 @@ def _explain_module(
         suggestions = cache.get(
             module,
             Suggestions,
-            options,
+            (*options, selection.compiler),
             lambda: suggest(module, analysis.facts, progress),
         )
         if selection.picks_pairs:

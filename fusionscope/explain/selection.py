@@ -28,7 +28,8 @@ class Selection:
     ``device`` is the GPU to assume if the dump does not describe its own, and the GPU to try if it
     does. ``movements`` requests data movement too: all stages are read for it. ``resources``
     requests what kernels take of an NVIDIA GPU. ``profile`` are measured runs: modules that it has
-    come first. ``in_full`` requests what is otherwise limited, however long it takes.
+    come first. ``in_full`` requests what is otherwise limited, however long it takes. ``compiler``
+    tells installations of the compiler apart that try changes.
     """
 
     module: str | None = None
@@ -52,6 +53,7 @@ class Selection:
     changes: Changes | None = None
     rules: str | None = None
     device: Device | None = None
+    compiler: str = ""
 
     @property
     def picks_pairs(self) -> bool:

@@ -19,9 +19,10 @@ class SuggestionKind(StrEnum):
 
 class HowTried(StrEnum):
     REPLAYED = "replayed"  # the fusion passes, by the compiler's rules
+    REGION = "region"  # by the compiler itself: what the change concerns, cut out of the program
     COMPILED = "compiled"  # by the compiler itself
     MEASURED = "measured"  # compiled, and timed beside the unchanged program
-    EXAMPLE = "example"  # not here: on the recipe's own example
+    UNTRIED = "untried"  # a recipe that matches, no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class Suggestion:
     ``sources`` the user's lines that it changes. ``removes`` are the kernels of the final module
     that only move data and that it removes, by name; a rejected change has none. ``keeps`` are
     the values that several kernels compute and that it keeps instead, by name. With the evidence
-    ``EXAMPLE`` the figures are those of the recipe's example, which no report shows, and ``pairs``
-    those of operations that it changes: nothing was tried here. ``why_not`` says why it is not
+    ``UNTRIED`` both figures are those of the module. With that and with ``REGION``, ``pairs`` are
+    those of operations that it changes. ``why_not`` says why it is not
     worth it; it is empty for a change that helps. ``command`` are the words of the command line
     that tries it, empty if there is none.
     """
@@ -126,9 +127,9 @@ class Suggestions:
 
     @property
     def is_tried(self) -> bool:
-        """Whether any change to this module was tried, recipes on their own examples apart."""
+        """Whether any change to this module was tried."""
         suggestions = (*self.helpful, *self.unmeasured, *self.rejected)
-        return any(suggestion.evidence != HowTried.EXAMPLE for suggestion in suggestions) or any(
+        return any(suggestion.evidence != HowTried.UNTRIED for suggestion in suggestions) or any(
             answer.in_vain for answer in self.answers
         )
 
@@ -198,7 +199,7 @@ class Suggestions:
             suggestion.number
             for suggestion in self.helpful
             if (producer, consumer) in suggestion.pairs
-            and suggestion.evidence is not HowTried.EXAMPLE
+            and suggestion.evidence is not HowTried.UNTRIED
         )
 
     def matching(self, producer: str, consumer: str) -> tuple[int, ...]:
@@ -206,7 +207,7 @@ class Suggestions:
         return tuple(
             suggestion.number
             for suggestion in self.helpful
-            if (producer, consumer) in suggestion.pairs and suggestion.evidence is HowTried.EXAMPLE
+            if (producer, consumer) in suggestion.pairs and suggestion.evidence is HowTried.UNTRIED
         )
 
     def keeping(self, value: str) -> tuple[int, ...]:

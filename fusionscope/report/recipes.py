@@ -43,8 +43,14 @@ def _markdown_page(page: RecipePage) -> Iterator[str]:
         yield f"**{heading}** {text}\n"
     for heading, code in _programs(page):
         yield f"{heading}:\n\n```python\n{code}\n```\n"
-    yield f"Arguments: {', '.join(f'`{argument}`' for argument in recipe.example.arguments)}.\n"
+    yield f"Arguments: {_shapes(recipe.example.arguments)}.\n"
+    if recipe.example.arguments_after:
+        yield f"After the edit: {_shapes(recipe.example.arguments_after)}.\n"
     yield from proofs_to_markdown(page.proofs)
+
+
+def _shapes(arguments: Sequence[str]) -> str:
+    return ", ".join(f"`{argument}`" for argument in arguments)
 
 
 def _sentence(title: str) -> str:

@@ -161,9 +161,7 @@ def _suggestions(content: str, suggestions: Suggestions | None) -> Iterator[Sugg
 
 
 def _suggestion(content: str, suggestion: Suggestion, *, helps: bool) -> SuggestionRow:
-    is_own = (
-        suggestion.evidence is not HowTried.EXAMPLE
-    )  # whose figures are those of another program
+    is_tried = suggestion.evidence is not HowTried.UNTRIED
     is_timed = suggestion.before.time_us is not None and suggestion.after.time_us is not None
     return SuggestionRow(
         content=content,
@@ -173,9 +171,9 @@ def _suggestion(content: str, suggestion: Suggestion, *, helps: bool) -> Suggest
         evidence=suggestion.evidence,
         helps=helps,
         pairs=len(suggestion.pairs),
-        launches_saved=suggestion.saved_launches if is_own else None,
-        bytes_saved=suggestion.saved_bytes if is_own else None,
-        time_saved_us=suggestion.saved_us if is_own and is_timed else None,
+        launches_saved=suggestion.saved_launches if is_tried else None,
+        bytes_saved=suggestion.saved_bytes if is_tried else None,
+        time_saved_us=suggestion.saved_us if is_tried and is_timed else None,
     )
 
 

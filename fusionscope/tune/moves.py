@@ -30,7 +30,6 @@ from fusionscope.versions.runs import replay
 
 _FACTORS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64)
 _APART = 1.4  # the ratio of one factor to the next
-_LONGEST = 2_000  # operations in a step that may be unrolled
 _TIMES_LARGER = (0, 8)
 # Recipes beyond the limits within which they usually help: what follows is measured.
 _FURTHER = (MultiplyThinDots(most=4_096, thinnest=1),)
@@ -224,10 +223,10 @@ def find_rewritings(program: Module, backend: str) -> Iterator[Rewriting]:
     wherever they match, whether or not they usually help on this device.
     """
     for factor in _factors(program):
-        recipe = UnrollLoop(times=factor, longest=_LONGEST, is_whole=True)
+        recipe = UnrollLoop(times=factor, is_whole=True)
         yield from _rewritten(recipe, program, backend, "unroll", f"by {factor}")
     for rewriting in (*_FURTHER, *RECIPES):
-        if not isinstance(rewriting, UnrollLoop):
+        if rewriting.keeps_arguments and not isinstance(rewriting, UnrollLoop):
             yield from _rewritten(rewriting, program, backend, "recipe", rewriting.id)
 
 

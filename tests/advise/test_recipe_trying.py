@@ -10,13 +10,13 @@ import pytest
 
 from fusionscope import DumpedModule, UnusableInput
 from fusionscope.advise.recipes.catalogue import RECIPES
-from fusionscope.advise.recipes.trying import Compilation, by_example, find_offers
+from fusionscope.advise.recipes.trying import Compilation, find_offers, untried
 from fusionscope.advise.suggest import suggester
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
-from fusionscope.facts.suggestions import HowTried, SuggestionKind
+from fusionscope.facts.suggestions import Figures, HowTried, SuggestionKind
 
 PROGRAMS = Path(__file__).parent / "recipes"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
@@ -66,9 +66,10 @@ def test_a_recipe_is_offered_where_it_helps(recipe, backend, tmp_path):
     module = dumped(tmp_path, text, backend)
     offers = find_offers(module)
     assert (recipe in [offer.recipe for offer in offers]) == (backend in recipe.backends)
-    for suggestion in by_example(module, offers, ()):
+    for suggestion in untried(offers, (), Figures(1, 2, 3.0)):
         assert suggestion.kind is SuggestionKind.RECIPE
-        assert suggestion.evidence is HowTried.EXAMPLE
+        assert suggestion.evidence is HowTried.UNTRIED
+        assert suggestion.before == suggestion.after == Figures(1, 2, 3.0)
 
 
 def test_what_is_called_is_on_the_line_of_the_call(tmp_path):

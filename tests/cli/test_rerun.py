@@ -204,7 +204,7 @@ def test_a_plan_for_a_rewritten_program(run, tmp_path):
     program = read_program(f"{tmp_path / 'model.py'}:step")
     assert capture(program, read_target("cpu"), tmp_path / "dump").has_stages
     (module,) = open_dump(tmp_path / "dump").modules
-    recipe = UnrollLoop(times=4, longest=99, is_whole=True)
+    recipe = UnrollLoop(times=4, is_whole=True)
     output = apply_recipe(recipe, find_program(module), "cpu")
     (tmp_path / "unrolled.hlo").write_text(to_text(output.module))
     plan = plan_file(tmp_path / "plan.toml", "program = 'unrolled.hlo'")

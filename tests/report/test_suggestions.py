@@ -114,8 +114,8 @@ def test_a_module_that_cannot_be_compiled_has_no_command() -> None:
     assert "cannot be compiled from this dump: the dump lacks the program" in text
 
 
-def test_no_figure_of_the_example_of_a_recipe_is_shown() -> None:
-    recipe = tried("unroll-loop", SuggestionKind.RECIPE, HowTried.EXAMPLE)
+def test_no_figure_of_a_recipe_that_was_not_tried_is_shown() -> None:
+    recipe = tried("unroll-loop", SuggestionKind.RECIPE, HowTried.UNTRIED)
     actual = Suggestions(helpful=(recipe,)).with_commands(["fusionscope", "rerun", "dump"])
     text = screen_of(actual, 100)
     assert printed_commands(text) == [["fusionscope", "recipes", "unroll-loop"]]

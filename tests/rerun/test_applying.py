@@ -296,7 +296,7 @@ def test_unrolled_steps_read_and_write_arrays_in_blocks(tmp_path: Path) -> None:
         jitted, directory = jax.jit(program), tmp_path / program.__name__
         assert capture_dump(jitted, *inputs, directory=directory / "dump").problem == ""
         (module,) = open_dump(directory / "dump").modules
-        unrolled = apply_recipe(UnrollLoop(times=4, longest=99), find_program(module), "cpu")
+        unrolled = apply_recipe(UnrollLoop(times=4), find_program(module), "cpu")
         assert unrolled is not None
         text = to_text(unrolled.module)
         if blocks:
@@ -338,7 +338,7 @@ def test_a_plan_may_be_for_a_rewritten_program(tmp_path: Path) -> None:
     jitted = jax.jit(step)
     assert capture_dump(jitted, x, directory=tmp_path / "dump").problem == ""
     (module,) = open_dump(tmp_path / "dump").modules
-    unrolled = apply_recipe(UnrollLoop(times=4, longest=99), find_program(module), "cpu")
+    unrolled = apply_recipe(UnrollLoop(times=4), find_program(module), "cpu")
     assert unrolled is not None
     (tmp_path / "unrolled.hlo").write_text(to_text(unrolled.module))
     plan = plan_file(

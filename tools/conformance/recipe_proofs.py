@@ -11,14 +11,13 @@ the tests. Exit code 1 where a proof fails.
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from conformance.findings import ROOT, Finding, counted, problem
 from fusionscope.advise.recipes.catalogue import RECIPES
-from fusionscope.advise.recipes.example import Example
 from fusionscope.advise.recipes.proofs import PROOFS, Proof, Side, read_proofs, write_proofs
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
 from fusionscope.capture.capture import capture
@@ -55,7 +54,10 @@ class Prover:
             for side, text in (("before", example.before), ("after", example.after)):
                 file = self.scratch / f"{side}.py"
                 file.write_text(example.module_of(text), encoding="utf-8")
-                module = self._compile(f"{file}:program", target, f"{name}-{side}", example)
+                arguments = example.arguments
+                if side == "after":
+                    arguments = example.arguments_after or arguments
+                module = self._compile(f"{file}:program", target, f"{name}-{side}", arguments)
                 modules.append(module)
                 if name == "cpu" and self._is_newest():
                     self.programs[f"{recipe.id}-{side}.hlo"] = _plain(find_program(module))
@@ -64,8 +66,9 @@ class Prover:
                 raise SystemExit(f"{recipe.id}: the recipe does not fit its own example")
             file = self.scratch / f"{name}.hlo"
             file.write_text(to_text(rewritten.module), encoding="utf-8")
-            modules.append(self._compile(str(file), target, f"{name}-rewritten", None))
-            races = self._race(modules) if name == "cpu" else [None] * len(modules)
+            modules.append(self._compile(str(file), target, f"{name}-rewritten"))
+            is_raced = name == "cpu" and recipe.keeps_arguments
+            races = self._race(modules) if is_raced else [None] * len(modules)
             before, after, by_recipe = map(_side, modules, races)
             yield Proof(
                 jaxlib=self._jaxlib,
@@ -81,9 +84,8 @@ class Prover:
         return max(map(_numbers, versions), default=[]) <= _numbers(self._jaxlib)
 
     def _compile(
-        self, program: str, target: Target, name: str, example: Example | None
+        self, program: str, target: Target, name: str, arguments: Sequence[str] = ()
     ) -> DumpedModule:
-        arguments = example.arguments if example is not None else ()
         captured = capture(
             read_program(program, arguments),
             target,

@@ -21,6 +21,7 @@ from fusionscope.advise.recipes.remove_barrier import RemoveBarrier
 from fusionscope.advise.recipes.select_for_scatter import SelectForScatter
 from fusionscope.advise.recipes.select_in_windows import SelectInWindows
 from fusionscope.advise.recipes.shift_depthwise import ShiftDepthwise
+from fusionscope.advise.recipes.store_narrow import StoreNarrow
 from fusionscope.advise.recipes.top_of_sort import TopOfSort
 from fusionscope.advise.recipes.total_of_rows import TotalOfRows
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
@@ -44,6 +45,7 @@ RECIPES: tuple[Recipe, ...] = (
     GatherPayload(),
     DonateUpdate(),
     UpdateInPlace(),
+    StoreNarrow(),
     UnrollLoop(),
     RemoveBarrier(),
 )

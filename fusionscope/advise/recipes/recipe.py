@@ -42,7 +42,8 @@ class Recipe:
     ``title`` is a few words on the edit, ``what`` describes the pattern and its replacement,
     ``why`` the savings, ``backfires`` when it is slower or computes something else. The results of
     its ``example`` may differ by ``tolerance``, as a share of the largest magnitude. ``backends``
-    are those on which the example takes less time after the edit.
+    are those on which the example takes less time after the edit. ``keeps_arguments`` is whether
+    the program has arguments of the same types after it.
     """
 
     id: ClassVar[str]
@@ -53,6 +54,17 @@ class Recipe:
     example: ClassVar[Example]
     tolerance: ClassVar[float] = 0.0
     backends: ClassVar[frozenset[str]]
+    keeps_arguments: ClassVar[bool] = True
+
+    @property
+    def variants(self) -> tuple[Recipe, ...]:
+        """The recipe with each of the limits to try, those first that are likely to help."""
+        return (self,)
+
+    @property
+    def words(self) -> str:
+        """The title, with what the limits decide."""
+        return self.title
 
     @abstractmethod
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:

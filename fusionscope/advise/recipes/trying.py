@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fusionscope.advise.recipes.catalogue import RECIPES
-from fusionscope.advise.recipes.proofs import read_proofs
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import settled_pairs
@@ -20,6 +19,7 @@ from fusionscope.facts.result import PairFacts
 from fusionscope.facts.source_lines import user_line
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, SuggestionKind
 from fusionscope.facts.times import count_figures
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack
@@ -29,6 +29,8 @@ from fusionscope.rerun.racing import Race, Racer, race
 from fusionscope.rerun.running import Numbers, why_not_run
 from fusionscope.system.files import write_file
 from fusionscope.versions.context import read_context
+
+_ENOUGH = 0.98  # of the time with another variant of a recipe: one that saves less is no better
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,13 @@ class Offer:
     op_names: frozenset[str]
     sources: tuple[str, ...]
 
-    def concerns(self, pair: PairFacts) -> bool:
-        """Return whether one of the two operations is among those that the edit changes."""
-        return any(end.op_name in self.op_names for end in (pair.producer, pair.consumer))
+    def pairs(self, refused: Iterable[PairFacts]) -> list[tuple[str, str]]:
+        """Return those of ``refused`` with an operation that the edit changes."""
+        return [
+            _names(pair)
+            for pair in refused
+            if any(end.op_name in self.op_names for end in (pair.producer, pair.consumer))
+        ]
 
 
 def find_offers(module: DumpedModule) -> list[Offer]:
@@ -57,7 +63,7 @@ def find_offers(module: DumpedModule) -> list[Offer]:
     graph = prepare(program)
     offers = []
     for recipe in helping:
-        sites = [site.at.attribute("metadata") or {} for site in recipe.find(graph, module.backend)]
+        sites = _sites(recipe, graph, module.backend)
         if sites:
             names = frozenset(site["op_name"] for site in sites if "op_name" in site)
             lines = (user_line(source_stack(site, program.frames)) for site in sites)
@@ -66,27 +72,28 @@ def find_offers(module: DumpedModule) -> list[Offer]:
     return offers
 
 
-def by_example(
-    module: DumpedModule, offers: Sequence[Offer], refused: Sequence[PairFacts]
+def _sites(recipe: Recipe, graph: MutableModule, backend: str) -> list[Mapping[str, str]]:
+    """Return the metadata of the places of ``recipe``, with the first of its limits that fits."""
+    for variant in recipe.variants:
+        sites = [site.at.attribute("metadata") or {} for site in variant.find(graph, backend)]
+        if sites:
+            return sites
+    return []
+
+
+def untried(
+    offers: Iterable[Offer], refused: Sequence[PairFacts], figures: Figures
 ) -> Iterator[Suggestion]:
-    """Return each offer with the figures of the recipe's own example."""
-    proofs = read_proofs()
+    """Return each offer without having tried it: its ``figures`` are those of the module."""
     for offer in offers:
-        own_proofs = [proof for proof in proofs[offer.recipe.id] if proof.backend == module.backend]
-        if own_proofs and own_proofs[-1].helps:
-            before, after = (
-                Figures(side.launches, side.bytes_moved, side.time_us)
-                for side in (own_proofs[-1].before, own_proofs[-1].after)
-            )
-            pairs = map(_names, filter(offer.concerns, refused))
-            yield _suggestion(offer, HowTried.EXAMPLE, pairs, before, after)
+        yield suggestion_of(offer, HowTried.UNTRIED, offer.pairs(refused), figures, figures)
 
 
 def _names(pair: PairFacts) -> tuple[str, str]:
     return pair.producer.name, pair.consumer.name
 
 
-def _suggestion(
+def suggestion_of(
     offer: Offer,
     how: HowTried,
     pairs: Iterable[tuple[str, str]],
@@ -101,7 +108,7 @@ def _suggestion(
         pairs=tuple(sorted(set(pairs))),
         before=before,
         after=after,
-        title=offer.recipe.title,
+        title=offer.recipe.words,
         sources=offer.sources,
     )
 
@@ -144,30 +151,72 @@ def by_compiler(
     program = find_program(module)
     with TemporaryDirectory() as scratch:
         compiler = _Compiler(module, Path(scratch), compilation)
-        baseline = compiler.compile("baseline", program)
+        baseline = compiler.compile(program)
         refused_pairs = frozenset(map(_names, refused)) - settled_pairs(module, baseline)
         for offer in offers:
-            rewritten = apply_recipe(offer.recipe, program, module.backend or "")
-            assert rewritten is not None
             try:
-                dump = compiler.compile(offer.recipe.id, rewritten.module)
-                races = compiler.race(baseline, dump)
+                best = _best(compiler, offer, program, baseline, refused_pairs)
             except UnusableInput as error:
                 problems.append(f"{offer.recipe.id}: {error}")
                 continue
-            if races and not _computes_the_same(races[1]):
-                problems.append(f"{offer.recipe.id}: its results differ on random inputs")
-                continue
-            how = HowTried.MEASURED if races else HowTried.COMPILED
-            before, after = (
-                _figures(dump_of_side, races[number] if races else None)
-                for number, dump_of_side in enumerate((baseline, dump))
-            )
-            pairs = settled_pairs(module, dump) & refused_pairs
-            suggestion = _suggestion(offer, how, pairs, before, after)
-            suggestion = replace(suggestion, removes=_removes(module, dump))
-            attempts.append(Tried(suggestion, races[1] if races else None))
+            if best is not None:
+                attempts.append(best)
     return attempts, problems
+
+
+def _best(
+    compiler: _Compiler,
+    offer: Offer,
+    program: Module,
+    baseline: DumpedModule,
+    refused_pairs: frozenset[tuple[str, str]],
+) -> Tried | None:
+    """Return the best variant of a recipe. They are tried until one saves not noticeably more than
+    the one before. Raises ``UnusableInput`` for one that cannot be compiled, or computes something
+    else.
+    """
+    best: Tried | None = None
+    for recipe in offer.recipe.variants:
+        rewritten = apply_recipe(recipe, program, compiler.module.backend or "")
+        if rewritten is None:
+            continue
+        variant = replace(offer, recipe=recipe)
+        attempt = _try(compiler, variant, rewritten.module, baseline, refused_pairs)
+        if best is not None and not saves_more(attempt.suggestion.after, best.suggestion.after):
+            return best
+        best = attempt
+    return best
+
+
+def saves_more(after: Figures, best: Figures) -> bool:
+    """Return whether ``after`` is noticeably less time than ``best``."""
+    return (
+        after.time_us is not None
+        and best.time_us is not None
+        and after.time_us < best.time_us * _ENOUGH
+    )
+
+
+def _try(
+    compiler: _Compiler,
+    offer: Offer,
+    edited: Module,
+    baseline: DumpedModule,
+    refused_pairs: frozenset[tuple[str, str]],
+) -> Tried:
+    module = compiler.module
+    dump = compiler.compile(edited)
+    races = compiler.race(baseline, dump)
+    if races and not _computes_the_same(races[1]):
+        raise UnusableInput("its results differ on random inputs")
+    how = HowTried.MEASURED if races else HowTried.COMPILED
+    before, after = (
+        _figures(side, races[number] if races else None)
+        for number, side in enumerate((baseline, dump))
+    )
+    pairs = settled_pairs(module, dump) & refused_pairs
+    suggestion = suggestion_of(offer, how, pairs, before, after)
+    return Tried(replace(suggestion, removes=_removes(module, dump)), races[1] if races else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +227,8 @@ class _Compiler:
     scratch: Path
     compilation: Compilation
 
-    def compile(self, name: str, program: Module) -> DumpedModule:
+    def compile(self, program: Module) -> DumpedModule:
+        name = f"{len(list(self.scratch.iterdir()))}"
         file = self.scratch / f"{name}.hlo"
         write_file(file, to_text(program))
         captured = capture(

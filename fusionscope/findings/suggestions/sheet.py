@@ -131,8 +131,8 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
 
 def sections(suggestions: Suggestions, top: int | None) -> Iterator[Section]:
     """Yield what to try; ``top`` limits each list, without it there are the rejected ones, too."""
-    helpful = [change for change in suggestions.helpful if change.evidence != "example"]
-    matching = [change for change in suggestions.helpful if change.evidence == "example"]
+    helpful = [change for change in suggestions.helpful if change.evidence != "untried"]
+    matching = [change for change in suggestions.helpful if change.evidence == "untried"]
     rejected = suggestions.rejected if top is None else ()
     blocks: list[Block] = []
     if not (helpful or suggestions.unmeasured):
@@ -185,16 +185,23 @@ def _places(change: Suggestion) -> str:
 
 
 def _what_came_of_it(change: Suggestion) -> str:
-    if change.evidence == "example":
+    if change.evidence == "untried":
         return "not tried here"
     before, after = change.before, change.after
     words = [
         _times(change),
         f"launches {before.launches:,} → {after.launches:,}",
         f"bytes {size(before.bytes_moved)} → {size(after.bytes_moved)}",
-        f"fuses {plural(len(change.pairs), 'refused pair')}" if change.pairs else "",
+        _pairs(change),
     ]
     return f"{', '.join(filter(None, words))} ({_evidence(change)})"
+
+
+def _pairs(change: Suggestion) -> str:
+    if not change.pairs:
+        return ""
+    verb = "concerns" if change.evidence == "region" else "fuses"
+    return f"{verb} {plural(len(change.pairs), 'refused pair')}"
 
 
 def _evidence(change: Suggestion) -> str:

@@ -52,9 +52,9 @@ def _numbers(kind: str) -> Callable[[tuple[suggestion.Suggestions, suggestion.An
 
 
 def _figures(name: str) -> Callable[[suggestion.Suggestion], suggestion.Figures | None]:
-    """Return nothing for a recipe that was not tried: its figures are those of another program."""
+    """Return nothing for a recipe that was not tried."""
     return lambda suggestion_tried: (
-        None if suggestion_tried.evidence is HowTried.EXAMPLE else getattr(suggestion_tried, name)
+        None if suggestion_tried.evidence is HowTried.UNTRIED else getattr(suggestion_tried, name)
     )
 
 

@@ -1,0 +1,157 @@
+"""What recipes change, cut out of a program and compiled on its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from fusionscope import DumpedModule, UnusableInput
+from fusionscope.advise.recipes.recipe import apply_recipe
+from fusionscope.advise.recipes.region_trials import RegionTrial
+from fusionscope.advise.recipes.regions import cut_region
+from fusionscope.advise.recipes.trying import Compilation, find_offers
+from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Program, ProgramKind, read_program, read_target
+from fusionscope.dump import open_dump
+from fusionscope.facts.suggestions import Figures, HowTried
+from fusionscope.facts.times import count_figures
+from fusionscope.hlo import parse, to_text
+from fusionscope.rerun.programs import find_program
+from fusionscope.versions.context import read_context
+
+with_plugin = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax for GPUs"
+)
+
+# Eight steps of a loop, between a chain of operations before it and one behind it.
+CHAIN = "\n".join(f"  s.{n + 1} = f32[64] sine(s.{n})" for n in range(200))
+LOOP = f"""HloModule jit_steps
+
+grow {{
+  state = (s32[], f32[64], f32[64]) parameter(0)
+  step = s32[] get-tuple-element(state), index=0
+  one = s32[] constant(1)
+  next = s32[] add(step, one)
+  values = f32[64] get-tuple-element(state), index=1
+  force = f32[64] get-tuple-element(state), index=2
+  grown = f32[64] multiply(values, force)
+  ROOT grown_state = (s32[], f32[64], f32[64]) tuple(next, grown, force)
+}}
+
+goes_on {{
+  state.1 = (s32[], f32[64], f32[64]) parameter(0)
+  step.1 = s32[] get-tuple-element(state.1), index=0
+  end = s32[] constant(8)
+  ROOT below = pred[] compare(step.1, end), direction=LT
+}}
+
+ENTRY main {{
+  x = f32[64] parameter(0)
+  s.0 = f32[64] negate(x)
+{CHAIN}
+  y = f32[64] parameter(1)
+  zero = s32[] constant(0)
+  start = (s32[], f32[64], f32[64]) tuple(zero, s.200, y)
+  loop = (s32[], f32[64], f32[64]) while(start), condition=goes_on, body=grow
+  last = f32[64] get-tuple-element(loop), index=1
+  around = f32[64] cosine(last)
+  ROOT both = (f32[64], f32[64]) tuple(around, s.50)
+}}
+"""
+
+
+def test_a_region_holds_the_loop_and_its_constants_and_no_more():
+    region = cut_region(UnrollLoop(times=4), parse(LOOP), "gpu")
+    assert region is not None and not region.is_whole
+    module = parse(to_text(region.before))
+    module.check()
+    opcodes = sorted(instruction.opcode for instruction in module.entry.instructions)
+    assert opcodes == sorted(
+        ["constant", "get-tuple-element", "parameter", "parameter", "tuple", "tuple", "while"]
+    )
+    assert str(module.entry.root.shape) == "(f32[64])"
+
+
+def test_a_region_is_edited_as_the_program_is():
+    region = cut_region(UnrollLoop(times=4), parse(LOOP), "gpu")
+    whole = apply_recipe(UnrollLoop(times=4), parse(LOOP), "gpu")
+    assert region is not None and whole is not None
+    bodies = [
+        sum(1 for instruction in module.walk() if instruction.opcode == "multiply")
+        for module in (region.before, region.after, whole.module)
+    ]
+    assert bodies == [1, 4, 4]
+
+
+def test_a_small_program_is_its_own_region():
+    text = LOOP.replace(CHAIN, "  s.200 = f32[64] sine(s.0)\n  s.50 = f32[64] cosine(s.0)")
+    region = cut_region(UnrollLoop(times=4), parse(text), "gpu")
+    assert region is not None and region.is_whole
+    assert region.before.entry.root.shape == parse(text).entry.root.shape
+
+
+def test_where_a_recipe_does_not_fit_there_is_no_region():
+    assert cut_region(UnrollLoop(times=16), parse(LOOP), "gpu") is None
+
+
+STEPS = """
+def program(state, force, weights):
+    for _ in range(3):
+        force = jnp.tanh(force @ weights)
+    for scale in range(60):
+        state = jnp.sin(state) * scale + force[0]
+
+    def step(state, row):
+        state = 0.9 * state + row
+        return state, state.sum()
+
+    return lax.scan(step, state, force)
+"""
+IMPORTS = "import jax\nimport jax.numpy as jnp\nfrom jax import lax\n"
+
+
+def figures_of(module: DumpedModule) -> Figures:
+    assert module.final is not None
+    return count_figures(module.read(module.final), "gpu", read_context(module).gpu)
+
+
+@with_plugin
+def test_a_region_predicts_what_compiling_the_whole_shows(tmp_path: Path) -> None:
+    file = tmp_path / "steps.py"
+    file.write_text(IMPORTS + STEPS)
+    arguments = ("f32[512]", "f32[64,512]", "f32[512,512]")
+    target = read_target("h100")
+    captured = capture(read_program(f"{file}:program", arguments), target, tmp_path / "dump")
+    (module,) = open_dump(captured.directory).modules
+    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable))
+    suggestions = {attempt.change: attempt for attempt in trial.run(find_offers(module), ())}
+    unrolled = suggestions["unroll-loop"]
+    assert unrolled.evidence is HowTried.REGION
+    times = int(unrolled.title.split()[0])
+    rewritten = apply_recipe(UnrollLoop(times), find_program(module), "gpu")
+    assert rewritten is not None
+    edited = tmp_path / "edited.hlo"
+    edited.write_text(to_text(rewritten.module))
+    program = Program(kind=ProgramKind.HLO, file=edited)
+    (after,) = open_dump(capture(program, target, tmp_path / "after").directory).modules
+    actual = figures_of(after)
+    assert unrolled.after.launches == actual.launches < unrolled.before.launches
+    assert unrolled.after.time_us == pytest.approx(actual.time_us, rel=0.02)
+
+
+@with_plugin
+def test_a_python_without_jax_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "steps.py"
+    file.write_text(IMPORTS + STEPS)
+    arguments = ("f32[512]", "f32[64,512]", "f32[512,512]")
+    captured = capture(
+        read_program(f"{file}:program", arguments), read_target("h100"), tmp_path / "dump"
+    )
+    (module,) = open_dump(captured.directory).modules
+    trial = RegionTrial(module, figures_of(module), Compilation("/bin/false"))
+    with pytest.raises(UnusableInput):
+        list(trial.run(find_offers(module), ()))
