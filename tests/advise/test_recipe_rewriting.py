@@ -126,6 +126,10 @@ def rotations(vectors, matrices):
     return jax.vmap(jax.vmap(item, in_axes=(0, 0)), in_axes=(None, 0))(matrices, vectors)
 
 
+def sums_and_largest(images):
+    return images.sum((1, 2)), images.max((0, 2))
+
+
 def checked_labels(scores, labels):
     import jax
     import jax.numpy as jnp
@@ -148,6 +152,8 @@ def checked_labels(scores, labels):
         ("multiply-pixels", strided_pixels, [(2, 7, 7, 16), (1, 1, 16, 4)], "convolution("),
         # What `vmap` transposes is summed in the right order.
         ("multiply-thin-dots", rotations, [(300, 2, 3), (2, 3, 3)], "transpose("),
+        # The first of two dimensions in parts, and all of one with parts of another.
+        ("sum-in-parts", sums_and_largest, [(8, 30, 75, 4)], "reduce(%images"),
         # Labels in range need no NaN.
         ("select-for-scatter", checked_labels, [(64, 10), (64,)], "nan"),
     ],
@@ -239,6 +245,16 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
             "input_output_alias={ {}: (0, {}, may-alias) }, entry_computation_layout",
         ),
         ("store-narrow", "gpu", "convert(", "negate("),
+        # Few rows, or a number of them that nothing divides.
+        ("sum-in-parts", "gpu", "4096,128]", "256,1024]"),
+        ("sum-in-parts", "gpu", "4096,128]", "4093,128]"),
+        # Rows that occupy the device, or that the compiler splits.
+        ("sum-in-parts", "gpu", "128]", "4096]"),
+        ("sum-in-parts", "gpu", "4096,", "8192,"),
+        # Each part would start from one.
+        ("sum-in-parts", "gpu", "f32[] constant(0)", "f32[] constant(1)"),
+        # Sums within a row.
+        ("sum-in-parts", "gpu", "dimensions={0}", "dimensions={1}"),
         # What `jax.checkpoint` put there.
         (
             "remove-barrier",

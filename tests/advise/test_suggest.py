@@ -187,8 +187,9 @@ def test_a_suggestion_for_some_pairs_is_for_these():
     module, suggestions = explained("h100/concatenate", selection)
     expected = {(pair.producer.name, pair.consumer.name) for pair in module.pairs}
     assert len(expected) == 1
-    assert suggestions.helpful
-    assert all(set(item.pairs) == expected for item in suggestions.helpful)
+    replayed = [item for item in suggestions.helpful if item.kind is not SuggestionKind.RECIPE]
+    assert replayed
+    assert all(set(item.pairs) == expected for item in replayed)
 
 
 def test_a_flag_that_is_set_is_no_candidate():

@@ -73,7 +73,7 @@ class StridedReduction:
 
     id = "strided-reduction"
     title = "reductions across rows, {}"
-    advice = "sum parts of the rows first, with lax.optimization_barrier between"
+    advice = "sum parts of the rows first (fusionscope recipes sum-in-parts)"
 
     factor: float = 2.0
 
