@@ -17,6 +17,7 @@ from fusionscope.cli.output import (
 )
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
+from fusionscope.cli.trying import tries
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.progress import each_of
 
@@ -146,7 +147,7 @@ def command(
         for name, captured in captures:
             print_sections([captured_section(captured)], console)
             if not is_silent and captured.has_stages:
-                facts, estimate = _explain(captured, console)
+                facts, estimate = _explain(captured, python, console)
                 compiled.append(Compiled(name, None if captured.problem else facts, estimate))
         if len(compiled) > 1:
             console.print()
@@ -161,9 +162,10 @@ def _read_variant(words: str) -> tuple[str, list[str]]:
     return name, as_flags(flags.split())
 
 
-def _explain(captured: Captured, console: Console) -> tuple[ModuleFacts, TimeEstimate | None]:
+def _explain(
+    captured: Captured, python: str, console: Console
+) -> tuple[ModuleFacts, TimeEstimate | None]:
     """Print the explanation of the one module in a dump."""
-    from fusionscope.advise.suggest import suggester
     from fusionscope.dump import open_dump
     from fusionscope.dump.profile import read_profile
     from fusionscope.explain import Selection, explain
@@ -175,7 +177,8 @@ def _explain(captured: Captured, console: Console) -> tuple[ModuleFacts, TimeEst
     profile = read_profile(captured.profile) if captured.profile is not None else None
     selection = Selection(profile=profile)
     with show_progress() as progress:
-        explanation = explain(dump, selection, suggest=suggester(selection), progress=progress)
+        suggest = tries(selection, python)
+        explanation = explain(dump, selection, suggest=suggest, progress=progress)
     for problem in explanation.problems:
         show_problem(problem)
     print_sections(screen(explanation), console)

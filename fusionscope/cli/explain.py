@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionscope.cli import draw, experiment
+from fusionscope.cli import draw, experiment, trying
 from fusionscope.cli.completion import complete_rule
 from fusionscope.cli.draw import FIGURES
 from fusionscope.cli.old_spellings import note_old_spelling, old_option, old_values
@@ -43,13 +43,10 @@ from fusionscope.errors import UnusableInput, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fusionscope.dump import DumpedModule
     from fusionscope.dump.device import Device
     from fusionscope.dump.profile import Profile
-    from fusionscope.explain import Explanation, ModuleFacts, Selection
-    from fusionscope.explain.explain import CompileResources, Suggest
-    from fusionscope.facts.suggestions import Suggestions
-    from fusionscope.progress import Progress
+    from fusionscope.explain import Explanation, Selection
+    from fusionscope.explain.explain import CompileResources
     from fusionscope.rules.changes import Changes
     from fusionscope.system.cache import Cache
     from fusionscope.words.section import Section
@@ -236,7 +233,7 @@ def command(
         selection = replace(selection, most_modules=1)
     suggest = None
     if tries and selection.by is None:  # which shows no suggestions
-        suggest = _suggester(selection, python, compiles=compiles)
+        suggest = trying.tries(selection, python, compiles=compiles)
     answers = None if no_cache else user_cache()
     compile_resources = None
     if selection.resources and compiles:
@@ -329,34 +326,6 @@ def _last_installation() -> int:
         return Path(click.__file__).parents[1].stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _suggester(selection: Selection, python: str, *, compiles: bool) -> Suggest:
-    """Return the function that tries changes. ``python`` compiles what recipes change for GPUs and,
-    if it ``compiles``, the program with every change.
-    """
-    return partial(_suggest, selection, python, compiles)
-
-
-def _suggest(
-    selection: Selection,
-    python: str,
-    compiles: bool,
-    module: DumpedModule,
-    facts: ModuleFacts,
-    progress: Progress,
-) -> Suggestions:
-    from fusionscope.advise.recipes.trying import Compilation  # not if this was tried before
-    from fusionscope.advise.suggest import suggester
-
-    compilation = Compilation(python)
-    ask = suggester(
-        selection,
-        is_limited=not selection.in_full,
-        compilation=compilation if compiles else None,
-        regions=compilation,
-    )
-    return ask(module, facts, progress)
 
 
 def _sections(

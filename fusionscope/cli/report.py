@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import resources_option, write_text
+from fusionscope.cli.output import python_option, resources_option, write_text
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
+from fusionscope.cli.trying import tries
 from fusionscope.system.files import make_directory
 from fusionscope.words.text import plural
 
@@ -20,6 +21,7 @@ LARGE_BYTES = 20_000_000  # of a page, from which on browsers are slow
 @click.argument("new", required=False, type=click.Path(path_type=Path))
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
 @resources_option
+@python_option
 @click.option(
     "--sources",
     metavar="DIR",
@@ -41,6 +43,7 @@ def command(
     new: Path | None,
     module: str | None,
     resources: bool,
+    python: str,
     sources: Path,
     output: Path,
     opens: bool,
@@ -61,7 +64,6 @@ def command(
       fusionscope report dump_dir/ --resources
       fusionscope report dump_main/ dump_branch/
     """
-    from fusionscope.advise.suggest import suggester
     from fusionscope.dump import open_dump
     from fusionscope.explain.selection import Selection
     from fusionscope.page.report_facts import difference_facts, report_facts
@@ -69,7 +71,7 @@ def command(
 
     pages: dict[str, str] = {}
     selection = Selection(module=module, resources=resources)
-    suggest = suggester(selection, is_limited=True)
+    suggest = tries(selection, python)
     with show_progress() as progress:
         if new is None:
             facts = report_facts(

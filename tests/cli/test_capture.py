@@ -15,6 +15,9 @@ from fusionscope.compare.difference import compare
 
 pytestmark = pytest.mark.slow
 
+with_gpu_plugin = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax for GPUs"
+)
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
 
 MODEL = """
@@ -146,6 +149,17 @@ def test_variants_can_be_compared(run, model):
     assert len(loops["flags"]) == 2
     # Without these passes nothing is fused.
     assert not compare("dumps/cpu", "dumps/cpu+loops").is_same
+
+
+@with_gpu_plugin
+def test_recipes_are_tried(run, model):
+    """A program as small as this is compiled as a whole."""
+    step = "def step(x):\n    return lax.scan(lambda c, _: (jnp.sin(c @ c), None), x, None, 64)[0]"
+    Path("model.py").write_text(f"import jax.numpy as jnp\nfrom jax import lax\n\n\n{step}\n")
+    result = run(model, "--arg", "f32[64,64]", "--device", "h100", "--output", "dump")
+    assert (result.code, result.errors) == (0, "")
+    assert "steps of a loop in one" in result.out
+    assert "(compiled)" in result.out and "not tried here" not in result.out
 
 
 @with_jax

@@ -148,6 +148,41 @@ def test_spills_are_a_measure_if_resources_were_read(tmp_path, monkeypatch) -> N
         assert ">spills</button>" not in in_browser(page)[0]
 
 
+@with_browser
+@pytest.mark.parametrize(
+    ("name", "is_bounded"),
+    [
+        pytest.param("h100/attention", True, marks=pytest.mark.main),
+        ("cpu/concatenate", False),
+    ],
+)
+def test_a_bar_of_time_has_its_bound(name: str, is_bounded: bool, tmp_path: Path) -> None:
+    """As an edge, and in words: the kernel of the softmax takes longer than at best."""
+    page = page_of(DUMPS / name, tmp_path)
+    visible, console = in_browser(page, "#by=time_us")
+    assert not console
+    (module,) = data_of(page)["now"]["explanation"]["modules"]
+    best = [kernel["at_best_us"] for kernel in module["kernels"]]
+    assert any(best) is is_bounded
+    bars = re.findall(r"<button[^>]*class=\"bounded\"[^>]*>", visible)
+    rows = sum(row["time_us"] > 0 for row in module["breakdown"]["rows"])
+    assert len(bars) == (rows + len(best) if is_bounded else 0)
+    for bar in bars:
+        (label,) = re.findall(r'aria-label="([^"]*)"', bar)
+        assert re.search(r", at best [\d.]+ µs$", label)
+        end, bound = (
+            float(re.findall(f"--{edge}: ([\\d.]+)%", bar)[0]) for edge in ("end", "bound")
+        )
+        assert 0 < bound <= end <= 100
+    assert "at best" in visible or not is_bounded
+
+
+def test_a_page_tries_recipes(tmp_path: Path) -> None:
+    """Its loop matches `unroll-loop`, and the Python of these tests has no compiler for it."""
+    data = data_of(page_of(DUMPS / "a100-jaxlib-0.4.35/library_random", tmp_path))
+    assert "no recipe was tried: this Python has no jax" in json.dumps(data["now"]["tried"])
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -124,3 +124,24 @@ def test_no_figure_of_a_recipe_that_was_not_tried_is_shown() -> None:
         assert "a title" in words
         assert not any(figure in words for figure in ("57", "85", "1.2 kB", "98", "111"))
     assert for_pair(actual, *PAIR) == "1 not tried here: --compile"
+
+
+@pytest.mark.parametrize(
+    ("rejected", "untried", "words"),
+    [
+        (0, 0, "nothing known that helps"),
+        (1, 0, "nothing known that helps: 1 change tried"),
+        (1, 2, "nothing so far that helps: 1 change tried"),
+        (0, 2, "nothing tried so far"),
+    ],
+)
+def test_other_advice_is_named_where_nothing_helps(rejected: int, untried: int, words: str) -> None:
+    actual = Suggestions(rejected=(tried(why_not="it takes longer"),) * rejected, untried=untried)
+    advice = "; other advice, under What could be faster, was not tried"
+    for has_advice in (False, True):
+        (section, *_) = sections(actual, 3, has_advice=has_advice)
+        more = " (--all shows them)" if rejected else ""
+        expected = f"- {words}{more}{advice if has_advice else ''}"
+        assert expected in list(to_markdown([section]))
+        helpful = Suggestions(helpful=(tried(),))
+        assert advice not in "".join(to_markdown(sections(helpful, 3, has_advice=has_advice)))

@@ -14,27 +14,33 @@ if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts
 
 
+TITLE = "What could be faster"
+
+
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield what could be faster, what gains most first."""
     yield from _section(module.find_all(Opportunity), top)
 
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
-    """Yield the first of them, without parts of the program: *Where it goes* shows their bounds."""
+    """Yield the first of them."""
+    yield from _section(without_parts(module), BRIEF)
+
+
+def without_parts(module: ModuleFacts) -> list[Opportunity]:
+    """Return those that are no parts of the program: *Where it goes* shows the bounds of parts."""
     opportunities = module.find_all(Opportunity)
-    parts = OpportunityKind.ONE_KERNEL
-    yield from _section([row for row in opportunities if row.id != parts], BRIEF)
+    return [row for row in opportunities if row.id != OpportunityKind.ONE_KERNEL]
 
 
 def _section(opportunities: Sequence[Opportunity], top: int | None) -> Iterator[Section]:
     if not opportunities:
         return
     entries = [_entry(rank, row) for rank, row in enumerate(opportunities[:top], 1)]
-    title = "What could be faster"
     is_assumed = any(opportunity.parameters for opportunity in opportunities)
     words = "arguments of several arrays that no call returns or donates are taken to stay the same"
     yield Section(
-        title=title,
+        title=TITLE,
         summary=spans((words, Tone.QUIET)) if is_assumed else (),
         blocks=(ranked("opportunity", entries, len(opportunities)),),
     )

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.findings import BRIEF
+from fusionscope.findings.opportunities.facts import Opportunity
+from fusionscope.findings.opportunities.sheet import TITLE as OPPORTUNITIES
+from fusionscope.findings.opportunities.sheet import without_parts
 from fusionscope.words.section import (
     Block,
     Entries,
@@ -39,6 +42,7 @@ UNMEASURED = "Not timed (--compile times them): launches and bytes say little on
 NOTHING = "nothing known that helps"
 _NOTHING_YET = "nothing so far that helps"
 _NOTHING_TRIED = "nothing tried so far"
+_UNTRIED_ADVICE = f"; other advice, under {OPPORTUNITIES}, was not tried"
 _LONGEST = 60  # characters of a change beside a refusal
 
 
@@ -125,19 +129,28 @@ def _signed(figure: Figure, format_figure: Callable[[Figure], str]) -> str:
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield what to try, nothing if nothing was tried."""
+    yield from _sheet(module, top, has_advice=bool(module.find_all(Opportunity)))
+
+
+def _sheet(module: ModuleFacts, top: int | None, *, has_advice: bool) -> Iterator[Section]:
     if module.suggestions is not None:
-        yield from sections(module.suggestions, top)
+        yield from sections(module.suggestions, top, has_advice=has_advice)
 
 
-def sections(suggestions: Suggestions, top: int | None) -> Iterator[Section]:
-    """Yield what to try; ``top`` limits each list, without it there are the rejected ones, too."""
+def sections(
+    suggestions: Suggestions, top: int | None, *, has_advice: bool = False
+) -> Iterator[Section]:
+    """Yield what to try; ``top`` limits each list, without it there are the rejected ones, too. If
+    the report ``has_advice`` that needs a person, it is named where nothing helps.
+    """
     helpful = [change for change in suggestions.helpful if change.evidence != "untried"]
     matching = [change for change in suggestions.helpful if change.evidence == "untried"]
     rejected = suggestions.rejected if top is None else ()
     blocks: list[Block] = []
     if not (helpful or suggestions.unmeasured):
         more = " (--all shows them)" if suggestions.rejected and not rejected else ""
-        blocks.append(lines([f"{_none(suggestions)}{more}"]))
+        advice = _UNTRIED_ADVICE if has_advice else ""
+        blocks.append(lines([f"{_none(suggestions)}{more}{advice}"]))
     for heading, noun, changes in (
         ("", "suggestion", helpful),
         (f"{MATCHING}.", "recipe", matching),
@@ -153,7 +166,7 @@ def sections(suggestions: Suggestions, top: int | None) -> Iterator[Section]:
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the first suggestions."""
-    return sheet(module, BRIEF)
+    return _sheet(module, BRIEF, has_advice=bool(without_parts(module)))
 
 
 def _entries(noun: str, changes: Sequence[Suggestion], top: int | None) -> Entries:
@@ -219,10 +232,9 @@ def _times(change: Suggestion) -> str:
 
 
 def _none(suggestions: Suggestions) -> str:
+    head = _nothing_yet(suggestions) if suggestions.untried else NOTHING
     rejected_count = len(suggestions.rejected)
-    if suggestions.untried or not rejected_count:
-        return NOTHING if not suggestions.untried else _nothing_yet(suggestions)
-    return f"{NOTHING}: {plural(rejected_count, 'change')} tried"
+    return f"{head}: {plural(rejected_count, 'change')} tried" if rejected_count else head
 
 
 def _nothing_yet(suggestions: Suggestions) -> str:

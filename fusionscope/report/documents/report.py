@@ -91,8 +91,8 @@ class SourceLines(Form):
 
 
 class Side(Form):
-    """One dump: its explained modules, and for each its picture, what to try, and what else was
-    found, in the words of ``fusionscope explain``.
+    """One dump: its explained modules, and for each its picture, what limits it and what to try,
+    and what else was found, in the words of ``fusionscope explain``.
     """
 
     explanation: explain.Document  # type: ignore[valid-type]

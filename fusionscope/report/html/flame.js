@@ -15,7 +15,7 @@ function measuresOf(rows) {
 }
 
 /**
- * @param {{path: string[]}[]} rows  of `breakdown`, each followed by those below it
+ * @param {any[]} rows  of `breakdown`, each followed by those below it
  * @param {string} measure
  * @param {(path: string[]) => void} choose
  */
@@ -35,8 +35,10 @@ function flame(rows, measure, choose) {
     if (width < 0.002 || depth > 12) continue;
     deepest = Math.max(deepest, depth);
     const name = row.path[depth - 1];
-    const share = `${name}: ${words(value(row))}, ${Math.round(100 * width)}%`;
+    const best = measure === "time_us" ? row.at_best_us : null;
+    const share = [`${name}: ${words(value(row))}`, `${Math.round(100 * width)}%`, atBest(best)].filter(Boolean).join(", ");
     const part = make("button", { title: share, "aria-label": share, onclick: () => choose(row.path) }, width > 0.04 ? name : "");
+    drawBar(part, 1, best === null ? null : best / value(row));
     part.style.left = `${100 * left}%`;
     part.style.width = `${100 * width}%`;
     part.style.top = `${(depth - 1) * 28}px`;

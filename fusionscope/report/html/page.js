@@ -50,7 +50,7 @@ function showPage(data) {
   const measures = measuresOf(rows).map((name) =>
     make("button", { "data-by": name, onclick: () => set({ by: name }) }, MEASURES[name].title));
   const whole = picture && overview(picture, module, (kernel) => set({ kernel: kernel.name, pair: null, stage: null }));
-  const kernelBox = make("div", { class: "bar" });
+  const kernelBox = make("div");
   const passBox = make("div", { class: "passes" });
   const facts = make("div", { "aria-live": "polite" });
   const slider = /** @type {HTMLInputElement} */ (make("input", {
@@ -149,7 +149,8 @@ function showPage(data) {
       return kernel ? [make("h2", {}, shorten(kernel.name, 80)), make("dl", {},
         ...line("kind", kernel.emitter ?? kernel.kind), ...line("runs", count(kernel.runs)),
         ...line("bytes", size(kernel.bytes_read + kernel.bytes_written)),
-        ...line("time", kernel.time_ns === null ? null : duration(kernel.time_ns / 1000)), ...resourcesOf(kernel).flatMap((each) => line(...each)),
+        ...line("time", kernel.time_ns === null ? null : duration(kernel.time_ns / 1000)),
+        ...line("all runs at best", kernel.at_best_us === null ? null : duration(kernel.at_best_us)), ...line("limited by", kernel.limited_by), ...resourcesOf(kernel).flatMap((each) => line(...each)),
         ...line("source", kernel.source))] : [];
     }
     const pair = module.pairs[state.pair];
@@ -174,10 +175,8 @@ function showPage(data) {
     const words = state.query.toLowerCase().split(/\s+/).filter(Boolean);
     const texts = (/** @type {any} */ each) => [each.name, each.emitter, each.op_name, each.source, ...each.members].join(" ").toLowerCase();
     const found = kernels.filter((each) => words.every((word) => texts(each).includes(word)));
-    kernelBox.replaceChildren(make("span", { class: "quiet" }, found.length > 12 ? `heaviest of ${count(found.length)} kernels` : "kernels"),
-      ...found.slice(0, 12).map((each) => make("button", {
-        "aria-pressed": each.name === state.kernel, onclick: () => set({ kernel: each.name, pair: null, stage: null }),
-      }, `${shorten(each.name, 40)}${each.time_ns === null ? "" : ` ${duration(each.time_ns * each.runs / 1000)}`}`)));
+    kernelBox.replaceChildren(make("p", { class: "quiet" }, found.length > 12 ? `heaviest of ${count(found.length)} kernels` : "kernels"),
+      kernelBars(found.slice(0, 12), state.kernel, (name) => set({ kernel: name, pair: null, stage: null })));
   }
   const switcher = make("select", { "aria-label": "module", onchange: (/** @type {any} */ event) => {
     writeState({ ...state, module: Number(event.target.value), pair: null, kernel: null, stage: null });
@@ -195,6 +194,8 @@ function showPage(data) {
     data.same.length ? make("section", { class: "card" }, ...data.same.map((/** @type {string} */ line) => make("p", { class: "quiet" }, line))) : "",
     make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
       make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
+      rows.some((/** @type {any} */ row) => row.at_best_us !== null)
+        ? make("p", { class: "quiet" }, "The line in a bar of time is the least that one kernel with the same results takes") : null,
       whole ? [make("p", { class: "quiet" }, `All kernels, from the first to the last; the stronger the colour, the more ${module.summary.time ? "time" : "bytes"}`), whole.element] : null,
       kernelBox),
     ...data.now.tried[state.module].map((/** @type {any} */ section, /** @type {number} */ place) => sectionOf(section, `try-${place}`, choosePair)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,8 +45,8 @@ _FINDINGS = (
 _MOST_ENTRIES = 20  # of each list of a finding
 _MOST_CHANGES = 200  # of each list of what differs
 _SCRIPTS = (
-    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "overview.js", "sections.js",
-    "panels.js", "page.js",
+    "dom.js", "state.js", "table.js", "bars.js", "flame.js", "graph.js", "overview.js",
+    "sections.js", "panels.js", "page.js",
 )  # fmt: skip
 
 
@@ -167,9 +167,15 @@ def _side(facts: ReportFacts, layouts: Sequence[Layout | None]) -> _Side:
         )
     ]
     modules = facts.explanation.modules
-    suggestion_sheets = [list(sheets_of(("suggestions",), module, None)) for module in modules]
+    advice = [list(_advice(module)) for module in modules]
     findings = [list(sheets_of(_FINDINGS, module, _MOST_ENTRIES)) for module in modules]
-    return _Side(facts.explanation, pictures, suggestion_sheets, findings)
+    return _Side(facts.explanation, pictures, advice, findings)
+
+
+def _advice(module: ModuleFacts) -> Iterator[Section]:
+    for section in sheets_of(("headroom", "opportunities"), module, _MOST_ENTRIES):
+        yield replace(section, title=section.title or "What limits it")
+    yield from sheets_of(("suggestions",), module, None)
 
 
 def study_page(result: StudyResult) -> str:

@@ -8,7 +8,7 @@ function tiles(module, other) {
   const tile = (/** @type {string} */ title, /** @type {string} */ value, /** @type {string} */ more) =>
     make("div", { class: "tile" }, make("span", { class: "quiet" }, title), make("b", {}, value), make("span", { class: "quiet" }, more));
   return make("div", { class: "tiles" },
-    time === null ? null : tile("estimated time", duration(time), before === null ? "" : `unfused ${duration(before)}`),
+    time === null ? null : tile("estimated time", duration(time), [atBest(summary.at_best_us), before === null ? "" : `unfused ${duration(before)}`].filter(Boolean).join(", ")),
     tile("launches", count(summary.launches), `unfused ${count(summary.launches_before)}`),
     tile("bytes moved", size(summary.bytes_moved), `unfused ${size(summary.bytes_before)}`),
     memory?.peak_bytes ? tile("peak of memory", size(memory.peak_bytes), `at ${shorten(memory.peak_instruction ?? "", 40)}`) : null,
