@@ -7,6 +7,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,7 @@ def test_every_page_is_linked_from_the_index():
 
 
 @pytest.mark.main
+@pytest.mark.skipif(find_spec("jax") is not None, reason="with jax, recipes are tried")
 def test_readme_shows_what_its_first_command_prints():
     install, _, command = blocks(README, "sh")[0].splitlines()[0].partition(" && ")
     assert install == "pip install ."

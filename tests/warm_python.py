@@ -47,6 +47,10 @@ class Fork:
                 self.returncode = int(status.readline())
         return self.returncode
 
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
 
 class WarmPythons:
     """Stands in for what starts a child: ``start_cold`` does so where no fork can.

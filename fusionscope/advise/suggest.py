@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -566,7 +567,8 @@ class _Trial:
                 else:
                     self._helpful.append(suggestion)
         except UnusableInput as error:
-            self.note(f"no recipe was tried: {error}{f'; {error.hint}' if error.hint else ''}")
+            problem = str(error).replace(sys.executable, "this Python")
+            self.note(f"no recipe was tried: {problem}")
             return offers
         return trial.untried
 

@@ -35,7 +35,7 @@ _UNKNOWN = Section(
     title=_TITLE,
     summary=spans(("unknown: the dump has no usable file about it", Tone.QUIET)),
 )
-_BUFFERS = 2  # on the first screen
+_BUFFERS = 1  # on the first screen
 _NAMED_DONATIONS = 3
 _PLOT_FROM = 20  # entries of a list: a shorter report has no plot
 _COLUMNS = (
@@ -47,7 +47,7 @@ _COLUMNS = (
 
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
-    """Yield at most six lines: totals, the largest values at the peak, what would lower it."""
+    """Yield at most five lines: totals, the largest value at the peak, what would lower it."""
     memory = module.find(MemoryFacts)
     if memory is None:
         yield _UNKNOWN

@@ -13,6 +13,7 @@ from fusionscope.words.section import (
     Block,
     Entries,
     Entry,
+    Line,
     Section,
     Tone,
     command,
@@ -180,12 +181,17 @@ def _entry(change: Suggestion) -> Entry:
     return Entry(
         label=f"{change.number}.",
         name=spans((head, Tone.HINT)),
-        lines=(
-            *([command(change.command)] if change.command else []),
-            line(_what_came_of_it(change)),
-        ),
+        lines=tuple(_lines(change)),
         pairs=change.pairs,
     )
+
+
+def _lines(change: Suggestion) -> Iterator[Line]:
+    """Yield the command line, and what came of it if it was tried."""
+    if change.command:
+        yield command(change.command)
+    if change.evidence != "untried":
+        yield line(_what_came_of_it(change))
 
 
 def _places(change: Suggestion) -> str:
@@ -198,8 +204,6 @@ def _places(change: Suggestion) -> str:
 
 
 def _what_came_of_it(change: Suggestion) -> str:
-    if change.evidence == "untried":
-        return "not tried here"
     before, after = change.before, change.after
     words = [
         _times(change),
