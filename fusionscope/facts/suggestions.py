@@ -114,7 +114,8 @@ class Suggestions:
     time is unknown. ``untried`` counts the candidates for which there was no
     time. ``notes`` say why others could not be tried. ``answers`` are about the costliest kinds of
     refusals, the costliest first. ``cannot_rerun`` says why ``rerun`` cannot compile the module
-    again; it is empty if it can.
+    again; it is empty if it can. ``draw`` are the words with which a command line begins that
+    writes a pair as one kernel by hand.
     """
 
     helpful: tuple[Suggestion, ...] = ()
@@ -124,6 +125,7 @@ class Suggestions:
     notes: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
     cannot_rerun: str = ""
+    draw: tuple[str, ...] = ()
 
     @property
     def is_tried(self) -> bool:
@@ -183,9 +185,11 @@ class Suggestions:
                 return ("fusionscope", "recipes", suggestion.change)
             return (*rerun, *suggestion.options) if not self.cannot_rerun else ()
 
-        return self._each(
+        suggestions = self._each(
             lambda suggestion: replace(suggestion, command=tuple(command(suggestion)))
         )
+        program, _, *dump = rerun
+        return replace(suggestions, draw=(program, "draw", *dump))
 
     def _each(self, change: Callable[[Suggestion], Suggestion]) -> Suggestions:
         helpful, unmeasured, rejected = (
