@@ -31,6 +31,7 @@ def keep_only(
             clones[instruction] = clone_into(instruction, new, operands)
         elif any(user in included for user in instruction.users):
             clones[instruction] = new.make_parameter(instruction.shape)
+            clones[instruction].origin = instruction.origin
     results = [member for member in order if member in members and _is_result(member, members)]
     shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
     new.root = new.make("tuple", shape, [clones[result] for result in results])

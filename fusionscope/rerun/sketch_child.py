@@ -48,11 +48,11 @@ def _compare(request: dict[str, Any]) -> dict[str, Any]:
     jax.config.update("jax_enable_x64", True)  # inputs keep their types
     inputs = runner._find_inputs(request["text"], request["inputs"], 0)
     expected = runner.Executable(request["text"], place, inputs).run()
-    written: dict[str, Any] = {"__name__": "sketch"}
-    exec(compile(request["code"], "sketch.py", "exec"), written)  # what fusionscope has written
-    kernel = jax.tree_util.Partial(written["one_kernel"], interpret=True)
+    namespace: dict[str, Any] = {"__name__": "sketch"}
+    exec(compile(request["code"], "sketch.py", "exec"), namespace)  # what fusionscope has written
+    kernel = jax.tree_util.Partial(namespace["one_kernel"], interpret=True)
     return {
-        "reference": _differences(expected, written["reference"], inputs),
+        "reference": _differences(expected, namespace["reference"], inputs),
         "kernel": _differences(expected, kernel, inputs),
     }
 

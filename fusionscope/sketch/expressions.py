@@ -123,7 +123,8 @@ def write(
     if opcode in _REDUCING:
         return _REDUCING[opcode](instruction, operands, reducer)
     if opcode not in _WRITERS or not (shape.is_array or shape.is_tuple):
-        raise UnusableInput(f"no sketch: {instruction.name} is {quoted(opcode)}, which has none")
+        name = instruction.origin or instruction.name
+        raise UnusableInput(f"no sketch: {name} is {quoted(opcode)}, which has no expression")
     return _WRITERS[opcode](instruction, operands, block)
 
 

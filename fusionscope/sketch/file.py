@@ -44,8 +44,8 @@ def describe_comparison(comparison: Comparison) -> str:
 
 def _lines(sketch: Sketch, module: ModuleFacts, checked: str) -> Iterator[str]:
     kernels = [kernel for kernel in module.kernels if kernel.name in sketch.kernels]
-    one = plural(len(sketch.kernels), "kernel")
-    yield f'"""A start for one kernel in the place of {one} of {safe(module.name)}.'
+    replaced = plural(len(sketch.kernels), "kernel")
+    yield f'"""A start for one kernel in the place of {replaced} of {safe(module.name)}.'
     yield ""
     for paragraph in (_costs(sketch, kernels), checked, _advice(sketch)):
         yield from wrap(paragraph, _WIDTH)

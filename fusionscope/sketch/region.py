@@ -22,6 +22,8 @@ def cut_kernels(final: Module, names: Collection[str]) -> MutableModule:
     Raises ``UnusableInput`` if the kernels are not in one computation.
     """
     graph = MutableModule(final)
+    for instruction in graph.walk():
+        instruction.origin = instruction.name
     kernels = [
         instruction
         for computation in graph.post_order()

@@ -126,8 +126,8 @@ class _Writer:
         self, result: MutableInstruction, blocks: dict[MutableInstruction, Block], demands: Demands
     ) -> tuple[Block, Demands | None]:
         """Return a part of ``result`` that goes with the others, and the demands then."""
-        chosen = [block for block in demands[result] if block != WHOLE]
-        for block in chosen or map(Block, range(result.shape.rank)):
+        demanded = [block for block in demands[result] if block != WHOLE]
+        for block in demanded or map(Block, range(result.shape.rank)):
             extended = self._demands({**blocks, result: block})
             if extended is not None and _steps(extended) > 1:
                 return block, extended
@@ -150,10 +150,10 @@ class _Writer:
                 return None
             for block in demands[instruction]:
                 try:
-                    needed = operand_blocks(instruction, block)
+                    parts = operand_blocks(instruction, block)
                 except NotShared:
                     return None
-                for operand, part in zip(instruction.operands, needed, strict=True):
+                for operand, part in zip(instruction.operands, parts, strict=True):
                     if part not in demands[operand]:
                         demands[operand].append(part)
         return demands
@@ -190,11 +190,11 @@ class _Writer:
                 *(f"{_INDENT}{ref}[...] = results[{number}]" for number, ref in enumerate(results)),
             ]
         )
-        parameters = ", ".join(self.names[parameter] for parameter in self.parameters)
-        given = ", ".join(self.names[parameter] for parameter, _, _ in parts)
+        parameters = [self.names[parameter] for parameter in self.parameters]
+        arguments = ", ".join(self.names[parameter] for parameter, _, _ in parts)
         yield "\n".join(
             [
-                f"def one_kernel({parameters}, *, interpret=False):",
+                f"def one_kernel({', '.join([*parameters, '*', 'interpret=False'])}):",
                 f"{_INDENT}return pl.pallas_call(",
                 f"{_INDENT * 2}kernel,",
                 f"{_INDENT * 2}out_shape=(",
@@ -208,7 +208,7 @@ class _Writer:
                 *(f"{_INDENT * 3}{_spec(r, demands[r][0])}," for r in self.results),
                 f"{_INDENT * 2}),",
                 f"{_INDENT * 2}interpret=interpret,",
-                f"{_INDENT})({given})",
+                f"{_INDENT})({arguments})",
             ]
         )
 
@@ -218,10 +218,10 @@ class _Writer:
             if instruction.opcode == "parameter" or self._is_inlined(instruction):
                 continue
             for block in demands[instruction]:
-                needed = operand_blocks(instruction, block)
+                parts = operand_blocks(instruction, block)
                 operands = [
                     self._operand(instruction, operand, part, demands)
-                    for operand, part in zip(instruction.operands, needed, strict=True)
+                    for operand, part in zip(instruction.operands, parts, strict=True)
                 ]
                 expression = write(instruction, operands, block, self._reducer)
                 yield f"{_INDENT}{self._part(instruction, block, demands)} = {expression}"
@@ -330,17 +330,17 @@ def _names(
 ) -> dict[MutableInstruction, str]:
     """Return names that Python takes."""
     names: dict[MutableInstruction, str] = {}
-    taken = set(_TAKEN)
+    used_names = set(_TAKEN)
     for number, parameter in enumerate(computation.parameters):
         names[parameter] = f"x{number}"
-        taken.add(names[parameter])
+        used_names.add(names[parameter])
     for instruction in order:
         if instruction not in names:
             stem = re.sub(r"\W", "_", instruction.name)
             if keyword.iskeyword(stem) or not stem.isidentifier():
                 stem = f"_{stem}"
-            while stem in taken:
+            while stem in used_names:
                 stem += "_"
             names[instruction] = stem
-            taken.add(stem)
+            used_names.add(stem)
     return names
