@@ -31,7 +31,7 @@ from fusionscope.sketch.expressions import (
 from fusionscope.sketch.region import cut_kernels
 
 _FEWEST_ELEMENTS = 1024  # of the largest value in one program
-_FREE = frozenset({"broadcast", "constant", "iota", "parameter", "reshape"})
+_FREE = frozenset({"broadcast", "constant", "iota", "parameter", "reshape", "tuple"})
 _TAKEN = frozenset({"results", "jax", "jnp", "lax", "np", "pl", STEP, STEPS})
 _INDENT = "    "
 
@@ -71,7 +71,7 @@ class _Writer:
         self.kernels = kernels
         self.order = graph.entry.post_order()
         self.parameters = graph.entry.parameters
-        self.results = list(graph.entry.root.operands)
+        self.results = list(_results(graph.entry))
         self.functions: dict[MutableComputation, str] = {}
         self.definitions: list[str] = []
         self.names = _names(self.order, graph.entry)
@@ -86,7 +86,7 @@ class _Writer:
             steps=steps,
             inputs=tuple(self._described(self.parameters)),
             outputs=tuple(self._described(self.results)),
-            operations=sum(1 for instruction in self.order[:-1] if instruction.opcode not in _FREE),
+            operations=sum(1 for instruction in self.order if instruction.opcode not in _FREE),
             code="\n\n\n".join(
                 [*self.definitions, region, self._reference(parts), *self._kernel(parts, demands)]
             ),
@@ -214,8 +214,8 @@ class _Writer:
 
     def _lines(self, demands: Demands) -> Iterator[str]:
         """Yield a line for each part of a value that is not written where it is read."""
-        for instruction in self.order[:-1]:
-            if instruction.opcode == "parameter" or self._is_inlined(instruction):
+        for instruction in self.order:
+            if instruction.opcode in ("parameter", "tuple") or self._is_inlined(instruction):
                 continue
             for block in demands[instruction]:
                 parts = operand_blocks(instruction, block)
@@ -276,6 +276,12 @@ class _Writer:
             expression = write(instruction, operands, WHOLE, self._reducer)
             lines.append(f"{_INDENT}{names[instruction]} = {expression}")
         return "\n".join([*lines, f"{_INDENT}return {names[computation.root]}"])
+
+
+def _results(entry: MutableComputation) -> Iterator[MutableInstruction]:
+    """Yield the arrays that ``entry`` returns. The last kernel of a program may return a tuple."""
+    for result in entry.root.operands:
+        yield from result.operands if result.opcode == "tuple" else (result,)
 
 
 def _is_number(value: MutableInstruction) -> bool:
