@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
@@ -33,6 +34,7 @@ from fusionscope.sketch.region import cut_kernels
 _FEWEST_ELEMENTS = 1024  # of the largest value in one program
 _FREE = frozenset({"broadcast", "constant", "iota", "parameter", "reshape", "tuple"})
 _TAKEN = frozenset({"results", "jax", "jnp", "lax", "np", "pl", STEP, STEPS})
+_COMPLEX = frozenset({"c64", "c128"})
 _INDENT = "    "
 
 Demands = dict[MutableInstruction, list[Block]]
@@ -72,6 +74,8 @@ class _Writer:
         self.order = graph.entry.post_order()
         self.parameters = graph.entry.parameters
         self.results = list(_results(graph.entry))
+        if any(value.shape.element_type in _COMPLEX for value in (*self.parameters, *self.results)):
+            raise UnusableInput("no sketch: Pallas takes no complex numbers")
         self.functions: dict[MutableComputation, str] = {}
         self.definitions: list[str] = []
         self.names = _names(self.order, graph.entry)

@@ -146,6 +146,11 @@ def test_an_operation_without_an_expression_is_named() -> None:
         of_text(text)
 
 
+def test_complex_numbers_have_no_kernel() -> None:
+    with pytest.raises(UnusableInput, match="complex"):
+        of_text("ENTRY e { x = c64[8] parameter(0)\n ROOT r = c64[8] negate(x) }")
+
+
 def test_without_jax_the_sketch_says_that_it_was_not_checked(tmp_path: Path) -> None:
     text = written(CONCATENATE, "loop_add_fusion", "--python", "/bin/false")
     assert "Not checked: " in text and "def one_kernel(" in text
