@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conformance.follow_advice import advice_on, follow, write_tool
+from conformance.follow_advice import advice_on, follow
 
 from fusionscope.advise.candidates import read_candidate
 from fusionscope.advise.suggest import suggester
@@ -36,13 +36,12 @@ def name_of(dump: Path) -> str:
     return "/".join(dump.parts[-2:])
 
 
-def follow_all(dump: Path, tools: Path) -> int:
+def follow_all(dump: Path) -> int:
     """Run all commands, and return how many there are."""
-    write_tool(tools)
     commands, problem = advice_on(dump)
     assert not problem
     for advice in commands:
-        followed = follow(advice, 0.1, tools)
+        followed = follow(advice, 0.1)
         assert not followed.problem, (advice.command, followed)
     return len(commands)
 
@@ -58,8 +57,8 @@ def follow_all(dump: Path, tools: Path) -> int:
     ],
     ids=name_of,
 )
-def test_samples(dump: Path, tmp_path: Path) -> None:
-    follow_all(dump, tmp_path)
+def test_samples(dump: Path) -> None:
+    follow_all(dump)
 
 
 @pytest.mark.slow
@@ -70,7 +69,7 @@ def test_names_are_those_before_a_pass_that_renames(tmp_path: Path) -> None:
     shapes = ("f32[5,120,777]", "f32[5,120]")
     program = read_program(f"{PROGRAMS / 'sums.py'}:temperatures", shapes)
     captured = capture(program, read_target("h100"), tmp_path / "a dump", python=sys.executable)
-    assert follow_all(captured.directory, tmp_path) > 1
+    assert follow_all(captured.directory) > 1
     suggest = suggester(EVERYTHING, is_limited=False)
     (facts,) = explain(open_dump(captured.directory), suggest=suggest).modules
     suggestions = facts.suggestions
