@@ -1,10 +1,10 @@
 """Runs every command line that `explain` prints, as printed, and compares what comes of it.
 
 Each of DUMPS is a dump of a program, or a directory with dumps in it. `explain --all` prints its
-text for 80 and for 100 columns, with the same command lines. A shell reads each of them, and it runs
-in this process, with the compiler of this Python, in an empty directory. It is right if it exits
-with 0 and prints the launches and bytes that `explain` printed, and for an absent GPU the estimated
-time. If the device is present, the program is timed with and without the change.
+text for 80 and for 100 columns, with the same command lines. A shell reads each of them, and it
+runs in this process, with the compiler of this Python, in an empty directory. It is right if it
+exits with 0 and prints the launches and bytes that `explain` printed, and for an absent GPU the
+estimated time. If the device is present, the program is timed with and without the change.
 
 Prints a line for each command, and how many were right. What is not worth it is followed with
 --rejected. `--seconds N` is appended to each command and limits its timing. Exits with 1 if a
@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from click.testing import CliRunner
+
 from conformance.findings import Finding, add_dumps, counted
 from conformance.findings import problem as wrong
 from conformance.outcomes import dumps
-
 from fusionscope.cli.main import cli
 
 WIDTHS = (80, 100)
