@@ -173,7 +173,7 @@ changes: ## a change for the worse is found, and a pass that is off is named
 	$(CONFORMANCE) regressions "$$work/harmless" --only "no metadata"
 benchmarks: ## each benchmark once, to see that it runs
 	python benchmarks/start_up.py --rounds 1
-	python benchmarks/large.py --only cpu/resnet --command explain
+	python benchmarks/large.py --only cpu/resnet --command untried
 	python benchmarks/diff.py --rounds 1 --layers 3
 	python benchmarks/replay.py --rounds 1 --only '*attention*'
 
