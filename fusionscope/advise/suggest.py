@@ -18,6 +18,7 @@ from fusionscope.advise.candidates import (
 from fusionscope.advise.recipes.region_trials import MOST_COMPILED, RegionTrial
 from fusionscope.advise.recipes.trying import Compilation, Offer, by_compiler, find_offers, untried
 from fusionscope.advise.replays import Replays, operations_of
+from fusionscope.advise.split_products import FlagOffer, find_flag_offers
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
@@ -147,7 +148,8 @@ def suggest(
     refused.sort(key=lambda pair: -pair.bytes_saved)
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
     trial = _Trial(module, refused, compilation, progress, most_operations)
-    answers: tuple[Answer, ...] = ()
+    replays: Replays | None = None
+    replayable: list[Candidate] = []
     recomputed = facts.find(Recomputation)
     if refused or recomputed is not None:
         try:
@@ -156,17 +158,18 @@ def suggest(
             candidates = _candidates(module, replays, groups)
         except UnusableInput as error:
             trial.note(_NOT_REPLAYED.format(error))
+            replays = None
         else:
             replayable = list(filter(replays.can_try, candidates))
             trial.replay(replays, replayable)
             trial.combine(replays)
             trial.keep(replays, recomputed, compiler, device)
             trial.compile([candidate for candidate in candidates if candidate not in replayable])
-            answers = tuple(
-                trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
-            )
     trial.apply_recipes(regions, _figures(facts.summary))
-    return replace(trial.suggestions(), answers=answers)
+    if replays is None:
+        return trial.suggestions()
+    answers = (trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS])
+    return replace(trial.suggestions(), answers=tuple(answers))
 
 
 def _candidates(
@@ -551,26 +554,30 @@ class _Trial:
             self.note(problem)
 
     def _try_regions(
-        self, offers: Sequence[Offer], regions: Compilation | None, figures: Figures
+        self, recipes: Sequence[Offer], regions: Compilation | None, figures: Figures
     ) -> Sequence[Offer]:
-        """Return the offers that were not tried."""
-        if regions is None or not offers or self._module.backend != "gpu":
-            return offers
+        """Return the recipes that were not tried. The flag for split products is tried, too."""
+        if regions is None or self._module.backend != "gpu":
+            return recipes
+        flags: list[FlagOffer] = []
+        with suppress(UnusableInput):
+            flags = find_flag_offers(self._module)
         most = None if isinf(self._operations_left) else MOST_COMPILED
         trial = RegionTrial(self._module, figures, regions, most)
-        self._progress(f"compiling what {len(offers)} recipes change")
+        self._progress(f"compiling what {len(recipes) + len(flags)} changes concern")
         try:
-            for suggestion in trial.run(offers, self._refused):
+            for suggestion in trial.run([*recipes, *flags], self._refused):
                 why_not = why_not_better(suggestion.before, suggestion.after)
                 if why_not:
                     self._rejected.append(replace(suggestion, pairs=(), why_not=why_not))
                 else:
                     self._helpful.append(suggestion)
         except UnusableInput as error:
+            kinds = [kind for kind, offers in (("recipe", recipes), ("flag", flags)) if offers]
             problem = str(error).replace(sys.executable, "this Python")
-            self.note(f"no recipe was tried: {problem}")
-            return offers
-        return trial.untried
+            self.note(f"no {' or '.join(kinds)} was tried: {problem}")
+            return recipes
+        return [offer for offer in trial.untried if isinstance(offer, Offer)]
 
 
 def _why(id: str) -> str:

@@ -33,6 +33,17 @@ class Figures:
     bytes_moved: int
     time_us: float | None = None
 
+    def plus_difference(self, before: Figures, after: Figures, times: int = 1) -> Figures:
+        """Return the figures if a part that is there ``times`` changes as these do."""
+        time = None
+        if self.time_us is not None and before.time_us is not None and after.time_us is not None:
+            time = self.time_us + times * (after.time_us - before.time_us)
+        return Figures(
+            self.launches + times * (after.launches - before.launches),
+            self.bytes_moved + times * (after.bytes_moved - before.bytes_moved),
+            time,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:

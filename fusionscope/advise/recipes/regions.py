@@ -1,4 +1,4 @@
-"""Cuts out of a program what an edit changes, with what is around it."""
+"""Cuts out of a program what a change concerns, with what is around it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from fusionscope.advise.recipes.recipe import Recipe, prepare
 from fusionscope.graph.cleanup import remove_dead
+from fusionscope.graph.comparison import is_same
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import (
     MutableComputation,
@@ -25,6 +26,7 @@ _ENDS = frozenset(
     """call conditional convolution custom-call dot fft get-tuple-element parameter sort tuple
     while""".split()
 )
+_CONTROL = frozenset({"conditional", "while"})
 _COPIED = frozenset({"broadcast", "constant", "iota", "tuple"})
 
 
@@ -37,6 +39,14 @@ class Region:
     before: Module
     after: Module
     is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a program as a module of its own. The program has ``times`` equal ones."""
+
+    module: Module
+    times: int = 1
 
 
 def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
@@ -62,6 +72,56 @@ def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
         return None
     remove_dead(graph)
     return Region(before, to_module(graph), is_whole)
+
+
+def cut_parts(graph: MutableModule, places: Iterable[MutableInstruction]) -> list[Part]:
+    """Return the parts of ``graph``, the result of ``prepare``, that hold ``places``, with what is
+    around each; equal parts once. Raises ``UnusableInput`` if the module contradicts itself.
+    """
+    parts: list[Part] = []
+    for members in _groups(graph.entry, places):
+        module = _cut(graph, _with_elements(members))
+        equal = next((part for part in parts if _is_equal(part.module, module)), None)
+        if equal is None:
+            parts.append(Part(module))
+        else:
+            parts[parts.index(equal)] = replace(equal, times=equal.times + 1)
+    return parts
+
+
+def is_small(program: Module, parts: Iterable[Part]) -> bool:
+    """Return whether it is as little work to compile ``program`` as its ``parts``."""
+    work = sum(part.module.instruction_count for part in parts)
+    return program.instruction_count <= max(_SMALL, work)
+
+
+def _groups(
+    entry: MutableComputation, places: Iterable[MutableInstruction]
+) -> list[set[MutableInstruction]]:
+    """Return what is around each place. Those near a common place are in one group."""
+    tops = {_top(entry, place): None for place in places}
+    groups: list[set[MutableInstruction]] = []
+    for top in tops:
+        members = {top}
+        if top.opcode not in _CONTROL:
+            _grow(members)
+        near = [group for group in groups if any(i in tops for i in group & members)]
+        groups = [group for group in groups if group not in near]
+        groups.append(members.union(*near))
+    return groups
+
+
+def _cut(graph: MutableModule, members: set[MutableInstruction]) -> Module:
+    """Return ``members`` as a module, and leave ``graph`` as it was."""
+    entry = graph.entry
+    _keep_only(graph, members)
+    module = to_module(graph)
+    graph.entry = entry
+    return module
+
+
+def _is_equal(first: Module, second: Module) -> bool:
+    return first.instruction_count == second.instruction_count and is_same(first, second)
 
 
 def _around(
@@ -94,7 +154,7 @@ def _grow(members: set[MutableInstruction]) -> None:
                 neighbour
                 for instruction in frontier
                 for neighbour in (*instruction.operands, *instruction.users)
-                if neighbour not in members and neighbour.opcode not in ("while", "conditional")
+                if neighbour not in members and neighbour.opcode not in _CONTROL
             )
         )
         if len(members) + len(frontier) > _MOST_AROUND:
