@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.regions import Part
@@ -15,10 +15,13 @@ from fusionscope.hlo import Module
 
 @dataclass(frozen=True, slots=True)
 class FlagTrial:
-    """``figures`` are those of the whole module without the flag."""
+    """``figures`` are those of the whole module without flags. ``parts`` are those on which flags
+    were tried, by the change.
+    """
 
     figures: Figures
     compiler: PartCompiler
+    parts: dict[str, Sequence[Part]] = field(default_factory=dict)
 
     def run(
         self, offer: FlagOffer, program: Module, refused: Iterable[PairFacts]
@@ -29,6 +32,7 @@ class FlagTrial:
         for parts in offer.partitions(program):
             changed = self._with_flags(parts, offer)
             if changed is not None:
+                self.parts[offer.candidate.change] = parts
                 how = HowTried.COMPILED if parts[0].module is program else HowTried.REGION
                 return offer.suggestion(how, refused, self.figures, changed)
         return None

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from fusionscope.advise.recipes.flag_trials import FlagTrial
 from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import Recipe
+from fusionscope.advise.recipes.region_sets import RegionSets
 from fusionscope.advise.recipes.regions import Region, cut_region
 from fusionscope.advise.recipes.trying import Compilation, Offer, saves_more, suggestion_of
 from fusionscope.advise.split_products import FlagOffer
+from fusionscope.advise.together import find_together
+from fusionscope.advise.worth import why_not_better
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.result import PairFacts
-from fusionscope.facts.suggestions import Figures, HowTried, Suggestion
+from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, Together, merged
 from fusionscope.facts.times import clock_for, count_figures
 from fusionscope.history.kernels import launches_of
 from fusionscope.hlo import Module, parse, to_text
@@ -39,6 +42,8 @@ class RegionTrial:
 
     ``left`` is the number of instructions that may still be compiled; None means no limit.
     ``untried`` are the offers for which too few are left, or whose region cannot be compiled.
+    ``together`` are the best changes to take together, of these and those ``beside`` them, None
+    before all were tried.
     """
 
     module: DumpedModule
@@ -46,6 +51,8 @@ class RegionTrial:
     compilation: Compilation
     left: int | None = MOST_COMPILED
     untried: list[Offer | FlagOffer] = field(default_factory=list)
+    beside: Sequence[Suggestion] = ()
+    together: Together | None = None
 
     def run(
         self, offers: Sequence[Offer | FlagOffer], refused: Sequence[PairFacts]
@@ -59,26 +66,46 @@ class RegionTrial:
         with _open_compiler(self.module, self.compilation) as process:
             _require_version(self.module, process.versions.get("jaxlib", ""))
             compiler = _Compiler(self.module, process)
-            flags = FlagTrial(self.figures, PartCompiler(self.module, process, self._spend))
+            parts = PartCompiler(self.module, process, self._spend)
+            flags = FlagTrial(self.figures, parts)
+            recipes: dict[str, Recipe] = {}
+            helpful = list(self.beside)
             for offer in sorted(offers, key=_time_in(self.module)):
                 if isinstance(offer, FlagOffer):
                     suggestion = flags.run(offer, program, refused)
-                    if suggestion is None:
-                        self.untried.append(offer)
-                    else:
-                        yield suggestion
-                    continue
-                best = self._best(offer.recipe, program, compiler)
-                if best is None:
+                else:
+                    suggestion = self._run(offer, program, compiler, refused, recipes)
+                if suggestion is None:
                     self.untried.append(offer)
                     continue
-                yield suggestion_of(
-                    replace(offer, recipe=best.recipe),
-                    HowTried.COMPILED if best.region.is_whole else HowTried.REGION,
-                    offer.pairs(refused),
-                    self.figures,
-                    best.change(self.figures),
-                )
+                if not why_not_better(suggestion.before, suggestion.after):
+                    helpful.append(suggestion)
+                yield suggestion
+            sets = RegionSets(program, self.module.backend or "", parts, recipes, flags)
+            self.together = find_together(merged(helpful), sets.try_together)
+
+    def _run(
+        self,
+        offer: Offer,
+        program: Module,
+        compiler: _Compiler,
+        refused: Sequence[PairFacts],
+        recipes: dict[str, Recipe],
+    ) -> Suggestion | None:
+        """Return what comes of a recipe, None if it was not tried. Adds its best variant to
+        ``recipes``.
+        """
+        best = self._best(offer.recipe, program, compiler)
+        if best is None:
+            return None
+        recipes[offer.recipe.id] = best.recipe
+        return suggestion_of(
+            replace(offer, recipe=best.recipe),
+            HowTried.COMPILED if best.region.is_whole else HowTried.REGION,
+            offer.pairs(refused),
+            self.figures,
+            best.change(self.figures),
+        )
 
     def _best(self, recipe: Recipe, program: Module, compiler: _Compiler) -> _Tried | None:
         """Return the best variant of ``recipe``. They are tried until one is no better than the one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fusionscope.advise.recipes.recipe import Recipe, prepare
@@ -56,22 +56,61 @@ def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
     What a region reads of the rest are its parameters, what the rest reads of it its results.
     Raises ``UnusableInput`` if the module contradicts itself.
     """
+    return cut_together((recipe,), program, backend)
+
+
+def cut_together(
+    recipes: Sequence[Recipe], program: Module, backend: str, *, is_whole: bool = False
+) -> Region | None:
+    """Return the region of several recipes, which are applied in this order, all of the program if
+    ``is_whole`` is set; None if one of them does not fit. Raises as ``cut_region`` does.
+    """
     graph = prepare(program)
-    places = [site.at for site in recipe.find(graph, backend)]
+    places = _places(recipes, graph, backend)
     origins = {place.origin for place in places}
-    is_whole = sum(1 for _ in graph.walk()) <= _SMALL
+    is_whole = is_whole or sum(1 for _ in graph.walk()) <= _SMALL
     if places and not is_whole:
         _keep_only(graph, _around(graph.entry, places))
     before = to_module(graph)
+    for recipe in recipes:
+        if not _rewrite(recipe, graph, backend, origins):
+            return None
+    remove_dead(graph)
+    return Region(before, to_module(graph), is_whole)
+
+
+def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str]:
+    """Return the names of the instructions of ``program`` that the region of ``recipe`` holds,
+    those that its loops and branches call included. Raises as ``cut_region`` does.
+    """
+    graph = prepare(program)
+    members = _around(graph.entry, _places((recipe,), graph, backend))
+    return frozenset(inner.origin for member in members for inner in _inside(member)) - {""}
+
+
+def _places(
+    recipes: Sequence[Recipe], graph: MutableModule, backend: str
+) -> list[MutableInstruction]:
+    return [site.at for recipe in recipes for site in recipe.find(graph, backend)]
+
+
+def _inside(instruction: MutableInstruction) -> Iterator[MutableInstruction]:
+    """Yield an instruction, and all that it calls."""
+    left = [instruction]
+    while left:
+        inner = left.pop()
+        yield inner
+        left += (called for callee in inner.called for called in callee.instructions)
+
+
+def _rewrite(recipe: Recipe, graph: MutableModule, backend: str, origins: set[str]) -> bool:
+    """Apply a recipe at the places of these ``origins``, and return whether there is any."""
     is_changed = False
     for site in list(recipe.find(graph, backend)):
         if site.at.parent is not None and site.at.origin in origins:
             site.rewrite()
             is_changed = True
-    if not is_changed:
-        return None
-    remove_dead(graph)
-    return Region(before, to_module(graph), is_whole)
+    return is_changed
 
 
 def cut_parts(graph: MutableModule, places: Iterable[MutableInstruction]) -> list[Part]:
