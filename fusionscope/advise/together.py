@@ -37,11 +37,11 @@ def find_together(suggestions: Sequence[Suggestion], try_together: TryTogether) 
     ]
     if len(flags_and_recipes) < 2:
         return None
-    first, *others = flags_and_recipes[:MOST]
+    first, *candidates = flags_and_recipes[:MOST]
     members, after, evidence = [first], first.after, first.evidence
     steps = [Step(change=first.change, after=first.after)]
     excluded = []
-    for change in others:
+    for change in candidates:
         result = try_together([*members, change])
         if result is None or why_not_better(after, result[0]):
             why = _NOT_TRIED if result is None else _ADDS_NOTHING
