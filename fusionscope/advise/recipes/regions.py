@@ -100,7 +100,7 @@ def _inside(instruction: MutableInstruction) -> Iterator[MutableInstruction]:
     while left:
         inner = left.pop()
         yield inner
-        left += (called for callee in inner.called for called in callee.instructions)
+        left += (instruction for callee in inner.called for instruction in callee.instructions)
 
 
 def _rewrite(recipe: Recipe, graph: MutableModule, backend: str, origins: set[str]) -> bool:
