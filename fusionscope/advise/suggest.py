@@ -18,6 +18,8 @@ from fusionscope.advise.candidates import (
 from fusionscope.advise.recipes.region_trials import MOST_COMPILED, RegionTrial
 from fusionscope.advise.recipes.trying import Compilation, Offer, by_compiler, find_offers, untried
 from fusionscope.advise.replays import Replays, operations_of
+from fusionscope.advise.split_products import FlagOffer, find_flag_offers
+from fusionscope.advise.worth import why_not_better
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
@@ -31,6 +33,7 @@ from fusionscope.facts.suggestions import (
     Suggestion,
     SuggestionKind,
     Suggestions,
+    Together,
     by_gain,
     merged,
 )
@@ -51,7 +54,6 @@ from fusionscope.what_if.changed_passes import ChangedPasses, Orders
 MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
-_LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 # Operations that may be replayed for any module: about two seconds' worth. A count is the same on a
 # busy machine. Passes for GPUs ask a cost model. Of a larger module, all passes may be replayed
 # once, which takes less time than it took to explain.
@@ -147,7 +149,8 @@ def suggest(
     refused.sort(key=lambda pair: -pair.bytes_saved)
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
     trial = _Trial(module, refused, compilation, progress, most_operations)
-    answers: tuple[Answer, ...] = ()
+    replays: Replays | None = None
+    replayable: list[Candidate] = []
     recomputed = facts.find(Recomputation)
     if refused or recomputed is not None:
         try:
@@ -156,17 +159,18 @@ def suggest(
             candidates = _candidates(module, replays, groups)
         except UnusableInput as error:
             trial.note(_NOT_REPLAYED.format(error))
+            replays = None
         else:
             replayable = list(filter(replays.can_try, candidates))
             trial.replay(replays, replayable)
             trial.combine(replays)
             trial.keep(replays, recomputed, compiler, device)
             trial.compile([candidate for candidate in candidates if candidate not in replayable])
-            answers = tuple(
-                trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
-            )
     trial.apply_recipes(regions, _figures(facts.summary))
-    return replace(trial.suggestions(), answers=answers)
+    if replays is None:
+        return trial.suggestions()
+    answers = (trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS])
+    return replace(trial.suggestions(), answers=tuple(answers))
 
 
 def _candidates(
@@ -220,6 +224,7 @@ class _Trial:
         self._untried_recipes: list[Suggestion] = []
         self._unmeasured: list[Suggestion] = []
         self._rejected: list[Suggestion] = []
+        self._best_set: Together | None = None
 
     def note(self, problem: str) -> None:
         self._notes.setdefault(problem)
@@ -233,6 +238,7 @@ class _Trial:
             untried=len(self._untried),
             notes=tuple(self._notes),
             cannot_rerun=_why_not_rerun(self._module),
+            together=self._best_set,
         ).numbered()
 
     def answer(
@@ -551,26 +557,31 @@ class _Trial:
             self.note(problem)
 
     def _try_regions(
-        self, offers: Sequence[Offer], regions: Compilation | None, figures: Figures
+        self, recipes: Sequence[Offer], regions: Compilation | None, figures: Figures
     ) -> Sequence[Offer]:
-        """Return the offers that were not tried."""
-        if regions is None or not offers or self._module.backend != "gpu":
-            return offers
+        """Return the recipes that were not tried. The flag for split products is tried, too."""
+        if regions is None or self._module.backend != "gpu":
+            return recipes
+        flags: list[FlagOffer] = []
+        with suppress(UnusableInput):
+            flags = find_flag_offers(self._module)
         most = None if isinf(self._operations_left) else MOST_COMPILED
-        trial = RegionTrial(self._module, figures, regions, most)
-        self._progress(f"compiling what {len(offers)} recipes change")
+        trial = RegionTrial(self._module, figures, regions, most, beside=list(self._helpful))
+        self._progress(f"compiling what {len(recipes) + len(flags)} changes concern")
         try:
-            for suggestion in trial.run(offers, self._refused):
+            for suggestion in trial.run([*recipes, *flags], self._refused):
                 why_not = why_not_better(suggestion.before, suggestion.after)
                 if why_not:
                     self._rejected.append(replace(suggestion, pairs=(), why_not=why_not))
                 else:
                     self._helpful.append(suggestion)
         except UnusableInput as error:
+            kinds = [kind for kind, offers in (("recipe", recipes), ("flag", flags)) if offers]
             problem = str(error).replace(sys.executable, "this Python")
-            self.note(f"no recipe was tried: {problem}")
-            return offers
-        return trial.untried
+            self.note(f"no {' or '.join(kinds)} was tried: {problem}")
+            return recipes
+        self._best_set = trial.together
+        return [offer for offer in trial.untried if isinstance(offer, Offer)]
 
 
 def _why(id: str) -> str:
@@ -614,34 +625,6 @@ def _figures(totals: Summary) -> Figures:
 
 def _is_better(before: Figures, after: Figures) -> bool:
     return not why_not_better(before, after)
-
-
-def why_not_better(before: Figures, after: Figures) -> str:
-    """Return why a change is not worth it by estimates; nothing if it is: the time is noticeably
-    less, unless launches or bytes increase and neither decreases.
-
-    If no time is known, launches or bytes have to be fewer, and neither may be more.
-    """
-    more = [
-        name
-        for name, was, now in (
-            ("launches", before.launches, after.launches),
-            ("bytes", before.bytes_moved, after.bytes_moved),
-        )
-        if now > was
-    ]
-    fewer = after.launches < before.launches or after.bytes_moved < before.bytes_moved
-    if before.time_us is None or after.time_us is None:
-        if more:
-            return f"more {' and '.join(more)}"
-        return "" if fewer else "no fewer launches or bytes"
-    if after.time_us > before.time_us * (1 + _LEAST_GAIN):
-        return "it takes longer"
-    if after.time_us >= before.time_us * (1 - _LEAST_GAIN):
-        return f"it saves less than {_LEAST_GAIN:.1%} of the time"
-    if more and not fewer:
-        return f"more {' and '.join(more)}, so the estimated time is not trusted"
-    return ""
 
 
 def _why_not_faster(verdict: Speed, noise: Ratio) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from fusionscope.cli.completion import complete_device
+from fusionscope.cli.completion import complete_device, complete_recipe
 from fusionscope.cli.old_spellings import old_option, old_values
 from fusionscope.cli.output import (
     InputFile,
@@ -19,19 +20,23 @@ from fusionscope.cli.output import (
     running_options,
     top_option,
     write_report,
+    write_text,
 )
 from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
     from fusionscope.dump import DumpedModule
-    from fusionscope.rerun.trial import Variant
+    from fusionscope.hlo import Module
+    from fusionscope.hlo.shape import Shape
+    from fusionscope.rerun.trial import Tried, Variant
     from fusionscope.rules.plan_files import PlanFile
 
 _SECONDS = 2.0
 _NOTHING = (
     "nothing to try, or several things at once: expected --rest xla or off, changed rules "
-    "(--set, --disable, --allow, --forbid, --plan), plan files (--variant), or flags (--flag)"
+    "(--set, --disable, --allow, --forbid, --plan), edits (--recipe), plan files (--variant), or "
+    "flags (--flag)"
 )
 
 
@@ -51,6 +56,15 @@ _NOTHING = (
     help="The device of --self-test: cpu, gpu, or one that is absent, such as h100.",
 )
 @changes_options
+@click.option(
+    "--recipe",
+    "spellings",
+    metavar="ID",
+    multiple=True,
+    shell_complete=complete_recipe,
+    help="Compile the program after this edit (`fusionscope recipes` lists them), with a limit as "
+    "in unroll-loop,times=8; repeatable, in the order of the list.",
+)
 @click.option(
     "--variant",
     "files",
@@ -97,6 +111,7 @@ def command(
     allow: tuple[str, ...],
     forbid: tuple[str, ...],
     plan: Path | None,
+    spellings: tuple[str, ...],
     files: tuple[Path, ...],
     rest_name: str,
     runs: bool,
@@ -130,9 +145,12 @@ def command(
       fusionscope rerun dump_dir/ --allow 'tanh -> dot' --rest xla
       fusionscope rerun dump_dir/ --variant one.toml --variant other.toml --seconds 10
       fusionscope rerun dump_dir/ --flag xla_cpu_enable_fast_math=true
+      fusionscope rerun dump_dir/ --recipe store-narrow --recipe unroll-loop,times=8
       fusionscope rerun dump_dir/ --rest off
       fusionscope rerun --self-test --device gpu
     """
+    from fusionscope.advise.recipes.catalogue import read_recipe
+    from fusionscope.advise.recipes.rewriting import rewrite
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
     from fusionscope.report.rerun import sections_of
@@ -153,7 +171,10 @@ def command(
     changed = read_plan(plan, takes_program=True) if plan is not None else PlanFile(options_changes)
     changes = changed.changes | options_changes if plan is not None else options_changes
     plan_files = [read_plan(file, takes_program=True) for file in files]
-    is_changed = bool(changes or changed.program)
+    recipes = list(map(read_recipe, spellings))
+    if recipes and (changes or changed.program):
+        raise UnusableInput("--recipe changes the program, and rules are for the program as it is")
+    is_changed = bool(changes or changed.program or recipes)
     is_own, is_none = _asks_for_all(rest_name, is_plain=not (is_changed or files))
     if is_own + is_none + is_changed > 1 or not (is_own or is_none or is_changed or files or flags):
         raise UnusableInput(_NOTHING)
@@ -175,6 +196,9 @@ def command(
         variants = []
         if is_own:
             variants.append(Variant("replay", own_plan(picked_module), tuple(flags)))
+        elif recipes:
+            program, words = rewrite(picked_module, recipes), " and ".join(spellings)
+            variants.append(Variant("changed", None, tuple(flags), program=program, words=words))
         elif is_none or is_changed:
             rest_kept = Rest.OFF if is_none else remainder
             of = rewritten(changed)
@@ -186,7 +210,8 @@ def command(
             variants.append(
                 make_variant(picked_module, name, plan_file.changes, remainder, tuple(flags), of)
             )
-        baseline = None if is_own or not variants else own_plan(picked_module)
+        is_planned = not is_own and any(variant.program is None for variant in variants)
+        baseline = own_plan(picked_module) if is_planned else None
         if not variants:
             variants.append(Variant("flags", None, tuple(flags)))
         trial = try_variants(
@@ -203,6 +228,10 @@ def command(
             limit_s=limit_s,
             progress=progress,
         )
+    trial = replace(
+        trial,
+        variants=tuple(_with_plan_file(attempt, picked_module, dump) for attempt in trial.variants),
+    )
     write_report(
         "rerun",
         trial,
@@ -212,6 +241,30 @@ def command(
         sections_of(trial, top),
     )
     return 0 if all(variant.holds for variant in trial.variants) else 1
+
+
+def _with_plan_file(attempt: Tried, module: DumpedModule, dump: Path) -> Tried:
+    """Return an attempt with a plan file beside its dump, if ``apply`` can use one: it is another
+    program, for a CPU, with the same arguments.
+    """
+    from fusionscope.hlo import to_text
+    from fusionscope.rerun.programs import find_program
+    from fusionscope.rules.changes import NO_CHANGES
+    from fusionscope.rules.plan_files import PlanFile, write_plan
+
+    def arguments(program: Module) -> list[Shape]:
+        return [parameter.shape for parameter in program.entry.parameters]
+
+    program, captured = attempt.rerun.injection.program, attempt.rerun.captured
+    if program is None or captured is None or module.backend != "cpu" or not attempt.holds:
+        return attempt
+    if arguments(program) != arguments(find_program(module)):
+        return attempt
+    file = captured.directory / "plan.toml"
+    write_text(to_text(program), file.with_suffix(".hlo"))
+    plan = PlanFile(NO_CHANGES, module.name, dump, file.with_suffix(".hlo"))
+    write_text(write_plan(plan, file), file)
+    return replace(attempt, plan_file=file)
 
 
 def _asks_for_all(rest: str, *, is_plain: bool) -> tuple[bool, bool]:

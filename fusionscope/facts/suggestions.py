@@ -33,6 +33,17 @@ class Figures:
     bytes_moved: int
     time_us: float | None = None
 
+    def plus_difference(self, before: Figures, after: Figures, times: int = 1) -> Figures:
+        """Return the figures if a part that is there ``times`` changes as these do."""
+        time = None
+        if self.time_us is not None and before.time_us is not None and after.time_us is not None:
+            time = self.time_us + times * (after.time_us - before.time_us)
+        return Figures(
+            self.launches + times * (after.launches - before.launches),
+            self.bytes_moved + times * (after.bytes_moved - before.bytes_moved),
+            time,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
@@ -41,8 +52,9 @@ class Suggestion:
     ``change`` is a flag in the notation of XLA_FLAGS, options of ``rerun``, or the id of a recipe.
     ``pairs`` are the refused producers and consumers that it fuses, by name. ``number`` is its
     place among the suggestions for its module, from 1 on. ``title`` are a few words on a recipe,
-    ``sources`` the user's lines that it changes. ``removes`` are the kernels of the final module
-    that only move data and that it removes, by name; a rejected change has none. ``keeps`` are
+    ``recipe`` is it with its limits, ``sources`` are the user's lines that it changes. ``removes``
+    are the kernels of the final module that only move data and that it removes, by name; a rejected
+    change has none. ``keeps`` are
     the values that several kernels compute and that it keeps instead, by name. With the evidence
     ``UNTRIED`` both figures are those of the module. With that and with ``REGION``, ``pairs`` are
     those of operations that it changes. ``why_not`` says why it is not
@@ -58,6 +70,7 @@ class Suggestion:
     before: Figures
     after: Figures
     title: str = ""
+    recipe: str = ""
     sources: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
@@ -66,11 +79,13 @@ class Suggestion:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the change as options of ``rerun``, none for a recipe."""
+        """Return the change as options of ``rerun``."""
+        if self.kind is SuggestionKind.RECIPE:
+            return ("--recipe", self.recipe)
         words = shlex.split(self.change)
         if self.kind is SuggestionKind.FLAG:
             return tuple(word for flag in words for word in ("--flag", flag.removeprefix("--")))
-        return tuple(words) if self.kind is SuggestionKind.RULE else ()
+        return tuple(words)
 
     @property
     def saved_us(self) -> float:
@@ -105,6 +120,56 @@ class Answer:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A suggestion beside those before it: ``after`` are the figures with all of them. ``change``
+    tells which one it is, and so does ``number``.
+    """
+
+    change: str
+    after: Figures
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A suggestion that is not among those to take together, and ``why``."""
+
+    change: str
+    why: str
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """The best suggestions to take together: two or more, the one that saves most first, then what
+    each adds to those before. With the evidence ``REGION``, some of their differences are added
+    up. ``command`` are the words of the command line that tries all of them, empty if there is
+    none.
+    """
+
+    before: Figures
+    steps: tuple[Step, ...]
+    excluded: tuple[Exclusion, ...]
+    evidence: HowTried
+    command: tuple[str, ...] = ()
+
+    @property
+    def after(self) -> Figures:
+        return self.steps[-1].after
+
+    def numbered(self, suggestions: Iterable[Suggestion]) -> Together:
+        """Return it with the numbers of ``suggestions``."""
+        numbers = {suggestion.change: suggestion.number for suggestion in suggestions}
+        return replace(
+            self,
+            steps=tuple(replace(step, number=numbers[step.change]) for step in self.steps),
+            excluded=tuple(
+                replace(exclusion, number=numbers[exclusion.change]) for exclusion in self.excluded
+            ),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Suggestions:
     """What was tried on one module: ``helpful`` changes, which save something, the most first, and
@@ -115,7 +180,8 @@ class Suggestions:
     time. ``notes`` say why others could not be tried. ``answers`` are about the costliest kinds of
     refusals, the costliest first. ``cannot_rerun`` says why ``rerun`` cannot compile the module
     again; it is empty if it can. ``draw`` are the words with which a command line begins that
-    writes a pair as one kernel by hand.
+    writes a pair as one kernel by hand. ``together`` are the best helpful ones together, None if
+    there are no two that go together.
     """
 
     helpful: tuple[Suggestion, ...] = ()
@@ -126,6 +192,7 @@ class Suggestions:
     answers: tuple[Answer, ...] = ()
     cannot_rerun: str = ""
     draw: tuple[str, ...] = ()
+    together: Together | None = None
 
     @property
     def is_tried(self) -> bool:
@@ -170,6 +237,7 @@ class Suggestions:
             unmeasured=tuple(merged(unmeasured)),
             rejected=tuple(sorted(rejected, key=by_gain)),
             answers=tuple(answer for answer in self.answers if not pairs.isdisjoint(answer.pairs)),
+            together=None,
         ).numbered()
 
     def numbered(self) -> Suggestions:
@@ -185,17 +253,29 @@ class Suggestions:
                 return ("fusionscope", "recipes", suggestion.change)
             return (*rerun, *suggestion.options) if not self.cannot_rerun else ()
 
-        suggestions = self._each(
+        numbered = self._each(
             lambda suggestion: replace(suggestion, command=tuple(command(suggestion)))
         )
         program, _, *dump = rerun
-        return replace(suggestions, draw=(program, "draw", *dump))
+        draw = (program, "draw", *dump)
+        return replace(numbered, draw=draw, together=self._with_command(rerun))
+
+    def _with_command(self, rerun: Sequence[str]) -> Together | None:
+        if self.together is None or self.cannot_rerun:
+            return self.together
+        numbers = [step.number for step in self.together.steps]
+        changes = [suggestion for suggestion in self.helpful if suggestion.number in numbers]
+        options = [option for suggestion in changes for option in suggestion.options]
+        return replace(self.together, command=(*rerun, *options))
 
     def _each(self, change: Callable[[Suggestion], Suggestion]) -> Suggestions:
         helpful, unmeasured, rejected = (
             tuple(map(change, group)) for group in (self.helpful, self.unmeasured, self.rejected)
         )
-        return replace(self, helpful=helpful, unmeasured=unmeasured, rejected=rejected)
+        together = self.together.numbered(helpful) if self.together is not None else None
+        return replace(
+            self, helpful=helpful, unmeasured=unmeasured, rejected=rejected, together=together
+        )
 
     def find(self, producer: str, consumer: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that fuse a pair."""

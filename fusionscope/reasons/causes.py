@@ -88,7 +88,7 @@ def cause_at_dot(
     """
     if decided.rule not in _OF_OPERATIONS and decided.message not in _OF_OPERATIONS:
         return None
-    if _adds_up_parts(pair_consumer):
+    if adds_up_parts(pair_consumer):
         return SplitSum
     return SecondDot if _holds_dot(producer) and _holds_dot(consumer) else None
 
@@ -173,7 +173,7 @@ def _called(
     return LibraryCall, tuple(numbers)
 
 
-def _adds_up_parts(operation: Instruction) -> bool:
+def adds_up_parts(operation: Instruction) -> bool:
     """Return whether it is the reduce that the compiler adds behind a product that it splits. Only
     its name shows it (xla/backends/gpu/transforms/splitk_rewriter.cc).
     """

@@ -69,6 +69,9 @@ def _variant(trial: Trial, attempt: Tried, top: int | None) -> Iterator[Section]
     if rerun.variant is not None:
         blocks += kernel_blocks(attempt.kernels, attempt.not_profiled, top)
         blocks.append(Lines(tuple(_verdict_lines(rerun))))
+        if attempt.plan_file is not None:
+            words = f'with fusionscope.apply("{attempt.plan_file}"): jax compiles it so'
+            blocks.append(Lines((line(words, Tone.QUIET),)))
     yield Section(title=f"{trial.module}: {rerun.plan}", blocks=tuple(blocks), is_heading=True)
     for title, pairs in (("Changed", rerun.changed), ("Not as planned", rerun.unplanned)):
         if pairs:
@@ -95,9 +98,9 @@ def _figures_lines(attempt: Tried) -> Iterator[Line]:
         time_us = rerun.estimates[1].microseconds if rerun.estimates is not None else None
         words = _figures(after.launches, after.bytes_moved, time_us)
         yield line(f"not as predicted: predicted {_of(rerun.predicted)}; made {words}", Tone.BAD)
-    if attempt.measurement is None:
+    if attempt.measurement is None or attempt.measurement.on_cpu:
         yield from _estimates(rerun)
-    else:
+    if attempt.measurement is not None:
         yield from _measurement(attempt.measurement)
 
 
@@ -120,7 +123,8 @@ def _measurement(measurement: Measurement) -> Iterator[Line]:
         yield line(f"did not run: {measurement.problem}", Tone.BAD)
         return
     tone = Tone.BAD if measurement.numbers == "different" else Tone.GOOD
-    yield line(f"numbers: {measurement.numbers}{farthest(measurement)}", tone)
+    where = " on a CPU" if measurement.on_cpu else ""
+    yield line(f"numbers{where}: {measurement.numbers}{farthest(measurement)}", tone)
     if measurement.timing is not None:
         yield line(timing_words(measurement.timing))
 
@@ -132,7 +136,9 @@ def _verdict_lines(rerun: Rerun) -> Iterator[Line]:
     for request in rerun.requests:
         tone = Tone.BAD if request.problem else Tone.GOOD
         yield line(f"{request.words}: {_outcome(request)}", tone)
-    if not rerun.has_plan:
+    if rerun.injection.program is not None:
+        yield line("compiled as the compiler decides, without a plan")
+    elif not rerun.has_plan:
         yield line("compiled with these flags, without a plan")
     elif rerun.holds:
         yield line("the final module matches the plan", Tone.GOOD)

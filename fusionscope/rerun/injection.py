@@ -59,14 +59,16 @@ _STACK_FRAME = re.compile(r" ?stack_frame_id=\d+")
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """A prepared plan. ``module`` is what the compiler receives at its hook. It is None if the
-    compiler continues by itself, or did not get there; ``problem`` then says why. ``flags`` are
-    needed beside those of the dump.
+    """A prepared plan, or another program. ``module`` is what the compiler receives at its hook. It
+    is None if the compiler continues by itself, or did not get there; ``problem`` then says why.
+    ``flags`` are needed beside those of the dump. ``program`` is compiled instead of that of the
+    dump, None if it is the same; the types of its arguments may differ.
     """
 
     module: Module | None = None
     flags: tuple[str, ...] = ()
     problem: str = ""
+    program: Module | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,45 @@ def rerun(
     )
 
 
+def recompile(
+    module: DumpedModule,
+    program: Module,
+    directory: Path,
+    *,
+    words: str,
+    flags: Sequence[str] = (),
+    python: str = sys.executable,
+    limit_s: float = 600.0,
+) -> Rerun:
+    """Compile ``program``, in ``words``, which computes the same as that of ``module``, as the
+    latter was, with further ``flags``. Dump that into ``directory``, which must be empty or new.
+    Raises ``UnusableInput`` as ``rerun`` does.
+    """
+    final = require_final(module)
+    injection = Injection(flags=(*disabling(module), *flags), program=program)
+    captured = compile_again(module, injection, directory, python=python, limit_s=limit_s)
+    result = Rerun(
+        module=module.name,
+        plan=words,
+        has_plan=False,
+        captured=captured,
+        problem=captured.problem,
+        baseline=total_kernels(final, module.backend),
+        is_gpu=module.backend == "gpu",
+        injection=injection,
+    )
+    dump = _made(captured)
+    if dump is None or dump.final is None:
+        return result
+    ends = dump.read(dump.final)
+    return replace(
+        result,
+        variant=total_kernels(ends, module.backend),
+        is_same=has_equal_kernels(final, ends),
+        estimates=_estimates(module, final, ends),
+    )
+
+
 def _shares_buffers(module: Module) -> bool:
     return "input_output_alias" in module.attributes
 
@@ -208,10 +247,10 @@ def compile_again(
     python: str,
     limit_s: float,
 ) -> Captured:
-    """Compile the program of ``module`` with an injected plan."""
+    """Compile the program of ``module``, or that of ``injection``, with an injected plan."""
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "program.hlo"
-        write_file(file, to_text(find_program(module)))
+        write_file(file, to_text(injection.program or find_program(module)))
         return capture(
             Program(kind=ProgramKind.HLO, file=file),
             find_target(module),

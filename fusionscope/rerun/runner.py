@@ -143,7 +143,9 @@ def _compare_plans(request: dict[str, Any], reply: dict[str, Any], result: Path)
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
-            executable = _make(text, place, inputs, variant, device["platform"])
+            own_text = variant["text"] or text
+            own_inputs = _converted(inputs, own_text) if variant["text"] else inputs
+            executable = _make(own_text, place, own_inputs, variant, device["platform"])
             results = executable.run()
             reference = None
             if not all(map(_is_same, expected, results)):
@@ -153,7 +155,7 @@ def _compare_plans(request: dict[str, Any], reply: dict[str, Any], result: Path)
             reply["numbers"].append(_compare(expected, results, reference))
             reply["problems"].append("")
             copies = _copies(
-                executable, text, place, inputs, variant, device["platform"], count, most
+                executable, own_text, place, own_inputs, variant, device["platform"], count, most
             )
             programs.append(copies)
         except Exception as error:
@@ -339,10 +341,7 @@ def _find_inputs(text: str, request: dict[str, Any], seed: int) -> list[Any]:
     """Return the inputs in a file, an .npz, in its order, or else random ones."""
     import numpy
 
-    bindings = child.hook.bindings()
-    module = bindings.hlo_module_from_text(text)
-    computation = bindings.XlaComputation(module.as_serialized_hlo_module_proto())
-    shapes = computation.program_shape().parameter_shapes()
+    shapes = _parameter_shapes(text)
     file = request["file"]
     if file is None:
         generator = numpy.random.default_rng(seed)
@@ -358,6 +357,19 @@ def _find_inputs(text: str, request: dict[str, Any], seed: int) -> list[Any]:
             f"{file} holds {', '.join(descriptions) or 'nothing'}, expected {', '.join(expected)}"
         )
     return arrays
+
+
+def _parameter_shapes(text: str) -> list[Any]:
+    bindings = child.hook.bindings()
+    module = bindings.hlo_module_from_text(text)
+    computation = bindings.XlaComputation(module.as_serialized_hlo_module_proto())
+    return list(computation.program_shape().parameter_shapes())
+
+
+def _converted(inputs: Sequence[Any], text: str) -> list[Any]:
+    """Return the inputs in the types that a program has for them."""
+    shapes = _parameter_shapes(text)
+    return [array.astype(shape.numpy_dtype()) for array, shape in zip(inputs, shapes, strict=True)]
 
 
 def load_arrays(file: str, dtypes: Sequence[Any]) -> list[Any]:

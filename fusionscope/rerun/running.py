@@ -42,6 +42,7 @@ _NOT_WIDENED = frozenset(
 )
 _FUSING = ("fusion", "cpu_multi_output_fusion", "dot-library-rewriter")
 _EPSILON_32 = 2.0**-23
+_CPU = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
 # Limits for rounding: a multiple of the baseline's error, or of the smallest step.
 _WORSE, _LEAST, _SUMMED = 4.0, 16.0, 1024.0
 
@@ -126,7 +127,8 @@ class Timing(Facts, frozen=True, kw_only=True):
 
 class Measurement(Facts, frozen=True):
     """The results of one variant. ``problem`` says why it did not run, and is empty if it did.
-    ``timing`` is None if it was not timed. ``not_profiled`` says why the requested profiles were
+    ``timing`` is None if it was not timed. ``on_cpu`` is whether it ran on a CPU in place of its
+    device. ``not_profiled`` says why the requested profiles were
     not recorded.
     """
 
@@ -137,6 +139,7 @@ class Measurement(Facts, frozen=True):
     results: tuple[ResultDifference, ...] = ()
     timing: Timing | None = None
     not_profiled: str = ""
+    on_cpu: bool = False
 
     @property
     def numbers(self) -> Numbers | None:
@@ -184,12 +187,14 @@ def measure(
     is_strict: bool = False,
     profiles: Sequence[Path | None] = (),
     progress: Progress = silent,
+    on_cpu: bool = False,
 ) -> list[Measurement]:
     """Run the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
     inputs: those of ``inputs``, an .npz in the order of the parameters, else those that were
     recorded with the dump, or random ones. All are
     timed alternately, for at most ``seconds``; a verdict needs some runs, which may take longer
-    unless the limit ``is_strict``. A profile of further runs goes to each directory of
+    unless the limit ``is_strict``. They run on a CPU in place of the device of ``module`` if
+    ``on_cpu`` is set. A profile of further runs goes to each directory of
     ``profiles``, that of the baseline first. Raises ``CannotRun`` if the baseline fails, and
     ``UnusableInput`` if the inputs do not fit or there is no compiler.
 
@@ -205,8 +210,12 @@ def measure(
         places = [profiles[number] for number in (0, *(n + 1 for n in numbers))] if profiles else []
         request = _request(module, [baseline, *remaining.values()], inputs, seed, places)
         request |= {"seconds": seconds, "is_strict": is_strict}
+        environment = environment_for(module)
+        if on_cpu:
+            request["device"] = _CPU
+            environment |= {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
         reply, code, errors = run_process(
-            python, RUNNER, request, environment_for(module), limit_s, progress=progress
+            python, RUNNER, request, environment, limit_s, progress=progress
         )
         step = reply.get("step", "")
         if "variant" in step and (code != 0 or reply.get("problem")):
@@ -237,6 +246,7 @@ def _request(
         "executables": [
             {
                 "put": to_text(injection.module) if injection.module is not None else "",
+                "text": to_text(injection.program) if injection.program is not None else "",
                 "flags": quoted_flags(injection.flags),
                 **profile_places(place),
             }
@@ -279,13 +289,9 @@ def profile_places(directory: Path | None) -> dict[str, str]:
 
 def device_here(module: DumpedModule) -> dict[str, object]:
     """Return the device of ``module``, as the child processes receive it."""
-    is_cpu = module.backend == "cpu"
-    return {
-        "name": "cpu" if is_cpu else "gpu",
-        "platform": "cpu" if is_cpu else "cuda",
-        "is_here": True,
-        "description": None,
-    }
+    if module.backend == "cpu":
+        return dict(_CPU)
+    return {"name": "gpu", "platform": "cuda", "is_here": True, "description": None}
 
 
 def environment_for(module: DumpedModule) -> dict[str, str]:

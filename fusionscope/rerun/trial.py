@@ -13,14 +13,22 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.times import estimate
 from fusionscope.history.kernels import total_kernels
+from fusionscope.hlo import Module
 from fusionscope.progress import Progress, each_of, silent
 from fusionscope.reasons.replayed import find_rules
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
 from fusionscope.rerun.profiled import MeasuredKernels, compare_profiles
 from fusionscope.rerun.programs import disabling, require_final
-from fusionscope.rerun.rerun import Rerun, rerun
-from fusionscope.rerun.running import CannotRun, Measurement, Numbers, measure, why_not_run
+from fusionscope.rerun.rerun import Rerun, recompile, rerun
+from fusionscope.rerun.running import (
+    CannotRun,
+    Measurement,
+    Numbers,
+    is_here,
+    measure,
+    why_not_run,
+)
 from fusionscope.rules.changes import Changes
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.context import read_context
@@ -32,13 +40,15 @@ from fusionscope.what_if.changed_passes import ChangedPasses
 class Variant:
     """A variant. ``name`` is that of its dump. ``plan`` is None if only ``flags`` of XLA differ.
     ``rewritten`` is the program that the plan is for, as the compiler makes it, None for that of
-    the dump.
+    the dump. ``program`` is one to compile with ``flags`` alone, ``words`` says what it is.
     """
 
     name: str
     plan: Plan | None
     flags: tuple[str, ...] = ()
     rewritten: DumpedModule | None = None
+    program: Module | None = None
+    words: str = ""
 
 
 def make_variant(
@@ -67,7 +77,8 @@ def make_variant(
 @dataclass(frozen=True, slots=True)
 class Tried:
     """One tried variant. ``measurement`` is None if nothing was run, ``kernels`` also if no profile
-    of the runs could be recorded or read: ``not_profiled`` says why.
+    of the runs could be recorded or read: ``not_profiled`` says why. ``plan_file`` is the file with
+    which ``fusionscope.apply`` takes the program that was tried, None if there is none.
     """
 
     name: str
@@ -75,6 +86,7 @@ class Tried:
     measurement: Measurement | None
     kernels: MeasuredKernels | None = None
     not_profiled: str = ""
+    plan_file: Path | None = None
 
     @property
     def holds(self) -> bool:
@@ -160,13 +172,63 @@ def try_variants(
                 ]
             except CannotRun as problem:
                 not_run = problem.reason
+    if runs and not_run and not is_here(module):
+        progress("comparing numbers on a CPU")
+        try:
+            attempts = [
+                _with_cpu_numbers(module, attempt, inputs, seed, python, limit_s)
+                for attempt in attempts
+            ]
+        except UnusableInput as problem:
+            not_run += f", and on a CPU: {problem}"
     return Trial(module.name, tuple(attempts), not_run, rules)
+
+
+def _with_cpu_numbers(
+    module: DumpedModule,
+    attempt: Tried,
+    inputs: Path | None,
+    seed: int,
+    python: str,
+    limit_s: float,
+) -> Tried:
+    """Return ``attempt`` with its numbers on a CPU, if it is another program. Raises
+    ``UnusableInput`` if they cannot be compared.
+    """
+    injection = attempt.rerun.injection
+    if injection.program is None or attempt.rerun.variant is None:
+        return attempt
+    (measured,) = measure(
+        module,
+        Injection(),
+        [Injection(program=injection.program)],
+        inputs=inputs,
+        seed=seed,
+        seconds=0,
+        python=python,
+        limit_s=limit_s,
+        is_strict=True,
+        on_cpu=True,
+    )
+    if measured.problem:
+        raise UnusableInput(measured.problem)
+    return replace(attempt, measurement=Measurement("", measured.results, on_cpu=True))
 
 
 def _rerun(
     module: DumpedModule, variant: Variant, directory: Path, *, python: str, limit_s: float
 ) -> Rerun:
     """Return the result of a variant, beside the final module of ``module``."""
+    if variant.program is not None:
+        return recompile(
+            module,
+            variant.program,
+            directory,
+            words=variant.words,
+            flags=variant.flags,
+            python=python,
+            limit_s=limit_s,
+        )
     of = variant.rewritten or module
     again = rerun(of, variant.plan, directory, flags=variant.flags, python=python, limit_s=limit_s)
     if variant.rewritten is None:

@@ -9,7 +9,7 @@ import pytest
 from conformance.follow_advice import printed_commands
 from rich.console import Console
 
-from fusionscope.advise.suggest import why_not_better
+from fusionscope.advise.worth import why_not_better
 from fusionscope.facts.suggestions import (
     Answer,
     Figures,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 
 from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
@@ -77,9 +78,37 @@ def find_page(id: str) -> RecipePage:
     for page in all_pages():
         if page.recipe.id == id:
             return page
+    raise _unknown(id)
+
+
+def in_order(recipes: Iterable[Recipe]) -> list[Recipe]:
+    """Return recipes in the order in which several are applied to one program, that of the list."""
+    ids = [recipe.id for recipe in RECIPES]
+    return sorted(recipes, key=lambda recipe: ids.index(recipe.id))
+
+
+def read_recipe(spelling: str) -> Recipe:
+    """Return the recipe that ``Recipe.spelling`` gives. Raises ``UnusableInput`` if there is none,
+    or a limit is not one of its own or no number.
+    """
+    id, *limits = spelling.split(",")
+    recipe = next((recipe for recipe in RECIPES if recipe.id == id), None)
+    if recipe is None:
+        raise _unknown(id)
+    names = [field.name for field in fields(recipe)]
+    for limit in limits:
+        name, _, number = limit.partition("=")
+        if name not in names or not number.isdecimal():
+            expected = " or ".join(f"{name}=NUMBER" for name in names) or "no limit"
+            raise UnusableInput(f"{id}: expected {expected}, got {quoted(limit)}")
+        recipe = replace(recipe, **{name: int(number)})
+    return recipe
+
+
+def _unknown(id: str) -> UnusableInput:
     ids = [recipe.id for recipe in RECIPES]
     close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or ", ".join(ids[:3])
-    raise UnusableInput(
+    return UnusableInput(
         f"no recipe is called {quoted(id)}, expected one such as {close}",
         hint="fusionscope recipes lists them all",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
@@ -60,6 +60,14 @@ class Recipe:
     def variants(self) -> tuple[Recipe, ...]:
         """The recipe with each of the limits to try, those first that are likely to help."""
         return (self,)
+
+    @property
+    def spelling(self) -> str:
+        """The id, with the limits that are not the usual ones, as ``rerun --recipe`` takes it."""
+        usual = type(self)()
+        limits = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed = [name for name, limit in limits.items() if limit != getattr(usual, name)]
+        return ",".join([self.id, *(f"{name}={int(limits[name])}" for name in changed)])
 
     @property
     def words(self) -> str:

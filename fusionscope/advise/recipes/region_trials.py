@@ -1,18 +1,24 @@
-"""Compiles the regions that recipes change, before and after, for an absent GPU."""
+"""Compiles the regions that changes concern, without and with them, for an absent GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from fusionscope.advise.recipes.flag_trials import FlagTrial
+from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import Recipe
+from fusionscope.advise.recipes.region_sets import RegionSets
 from fusionscope.advise.recipes.regions import Region, cut_region
 from fusionscope.advise.recipes.trying import Compilation, Offer, saves_more, suggestion_of
+from fusionscope.advise.split_products import FlagOffer
+from fusionscope.advise.together import find_together
+from fusionscope.advise.worth import why_not_better
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.result import PairFacts
-from fusionscope.facts.suggestions import Figures, HowTried, Suggestion
+from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, Together, merged
 from fusionscope.facts.times import clock_for, count_figures
 from fusionscope.history.kernels import launches_of
 from fusionscope.hlo import Module, parse, to_text
@@ -32,19 +38,25 @@ MOST_COMPILED = 2_000
 
 @dataclass(slots=True)
 class RegionTrial:
-    """Tries recipes on ``module``, of which one run costs ``figures``.
+    """Tries recipes and flags on ``module``, of which one run costs ``figures``.
 
     ``left`` is the number of instructions that may still be compiled; None means no limit.
     ``untried`` are the offers for which too few are left, or whose region cannot be compiled.
+    ``together`` are the best changes to take together, of these and those ``beside`` them, None
+    before all were tried.
     """
 
     module: DumpedModule
     figures: Figures
     compilation: Compilation
     left: int | None = MOST_COMPILED
-    untried: list[Offer] = field(default_factory=list)
+    untried: list[Offer | FlagOffer] = field(default_factory=list)
+    beside: Sequence[Suggestion] = ()
+    together: Together | None = None
 
-    def run(self, offers: Sequence[Offer], refused: Sequence[PairFacts]) -> Iterator[Suggestion]:
+    def run(
+        self, offers: Sequence[Offer | FlagOffer], refused: Sequence[PairFacts]
+    ) -> Iterator[Suggestion]:
         """Yield what came of each offer, the one whose region takes longest first. Raises
         ``UnusableInput`` if there is no compiler of the module's version for its device.
         """
@@ -54,18 +66,46 @@ class RegionTrial:
         with _open_compiler(self.module, self.compilation) as process:
             _require_version(self.module, process.versions.get("jaxlib", ""))
             compiler = _Compiler(self.module, process)
+            parts = PartCompiler(self.module, process, self._spend)
+            flags = FlagTrial(self.figures, parts)
+            recipes: dict[str, Recipe] = {}
+            helpful = list(self.beside)
             for offer in sorted(offers, key=_time_in(self.module)):
-                best = self._best(offer.recipe, program, compiler)
-                if best is None:
+                if isinstance(offer, FlagOffer):
+                    suggestion = flags.run(offer, program, refused)
+                else:
+                    suggestion = self._run(offer, program, compiler, refused, recipes)
+                if suggestion is None:
                     self.untried.append(offer)
                     continue
-                yield suggestion_of(
-                    replace(offer, recipe=best.recipe),
-                    HowTried.COMPILED if best.region.is_whole else HowTried.REGION,
-                    offer.pairs(refused),
-                    self.figures,
-                    best.change(self.figures),
-                )
+                if not why_not_better(suggestion.before, suggestion.after):
+                    helpful.append(suggestion)
+                yield suggestion
+            sets = RegionSets(program, self.module.backend or "", parts, recipes, flags)
+            self.together = find_together(merged(helpful), sets.try_together)
+
+    def _run(
+        self,
+        offer: Offer,
+        program: Module,
+        compiler: _Compiler,
+        refused: Sequence[PairFacts],
+        recipes: dict[str, Recipe],
+    ) -> Suggestion | None:
+        """Return what comes of a recipe, None if it was not tried. Adds its best variant to
+        ``recipes``.
+        """
+        best = self._best(offer.recipe, program, compiler)
+        if best is None:
+            return None
+        recipes[offer.recipe.id] = best.recipe
+        return suggestion_of(
+            replace(offer, recipe=best.recipe),
+            HowTried.COMPILED if best.region.is_whole else HowTried.REGION,
+            offer.pairs(refused),
+            self.figures,
+            best.change(self.figures),
+        )
 
     def _best(self, recipe: Recipe, program: Module, compiler: _Compiler) -> _Tried | None:
         """Return the best variant of ``recipe``. They are tried until one is no better than the one
@@ -87,9 +127,12 @@ class RegionTrial:
 
     def _is_affordable(self, region: Region, compiler: _Compiler) -> bool:
         """Return whether compiling ``region`` is within the limit, and if so, count it."""
+        return self._spend(sum(map(compiler.work, (region.before, region.after))))
+
+    def _spend(self, work: int) -> bool:
+        """Return whether as many instructions are within the limit, and if so, count them."""
         if self.left is None:
             return True
-        work = sum(map(compiler.work, (region.before, region.after)))
         if work > self.left:
             return False
         self.left -= work
@@ -167,7 +210,7 @@ class _Compiler:
             return None
 
 
-def _time_in(module: DumpedModule) -> Callable[[Offer], float]:
+def _time_in(module: DumpedModule) -> Callable[[Offer | FlagOffer], float]:
     """Return a sort key, by which the offers whose operations take longest come first. The
     framework's names tell which kernels compute them.
     """
@@ -179,7 +222,7 @@ def _time_in(module: DumpedModule) -> Callable[[Offer], float]:
         if time is not None:
             times.append((kernel.instruction.op_name or "", kernel.runs * time.nanoseconds))
 
-    def key(offer: Offer) -> float:
+    def key(offer: Offer | FlagOffer) -> float:
         prefixes = tuple(offer.op_names)
         return -sum(time for name, time in times if name.startswith(prefixes))
 

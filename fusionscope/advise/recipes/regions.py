@@ -1,12 +1,13 @@
-"""Cuts out of a program what an edit changes, with what is around it."""
+"""Cuts out of a program what a change concerns, with what is around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fusionscope.advise.recipes.recipe import Recipe, prepare
 from fusionscope.graph.cleanup import remove_dead
+from fusionscope.graph.comparison import is_same
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import (
     MutableComputation,
@@ -25,6 +26,7 @@ _ENDS = frozenset(
     """call conditional convolution custom-call dot fft get-tuple-element parameter sort tuple
     while""".split()
 )
+_CONTROL = frozenset({"conditional", "while"})
 _COPIED = frozenset({"broadcast", "constant", "iota", "tuple"})
 
 
@@ -39,6 +41,14 @@ class Region:
     is_whole: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a program as a module of its own. The program has ``times`` equal ones."""
+
+    module: Module
+    times: int = 1
+
+
 def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
     """Return the region of all places of ``recipe`` in ``program``, the module that the compiler
     receives; None if the recipe fits nowhere, or not in the region alone.
@@ -46,22 +56,111 @@ def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
     What a region reads of the rest are its parameters, what the rest reads of it its results.
     Raises ``UnusableInput`` if the module contradicts itself.
     """
+    return cut_together((recipe,), program, backend)
+
+
+def cut_together(
+    recipes: Sequence[Recipe], program: Module, backend: str, *, is_whole: bool = False
+) -> Region | None:
+    """Return the region of several recipes, which are applied in this order, all of the program if
+    ``is_whole`` is set; None if one of them does not fit. Raises as ``cut_region`` does.
+    """
     graph = prepare(program)
-    places = [site.at for site in recipe.find(graph, backend)]
+    places = _places(recipes, graph, backend)
     origins = {place.origin for place in places}
-    is_whole = sum(1 for _ in graph.walk()) <= _SMALL
+    is_whole = is_whole or sum(1 for _ in graph.walk()) <= _SMALL
     if places and not is_whole:
         _keep_only(graph, _around(graph.entry, places))
     before = to_module(graph)
+    for recipe in recipes:
+        if not _rewrite(recipe, graph, backend, origins):
+            return None
+    remove_dead(graph)
+    return Region(before, to_module(graph), is_whole)
+
+
+def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str]:
+    """Return the names of the instructions of ``program`` that the region of ``recipe`` holds,
+    those that its loops and branches call included. Raises as ``cut_region`` does.
+    """
+    graph = prepare(program)
+    members = _around(graph.entry, _places((recipe,), graph, backend))
+    return frozenset(inner.origin for member in members for inner in _inside(member)) - {""}
+
+
+def _places(
+    recipes: Sequence[Recipe], graph: MutableModule, backend: str
+) -> list[MutableInstruction]:
+    return [site.at for recipe in recipes for site in recipe.find(graph, backend)]
+
+
+def _inside(instruction: MutableInstruction) -> Iterator[MutableInstruction]:
+    """Yield an instruction, and all that it calls."""
+    left = [instruction]
+    while left:
+        inner = left.pop()
+        yield inner
+        left += (instruction for callee in inner.called for instruction in callee.instructions)
+
+
+def _rewrite(recipe: Recipe, graph: MutableModule, backend: str, origins: set[str]) -> bool:
+    """Apply a recipe at the places of these ``origins``, and return whether there is any."""
     is_changed = False
     for site in list(recipe.find(graph, backend)):
         if site.at.parent is not None and site.at.origin in origins:
             site.rewrite()
             is_changed = True
-    if not is_changed:
-        return None
-    remove_dead(graph)
-    return Region(before, to_module(graph), is_whole)
+    return is_changed
+
+
+def cut_parts(graph: MutableModule, places: Iterable[MutableInstruction]) -> list[Part]:
+    """Return the parts of ``graph``, the result of ``prepare``, that hold ``places``, with what is
+    around each; equal parts once. Raises ``UnusableInput`` if the module contradicts itself.
+    """
+    parts: list[Part] = []
+    for members in _groups(graph.entry, places):
+        module = _cut(graph, _with_elements(members))
+        equal = next((part for part in parts if _is_equal(part.module, module)), None)
+        if equal is None:
+            parts.append(Part(module))
+        else:
+            parts[parts.index(equal)] = replace(equal, times=equal.times + 1)
+    return parts
+
+
+def is_small(program: Module, parts: Iterable[Part]) -> bool:
+    """Return whether it is as little work to compile ``program`` as its ``parts``."""
+    work = sum(part.module.instruction_count for part in parts)
+    return program.instruction_count <= max(_SMALL, work)
+
+
+def _groups(
+    entry: MutableComputation, places: Iterable[MutableInstruction]
+) -> list[set[MutableInstruction]]:
+    """Return what is around each place. Those near a common place are in one group."""
+    tops = {_top(entry, place): None for place in places}
+    groups: list[set[MutableInstruction]] = []
+    for top in tops:
+        members = {top}
+        if top.opcode not in _CONTROL:
+            _grow(members)
+        near = [group for group in groups if any(i in tops for i in group & members)]
+        groups = [group for group in groups if group not in near]
+        groups.append(members.union(*near))
+    return groups
+
+
+def _cut(graph: MutableModule, members: set[MutableInstruction]) -> Module:
+    """Return ``members`` as a module, and leave ``graph`` as it was."""
+    entry = graph.entry
+    _keep_only(graph, members)
+    module = to_module(graph)
+    graph.entry = entry
+    return module
+
+
+def _is_equal(first: Module, second: Module) -> bool:
+    return first.instruction_count == second.instruction_count and is_same(first, second)
 
 
 def _around(
@@ -94,7 +193,7 @@ def _grow(members: set[MutableInstruction]) -> None:
                 neighbour
                 for instruction in frontier
                 for neighbour in (*instruction.operands, *instruction.users)
-                if neighbour not in members and neighbour.opcode not in ("while", "conditional")
+                if neighbour not in members and neighbour.opcode not in _CONTROL
             )
         )
         if len(members) + len(frontier) > _MOST_AROUND:

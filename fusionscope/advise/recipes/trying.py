@@ -109,6 +109,7 @@ def suggestion_of(
         before=before,
         after=after,
         title=offer.recipe.words,
+        recipe=offer.recipe.spelling,
         sources=offer.sources,
     )
 

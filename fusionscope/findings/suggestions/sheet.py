@@ -14,6 +14,7 @@ from fusionscope.words.section import (
     Entries,
     Entry,
     Line,
+    Lines,
     Section,
     Tone,
     command,
@@ -34,7 +35,7 @@ from fusionscope.words.text import (
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts, PairFacts
-    from fusionscope.facts.suggestions import Answer, Suggestion, Suggestions
+    from fusionscope.facts.suggestions import Answer, Figures, Suggestion, Suggestions, Together
 
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"
@@ -159,6 +160,8 @@ def sections(
     ):
         blocks += [lines([heading])] if heading and changes else []
         blocks += [_entries(noun, changes, top)] if changes else []
+        if noun == "suggestion" and suggestions.together is not None:
+            blocks.append(Lines(tuple(_together(suggestions.together, in_full=top is None))))
     blocks.append(lines((f"note: {note}" for note in _notes(suggestions)), Tone.WARNING))
     yield Section(title=TITLE, blocks=tuple(blocks))
     if rejected:
@@ -186,6 +189,22 @@ def _entry(change: Suggestion) -> Entry:
     )
 
 
+def _together(together: Together, *, in_full: bool) -> Iterator[Line]:
+    """Yield what comes of the best suggestions together, in full also the command line, what each
+    adds, and why others are left out.
+    """
+    *numbers, last = (str(step.number) for step in together.steps)
+    head = f"{', '.join(numbers)} and {last} together" if together.excluded else "all of these"
+    words = [f"{head}: {_figures(together.before, together.after)} ({together.evidence})"]
+    words += [f"{exclusion.number} {exclusion.why}" for exclusion in together.excluded]
+    yield line("; ".join(words))
+    if in_full:
+        steps = ", ".join(f"{step.number} {_amount(step.after)}" for step in together.steps)
+        yield line(f"one after the other: {_amount(together.before)}, with {steps}")
+    if together.command:
+        yield command(together.command)
+
+
 def _lines(change: Suggestion) -> Iterator[Line]:
     """Yield the command line, and what came of it if it was tried."""
     if change.command:
@@ -204,14 +223,24 @@ def _places(change: Suggestion) -> str:
 
 
 def _what_came_of_it(change: Suggestion) -> str:
-    before, after = change.before, change.after
+    words = [_figures(change.before, change.after), _pairs(change)]
+    return f"{', '.join(filter(None, words))} ({_evidence(change)})"
+
+
+def _amount(figures: Figures) -> str:
+    """Return the time, or the launches if no time is known."""
+    if figures.time_us is not None:
+        return duration(figures.time_us)
+    return plural(figures.launches, "launch")
+
+
+def _figures(before: Figures, after: Figures) -> str:
     words = [
-        _times(change),
+        _times(before.time_us, after.time_us),
         f"launches {before.launches:,} → {after.launches:,}",
         f"bytes {size(before.bytes_moved)} → {size(after.bytes_moved)}",
-        _pairs(change),
     ]
-    return f"{', '.join(filter(None, words))} ({_evidence(change)})"
+    return ", ".join(filter(None, words))
 
 
 def _pairs(change: Suggestion) -> str:
@@ -226,9 +255,8 @@ def _evidence(change: Suggestion) -> str:
     return f"{change.evidence}; {change.why_not}" if change.why_not else change.evidence
 
 
-def _times(change: Suggestion) -> str:
+def _times(before: float | None, after: float | None) -> str:
     """Return text such as *time 120 µs → 110 µs (-8.3%)*."""
-    before, after = change.before.time_us, change.after.time_us
     if before is None or after is None:
         return ""
     share = f" ({percent_change(before, after)})" if before else ""

@@ -58,7 +58,7 @@ def _figures(name: str) -> Callable[[suggestion.Suggestion], suggestion.Figures 
     )
 
 
-def command_of(suggestion_tried: suggestion.Suggestion) -> str:
+def command_of(suggestion_tried: suggestion.Suggestion | suggestion.Together) -> str:
     """Return the command line for a shell."""
     return shlex.join(suggestion_tried.command)
 
@@ -229,10 +229,34 @@ class Suggestion(Form):
     before: Annotated[Figures | None, At(_figures("before"))]
     after: Annotated[Figures | None, At(_figures("after"))]
     title: str
+    recipe: str
     sources: list[str]
     removes: list[str]
     keeps: list[str]
     why_not: str | None
+    command: Annotated[str | None, At(command_of)]
+
+
+class TogetherStep(Form):
+    """A suggestion beside those before it."""
+
+    number: int
+    after: Figures
+
+
+class ExcludedSuggestion(Form):
+    number: int
+    why: str
+
+
+class Together(Form):
+    """The best suggestions together."""
+
+    steps: list[TogetherStep]
+    excluded: list[ExcludedSuggestion]
+    before: Figures
+    after: Figures
+    evidence: HowTried
     command: Annotated[str | None, At(command_of)]
 
 
@@ -273,6 +297,9 @@ class ModuleForm(Form):
     rejected: Annotated[list[Suggestion], At(_suggestions("rejected"))]
     untried: Annotated[
         int, At(lambda module: module.suggestions.untried if module.suggestions else 0)
+    ]
+    together: Annotated[
+        Together | None, At(lambda module: module.suggestions and module.suggestions.together)
     ]
     answers: Annotated[list[Answer], At(_answers)]
 

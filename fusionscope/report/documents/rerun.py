@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from fusionscope.capture.capture import Captured
@@ -52,6 +53,7 @@ class Variant(Form):
     measurement: Measurement | None
     kernels: MeasuredKernels | None
     not_profiled: str
+    plan_file: Path | None
     capture: Annotated[Captured | None, At("rerun.captured")]
 
 

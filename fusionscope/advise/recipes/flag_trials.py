@@ -1,0 +1,58 @@
+"""Tries a flag on the parts of a program that it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fusionscope.advise.recipes.part_compiler import PartCompiler
+from fusionscope.advise.recipes.regions import Part
+from fusionscope.advise.split_products import FlagOffer, sums_of_parts
+from fusionscope.facts.result import PairFacts
+from fusionscope.facts.suggestions import Figures, HowTried, Suggestion
+from fusionscope.hlo import Module
+
+
+@dataclass(frozen=True, slots=True)
+class FlagTrial:
+    """``figures`` are those of the whole module without flags. ``parts`` are those on which flags
+    were tried, by the change.
+    """
+
+    figures: Figures
+    compiler: PartCompiler
+    parts: dict[str, Sequence[Part]] = field(default_factory=dict)
+
+    def run(
+        self, offer: FlagOffer, program: Module, refused: Iterable[PairFacts]
+    ) -> Suggestion | None:
+        """Return what comes of a flag, from parts of ``program`` if they are compiled as they are
+        in it, or else from all of it; None if that is beyond the limit.
+        """
+        for parts in offer.partitions(program):
+            changed = self._with_flags(parts, offer)
+            if changed is not None:
+                self.parts[offer.candidate.change] = parts
+                how = HowTried.COMPILED if parts[0].module is program else HowTried.REGION
+                return offer.suggestion(how, refused, self.figures, changed)
+        return None
+
+    def _with_flags(self, parts: Sequence[Part], offer: FlagOffer) -> Figures | None:
+        """Return the figures of the module with the flags of ``offer``; None if ``parts`` are
+        beyond the limit, or are not split as the module is.
+        """
+        if sum(part.times * self._sums(part.module) for part in parts) != offer.sums:
+            return None
+        changed = self.figures
+        for part in parts:
+            before = self.compiler.figures(part.module)
+            after = self.compiler.figures(part.module, offer.flags)
+            if before is None or after is None:
+                return None
+            changed = changed.plus_difference(before, after, part.times)
+        return changed
+
+    def _sums(self, program: Module) -> int:
+        """Return how many products of ``program`` are split."""
+        final = self.compiler.compile(program)
+        return 0 if final is None else sum(1 for _ in sums_of_parts(final))

@@ -1,0 +1,98 @@
+"""The flag that splits no product, for the products that the compiler splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fusionscope.advise.candidates import Candidate, flag_candidates
+from fusionscope.advise.recipes.recipe import prepare
+from fusionscope.advise.recipes.regions import Part, cut_parts, is_small
+from fusionscope.dump import DumpedModule
+from fusionscope.facts.result import PairFacts
+from fusionscope.facts.suggestions import Figures, HowTried, Suggestion
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.hlo import Instruction, Module
+from fusionscope.passes.causes import SplitSum
+from fusionscope.reasons.causes import adds_up_parts
+from fusionscope.rerun.programs import require_final
+
+_FLAG = "xla_gpu_experimental_force_split_k"
+_PRODUCTS = frozenset({"convolution", "dot"})
+
+
+@dataclass(frozen=True, slots=True)
+class FlagOffer:
+    """A flag for the products with the framework's names ``op_names``. ``sums`` is the number of
+    operations in the final module that add up their parts.
+    """
+
+    candidate: Candidate
+    op_names: frozenset[str]
+    sums: int
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (self.candidate.change,)
+
+    def suggestion(
+        self, how: HowTried, refused: Iterable[PairFacts], before: Figures, after: Figures
+    ) -> Suggestion:
+        """Return what came of the flag. It concerns those of ``refused`` that are not fused because
+        a product is split.
+        """
+        ends = {
+            (pair.producer.name, pair.consumer.name)
+            for pair in refused
+            if pair.reason == SplitSum.id
+        }
+        return Suggestion(
+            number=0,
+            kind=self.candidate.kind,
+            change=self.candidate.change,
+            evidence=how,
+            pairs=tuple(sorted(ends)),
+            before=before,
+            after=after,
+        )
+
+    def partitions(self, program: Module) -> Iterator[list[Part]]:
+        """Yield what is around the split products of ``program``, if each of them is found there,
+        and less than all of it; then all of it.
+        """
+        graph = prepare(program)
+        places = list(self._places(graph))
+        if {_op_name(place) for place in places} == self.op_names:
+            parts = cut_parts(graph, places)
+            if not is_small(program, parts):
+                yield parts
+        yield [Part(program)]
+
+    def _places(self, graph: MutableModule) -> Iterator[MutableInstruction]:
+        for instruction in graph.walk():
+            if instruction.opcode in _PRODUCTS and _op_name(instruction) in self.op_names:
+                yield instruction
+
+
+def find_flag_offers(module: DumpedModule) -> list[FlagOffer]:
+    """Return the flag if the compiler splits products of ``module``. Raises ``UnusableInput`` if
+    the dump lacks the final module.
+    """
+    sums = list(sums_of_parts(require_final(module))) if module.backend == "gpu" else []
+    names = frozenset(operation.op_name or "" for operation in sums)
+    if not sums or "" in names:
+        return []
+    candidates = (turn for turn in flag_candidates(module) if _FLAG in turn.flags)
+    return [FlagOffer(candidate, names, len(sums)) for candidate in candidates]
+
+
+def sums_of_parts(module: Module) -> Iterator[Instruction]:
+    """Yield the operations that add up the parts of products that the compiler split."""
+    for instruction in module.walk():
+        if instruction.opcode == "reduce" and adds_up_parts(instruction):
+            yield instruction
+
+
+def _op_name(instruction: MutableInstruction) -> str:
+    metadata: Mapping[str, str] = instruction.attribute("metadata") or {}
+    return metadata.get("op_name", "")

@@ -1,0 +1,57 @@
+"""Finds the best changes to take together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusionscope.advise.worth import why_not_better
+from fusionscope.facts.suggestions import (
+    Exclusion,
+    Figures,
+    HowTried,
+    Step,
+    Suggestion,
+    SuggestionKind,
+    Together,
+    by_gain,
+)
+
+MOST = 8  # changes, those that save most
+_NOT_TRIED = "not tried with them"
+_ADDS_NOTHING = "adds nothing to them"
+
+# What came of several changes at once, and how it was found; None if that is unknown.
+TryTogether = Callable[[Sequence[Suggestion]], tuple[Figures, HowTried] | None]
+
+
+def find_together(suggestions: Sequence[Suggestion], try_together: TryTogether) -> Together | None:
+    """Return the best of ``suggestions`` together: the one that saves most, then each that adds to
+    those before. None if these are not two, or save no more than one alone. Changes of rules are
+    for the program as it is, and left out.
+    """
+    ranked = sorted(suggestions, key=by_gain)
+    flags_and_recipes = [
+        change
+        for change in ranked
+        if change.evidence is not HowTried.UNTRIED and change.kind is not SuggestionKind.RULE
+    ]
+    if len(flags_and_recipes) < 2:
+        return None
+    first, *candidates = flags_and_recipes[:MOST]
+    members, after, evidence = [first], first.after, first.evidence
+    steps = [Step(change=first.change, after=first.after)]
+    excluded = []
+    for change in candidates:
+        result = try_together([*members, change])
+        if result is None or why_not_better(after, result[0]):
+            why = _NOT_TRIED if result is None else _ADDS_NOTHING
+            excluded.append(Exclusion(change=change.change, why=why))
+            continue
+        members.append(change)
+        after, evidence = result
+        steps.append(Step(change=change.change, after=after))
+    if len(steps) < 2 or why_not_better(ranked[0].after, after):
+        return None
+    return Together(
+        before=first.before, steps=tuple(steps), excluded=tuple(excluded), evidence=evidence
+    )
