@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fusionscope.advise.recipes.recipe import Recipe, prepare
+from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.graph.cleanup import remove_dead
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import (
@@ -25,18 +25,21 @@ _ENDS = frozenset(
     """call conditional convolution custom-call dot fft get-tuple-element parameter sort tuple
     while""".split()
 )
+_APART = frozenset({"conditional", "while"})  # what is in them is fused apart from the rest
 _COPIED = frozenset({"broadcast", "constant", "iota", "tuple"})
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """A part of a program as a module of its own, ``before`` and ``after`` an edit. ``is_whole`` is
-    whether it is all of the program.
+    whether it is all of the program. ``is_apart`` is whether the compiler fuses nothing else with
+    what the edit changes: it is in loops that are there as a whole.
     """
 
     before: Module
     after: Module
     is_whole: bool
+    is_apart: bool
 
 
 def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
@@ -47,9 +50,12 @@ def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
     Raises ``UnusableInput`` if the module contradicts itself.
     """
     graph = prepare(program)
-    places = [site.at for site in recipe.find(graph, backend)]
-    origins = {place.origin for place in places}
+    sites = list(recipe.find(graph, backend))
+    origins = {site.at.origin for site in sites}
+    places = [place for site in sites for place in (site.at, *site.also)]
     is_whole = sum(1 for _ in graph.walk()) <= _SMALL
+    tops = {_top(graph.entry, place) for place in places}
+    is_apart = is_whole or all(top.opcode in _APART for top in tops)
     if places and not is_whole:
         _keep_only(graph, _around(graph.entry, places))
     before = to_module(graph)
@@ -61,7 +67,15 @@ def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
     if not is_changed:
         return None
     remove_dead(graph)
-    return Region(before, to_module(graph), is_whole)
+    return Region(before, to_module(graph), is_whole, is_apart)
+
+
+def whole_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
+    """Return all of ``program`` as the region of ``recipe``. Returns None and raises as
+    ``cut_region`` does.
+    """
+    edited = apply_recipe(recipe, program, backend)
+    return Region(program, edited.module, True, True) if edited is not None else None
 
 
 def _around(
@@ -94,7 +108,7 @@ def _grow(members: set[MutableInstruction]) -> None:
                 neighbour
                 for instruction in frontier
                 for neighbour in (*instruction.operands, *instruction.users)
-                if neighbour not in members and neighbour.opcode not in ("while", "conditional")
+                if neighbour not in members and neighbour.opcode not in _APART
             )
         )
         if len(members) + len(frontier) > _MOST_AROUND:
