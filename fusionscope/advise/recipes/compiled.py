@@ -29,8 +29,8 @@ class Compiled:
         this is a part of its program, compiled alone, and ``edited`` the same after the edit.
         """
         changed = self.kernels - edited.kernels
-        missing = changed - final.kernels
-        return sum(self.times[kernel] * count for kernel, count in missing.items())
+        foreign = changed - final.kernels
+        return sum(self.times[kernel] * count for kernel, count in foreign.items())
 
 
 def read_compiled(final: Module, backend: str | None, gpu: GpuTarget | None) -> Compiled:
