@@ -58,36 +58,41 @@ class RegionTrial:
         with _open_compiler(self.module, self.compilation) as process:
             _require_version(self.module, process.versions.get("jaxlib", ""))
             compiler = _Compiler(self.module, process)
-            for offer in sorted(offers, key=_time_in(self.module)):
-                best = self._best(offer.recipe, program, compiler)
-                if best is None:
-                    self.untried.append(offer)
-                    continue
-                yield suggestion_of(
-                    replace(offer, recipe=best.recipe),
-                    HowTried.COMPILED if best.region.is_whole else HowTried.REGION,
-                    offer.pairs(refused),
-                    self.figures,
-                    best.figures,
-                )
+            searches = [_Search(offer) for offer in sorted(offers, key=_time_in(self.module))]
+            for search in searches:
+                while search.best is None and search.variants:
+                    self._go_on(search, program, compiler)
+            # What is left of the limit is for the numbers of those that can be tried.
+            for search in searches:
+                while search.best is not None and search.variants:
+                    self._go_on(search, program, compiler)
+                if search.best is None:
+                    self.untried.append(search.offer)
+                else:
+                    yield self._suggestion(search.offer, search.best, refused)
 
-    def _best(self, recipe: Recipe, program: Module, compiler: _Compiler) -> _Tried | None:
-        """Return the best variant of ``recipe``. They are tried until one is no better than the one
-        before; None if none was tried.
-        """
-        best: _Tried | None = None
-        cut = cut_region
-        for variant in recipe.variants:
-            attempt = self._try(variant, cut(variant, program, compiler.backend), compiler)
-            if attempt is not None and not self._is_part(attempt, compiler):
-                cut = whole_region
-                attempt = self._try(variant, cut(variant, program, compiler.backend), compiler)
-            if attempt is None:
-                continue
-            if best is not None and not saves_more(attempt.figures, best.figures):
-                return best
-            best = attempt
-        return best
+    def _suggestion(self, offer: Offer, best: _Tried, refused: Sequence[PairFacts]) -> Suggestion:
+        return suggestion_of(
+            replace(offer, recipe=best.recipe),
+            HowTried.COMPILED if best.region.is_whole else HowTried.REGION,
+            offer.pairs(refused),
+            self.figures,
+            best.figures,
+        )
+
+    def _go_on(self, search: _Search, program: Module, compiler: _Compiler) -> None:
+        """Try the next variant of a recipe, the last one if it is no better than the one before."""
+        variant, backend = search.variants.pop(0), compiler.backend
+        attempt = self._try(variant, search.cut(variant, program, backend), compiler)
+        if attempt is not None and not self._is_part(attempt, compiler):
+            search.cut = whole_region
+            attempt = self._try(variant, search.cut(variant, program, backend), compiler)
+        if attempt is None:
+            return
+        if search.best is None or saves_more(attempt.figures, search.best.figures):
+            search.best = attempt
+        else:
+            search.variants.clear()
 
     def _try(self, recipe: Recipe, region: Region | None, compiler: _Compiler) -> _Tried | None:
         """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
@@ -112,6 +117,21 @@ class RegionTrial:
             return False
         self.left -= work
         return True
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for the best variant of a recipe: the ``variants`` that are left, how they are
+    ``cut`` out of the program, and the ``best`` so far.
+    """
+
+    offer: Offer
+    variants: list[Recipe] = field(init=False)
+    cut: Callable[[Recipe, Module, str], Region | None] = cut_region
+    best: _Tried | None = None
+
+    def __post_init__(self) -> None:
+        self.variants = list(self.offer.recipe.variants)
 
 
 @dataclass(frozen=True, slots=True)
