@@ -75,7 +75,9 @@ def whole_region(recipe: Recipe, program: Module, backend: str) -> Region | None
     ``cut_region`` does.
     """
     edited = apply_recipe(recipe, program, backend)
-    return Region(program, edited.module, True, True) if edited is not None else None
+    # Without calls on both sides: where they are inlined, the compiler may merge other products.
+    before = to_module(prepare(program))
+    return Region(before, edited.module, True, True) if edited is not None else None
 
 
 def _around(

@@ -34,8 +34,8 @@ class UnrollLoop(Recipe):
     title: ClassVar = "several steps of a loop in one (`unroll`)"
     what: ClassVar = (
         "A `scan` or `fori_loop` of a known number of steps. Several steps become one, as with "
-        "`unroll=4`: 4, 8, 16 and 10 if they divide it, all of at most 32 steps, 5 and 2, until one "
-        "saves no more than the one before."
+        "`unroll=4`. The numbers 4, 8, 16 and 10, all of at most 32 steps, 5 and 2 are tried if "
+        "they divide that of the steps, until one saves no more than the one before."
     )
     why: ClassVar = (
         "On a GPU each step launches the kernels of its body, and one that counts. After "
