@@ -26,6 +26,7 @@ from sample_dumps import (
     unpacked,
     write,
 )
+from sample_kinds import all_samples
 
 from fusionscope.findings.resources.facts import SpillCost, SpillTrial, over_fused
 
@@ -641,9 +642,15 @@ def test_a_filter_that_selects_nothing_prints_only_that(run):
     assert run(GPU, "--pair", "tanh -> concatenate").code == 0
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 48), (100, 42)])
+@pytest.mark.parametrize("dump", all_samples())
+def test_the_first_screen_fits_a_screen(run, dump):
+    lines = run(dump, COLUMNS="100").out.splitlines()
+    assert len(lines) <= 40
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 48), (100, 40)])
 @pytest.mark.parametrize("dump", [GPU, CPU, TPU, DUMPS / "h100/cartpole", LIBRARIES])
-def test_the_first_screen_fits_a_screen(run, dump, width, height):
+def test_the_first_screen_is_as_wide_as_the_terminal(run, dump, width, height):
     lines = run(dump, COLUMNS=str(width)).out.splitlines()
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
