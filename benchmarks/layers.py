@@ -41,5 +41,5 @@ weights = {
 }
 batch = ("f32", (8, 128, WIDTH))
 programs = {
-    str(count): (step, ([weights] * count, batch, batch)) for count in LAYERS + SIZES_OF_DIFF
+    str(count): (step, ([weights] * count, batch, batch)) for count in (3, *LAYERS, *SIZES_OF_DIFF)
 }

@@ -19,7 +19,7 @@ import compile as compiling
 PROGRAMS = Path(__file__).parent / "programs"
 RECORDED = ("attention", "cartpole", "concatenate", "reductions")  # by the Fusion Explorer, too
 OTHERS = ("convolution", "dense", "elementwise", "loop", "softmax")
-OTHER_GPUS = ("a100", "b200", "h200")
+OTHER_GPUS = ("a100", "b200")
 OF_OTHER_GPUS = ("attention", "dense", "elementwise", "reductions", "softmax")
 
 

@@ -23,8 +23,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     "system", "hlo", "dump", "history", "graph", "gpu", "passes", "user_order", "versions",
     "rules", "words", "verify", "facts", "reasons", "findings", "what_if", "explain", "compare",
-    "page", "capture", "rerun", "advise", "tune", "bisect", "study", "experiments", "doctor",
-    "check", "survey", "report", "cli",
+    "page", "capture", "rerun", "advise", "tune", "bisect", "study", "experiments", "sketch",
+    "doctor", "check", "survey", "report", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
 EXTRAS = set(
@@ -262,6 +262,7 @@ OPENING_FILES = {
     "capture/threads.py",
     "hlo/grammar.py",
     "rerun/runner.py",
+    "rerun/sketch_child.py",
     "rerun/workbench_child.py",
     "rules/pages.py",
     "system/files.py",

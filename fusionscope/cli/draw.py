@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusionscope.cli.output import cache_option, format_options, write_text
+from fusionscope.cli.output import cache_option, format_options, python_option, write_text
 from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import write_file
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from fusionscope.page.kernel_neighbourhood import Neighbourhood
 
+_LIMIT_S = 120.0  # of the comparison of numbers
 FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
 
 
@@ -32,6 +33,14 @@ FIGURES = ("svg", "png", "dot", "graphml", "json-graph")
     metavar="N",
     help="How many kernels to show before and after those of KERNEL.",
 )
+@click.option(
+    "--kernel-sketch",
+    "is_sketch",
+    is_flag=True,
+    help="Write, instead of a figure, a program in JAX that computes the same, and a kernel in "
+    "Pallas to start from. KERNEL may be a pair, 'P -> C'.",
+)
+@python_option
 @cache_option
 @format_options(*FIGURES)
 def command(
@@ -39,6 +48,8 @@ def command(
     kernel: str,
     module: str | None,
     radius: int,
+    is_sketch: bool,
+    python: str,
     no_cache: bool,
     format_name: str,
     output: Path | None,
@@ -51,7 +62,25 @@ def command(
     Examples:
       fusionscope draw dump_dir/ loop_add_fusion --output figure.svg
       fusionscope draw dump_dir/ 'input_*' --radius 2 --format dot
+      fusionscope draw dump_dir/ 'exp.1 -> dot.2' --kernel-sketch --output kernel.py
     """
+    if is_sketch:
+        _write_sketch(dump, kernel, module, python, no_cache=no_cache, output=output)
+        return 0
+    _draw(dump, kernel, module, radius, format_name, no_cache=no_cache, output=output)
+    return 0
+
+
+def _draw(
+    dump: Path,
+    kernel: str,
+    module: str | None,
+    radius: int,
+    format_name: str,
+    *,
+    no_cache: bool,
+    output: Path | None,
+) -> None:
     from fusionscope.dump import open_dump
     from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain, sheets
@@ -84,4 +113,47 @@ def command(
         write_text(figure, output)
     elif output is not None:
         write_file(output, figure)
-    return 0
+
+
+def _write_sketch(
+    dump: Path,
+    kernel: str,
+    module: str | None,
+    python: str,
+    *,
+    no_cache: bool,
+    output: Path | None,
+) -> None:
+    """Write the sketch of the kernels with this name, or of those of a pair."""
+    from fusionscope.dump import open_dump
+    from fusionscope.dump.cache import DumpCache, user_cache
+    from fusionscope.explain import Selection, explain
+    from fusionscope.sketch.checking import compare
+    from fusionscope.sketch.file import describe_comparison, file_text
+    from fusionscope.sketch.kernels import kernels_of_pair, named_kernels
+    from fusionscope.sketch.sketch import sketch
+
+    opened = open_dump(dump)
+    cache = DumpCache(opened, None if no_cache else user_cache())
+    with show_progress() as progress:
+        explanation = explain(opened, Selection(module=module), progress=progress, cache=cache)
+        for facts in explanation.modules:
+            dumped = next(m for m in opened.modules if m.name == facts.name)
+            if dumped.final is None:
+                continue
+            if "->" in kernel:
+                names = kernels_of_pair(dumped, kernel)
+            else:
+                names = named_kernels(dumped, kernel)
+            if names:
+                break
+        else:
+            raise UnusableInput(f"no kernel and no pair before fusion matches {quoted(kernel)}")
+        drawn = sketch(dumped.read(dumped.final), names)
+        try:
+            checked = describe_comparison(
+                compare(drawn, file_text(drawn, facts, ""), python=python, limit_s=_LIMIT_S)
+            )
+        except UnusableInput as problem:
+            checked = f"Not checked: {problem}"
+    write_text(file_text(drawn, facts, checked), output)

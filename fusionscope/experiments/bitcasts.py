@@ -45,5 +45,5 @@ def _transpose(value: MutableInstruction, order: list[int]) -> MutableInstructio
 
 
 def _array(like: Shape, sizes: tuple[int | None, ...]) -> Shape:
-    layout = Layout(tuple(reversed(range(len(sizes)))))
+    layout = Layout(tuple(reversed(range(len(sizes))))) if sizes else None  # as printed
     return Shape(like.element_type, sizes, (False,) * len(sizes), layout)

@@ -179,8 +179,9 @@ class Suggestions:
     time is unknown. ``untried`` counts the candidates for which there was no
     time. ``notes`` say why others could not be tried. ``answers`` are about the costliest kinds of
     refusals, the costliest first. ``cannot_rerun`` says why ``rerun`` cannot compile the module
-    again; it is empty if it can. ``together`` are the best helpful ones together, None if there are
-    no two that go together.
+    again; it is empty if it can. ``draw`` are the words with which a command line begins that
+    writes a pair as one kernel by hand. ``together`` are the best helpful ones together, None if
+    there are no two that go together.
     """
 
     helpful: tuple[Suggestion, ...] = ()
@@ -190,6 +191,7 @@ class Suggestions:
     notes: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
     cannot_rerun: str = ""
+    draw: tuple[str, ...] = ()
     together: Together | None = None
 
     @property
@@ -254,7 +256,9 @@ class Suggestions:
         numbered = self._each(
             lambda suggestion: replace(suggestion, command=tuple(command(suggestion)))
         )
-        return replace(numbered, together=self._with_command(rerun))
+        program, _, *dump = rerun
+        draw = (program, "draw", *dump)
+        return replace(numbered, draw=draw, together=self._with_command(rerun))
 
     def _with_command(self, rerun: Sequence[str]) -> Together | None:
         if self.together is None or self.cannot_rerun:

@@ -24,6 +24,9 @@ _MOST_COPIES = 64
 _LOOKED_THROUGH = SAME_MEMORY | TUPLES | {"parameter"}
 
 
+_Place = tuple[int, Instruction]  # a value, and the instruction that computes it before fusion
+
+
 class Outcome(StrEnum):
     FUSED = "fused"
     DUPLICATED = "duplicated"
@@ -261,6 +264,7 @@ class _Copies:
     def __init__(self, before: _Stage) -> None:
         self._before = before
         self._unknown: dict[tuple[_Stage, int], list[Instruction]] = {}
+        self._alike: dict[tuple[_Stage, Instruction], dict[_Place, bool]] = {}
 
     def find(self, number: int, producer: Instruction, stage: _Stage) -> Iterator[Instruction]:
         """Yield the kernels of ``stage`` that compute ``number`` in the place of ``producer``."""
@@ -304,19 +308,40 @@ class _Copies:
         self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage
     ) -> bool:
         """Return whether a path from the value to a result of ``kernel`` is one of ``producer``."""
-        before = self._before
+        start = number, producer
+        alike = self._alike.setdefault((stage, kernel), {})
+        if start not in alike:
+            self._follow_uses(start, kernel, stage, alike)
+        return alike[start]
 
-        def steps(place: tuple[int, Instruction]) -> Iterator[tuple[int, Instruction]]:
+    def _follow_uses(
+        self, start: _Place, kernel: Instruction, stage: _Stage, alike: dict[_Place, bool]
+    ) -> None:
+        """Add to ``alike`` whether a path leads from each place after ``start`` to a result of
+        ``kernel``. Places that are in it already are not followed again.
+        """
+        before = self._before
+        earlier_places: dict[_Place, list[_Place]] = {}
+
+        def steps(place: _Place) -> Iterator[_Place]:
             value, holder = place
             for reader in stage.following(kernel, value):
-                users = before.readers(holder) & before.reading.get((value, reader), set())
-                yield from ((reader, user) for user in users)
+                for user in before.readers(holder) & before.reading.get((value, reader), set()):
+                    earlier_places.setdefault((reader, user), []).append(place)
+                    if (reader, user) not in alike:
+                        yield reader, user
 
-        return any(
-            (value in stage.results[kernel] and value in before.results[holder])
-            or not before.kernels.keys() >= {*stage.following(kernel, value)}  # from a later pass
-            for value, holder in reachable([(number, producer)], steps)
-        )
+        def is_last(place: _Place) -> bool:
+            value, holder = place
+            return (value in stage.results[kernel] and value in before.results[holder]) or (
+                not before.kernels.keys() >= {*stage.following(kernel, value)}  # from a later pass
+            )
+
+        places = list(reachable([start], steps))
+        ends = [place for place in places if is_last(place)]
+        ends += [place for place in earlier_places if alike.get(place)]
+        leading = set(reachable(ends, lambda place: earlier_places.get(place, ())))
+        alike.update((place, place in leading) for place in places)
 
     def _is_read_alike(
         self, number: int, producer: Instruction, kernel: Instruction, stage: _Stage

@@ -11,7 +11,7 @@ collectives, whose operands are always copied, are not considered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from fusionscope.graph.aliasing import follow_tuples, in_place_operands, leaf_indices
@@ -70,25 +70,37 @@ class Copied(NamedTuple):
     size: int
 
 
+class Part(NamedTuple):
+    """The part at ``at`` of the parameter of a computation."""
+
+    computation: str
+    parameter: str
+    at: tuple[int, ...]
+
+
 class Copies(NamedTuple):
     """What is copied how often, and how many kernels must run before one that overwrites what they
     read and does not depend on them, or a part of a parameter is copied after all.
     """
 
     copied: Counter[Copied]
-    left_to_order: Counter[tuple[str, str, tuple[int, ...]]]
+    left_to_order: Counter[Part]
 
 
 def insert_copies(
-    graph: MutableModule, backend: str | None, sharing: Sharing = may_share
+    graph: MutableModule,
+    backend: str | None,
+    sharing: Sharing = may_share,
+    read_late: Callable[[], Collection[Part]] = frozenset,
 ) -> Copies:
     """Insert the copies that the compiler inserts into ``graph``, the module after fusion, and
     return what they copy. Nothing reads them: only their costs are right. ``sharing`` tells whether
-    a kernel may write over an operand.
+    a kernel may write over an operand. Where the order of kernels decides, what ``read_late``
+    returns is copied.
     """
     buffers = find_buffers(graph)
     copied: Counter[Copied] = Counter()
-    left_to_order: Counter[tuple[str, str, tuple[int, ...]]] = Counter()
+    left_to_order: Counter[Part] = Counter()
     for computation in list(walk_control_flow(graph)):
         is_entry = computation is graph.entry
         copies = _Copies(
@@ -106,8 +118,27 @@ def insert_copies(
             ):
                 _copy(value)
         for old, count in copies.left_to_order.items():
-            left_to_order[computation.name, old.maker.name, old.at] = count
+            part = Part(computation.name, old.maker.name, old.at)
+            left_to_order[part] = count
+            if part in read_late():
+                copied[Copied(computation.name, old.size)] += 1
+                _copy(old)
     return Copies(copied, left_to_order)
+
+
+def copied_parts(graph: MutableModule) -> frozenset[Part]:
+    """Return the parts of parameters in whose buffers results are returned, and that are copied,
+    they or the results. ``graph`` has the compiler's copies.
+    """
+    return frozenset(
+        Part(computation.name, buffer.parameter.name, buffer.part)
+        for computation, buffers in find_buffers(graph).items()
+        for buffer in buffers
+        if _origin(computation.root, buffer.output).maker.opcode == "copy"
+        or any(
+            reader.opcode == "copy" for reader in _readers(_Value(buffer.parameter, buffer.part))
+        )
+    )
 
 
 def _copy(value: _Value) -> None:

@@ -11,22 +11,24 @@ from typing import NamedTuple
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
 from fusionscope.gpu.buffer_sharing import sharing_on
+from fusionscope.graph.buffer_sharing import may_share
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.loop_functions import with_functions
+from fusionscope.graph.memory_reuse import Sharing
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.history.loops import NOTHING_MORE, LoopFacts
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
-from fusionscope.what_if.copies import Copies, insert_copies
+from fusionscope.what_if.copies import Copies, Part, copied_parts, insert_copies
 
 
 class Predicted(NamedTuple):
     """``is_certain`` is false if the compiler would insert other copies than into the module of the
     dump, or other kernels read the results of conditionals, whose copies are not predicted, and the
     copies of the dump are not as predicted either. The same holds if copies depend on the order of
-    more kernels than in the dump, or that order was not as assumed there. The figures may be wrong
-    then.
+    more kernels than in the dump: that of the same kernels is assumed to stay as it is there. The
+    figures may be wrong then.
     ``is_time_certain`` is false if a pass after fusion changes the code of kernels, and with it the
     estimated time, as it may do otherwise with the change.
     """
@@ -105,10 +107,18 @@ class FinalFigures:
     def _insert_copies(self, graph: MutableModule) -> Copies:
         if self.is_copied:
             return Copies(Counter(), Counter())
-        if self.gpu is None:
-            return insert_copies(graph, self.backend)
-        sharing = sharing_on(self.gpu.device, self.gpu.gpu_model.emitters)
-        return insert_copies(graph, self.backend, sharing)
+        sharing: Sharing = may_share
+        if self.gpu is not None:
+            sharing = sharing_on(self.gpu.device, self.gpu.gpu_model.emitters)
+        return insert_copies(graph, self.backend, sharing, lambda: self._copied_parts)
+
+    @cached_property
+    def _copied_parts(self) -> frozenset[Part]:
+        """What the dump copies: no text shows all that the order of kernels depends on."""
+        graph = MutableModule(self.final)
+        parts = copied_parts(graph)
+        graph.dissolve()
+        return parts
 
     def _with_copies(self, module: Module) -> _WithCopies:
         graph = MutableModule(module)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
+from collections import Counter
+from collections.abc import Hashable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
 from fusionscope import DumpedModule, UnusableInput
+from fusionscope.advise.recipes import region_trials
+from fusionscope.advise.recipes.compiled import Compiled
 from fusionscope.advise.recipes.recipe import apply_recipe
 from fusionscope.advise.recipes.region_trials import RegionTrial
 from fusionscope.advise.recipes.regions import cut_region
@@ -155,3 +162,73 @@ def test_a_python_without_jax_is_named(tmp_path: Path) -> None:
     trial = RegionTrial(module, figures_of(module), Compilation("/bin/false"))
     with pytest.raises(UnusableInput):
         list(trial.run(find_offers(module), ()))
+
+
+def test_kernels_that_a_module_does_not_have_are_timed():
+    nothing = Figures(0, 0, 0.0)
+    times: dict[Hashable, float] = {"sum": 3.0, "wide sum": 5.0}
+    before = Compiled(nothing, Counter({"sum": 2, "wide sum": 1}), times)
+    after = Compiled(nothing, Counter({"sum": 1}), times)
+    modules = {"": 8.0, "sum": 5.0, "wide sum": 3.0}
+    for kernel, expected in modules.items():
+        final = Compiled(nothing, Counter([kernel]), times)
+        assert before.time_apart_from(after, final) == expected
+
+
+SUMS = f"""HloModule jit_sums
+
+add {{
+  one = f32[] parameter(0)
+  two = f32[] parameter(1)
+  ROOT both = f32[] add(one, two)
+}}
+
+ENTRY main {{
+  x = f32[64] parameter(0)
+  s.0 = f32[64] negate(x)
+{CHAIN}
+  rows = f32[1024,64] parameter(1)
+  powers = f32[1024,64] multiply(rows, rows)
+  zero = f32[] constant(0)
+  sums = f32[64] reduce(powers, zero), dimensions={{0}}, to_apply=add
+  ROOT all = f32[64] add(sums, s.200)
+}}
+"""
+
+
+class Unfused:
+    """A compiler that leaves modules as they are."""
+
+    versions: ClassVar[dict[str, str]] = {}
+
+    def __enter__(self) -> Unfused:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def compile(self, text: str) -> SimpleNamespace:
+        return SimpleNamespace(text=text, problem="")
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_region_with_other_kernels_than_the_module_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_same: bool
+) -> None:
+    sample = "samples/dumps/h100/softmax"
+    for file in Path(sample).glob("*gpu_target_config*"):
+        shutil.copy(file, tmp_path / file.name.replace("jit_program", "jit_sums"))
+    final = SUMS if is_same else SUMS.replace("64]", "65]")
+    name = "module_0001.jit_sums"
+    (tmp_path / f"{name}.before_optimizations.txt").write_text(SUMS)
+    (tmp_path / f"{name}.sm_9.0_gpu_after_optimizations.txt").write_text(final)
+    (module,) = open_dump(tmp_path).modules
+    monkeypatch.setattr(region_trials, "_open_compiler", lambda *_: Unfused())
+    monkeypatch.setattr(region_trials, "_MOST_FOREIGN", 0.0)
+    offers = [offer for offer in find_offers(module) if offer.recipe.id == "sum-in-parts"]
+    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable), left=None)
+    evidence = [attempt.evidence for attempt in trial.run(offers, ())]
+    assert evidence == [HowTried.REGION if is_same else HowTried.COMPILED]
+    little = RegionTrial(module, figures_of(module), Compilation(sys.executable), left=200)
+    assert len(list(little.run(offers, ()))) == int(is_same)
+    assert len(little.untried) == int(not is_same)

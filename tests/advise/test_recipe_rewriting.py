@@ -16,6 +16,7 @@ import pytest
 
 from fusionscope.advise.recipes.catalogue import RECIPES, all_pages
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
+from fusionscope.advise.recipes.unroll_loop import UnrollLoop
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.running import choose_inputs
@@ -95,6 +96,21 @@ def test_what_it_makes_computes_the_same(recipe: Recipe, backend: str) -> None:
     rewritten = apply_recipe(recipe, before, backend)
     assert rewritten is not None
     check_equal(recipe, before, rewritten.module)
+
+
+@with_jax
+@pytest.mark.usefixtures("own_settings")
+def test_all_steps_of_a_short_loop_become_one():
+    before = program(UnrollLoop(), "before")
+    rewritten = apply_recipe(UnrollLoop(times=0), before, "gpu")
+    assert rewritten is not None
+    sines = [
+        sum(instruction.opcode == "sine" for instruction in module.walk())
+        for module in (before, rewritten.module)
+    ]
+    assert sines == [1, 8]
+    check_equal(UnrollLoop(), before, rewritten.module)
+    assert apply_recipe(UnrollLoop(times=0, most=7), before, "gpu") is None
 
 
 def variance(values):

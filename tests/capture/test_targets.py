@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope import UnusableInput
+from fusionscope.capture import child
 from fusionscope.capture.description import describe_target
 from fusionscope.capture.targets import Argument, ProgramKind, read_program, read_target
 from fusionscope.dump.device import known_device, read_device
@@ -117,3 +118,20 @@ def test_a_file_has_arguments_of_its_own(tmp_path: Path) -> None:
     file.write_text("HloModule m")
     with pytest.raises(UnusableInput, match="arguments of its own"):
         read_program(str(file), ["f32[8]"])
+
+
+@pytest.mark.parametrize(
+    ("mlir", "hlo"),
+    [
+        ("tensor<f32>", "f32[]"),
+        ("tensor<64x128xbf16>", "bf16[64,128]"),
+        ("tensor<3xi1>", "pred[3]"),
+        ("tensor<3xi32>", "s32[3]"),
+        ("tensor<3xui8>", "u8[3]"),
+        ("tensor<2x2xcomplex<f32>>", "c64[2,2]"),
+        ("tensor<8xf8E4M3FN>", "f8e4m3fn[8]"),
+        ("!stablehlo.token", "!stablehlo.token"),
+    ],
+)
+def test_types_of_arguments_are_shapes_of_hlo(mlir: str, hlo: str) -> None:
+    assert child._tensor_shape(mlir) == hlo

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.cli.main import main
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax"),
@@ -58,15 +60,16 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def check(project: Path) -> Run:
+def check(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    monkeypatch.chdir(project)
+
     def run(*arguments: str) -> tuple[int, str, str]:
-        result = subprocess.run(
-            [sys.executable, "-m", "fusionscope", "check", *arguments],
-            cwd=project,
-            capture_output=True,
-            text=True,
-        )
-        return result.returncode, result.stdout, result.stderr
+        monkeypatch.setattr(sys, "argv", ["fusionscope", "check", *arguments])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        return int(leaving.value.code or 0), *capsys.readouterr()
 
     return run
 

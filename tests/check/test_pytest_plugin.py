@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -17,28 +16,42 @@ with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    shutil.copytree(PROJECT, tmp_path / "project")
-    return tmp_path / "project"
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    project = tmp_path / "project"
+    shutil.copytree(PROJECT, project)
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(project)
+    return project
 
 
-def run_pytest(project: Path, *arguments: str) -> tuple[int, str]:
-    """In a process of its own, with the plugin whether it is installed or not."""
-    names = importlib.metadata.entry_points(group="pytest11")
-    plugin = [] if "fusionscope" in names.names else ["-p", "fusionscope.check.pytest_plugin"]
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugin, *arguments],
-        cwd=project,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    return result.returncode, result.stdout
+def plugin() -> tuple[str, ...]:
+    """Options of pytest, with which the plugin is there whether it is installed or not."""
+    names = importlib.metadata.entry_points(group="pytest11").names
+    return () if "fusionscope" in names else ("-p", "fusionscope.check.pytest_plugin")
+
+
+class Pytest:
+    """pytest in this process, so that what it compiles is compiled by forks."""
+
+    def __init__(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._options = (*plugin(), "-p", "no:cacheprovider", "--rootdir", str(project))
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, str]:
+        for name in ("model", "test_fusions", "test_marked"):
+            sys.modules.pop(name, None)
+        code = pytest.main([*self._options, *arguments])
+        return int(code), self._capsys.readouterr().out
+
+
+@pytest.fixture
+def run_pytest(project: Path, capsys: pytest.CaptureFixture[str]) -> Pytest:
+    return Pytest(project, capsys)
 
 
 @with_jax
-def test_a_project_with_tests_that_pass_and_one_that_fails(project: Path) -> None:
-    code, out = run_pytest(project)
+def test_a_project_with_tests_that_pass_and_one_that_fails(run_pytest: Pytest) -> None:
+    code, out = run_pytest()
     assert code == 1
     assert "1 failed, 2 passed" in out
     # In the words of the compiler's rule, and without our own frames.
@@ -49,24 +62,24 @@ def test_a_project_with_tests_that_pass_and_one_that_fails(project: Path) -> Non
 
 
 @with_jax
-def test_a_baseline_is_written_and_held(project: Path) -> None:
+def test_a_baseline_is_written_and_held(project: Path, run_pytest: Pytest) -> None:
     choice = ("-k", "as_it_was")
     (baseline,) = (project / "tests" / "fusionscope_baselines").iterdir()
     output = baseline.read_text()
     baseline.unlink()
-    code, out = run_pytest(project, *choice)
+    code, out = run_pytest(*choice)
     assert code == 1
     assert "--fusionscope-update writes it" in out
-    assert run_pytest(project, *choice, "--fusionscope-update")[0] == 0
+    assert run_pytest(*choice, "--fusionscope-update")[0] == 0
     assert baseline.read_text() == output or '"jit_normalize"' in baseline.read_text()
-    assert run_pytest(project, *choice)[0] == 0
+    assert run_pytest(*choice)[0] == 0
     # A barrier between what was one kernel.
     model = project / "model.py"
     text = model.read_text().replace(
         "jnp.sqrt(spread + 1e-5)", "jnp.sqrt(jax.lax.optimization_barrier(spread + 1e-5))"
     )
     model.write_text(text.replace("import jax.numpy", "import jax\nimport jax.numpy"))
-    code, out = run_pytest(project, *choice)
+    code, out = run_pytest(*choice)
     assert code == 1
     assert "was fused by" in out
 
@@ -90,24 +103,25 @@ def test_on_one(fusionscope):
 
 
 @with_jax
-def test_a_test_for_each_device(project: Path) -> None:
+def test_a_test_for_each_device(project: Path, run_pytest: Pytest) -> None:
     """Of the two, only the compiler for CPUs is sure to be there."""
     (project / "tests" / "test_marked.py").write_text(MARKED)
-    code, out = run_pytest(
-        project, "tests/test_marked.py", "--fusionscope-update", "-k", "cpu or one"
-    )
+    code, out = run_pytest("tests/test_marked.py", "--fusionscope-update", "-k", "cpu or one")
     assert code == 0, out
     assert "2 passed, 1 deselected" in out
     names = {path.name for path in (project / "tests" / "fusionscope_baselines").iterdir()}
     assert "test_marked-test_on_each-cpu.json" in names
-    code, out = run_pytest(project, "tests/test_marked.py", "-v", "--collect-only")
+    code, out = run_pytest("tests/test_marked.py", "-v", "--collect-only")
     assert "test_on_each[cpu]" in out
     assert "test_on_each[v5p]" in out
 
 
 def test_the_fixture_and_its_option_are_told(project: Path) -> None:
-    assert "--fusionscope-update" in run_pytest(project, "--help")[1]
+    """In a process of its own."""
     (project / "empty").mkdir()  # its tests would import jax
-    assert (
-        "fusionscope --" in run_pytest(project, "--fixtures", "empty", "-p", "no:cacheprovider")[1]
-    )
+    command = [sys.executable, "-m", "pytest", *plugin(), "-p", "no:cacheprovider"]
+    for options, text in (
+        ("--help", "--fusionscope-update"),
+        ("--fixtures empty", "fusionscope --"),
+    ):
+        assert text in subprocess.check_output([*command, *options.split()], cwd=project, text=True)

@@ -3,16 +3,10 @@
 import gzip
 import os
 import pty
-import random
 import re
-import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMPS = ROOT / "samples" / "dumps"
@@ -100,77 +94,3 @@ def on_a_terminal(*arguments: str | Path, **environment: str) -> bytes:
     os.close(leader)
     assert process.wait() == 0
     return printed
-
-
-_PIECES = [
-    b"(",
-    b")",
-    b"{",
-    b"}",
-    b'"',
-    b",",
-    b"%",
-    b"9" * 25,
-    b"-1",
-    b"\x00",
-    b"\xff",
-    b"#1",
-    b"while",
-]
-_PIECES += [b"index=9", b"[", b"]", b"parameter(7)", b"get-tuple-element", b"\\", b"-start"]
-
-
-def damaged(random_: random.Random, content: bytes) -> bytes:
-    """Cut, bits flipped, lines dropped, doubled or swapped, pieces put in, words exchanged."""
-    lines = content.split(b"\n")
-    place = random_.randrange(len(content) + 1)
-    match random_.randrange(8):
-        case 0:
-            return content[:place]
-        case 1:
-            flipped = bytearray(content or b"x")
-            for _ in range(random_.choice((1, 3, 20))):
-                flipped[random_.randrange(len(flipped))] ^= 1 << random_.randrange(8)
-            return bytes(flipped)
-        case 2:
-            for _ in range(min(len(lines), random_.choice((1, 2, 5)))):
-                del lines[random_.randrange(len(lines))]
-        case 3:
-            for _ in range(random_.choice((1, 2, 5))):
-                lines.insert(random_.randrange(len(lines)), random_.choice(lines))
-        case 4:
-            first, two = random_.randrange(len(lines)), random_.randrange(len(lines))
-            lines[first], lines[two] = lines[two], lines[first]
-        case 5:
-            return content[:place] + random_.choice(_PIECES) + content[place:]
-        case 6:
-            return content[:place] + content[place + random_.randrange(1, 30) :]
-        case 7:
-            words = re.findall(rb"%?[\w.\-]+", content)
-            if words:
-                return content.replace(
-                    random_.choice(words), random_.choice(words), random_.choice((1, 3, 1000))
-                )
-    return b"\n".join(lines)
-
-
-def damaged_dumps(
-    dumps: Sequence[dict[str, bytes]], directory: Path, rounds: int
-) -> Iterator[tuple[int, random.Random, str]]:
-    """One of ``dumps`` after another in ``directory``, each with one file damaged.
-
-    Yields the seed, its chance and the file's name. What takes a minute with one of them fails.
-    """
-    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the command hangs"))
-    for seed in range(rounds):
-        random_ = random.Random(seed)
-        files = dict(random_.choice(dumps))
-        name = random_.choice(sorted(files))
-        files[name] = damaged(random_, files[name])
-        write(directory, files)
-        signal.alarm(60)
-        try:
-            yield seed, random_, name
-        finally:
-            signal.alarm(0)
-        shutil.rmtree(directory)

@@ -45,7 +45,9 @@ def test_output_goes_to_a_file(run_command, tmp_path, words, code, format_name):
     assert (tmp_path / "file").read_text(encoding="utf-8") == printed.out != ""
 
 
-@pytest.mark.parametrize("words", [("explain", GPU), DIFFERENT, TRACE], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("explain", GPU, "--no-try"), DIFFERENT, TRACE], ids=lambda words: words[0]
+)
 def test_a_terminal_gets_styles_unless_told_otherwise(run_command, words):
     colour = re.compile(rb"\x1b\[[\d;]*3\d")
     styled = on_a_terminal(*words, COLUMNS="100")

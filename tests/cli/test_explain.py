@@ -19,7 +19,6 @@ from sample_dumps import (
     HOSTILE,
     ROOT,
     TPU,
-    damaged_dumps,
     hostile_files,
     keys,
     unlike_documented,
@@ -36,9 +35,6 @@ LIBRARIES = DUMPS / "h100-without-triton-gemm" / "projections"
 SPILLS = Path(__file__).parents[1] / "explain/data/spills"
 PROFILE = SPILLS.parent / "profile"
 OVERRULED = DUMPS / "h100" / "reductions"
-
-# More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
-ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "100"))
 
 
 def is_one_option(line):
@@ -275,7 +271,15 @@ def test_names_that_are_no_text_can_be_written_to_a_file(run, tmp_path, format_n
 
 def test_a_reader_that_leaves_early_is_no_error():
     with subprocess.Popen(
-        [sys.executable, "-m", "fusionscope", "explain", DUMPS / "h100/cartpole", "--all"],
+        [
+            sys.executable,
+            "-m",
+            "fusionscope",
+            "explain",
+            DUMPS / "h100/cartpole",
+            "--all",
+            "--no-try",
+        ],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -605,35 +609,6 @@ def test_help_shows_how_to_name_a_gpu(run):
     assert "--device b200" in run("--help").out
 
 
-# Enough of a dump to explain it, and every kind of file beside the stages.
-_KEPT = re.compile(
-    r"before_optimizations|before_variadic|after_priority|after_multi|after_fusion|after_tpu_fusion|"
-    r"before_tpu_fusion|dot-library|after_(?:\w+_)?optimizations\.txt|priority_fusion_dump|"
-    r"target_config|debug_options|_fusion\.(?:pyz|html)|metadata\.textproto|cpu_after_opt|gpu_after_opt"
-)
-
-
-def test_damage_is_told_in_one_line(run, tmp_path):
-    """Whatever is wrong in one file: an explanation, or one line that names the file. No traceback,
-    and no work without end."""
-    dumps = [
-        {name: content for name, content in unpacked(dump).items() if _KEPT.search(name)}
-        for dump in (GPU, CPU, TPU, DUMPS / "cpu-jaxlib-0.10/concatenate", DUMPS / "cpu/loop")
-    ]
-    directory = tmp_path / "dump"
-    count = 0
-    for seed, random_, name in damaged_dumps(dumps, directory, ROUNDS):
-        result = run(directory, "--format", random_.choice(("text", "json", "markdown")))
-        assert result.code in (0, 2), (seed, name)
-        assert "Traceback" not in result.errors, (seed, name)
-        if result.code == 2:
-            count += 1
-            assert result.out == "", (seed, name)
-            (line,) = result.errors.splitlines()
-            assert name in line, (seed, name, line)
-    assert count > ROUNDS / 20
-
-
 def test_a_filter_that_selects_nothing_prints_only_that(run):
     result = run(GPU, "--pair", "foo -> concatenate")
     assert (result.code, result.errors) == (1, "")
@@ -644,16 +619,11 @@ def test_a_filter_that_selects_nothing_prints_only_that(run):
 
 @pytest.mark.parametrize("dump", all_samples())
 def test_the_first_screen_fits_a_screen(run, dump):
-    lines = run(dump, COLUMNS="100").out.splitlines()
-    assert len(lines) <= 40
-
-
-@pytest.mark.parametrize(("width", "height"), [(80, 48), (100, 40)])
-@pytest.mark.parametrize("dump", [GPU, CPU, TPU, DUMPS / "h100/cartpole", LIBRARIES])
-def test_the_first_screen_is_as_wide_as_the_terminal(run, dump, width, height):
-    lines = run(dump, COLUMNS=str(width)).out.splitlines()
-    assert len(lines) <= height
-    assert max(map(len, lines)) <= width
+    for width, height in ((80, 48), (100, 40)):  # the analysis is kept for the next one
+        lines = run(dump, COLUMNS=str(width)).out.splitlines()
+        assert max(map(len, lines)) <= width
+        if width == 100 or dump in (GPU, CPU, TPU, DUMPS / "h100/cartpole", LIBRARIES):
+            assert len(lines) <= height
 
 
 def test_a_bounded_loop_says_so_and_steps_overrule_it(run):

@@ -1,7 +1,6 @@
 """The `verify` command: what it finds, what it refuses, and that nothing makes it fall over."""
 
 import json
-import os
 import re
 from collections.abc import Callable
 
@@ -12,7 +11,6 @@ from sample_dumps import (
     DUMPS,
     GPU,
     TPU,
-    damaged_dumps,
     hostile_files,
     keys,
     unlike_documented,
@@ -28,8 +26,8 @@ pytestmark = pytest.mark.slow
 OLD = DUMPS / "cpu-jaxlib-0.10/concatenate"  # its record is text
 REDUCTIONS = DUMPS / "cpu-multi-output/reductions"
 SEVERAL = DUMPS / "cpu-multi-output/cartpole"
-# More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
-ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "100"))
+
+
 NEEDED = re.compile(
     r"dot-library|fusion|layout_assignment|after_optimizations|debug_options|_fusion\."
 )
@@ -368,18 +366,3 @@ def test_long_chains_and_many_operands_are_no_trouble(run, tmp_path):
     result = run(dump, "--at-least", "99.5")
     assert result.code == 1  # nothing was fused there, which the rules would have done
     assert "differs" in result.out
-
-
-def test_damage_is_told_in_one_line(run, tmp_path):
-    """Whatever is wrong in one file: figures, or one line that names the file."""
-    dumps = [needed(dump) for dump in (CPU, OLD, REDUCTIONS, DUMPS / "cpu/loop")]
-    directory = tmp_path / "dump"
-    count = 0
-    for seed, random_, name in damaged_dumps(dumps, directory, ROUNDS):
-        result = run(directory, "--format", random_.choice(("text", "json", "markdown")))
-        assert result.code in (0, 2), (seed, name)
-        assert "bug in fusionscope" not in result.errors, (seed, name)
-        if result.errors:
-            count += 1
-            assert name in result.errors or "module_" in result.errors, (seed, name, result.errors)
-    assert count > ROUNDS / 20

@@ -9,7 +9,8 @@ from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.loops import NOTHING_MORE, LoopFacts, read_loop_facts
 from fusionscope.hlo import Module, parse
-from fusionscope.what_if.copies import insert_copies
+from fusionscope.what_if.copies import copied_parts, insert_copies
+from fusionscope.what_if.final_figures import FinalFigures
 
 HERE = Path(__file__).resolve().parent
 DUMPS = HERE.parents[1] / "samples" / "dumps"
@@ -55,3 +56,19 @@ def test_copies_after_fusion(file, final):
     backend = file.partition(".")[0].replace("h100", "gpu")
     once = LoopFacts({"while.3": 1} if file == "cpu.jacobi" else {}, {}, frozenset())
     assert with_copies(parse(text), backend, once) == final
+
+
+def test_what_is_read_late_is_copied_as_in_the_final_module() -> None:
+    """A layer's weights are read once more, by a kernel that does not depend on the one that writes
+    the new weights over them. The order that the compiler chose needs a copy in one layer of three.
+    """
+    after, final = (
+        parse((HERE / "after_fusion" / f"{name}.txt").read_text(encoding="utf-8"))
+        for name in ("h100.read-late", "h100.read-late.final")
+    )
+    predicted = FinalFigures(final, after, "gpu", None).predict(after)
+    assert predicted.is_certain
+    graph = MutableModule(after)
+    copies = insert_copies(graph, "gpu", read_late=lambda: copied_parts(MutableModule(final)))
+    assert len(copies.left_to_order) == 3
+    assert total_kernels(to_module(graph), "gpu") == total_kernels(final, "gpu")

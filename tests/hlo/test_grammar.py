@@ -146,20 +146,19 @@ def replaced(file: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [empty, cut, flipped, foreign, written_by_others, replaced])
-@pytest.mark.parametrize("name", ["forms", "grammar"])
-def test_a_damaged_cache_does_no_harm(
-    tmp_path: Path, name: str, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_cache_does_no_harm(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     finish(start(tmp_path))
     forms, grammar = kept(tmp_path)
-    file = forms if name == "forms" else grammar
-    whole = file.stat().st_size
-    damage(file)
-    if file is grammar:
-        forms.unlink()  # which would do without it
+    whole = [file.stat().st_size for file in (forms, grammar)]
+    damage(forms)
     finish(start(tmp_path))
     if damage is not replaced:  # it is written anew
-        assert abs(file.stat().st_size - whole) < whole / 50
+        assert abs(forms.stat().st_size - whole[0]) < whole[0] / 50
+        forms.unlink()  # which would do without the other
+    damage(grammar)
+    finish(start(tmp_path))
+    if damage is not replaced:
+        assert abs(grammar.stat().st_size - whole[1]) < whole[1] / 50
         finish(start(tmp_path))
 
 
@@ -196,6 +195,7 @@ for sample in sys.argv[1:]:
 
 @pytest.mark.slow
 def test_nothing_is_read_without_the_grammar(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", REFUSING, *map(str, sorted(SAMPLES.glob("*/*")))]
+    dumps = (SAMPLES / name for name in ("cpu/loop", "h100/libraries", "tpu-v5e/attention"))
+    command = [sys.executable, "-c", REFUSING, *map(str, dumps)]
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     subprocess.run(command, check=True, env=environment, cwd=ROOT)

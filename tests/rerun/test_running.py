@@ -12,6 +12,7 @@ from fusionscope import DumpedModule, UnusableInput, parse
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
+from fusionscope.rerun import runner
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
@@ -238,6 +239,18 @@ def _with_sort_inside(module: object) -> str:
     new = old.replace(f"exponential({operand})", f"sort({operand})")
     new = new.partition(", metadata")[0] + ", dimensions={0}, to_apply=%less"
     return f"{head}\n{less}%{remaining.replace(old, new)}"
+
+
+@with_jax
+def test_results_of_other_types_or_shapes_are_not_compared() -> None:
+    numpy = pytest.importorskip("numpy")
+    ones = numpy.ones(4, "float32")
+    assert runner._compare_alike([ones], [numpy.ones(4)]) == []
+    assert runner._compare_alike([ones], [numpy.ones(5, "float32")]) == []
+    assert runner._compare_alike([ones], []) == []
+    actual = runner._compare_alike([ones, ones], [ones, numpy.float32([1, 1, 0.5, 1])])
+    assert [facts["is_equal"] for facts in actual] == [True, False]
+    assert [facts["difference"] for facts in actual] == [0.0, 0.5]
 
 
 @with_jax

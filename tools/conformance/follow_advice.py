@@ -1,35 +1,35 @@
 """Runs every command line that `explain` prints, as printed, and compares what comes of it.
 
 Each of DUMPS is a dump of a program, or a directory with dumps in it. `explain --all` prints its
-text for 80 and for 100 columns, with the same command lines. A shell runs each of them, with the
-compiler of this Python, in an empty directory. It is right if it exits with 0 and prints the
-launches and bytes that `explain` printed, and for an absent GPU the estimated time. If the device
-is present, the program is timed with and without the change.
+text for 80 and for 100 columns, with the same command lines. A shell reads each of them, and it
+runs in this process, with the compiler of this Python, in an empty directory. It is right if it
+exits with 0 and prints the launches and bytes that `explain` printed, and for an absent GPU the
+estimated time. If the device is present, the program is timed with and without the change.
 
 Prints a line for each command, and how many were right. What is not worth it is followed with
 --rejected. `--seconds N` is appended to each command and limits its timing. Exits with 1 if a
 command is not right, or the program is slower with a change that `explain` calls helpful.
 """
 
-import os
+import contextlib
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isclose
 from pathlib import Path
 from typing import NamedTuple
 
-from conformance.findings import ROOT, Finding, add_dumps, counted
+from click.testing import CliRunner
+
+from conformance.findings import Finding, add_dumps, counted
 from conformance.findings import problem as wrong
 from conformance.outcomes import dumps
+from fusionscope.cli.main import cli
 
-PACKAGE = ROOT
 WIDTHS = (80, 100)
-HEAD = "| dump | command | predicted | made | ratio | |\n|---|---|---|---|--:|---|"
 _PARTS = {
     "What to try": "helpful",
     "Recipes that": "recipe",
@@ -96,52 +96,43 @@ def printed_commands(text: str) -> list[list[str]]:
     return [advice.words for advice in printed_advice(text)]
 
 
-def run(words: list[str], columns: int, folder: Path | None = None) -> tuple[int, str, str]:
-    environment = os.environ | {"COLUMNS": str(columns)}
-    process = subprocess.run(
-        words, capture_output=True, text=True, env=environment, cwd=folder, check=False
-    )
-    return process.returncode, process.stdout, process.stderr
+def words_in_shell(command: str) -> list[str]:
+    """Return the words of a command line as a shell passes them on."""
+    shell = f"fusionscope() {{ printf '%s\\0' fusionscope \"$@\"; }}\n{command}"
+    return subprocess.check_output(["bash", "-c", shell], text=True).split("\0")[:-1]
+
+
+def run(words: Sequence[str], columns: int) -> tuple[int, str, str]:
+    ended = CliRunner().invoke(cli, words, env={"COLUMNS": str(columns)}, standalone_mode=False)
+    problem = "" if ended.exception is None else repr(ended.exception)
+    return ended.exit_code or ended.return_value or 0, ended.stdout, ended.stderr + problem
 
 
 def advice_on(dump: Path) -> tuple[list[Advice], str]:
     """Return what `explain` advises, and what is wrong with how it prints that."""
-    words = [sys.executable, "-m", "fusionscope", "explain", str(dump.resolve()), "--all"]
     printed: list[list[Advice]] = []
     for width in WIDTHS:
-        code, text, errors = run(words, width)
+        code, text, errors = run(["explain", str(dump.resolve()), "--all"], width)
         if code:
             return [], errors.strip()
-        found = list(printed_advice(text))
+        pieces = list(printed_advice(text))
         if _ROUGH in " ".join(text.split()):
-            found = [
-                piece._replace(outcome=_EXPECTED_TIME.sub("", piece.outcome)) for piece in found
+            pieces = [
+                piece._replace(outcome=_EXPECTED_TIME.sub("", piece.outcome)) for piece in pieces
             ]
-        printed.append(found)
-    words_of = [[advice.words for advice in found] for found in printed]
-    is_same = words_of[0] == words_of[1]
-    return printed[0], "" if is_same else f"other commands at {WIDTHS[0]} columns"
+        printed.append(pieces)
+    narrow, wide = ([advice.words for advice in pieces] for pieces in printed)
+    return printed[0], "" if narrow == wide else f"other commands at {WIDTHS[0]} columns"
 
 
-def write_tool(tools: Path) -> None:
-    """Write a `fusionscope` for a shell, that of this checkout."""
-    script = tools / "fusionscope"
-    script.write_text(
-        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(PACKAGE))} "
-        f'exec {shlex.quote(sys.executable)} -m fusionscope "$@"\n',
-        encoding="utf-8",
-    )
-    script.chmod(0o755)
-
-
-def follow(advice: Advice, seconds: float | None, tools: Path) -> Followed:
-    is_rerun = advice.words[1] == "rerun"
-    command = advice.command
-    if seconds is not None and is_rerun:
-        command += f" --seconds {seconds}"
-    with tempfile.TemporaryDirectory() as folder:
-        shell = ["bash", "-c", f"PATH={shlex.quote(str(tools))}:$PATH\n{command}"]
-        code, text, errors = run(shell, 10_000, Path(folder))
+def follow(advice: Advice, seconds: float | None) -> Followed:
+    words = words_in_shell(advice.command)
+    if words != advice.words:
+        return Followed(advice, "", "", "", f"a shell reads {words}")
+    is_rerun = words[1] == "rerun"
+    limit = ["--seconds", str(seconds)] if is_rerun and seconds is not None else []
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        code, text, errors = run([*words[1:], *limit], 10_000)
     problem = f"exit {code}: {' '.join(errors.split())}" if code else ""
     if not is_rerun:
         return Followed(advice, "", "", "", problem)
@@ -187,30 +178,22 @@ def add_options(parser: ArgumentParser) -> None:
     add_dumps(parser)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rejected", action="store_true", help="follow the rejected ones, too")
-    parser.add_argument("--markdown", type=Path, help="write the table to this file")
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
-    rows: list[str] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        tools = Path(scratch)
-        write_tool(tools)
-        for dump in (dump for root in options.dumps for dump in dumps(root)):
-            advice_of_dump, problem = advice_on(dump)
-            yield counted(f"dumps with{'' if advice_of_dump else 'out'} a command")
-            if problem:
-                yield wrong("wrong texts", f"{dump}: {problem}")
-            for advice in advice_of_dump:
-                if advice.part == "rejected" and not options.rejected:
-                    continue
-                followed = follow(advice, options.seconds, tools)
-                rows.append(row(dump, followed))
-                line = f"{advice.part}: {rows[-1]}"
-                yield (wrong if followed.problem else counted)(
-                    "commands not right" if followed.problem else "commands right", line
-                )
-                if followed.verdict == "slower":
-                    is_wrong = advice.part == "helpful"
-                    yield (wrong if is_wrong else counted)(f"{advice.part} and slower", line)
-    if options.markdown is not None:
-        options.markdown.write_text("\n".join([HEAD, *rows]) + "\n", encoding="utf-8")
+    for dump in (dump for root in options.dumps for dump in dumps(root)):
+        advice_of_dump, problem = advice_on(dump)
+        yield counted(f"dumps with{'' if advice_of_dump else 'out'} a command")
+        if problem:
+            yield wrong("wrong texts", f"{dump}: {problem}")
+        for advice in advice_of_dump:
+            if advice.part == "rejected" and not options.rejected:
+                continue
+            followed = follow(advice, options.seconds)
+            line = f"{advice.part}: {row(dump, followed)}"
+            yield (wrong if followed.problem else counted)(
+                "commands not right" if followed.problem else "commands right", line
+            )
+            if followed.verdict == "slower":
+                is_wrong = advice.part == "helpful"
+                yield (wrong if is_wrong else counted)(f"{advice.part} and slower", line)

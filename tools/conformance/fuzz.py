@@ -901,6 +901,7 @@ def faults(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
             yield from _badly_formed(case.arguments, answer.out)
     if case.texts is not None:
         yield from _silent_changes(case, answer)
+    yield from _unnamed(case, answer)
     yield from _untold(case, answer)
     words_said = " ".join((answer.out + answer.errors).split())
     for words in case.told if answer.code != 2 and "survey" not in case.arguments else ():
@@ -1027,6 +1028,17 @@ def _meaning(module: Module) -> Counter[str]:
 
 def open_modules(case: Case) -> tuple[object, ...]:
     return open_dump(case.place / "dump").modules if case.damaged else ()
+
+
+def _unnamed(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
+    """No file that was damaged is named in one line, where this is all that can be wrong."""
+    command, _, option, *_ = (*case.arguments, "")
+    is_asked = command in ("explain", "verify") or (command == "history" and option == "--format")
+    if answer.code != 2 or not case.damaged or not is_asked:
+        return
+    names = [_plain(path.name) for path in (case.place / "dump", *case.damaged)]
+    if answer.errors.count("\n") != 1 or not any(name in _plain(answer.errors) for name in names):
+        yield "damage untold", answer.errors
 
 
 def _untold(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 
 from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
+from fusionscope.advise.recipes.batch_calls import BatchCalls
 from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
 from fusionscope.advise.recipes.multiply_pixels import MultiplyPixels
@@ -19,6 +20,7 @@ from fusionscope.advise.recipes.proofs import Proof, read_proofs
 from fusionscope.advise.recipes.recipe import Recipe
 from fusionscope.advise.recipes.reduce_parts import ReduceParts
 from fusionscope.advise.recipes.remove_barrier import RemoveBarrier
+from fusionscope.advise.recipes.search_by_sort import SearchBySort
 from fusionscope.advise.recipes.select_for_scatter import SelectForScatter
 from fusionscope.advise.recipes.select_in_windows import SelectInWindows
 from fusionscope.advise.recipes.shift_depthwise import ShiftDepthwise
@@ -42,9 +44,11 @@ RECIPES: tuple[Recipe, ...] = (
     NarrowDot(),
     MultiplyPixels(),
     ShiftDepthwise(),
+    BatchCalls(),
     TotalOfRows(),
     ArgmaxOfLogits(),
     TopOfSort(),
+    SearchBySort(),
     GatherPayload(),
     DonateUpdate(),
     UpdateInPlace(),

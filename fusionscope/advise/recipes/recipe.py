@@ -27,12 +27,13 @@ _PLACE = re.compile(r"\b(?:stack_frame_id|source_file)=")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One match of a recipe: ``at`` is the instruction whose source line has to change, ``rewrite``
-    makes the change in the module in which it was found.
+    """One match of a recipe: ``at`` is the instruction whose source line has to change, ``also``
+    are others that change with it, ``rewrite`` changes the module in which they were found.
     """
 
     at: MutableInstruction
     rewrite: Callable[[], None]
+    also: tuple[MutableInstruction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from fusionscope.advise.recipes.compiled import Compiled, read_compiled
 from fusionscope.advise.recipes.flag_trials import FlagTrial
 from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import Recipe
 from fusionscope.advise.recipes.region_sets import RegionSets
-from fusionscope.advise.recipes.regions import Region, cut_region
+from fusionscope.advise.recipes.regions import Region, cut_region, whole_region
 from fusionscope.advise.recipes.trying import Compilation, Offer, saves_more, suggestion_of
 from fusionscope.advise.split_products import FlagOffer
 from fusionscope.advise.together import find_together
@@ -19,7 +20,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.result import PairFacts
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, Together, merged
-from fusionscope.facts.times import clock_for, count_figures
+from fusionscope.facts.times import clock_for
 from fusionscope.history.kernels import launches_of
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.programs import (
@@ -34,6 +35,9 @@ from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module: about ten seconds' worth of one processor.
 MOST_COMPILED = 2_000
+# Of the time after an edit, as much as this may be in kernels that the edit changes and that the
+# module does not have. With more of them, a region is no part of the module.
+_MOST_FOREIGN = 0.25
 
 
 @dataclass(slots=True)
@@ -69,33 +73,40 @@ class RegionTrial:
             parts = PartCompiler(self.module, process, self._spend)
             flags = FlagTrial(self.figures, parts)
             recipes: dict[str, Recipe] = {}
-            helpful = list(self.beside)
+            tried: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
             for offer in sorted(offers, key=_time_in(self.module)):
                 if isinstance(offer, FlagOffer):
-                    suggestion = flags.run(offer, program, refused)
+                    tried.append((offer, flags.run(offer, program, refused)))
+                    continue
+                search = _Search(offer)
+                tried.append((offer, search))
+                while search.best is None and search.variants:
+                    self._go_on(search, program, compiler)
+            helpful = list(self.beside)
+            # What is left of the limit is for the numbers of those that can be tried.
+            for offer, result in tried:
+                if isinstance(result, _Search):
+                    while result.best is not None and result.variants:
+                        self._go_on(result, program, compiler)
+                    suggestion = self._suggestion(result, refused, recipes)
                 else:
-                    suggestion = self._run(offer, program, compiler, refused, recipes)
+                    suggestion = result
                 if suggestion is None:
                     self.untried.append(offer)
                     continue
                 if not why_not_better(suggestion.before, suggestion.after):
                     helpful.append(suggestion)
                 yield suggestion
-            sets = RegionSets(program, self.module.backend or "", parts, recipes, flags)
+            sets = RegionSets(program, compiler.backend, parts, recipes, flags)
             self.together = find_together(merged(helpful), sets.try_together)
 
-    def _run(
-        self,
-        offer: Offer,
-        program: Module,
-        compiler: _Compiler,
-        refused: Sequence[PairFacts],
-        recipes: dict[str, Recipe],
+    def _suggestion(
+        self, search: _Search, refused: Sequence[PairFacts], recipes: dict[str, Recipe]
     ) -> Suggestion | None:
-        """Return what comes of a recipe, None if it was not tried. Adds its best variant to
+        """Return what came of a recipe, None if it was not tried. Adds its best variant to
         ``recipes``.
         """
-        best = self._best(offer.recipe, program, compiler)
+        offer, best = search.offer, search.best
         if best is None:
             return None
         recipes[offer.recipe.id] = best.recipe
@@ -104,26 +115,36 @@ class RegionTrial:
             HowTried.COMPILED if best.region.is_whole else HowTried.REGION,
             offer.pairs(refused),
             self.figures,
-            best.change(self.figures),
+            best.figures,
         )
 
-    def _best(self, recipe: Recipe, program: Module, compiler: _Compiler) -> _Tried | None:
-        """Return the best variant of ``recipe``. They are tried until one is no better than the one
-        before; None if none was tried.
-        """
-        best: _Tried | None = None
-        for variant in recipe.variants:
-            region = cut_region(variant, program, self.module.backend or "")
-            if region is None or not self._is_affordable(region, compiler):
-                continue
-            before, after = compiler.figures(region.before), compiler.figures(region.after)
-            if before is None or after is None:
-                return best
-            attempt = _Tried(variant, region, before, after)
-            if best is not None and not saves_more(attempt.after, best.after):
-                return best
-            best = attempt
-        return best
+    def _go_on(self, search: _Search, program: Module, compiler: _Compiler) -> None:
+        """Try the next variant of a recipe, the last one if it is no better than the one before."""
+        variant, backend = search.variants.pop(0), compiler.backend
+        attempt = self._try(variant, search.cut(variant, program, backend), compiler)
+        if attempt is not None and not self._is_part(attempt, compiler):
+            search.cut = whole_region
+            attempt = self._try(variant, search.cut(variant, program, backend), compiler)
+        if attempt is None:
+            return
+        if search.best is None or saves_more(attempt.figures, search.best.figures):
+            search.best = attempt
+        else:
+            search.variants.clear()
+
+    def _try(self, recipe: Recipe, region: Region | None, compiler: _Compiler) -> _Tried | None:
+        """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
+        if region is None or not self._is_affordable(region, compiler):
+            return None
+        before, after = compiler.compile(region.before), compiler.compile(region.after)
+        if before is None or after is None:
+            return None
+        return _Tried(recipe, region, self.figures, before, after)
+
+    def _is_part(self, attempt: _Tried, compiler: _Compiler) -> bool:
+        """Return whether the kernels that an edit changes are those of the module, too."""
+        foreign = attempt.before.time_apart_from(attempt.after, compiler.final)
+        return attempt.region.is_apart or foreign <= _MOST_FOREIGN * (attempt.figures.time_us or 0)
 
     def _is_affordable(self, region: Region, compiler: _Compiler) -> bool:
         """Return whether compiling ``region`` is within the limit, and if so, count it."""
@@ -139,19 +160,41 @@ class RegionTrial:
         return True
 
 
+@dataclass(slots=True)
+class _Search:
+    """The search for the best variant of a recipe: the ``variants`` that are left, how they are
+    ``cut`` out of the program, and the ``best`` so far.
+    """
+
+    offer: Offer
+    variants: list[Recipe] = field(init=False)
+    cut: Callable[[Recipe, Module, str], Region | None] = cut_region
+    best: _Tried | None = None
+
+    def __post_init__(self) -> None:
+        self.variants = list(self.offer.recipe.variants)
+
+
 @dataclass(frozen=True, slots=True)
 class _Tried:
+    """What ``region``, which ``recipe`` changes, compiles to ``before`` and ``after``. The program
+    has the figures ``all_before``.
+    """
+
     recipe: Recipe
     region: Region
-    before: Figures
-    after: Figures
+    all_before: Figures
+    before: Compiled
+    after: Compiled
 
-    def change(self, figures: Figures) -> Figures:
-        """Return the ``figures`` of a module with the difference of the region."""
-        times = figures.time_us, self.before.time_us, self.after.time_us
+    @property
+    def figures(self) -> Figures:
+        """The figures of the program after the edit: they change as those of the part do."""
+        total, before, after = self.all_before, self.before.figures, self.after.figures
+        times = total.time_us, before.time_us, after.time_us
         return Figures(
-            figures.launches - self.before.launches + self.after.launches,
-            figures.bytes_moved - self.before.bytes_moved + self.after.bytes_moved,
+            total.launches - before.launches + after.launches,
+            total.bytes_moved - before.bytes_moved + after.bytes_moved,
             None if None in times else times[0] - times[1] + times[2],  # type: ignore[operator]
         )
 
@@ -182,30 +225,32 @@ def _is_within(jaxlib: str, version: str) -> bool:
 
 
 class _Compiler:
-    """Compiles modules as ``module`` was, each once."""
+    """Compiles programs as ``module`` was, each once. ``final`` is what that came to."""
 
     def __init__(self, module: DumpedModule, process: CompilerProcess) -> None:
-        self._backend, self._process = module.backend, process
+        self.backend = module.backend or ""
+        self._process = process
         self._gpu = read_context(module).gpu
-        self._figures: dict[str, Figures | None] = {}
+        self.final = read_compiled(require_final(module), self.backend, self._gpu)
+        self._compiled: dict[str, Compiled | None] = {}
 
     def work(self, program: Module) -> int:
-        """Return how many instructions have to be compiled for the figures of ``program``."""
-        if to_text(program) in self._figures:
+        """Return how many instructions have to be compiled for ``program``."""
+        if to_text(program) in self._compiled:
             return 0
         return sum(len(computation.instructions) for computation in program.computations)
 
-    def figures(self, program: Module) -> Figures | None:
-        """Return the figures of ``program``; None if it cannot be compiled."""
+    def compile(self, program: Module) -> Compiled | None:
+        """Return what ``program`` compiles to; None if it cannot be compiled."""
         text = to_text(program)
-        if text not in self._figures:
+        if text not in self._compiled:
             compiled = self._process.compile(text)
-            self._figures[text] = None if compiled.problem else self._count(compiled.text)
-        return self._figures[text]
+            self._compiled[text] = None if compiled.problem else self._read(compiled.text)
+        return self._compiled[text]
 
-    def _count(self, text: str) -> Figures | None:
+    def _read(self, text: str) -> Compiled | None:
         try:
-            return count_figures(parse(text), self._backend, self._gpu)
+            return read_compiled(parse(text), self.backend, self._gpu)
         except UnusableInput:
             return None
 

@@ -26,19 +26,21 @@ _ENDS = frozenset(
     """call conditional convolution custom-call dot fft get-tuple-element parameter sort tuple
     while""".split()
 )
-_CONTROL = frozenset({"conditional", "while"})
+_APART = frozenset({"conditional", "while"})  # what is in them is fused apart from the rest
 _COPIED = frozenset({"broadcast", "constant", "iota", "tuple"})
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """A part of a program as a module of its own, ``before`` and ``after`` an edit. ``is_whole`` is
-    whether it is all of the program.
+    whether it is all of the program. ``is_apart`` is whether the compiler fuses nothing else with
+    what the edit changes: it is in loops that are there as a whole.
     """
 
     before: Module
     after: Module
     is_whole: bool
+    is_apart: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ def cut_together(
     places = _places(recipes, graph, backend)
     origins = {place.origin for place in places}
     is_whole = is_whole or sum(1 for _ in graph.walk()) <= _SMALL
+    is_apart = is_whole or all(_top(graph.entry, place).opcode in _APART for place in places)
     if places and not is_whole:
         _keep_only(graph, _around(graph.entry, places))
     before = to_module(graph)
@@ -76,7 +79,14 @@ def cut_together(
         if not _rewrite(recipe, graph, backend, origins):
             return None
     remove_dead(graph)
-    return Region(before, to_module(graph), is_whole)
+    return Region(before, to_module(graph), is_whole, is_apart)
+
+
+def whole_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
+    """Return all of ``program`` as the region of ``recipe``. Returns None and raises as
+    ``cut_region`` does.
+    """
+    return cut_together((recipe,), program, backend, is_whole=True)
 
 
 def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str]:
@@ -91,7 +101,9 @@ def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str
 def _places(
     recipes: Sequence[Recipe], graph: MutableModule, backend: str
 ) -> list[MutableInstruction]:
-    return [site.at for recipe in recipes for site in recipe.find(graph, backend)]
+    """Return the instructions that the recipes change, but for what they only read."""
+    sites = [site for recipe in recipes for site in recipe.find(graph, backend)]
+    return [place for site in sites for place in (site.at, *site.also)]
 
 
 def _inside(instruction: MutableInstruction) -> Iterator[MutableInstruction]:
@@ -142,7 +154,7 @@ def _groups(
     groups: list[set[MutableInstruction]] = []
     for top in tops:
         members = {top}
-        if top.opcode not in _CONTROL:
+        if top.opcode not in _APART:
             _grow(members)
         near = [group for group in groups if any(i in tops for i in group & members)]
         groups = [group for group in groups if group not in near]
@@ -193,7 +205,7 @@ def _grow(members: set[MutableInstruction]) -> None:
                 neighbour
                 for instruction in frontier
                 for neighbour in (*instruction.operands, *instruction.users)
-                if neighbour not in members and neighbour.opcode not in _CONTROL
+                if neighbour not in members and neighbour.opcode not in _APART
             )
         )
         if len(members) + len(frontier) > _MOST_AROUND:

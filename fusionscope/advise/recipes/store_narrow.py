@@ -8,10 +8,10 @@ from functools import partial
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
+from fusionscope.advise.recipes.patterns import body_of
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.aliasing import read_aliasing
 from fusionscope.graph.mutable import (
-    MutableComputation,
     MutableInstruction,
     MutableModule,
     replace_and_prune,
@@ -159,7 +159,7 @@ def _elements_of(loop: MutableInstruction, index: int) -> list[MutableInstructio
     the state is read as a whole.
     """
     states = [loop, *(computation.parameters[0] for computation in loop.called)]
-    roots = [_body(loop).root]
+    roots = [body_of(loop).root]
     if roots[0].opcode != "tuple" or len(loop.called) != 2:
         return None
     result = roots[0].operands[index]
@@ -175,11 +175,6 @@ def _elements_of(loop: MutableInstruction, index: int) -> list[MutableInstructio
     return elements if result in elements else None
 
 
-def _body(loop: MutableInstruction) -> MutableComputation:
-    name = loop.attributes["body"].lstrip("%")
-    return next(computation for computation in loop.called if computation.name == name)
-
-
 def _store(graph: MutableModule, flow: _Flow, element_type: str) -> None:
     """Give all values of ``flow`` the type, and leave out its conversions."""
     for value in flow.values:
@@ -187,7 +182,7 @@ def _store(graph: MutableModule, flow: _Flow, element_type: str) -> None:
     for loop, index in flow.states:
         computations = loop.called
         states = [computation.parameters[0] for computation in computations]
-        for state in dict.fromkeys([loop, loop.operands[0], _body(loop).root, *states]):
+        for state in dict.fromkeys([loop, loop.operands[0], body_of(loop).root, *states]):
             state.shape = _with_element(state.shape, index, element_type)
     for conversion in flow.conversions:
         replace_and_prune(conversion, conversion.operands[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -17,27 +17,31 @@ from fusionscope.hlo.shape import Shape
 _LEFT_ALONE = frozenset(
     """all-gather all-reduce all-to-all collective-permute recv reduce-scatter send while""".split()
 )
-_FACTORS = (4, 8, 16, 2)  # in the order in which they are tried
+_ALL = 0  # steps become one
+_FACTORS = (4, 8, 16, 10, _ALL, 5, 2)  # in the order in which they are tried
 
 
 @dataclass(frozen=True, slots=True)
 class UnrollLoop(Recipe):
-    """``times`` is the number of steps that become one. ``is_whole`` is whether a loop of so many
-    steps is unrolled, too.
+    """``times`` is the number of steps that become one, 0 of loops of at most ``most`` steps all of
+    them. ``is_whole`` is whether a loop of so many steps is unrolled, too.
     """
 
     times: int = 4
     is_whole: bool = False
+    most: int = 32
     id: ClassVar = "unroll-loop"
     title: ClassVar = "several steps of a loop in one (`unroll`)"
     what: ClassVar = (
-        "A `scan` or `fori_loop` whose number of steps is known and even. Several steps become "
-        "one, as with `unroll=4`: 2, 4, 8 and 16 are tried while more of them save more."
+        "A `scan` or `fori_loop` of a known number of steps. Several steps become one, as with "
+        "`unroll=4`. The numbers 4, 8, 16 and 10, all of at most 32 steps, 5 and 2 are tried if "
+        "they divide that of the steps, until one saves no more than the one before."
     )
     why: ClassVar = (
         "On a GPU each step launches the kernels of its body, and one that counts. After "
         "unrolling, the latter is launched once for four steps, and consecutive elementwise steps "
-        "become one kernel."
+        "become one kernel. Without a loop, an array for each step, such as the weights of its "
+        "layer, is read where it is, and not copied out of the stack of all."
     )
     backfires: ClassVar = (
         "Compilation takes longer with each unrolled step: for an H100, 64 such steps took 0.4 s "
@@ -66,10 +70,12 @@ def program(start, force):
 
     @property
     def variants(self) -> tuple[Recipe, ...]:
-        return tuple(UnrollLoop(times, self.is_whole) for times in _FACTORS)
+        return tuple(replace(self, times=times) for times in _FACTORS)
 
     @property
     def words(self) -> str:
+        if self.times == _ALL:
+            return "all steps of a loop in one (`unroll=True`)"
         return f"{self.times} steps of a loop in one (`unroll={self.times}`)"
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
@@ -77,18 +83,26 @@ def program(start, force):
             if instruction.opcode != "while":
                 continue
             steps = count_steps(instruction)
+            recipe = self._for(steps or 0)
             inside = _called(instruction, "body").opcodes
             if (
-                steps is not None
-                and steps >= self.times + (not self.is_whole)
-                and steps % self.times == 0
+                steps
+                and recipe.times > 1
+                and steps >= recipe.times + (not recipe.is_whole)
+                and steps % recipe.times == 0
                 and not any(inside[opcode] for opcode in _LEFT_ALONE)
                 and all(
                     _element(user) is not None
                     for user in _called(instruction, "body").parameters[0].users
                 )
             ):
-                yield Site(instruction, partial(self._rewrite, instruction))
+                yield Site(instruction, partial(recipe._rewrite, instruction))
+
+    def _for(self, steps: int) -> UnrollLoop:
+        """Return the recipe for a loop of ``steps`` steps."""
+        if self.times != _ALL:
+            return self
+        return replace(self, times=steps if steps <= self.most else 1, is_whole=True)
 
     def _rewrite(self, loop: MutableInstruction) -> None:
         """Replace the body by ``times`` copies of it. Elements of arrays that successive steps
@@ -145,9 +159,8 @@ def program(start, force):
         loop.called = [
             longer if computation is body else computation for computation in loop.called
         ]
-        loop.attributes_text = loop.attributes_text.replace(
-            f"body=%{body.name}", f"body=%{longer.name}", 1
-        )
+        text = loop.attributes_text.replace(f"body=%{body.name}", f"body={body.name}", 1)
+        loop.attributes_text = text.replace(f"body={body.name}", f"body=%{longer.name}", 1)
 
     def _block(self, element: Shape) -> Shape:
         """Return the shape of as many elements of an array as there are steps in one."""

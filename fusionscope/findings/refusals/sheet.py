@@ -16,6 +16,7 @@ from fusionscope.words.section import (
     Span,
     Table,
     Tone,
+    command,
     line,
     ranked,
     spans,
@@ -142,6 +143,10 @@ def _details(module: ModuleFacts, pair: PairFacts) -> Iterator[Line]:
     advice = for_refusal(module.suggestions, pair) if pair.reason else ""
     if advice:
         yield line(advice, Tone.HINT if advice.startswith("try") else Tone.QUIET)
+    if advice.startswith("nothing") and module.suggestions is not None and module.suggestions.draw:
+        names = f"{pair.producer.name} -> {pair.consumer.name}"
+        yield line("one kernel to write by hand, and a start for it:")
+        yield command([*module.suggestions.draw, names, "--kernel-sketch"])
 
 
 def _places(pair: PairFacts) -> str:

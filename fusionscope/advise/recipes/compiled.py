@@ -1,0 +1,59 @@
+"""What a module compiles to: its figures and its kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from fusionscope.facts.suggestions import Figures
+from fusionscope.facts.times import clock_for, figures_of, sum_up
+from fusionscope.history.kernels import Kernel, launches_of
+from fusionscope.history.operations import plain_shape
+from fusionscope.hlo import Module
+from fusionscope.passes.context import GpuTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """``kernels`` counts those that do the same, and ``times`` has how many microseconds all runs
+    of one take.
+    """
+
+    figures: Figures
+    kernels: Counter[Hashable]
+    times: dict[Hashable, float]
+
+    def time_apart_from(self, edited: Compiled, final: Compiled) -> float:
+        """Return the time of the kernels that an edit changes and that ``final`` does not have:
+        this is a part of its program, compiled alone, and ``edited`` the same after the edit.
+        """
+        changed = self.kernels - edited.kernels
+        foreign = changed - final.kernels
+        return sum(self.times[kernel] * count for kernel, count in foreign.items())
+
+
+def read_compiled(final: Module, backend: str | None, gpu: GpuTarget | None) -> Compiled:
+    """Return what a final module consists of. Raises ``UnusableInput`` if it contradicts itself."""
+    kernels = launches_of(final, backend)
+    clock = clock_for(final, backend, gpu)
+    times = [clock.time(kernel) if clock is not None else None for kernel in kernels]
+    by_work: dict[Hashable, float] = {}
+    counts: Counter[Hashable] = Counter()
+    for kernel, time in zip(kernels, times, strict=True):
+        work = _work(kernel)
+        counts[work] += 1
+        by_work[work] = kernel.runs * time.nanoseconds / 1_000 if time is not None else 0.0
+    total = sum_up(kernels, times) if clock is not None else None
+    return Compiled(figures_of(kernels, total), counts, by_work)
+
+
+def _work(kernel: Kernel) -> Hashable:
+    """Return what a kernel does, apart from names and layouts."""
+    return (
+        tuple(sorted(kernel.operations)),
+        plain_shape(str(kernel.instruction.shape)),
+        kernel.bytes_read,
+        kernel.bytes_written,
+        kernel.runs,
+    )

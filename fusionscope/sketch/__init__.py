@@ -1,0 +1,1 @@
+"""Writes kernels as programs in JAX, from which someone can go on by hand."""
