@@ -8,7 +8,7 @@ from fusionscope.bisect.fused_plan import FusedPlan, unfuse
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.buffers import find_body
 from fusionscope.graph.cleanup import remove_dead
-from fusionscope.graph.fusing import clone_into
+from fusionscope.graph.fusing import add_element, clone_into
 from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
@@ -56,13 +56,8 @@ def _find(graph: MutableModule, name: str) -> MutableInstruction:
 
 def _unpacked(computation: MutableComputation, value: MutableInstruction) -> MutableInstruction:
     """Return a tuple of the elements of ``value``, a tuple."""
-    elements = [_element(value, index) for index in range(len(value.shape.elements))]
+    elements = [add_element(value, index) for index in range(len(value.shape.elements))]
     return computation.make("tuple", value.shape, elements)
-
-
-def _element(value: MutableInstruction, index: int) -> MutableInstruction:
-    shape = value.shape.elements[index]
-    return value.computation.make("get-tuple-element", shape, [value], f", index={index}")
 
 
 def read_operands(module: Module, fusion: str) -> Module:
@@ -100,14 +95,14 @@ def _out_of_loop(
     shape = Shape(TUPLE, elements=(*old.elements, *(value.shape for value in values)))
     (initial,) = loop.operands
     starts = [_zeros(outside, value.shape) for value in values]
-    before = [_element(initial, index) for index in range(len(old.elements))]
+    before = [add_element(initial, index) for index in range(len(old.elements))]
     for computation in loop.called:
         (state,) = computation.parameters
         users = list(state.users)
         state.shape = shape
         if any(user.opcode != "get-tuple-element" for user in users):
             _narrow(state, old, users)
-    elements = [_element(body.root, index) for index in range(len(old.elements))]
+    elements = [add_element(body.root, index) for index in range(len(old.elements))]
     body.root = body.make("tuple", shape, [*elements, *values])
     loop_outside = outside.add(
         MutableInstruction(
@@ -122,16 +117,16 @@ def _out_of_loop(
     for callee in loop_outside.called:
         callee.callers[loop_outside] = None
     narrow = outside.make(
-        "tuple", old, [_element(loop_outside, index) for index in range(len(before))]
+        "tuple", old, [add_element(loop_outside, index) for index in range(len(before))]
     )
     outside.replace(loop, narrow)
-    return [_element(loop_outside, len(before) + index) for index in range(len(values))]
+    return [add_element(loop_outside, len(before) + index) for index in range(len(values))]
 
 
 def _narrow(state: MutableInstruction, old: Shape, users: list[MutableInstruction]) -> None:
     """Give ``users`` a tuple of the first elements of ``state``, of shape ``old``."""
     computation = state.computation
-    elements = [_element(state, index) for index in range(len(old.elements))]
+    elements = [add_element(state, index) for index in range(len(old.elements))]
     narrow = computation.make("tuple", old, elements)
     for user in users:
         replace_operand(user, state, narrow)
@@ -157,8 +152,8 @@ def _out_of_call(
     )
     call_outside.called = [callee]
     callee.callers[call_outside] = None
-    outside.replace(call, _element(call_outside, 0))
-    return [_element(call_outside, 1 + index) for index in range(len(values))]
+    outside.replace(call, add_element(call_outside, 0))
+    return [add_element(call_outside, 1 + index) for index in range(len(values))]
 
 
 def _zeros(computation: MutableComputation, shape: Shape) -> MutableInstruction:

@@ -151,7 +151,7 @@ def add_output(fusion: MutableInstruction, instruction: MutableInstruction) -> N
 
 
 def add_element(fusion: MutableInstruction, index: int) -> MutableInstruction:
-    """Add a get-tuple-element of one result of ``fusion``."""
+    """Add a get-tuple-element of one result of ``fusion``, or of another tuple."""
     shape = fusion.shape.elements[index]
     return fusion.computation.make("get-tuple-element", shape, [fusion], f", index={index}")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from conformance.fuzz import damage
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -356,56 +357,7 @@ def test_the_compiler_refuses_it_too(mistake: Mistake) -> None:
 
 def damaged(text: str, chance: random.Random) -> str:
     """``text`` after one to three accidents."""
-    for _ in range(chance.choice((1, 1, 2, 3))):
-        text = chance.choice(
-            (cut, flipped, dropped, doubled, swapped, overwritten, moved, stripped)
-        )(text, chance)
-    return text
-
-
-def cut(text: str, chance: random.Random) -> str:
-    return text[: chance.randrange(len(text) + 1)]
-
-
-def flipped(text: str, chance: random.Random) -> str:
-    content = bytearray(text.encode())
-    for _ in range(min(chance.choice((1, 5, 50)), len(content))):
-        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    return content.decode("utf-8", "replace")
-
-
-def dropped(text: str, chance: random.Random) -> str:
-    lines = text.split("\n")
-    del lines[chance.randrange(len(lines))]
-    return "\n".join(lines)
-
-
-def doubled(text: str, chance: random.Random) -> str:
-    lines = text.split("\n")
-    lines.insert(chance.randrange(len(lines) + 1), chance.choice(lines))
-    return "\n".join(lines)
-
-
-def swapped(text: str, chance: random.Random) -> str:
-    words = re.split(r"(\W)", text)
-    first, second = chance.randrange(len(words)), chance.randrange(len(words))
-    words[first], words[second] = words[second], words[first]
-    return "".join(words)
-
-
-def overwritten(text: str, chance: random.Random) -> str:
-    start = chance.randrange(len(text) + 1)
-    junk = chance.randbytes(chance.choice((1, 10, 1000))).decode("latin-1")
-    return text[:start] + junk + text[start + len(junk) :]
-
-
-def moved(text: str, chance: random.Random) -> str:
-    start, end = sorted(chance.randrange(len(text) + 1) for _ in range(2))
-    return text[:start] + text[end:] + text[start:end]
-
-
-def stripped(text: str, chance: random.Random) -> str:
-    return text.replace(chance.choice('{}()[]",=%\n '), "", chance.choice((1, 3, -1)))
+    return damage(text.encode(), chance).decode("utf-8", "replace")
 
 
 @pytest.mark.parametrize("seed", range(10))
