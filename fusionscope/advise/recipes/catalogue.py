@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
+from fusionscope.advise.recipes.associative_scan import AssociativeScan
 from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
+from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
 from fusionscope.advise.recipes.multiply_pixels import MultiplyPixels
 from fusionscope.advise.recipes.multiply_small_dots import MultiplySmallDots
 from fusionscope.advise.recipes.multiply_thin_dots import MultiplyThinDots
@@ -48,6 +50,8 @@ RECIPES: tuple[Recipe, ...] = (
     DonateUpdate(),
     UpdateInPlace(),
     StoreNarrow(),
+    AssociativeScan(),
+    HoistFromLoop(),
     UnrollLoop(),
     RemoveBarrier(),
 )
