@@ -80,13 +80,12 @@ class RegionTrial:
                     continue
                 search = _Search(offer)
                 attempts.append((offer, search))
-                while search.best is None and search.variants:
-                    self._go_on(search, program, compiler)
+                self._go_on(search, program, compiler)
             helpful = list(self.beside)
-            # What is left of the limit is for the numbers of those that can be tried.
+            # What is left of the limit is for recipes with another number.
             for offer, result in attempts:
                 if isinstance(result, _Search):
-                    while result.best is not None and result.variants:
+                    while result.variants:
                         self._go_on(result, program, compiler)
                     suggestion = self._suggestion(result, refused, recipes)
                 else:
