@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
+from dataclasses import replace
 
 import pytest
 from conformance.follow_advice import printed_commands
@@ -12,11 +13,14 @@ from rich.console import Console
 from fusionscope.advise.worth import why_not_better
 from fusionscope.facts.suggestions import (
     Answer,
+    Exclusion,
     Figures,
     HowTried,
+    Step,
     Suggestion,
     SuggestionKind,
     Suggestions,
+    Together,
 )
 from fusionscope.findings.suggestions.sheet import for_pair, sections
 from fusionscope.words.markdown import to_markdown
@@ -145,3 +149,47 @@ def test_other_advice_is_named_where_nothing_helps(rejected: int, untried: int, 
         assert expected in list(to_markdown([section]))
         helpful = Suggestions(helpful=(tried(),))
         assert advice not in "".join(to_markdown(sections(helpful, 3, has_advice=has_advice)))
+
+
+def together(*excluded: Exclusion) -> Suggestions:
+    steps = (
+        Step(change="--a=1", after=Figures(57, 1000, 90.0)),
+        Step(change="unroll-loop", after=Figures(30, 1000, 80.0)),
+    )
+    changes = tried("--a=1"), tried("unroll-loop", SuggestionKind.RECIPE), tried("--b=2")
+    both = Together(before=BEFORE, steps=steps, excluded=excluded, evidence=HowTried.REGION)
+    return Suggestions(helpful=changes[: 2 + len(excluded)], together=both).numbered()
+
+
+def test_the_best_changes_together_are_the_last_line() -> None:
+    text = screen_of(together(), 120)
+    assert "all of these: time 111 µs → 80 µs (-28%), launches 57 → 30 (region)" in text
+    assert "one after the other: 111 µs, with 1 90 µs, 2 80 µs" in text
+
+
+def test_what_is_left_out_is_named() -> None:
+    text = screen_of(together(Exclusion(change="--b=2", why="adds nothing to them")), 120)
+    assert "1 and 2 together: time 111 µs → 80 µs" in text
+    assert "(region); 3 adds nothing to them" in text
+
+
+def test_a_command_takes_all_of_them() -> None:
+    recipe = replace(tried("unroll-loop", SuggestionKind.RECIPE), recipe="unroll-loop,times=8")
+    changes = replace(together(), helpful=(tried("--a=1"), recipe)).numbered()
+    both = changes.with_commands(["fusionscope", "rerun", "dump"]).together
+    assert both is not None
+    options = ("--flag", "a=1", "--recipe", "unroll-loop,times=8")
+    assert both.command == ("fusionscope", "rerun", "dump", *options)
+
+
+def test_for_some_pairs_nothing_is_said_of_all() -> None:
+    assert together().about(frozenset({PAIR})).together is None
+
+
+def test_recipes_that_were_not_tried_are_one_line_of_a_first_screen() -> None:
+    recipes = tuple(
+        tried(id, SuggestionKind.RECIPE, HowTried.UNTRIED) for id in ("unroll-loop", "reduce-parts")
+    )
+    screen = sections(Suggestions(helpful=recipes).numbered(), 3, is_brief=True)
+    (text,) = (line for line in to_markdown(screen) if "Recipes" in line)
+    assert "1 unroll-loop, 2 reduce-parts" in text

@@ -18,16 +18,20 @@ _Row = tuple[str, ...]
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the largest parts of the whole."""
-    breakdown = module.breakdown
-    if breakdown is not None:
-        rows = [(_name(part), *_figures(part, breakdown)) for part in breakdown.lines]
-        yield _section("Where it goes", rows, breakdown)
+    if module.breakdown is not None:
+        yield _lines(module.breakdown, module.breakdown.lines)
 
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
-    """Yield the same, if there is more than one launch."""
-    if module.summary.launches > 1:
-        yield from sheet(module, None)
+    """Yield those that launch something, if there is more than one launch."""
+    breakdown = module.breakdown
+    if module.summary.launches > 1 and breakdown is not None:
+        yield _lines(breakdown, [part for part in breakdown.lines if part.launches])
+
+
+def _lines(breakdown: Breakdown, parts: Sequence[Branch]) -> Section:
+    rows = [(_name(part), *_figures(part, breakdown)) for part in parts]
+    return _section("Where it goes", rows, breakdown)
 
 
 def tree(breakdown: Breakdown, depth: int, top: int | None) -> Section:

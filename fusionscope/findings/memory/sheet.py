@@ -47,10 +47,11 @@ _COLUMNS = (
 
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
-    """Yield at most five lines: totals, the largest value at the peak, what would lower it."""
+    """Yield at most five lines: totals, the largest value at the peak, what would lower it; nothing
+    if it is unknown.
+    """
     memory = module.find(MemoryFacts)
     if memory is None:
-        yield _UNKNOWN
         return
     blocks: list[Block] = [_parts(memory), _buffers(_shown(memory)[:_BUFFERS], hidden=0)]
     blocks += [_cut(map(_inside, memory.inside_calls[:1]))]

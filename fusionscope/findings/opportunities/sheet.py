@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.findings import BRIEF
@@ -12,19 +12,48 @@ from fusionscope.words.text import duration, file_and_line, size
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts
+    from fusionscope.facts.suggestions import Suggestion
 
 
 TITLE = "What could be faster"
 
 
+# The recipes that do what is advised against an opportunity. Flags are in the advice itself.
+_RECIPES = {
+    OpportunityKind.SHORT_STEPS: ("unroll-loop",),
+    OpportunityKind.CONVERTED: ("store-narrow",),
+    "recurrence": ("unroll-loop",),
+    "scatter-gradient": ("select-for-scatter",),
+    "sliced": ("unroll-loop",),
+    "strided-reduction": ("sum-in-parts",),
+}
+
+
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield what could be faster, what gains most first."""
-    yield from _section(module.find_all(Opportunity), top)
+    yield from _section(module.find_all(Opportunity), top, {})
 
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
-    """Yield the first of them."""
-    yield from _section(without_parts(module), BRIEF)
+    """Yield the first of them. One that a suggestion answers names only its number."""
+    opportunities = without_parts(module)
+    changes = module.suggestions.helpful if module.suggestions is not None else ()
+    answers = {row: words for row in opportunities if (words := _answer(row, changes))}
+    yield from _section(opportunities, BRIEF, answers)
+
+
+def _answer(opportunity: Opportunity, changes: Iterable[Suggestion]) -> str:
+    """Return text such as *try 1*, nothing if none of ``changes`` does what is advised there."""
+    for change in changes:
+        if change.kind == "recipe":
+            is_there = opportunity.source in (*change.sources, None)
+            is_answer = is_there and change.change in _RECIPES.get(opportunity.id, ())
+        else:
+            is_answer = change.change in opportunity.advice
+        if is_answer:
+            is_tried = change.evidence != "untried"
+            return f"try {change.number}" if is_tried else f"recipe {change.number} matches"
+    return ""
 
 
 def without_parts(module: ModuleFacts) -> list[Opportunity]:
@@ -33,10 +62,15 @@ def without_parts(module: ModuleFacts) -> list[Opportunity]:
     return [row for row in opportunities if row.id != OpportunityKind.ONE_KERNEL]
 
 
-def _section(opportunities: Sequence[Opportunity], top: int | None) -> Iterator[Section]:
+def _section(
+    opportunities: Sequence[Opportunity], top: int | None, answers: Mapping[Opportunity, str]
+) -> Iterator[Section]:
     if not opportunities:
         return
-    entries = [_entry(rank, row) for rank, row in enumerate(opportunities[:top], 1)]
+    entries = [
+        _entry(rank, row, answers.get(row, row.advice))
+        for rank, row in enumerate(opportunities[:top], 1)
+    ]
     is_assumed = any(opportunity.parameters for opportunity in opportunities)
     words = "arguments of several arrays that no call returns or donates are taken to stay the same"
     yield Section(
@@ -46,7 +80,7 @@ def _section(opportunities: Sequence[Opportunity], top: int | None) -> Iterator[
     )
 
 
-def _entry(rank: int, opportunity: Opportunity) -> Entry:
+def _entry(rank: int, opportunity: Opportunity, advice: str) -> Entry:
     what = opportunity.what
     place = file_and_line(opportunity.source)
     gain = (
@@ -58,5 +92,5 @@ def _entry(rank: int, opportunity: Opportunity) -> Entry:
     return Entry(
         label=f"{rank}.",
         name=spans(f"{what}, {place}" if place else what),
-        lines=(line(f"{gain}{moved}: {opportunity.advice}"),),
+        lines=(line(f"{gain}{moved}: {advice}"),),
     )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"
-MATCHING = "Recipes that match, not tried here: --compile tries them"
+MATCHING = "Recipes that match, not tried here (--compile tries them)"
 UNMEASURED = "Not timed (--compile times them): launches and bytes say little on a CPU"
 NOTHING = "nothing known that helps"
 _NOTHING_YET = "nothing so far that helps"
@@ -94,7 +94,10 @@ def _what_is_known(
     if not_timed:
         first = not_timed[0]
         how = ": --compile" if first.evidence == "replayed" else ""
-        yield f"{first.number} fuses it and was not timed ({_differences(first)}){how}"
+        if in_full:
+            yield f"{first.number} fuses it and was not timed ({_differences(first)}){how}"
+        else:
+            yield f"{first.number} fuses it, not timed{how}"
     rejected = suggestions.not_worth_it(producer, consumer)
     if rejected:
         first = rejected[0]
@@ -134,16 +137,23 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     yield from _sheet(module, top, has_advice=bool(module.find_all(Opportunity)))
 
 
-def _sheet(module: ModuleFacts, top: int | None, *, has_advice: bool) -> Iterator[Section]:
+def _sheet(
+    module: ModuleFacts, top: int | None, *, has_advice: bool, is_brief: bool = False
+) -> Iterator[Section]:
     if module.suggestions is not None:
-        yield from sections(module.suggestions, top, has_advice=has_advice)
+        yield from sections(module.suggestions, top, has_advice=has_advice, is_brief=is_brief)
 
 
 def sections(
-    suggestions: Suggestions, top: int | None, *, has_advice: bool = False
+    suggestions: Suggestions,
+    top: int | None,
+    *,
+    has_advice: bool = False,
+    is_brief: bool = False,
 ) -> Iterator[Section]:
     """Yield what to try; ``top`` limits each list, without it there are the rejected ones, too. If
-    the report ``has_advice`` that needs a person, it is named where nothing helps.
+    the report ``has_advice`` that needs a person, it is named where nothing helps. All recipes that
+    were not tried are in one line if it ``is_brief``.
     """
     helpful = [change for change in suggestions.helpful if change.evidence != "untried"]
     matching = [change for change in suggestions.helpful if change.evidence == "untried"]
@@ -155,13 +165,17 @@ def sections(
         blocks.append(lines([f"{_none(suggestions)}{more}{advice}"]))
     for heading, noun, changes in (
         ("", "suggestion", helpful),
-        (f"{MATCHING}.", "recipe", matching),
+        (f"{MATCHING}.", "recipe", matching if not is_brief else []),
         (f"{UNMEASURED}.", "change", suggestions.unmeasured),
     ):
         blocks += [lines([heading])] if heading and changes else []
-        blocks += [_entries(noun, changes, top)] if changes else []
+        has_evidence = noun != "change" or not is_brief  # the heading says enough
+        blocks += [_entries(noun, changes, top, has_evidence=has_evidence)] if changes else []
         if noun == "suggestion" and suggestions.together is not None:
             blocks.append(Lines(tuple(_together(suggestions.together, in_full=top is None))))
+    if is_brief and matching:
+        words = ", ".join(f"{change.number} {change.change}" for change in matching)
+        blocks.append(lines([f"{MATCHING}: {words}"]))
     blocks.append(lines((f"note: {note}" for note in _notes(suggestions)), Tone.WARNING))
     yield Section(title=TITLE, blocks=tuple(blocks))
     if rejected:
@@ -170,21 +184,25 @@ def sections(
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the first suggestions."""
-    return _sheet(module, BRIEF, has_advice=bool(without_parts(module)))
+    has_advice = bool(without_parts(module))
+    return _sheet(module, BRIEF, has_advice=has_advice, is_brief=True)
 
 
-def _entries(noun: str, changes: Sequence[Suggestion], top: int | None) -> Entries:
-    return ranked(noun, list(map(_entry, changes[:top])), len(changes))
+def _entries(
+    noun: str, changes: Sequence[Suggestion], top: int | None, *, has_evidence: bool = True
+) -> Entries:
+    entries = [_entry(change, has_evidence=has_evidence) for change in changes[:top]]
+    return ranked(noun, entries, len(changes))
 
 
-def _entry(change: Suggestion) -> Entry:
+def _entry(change: Suggestion, *, has_evidence: bool) -> Entry:
     head = "" if change.command else change.change
     if change.kind == "recipe":
         head = f"{change.title}{_places(change)}"
     return Entry(
         label=f"{change.number}.",
         name=spans((head, Tone.HINT)),
-        lines=tuple(_lines(change)),
+        lines=tuple(_lines(change, has_evidence=has_evidence)),
         pairs=change.pairs,
     )
 
@@ -205,12 +223,12 @@ def _together(together: Together, *, in_full: bool) -> Iterator[Line]:
         yield command(together.command)
 
 
-def _lines(change: Suggestion) -> Iterator[Line]:
+def _lines(change: Suggestion, *, has_evidence: bool) -> Iterator[Line]:
     """Yield the command line, and what came of it if it was tried."""
     if change.command:
         yield command(change.command)
     if change.evidence != "untried":
-        yield line(_what_came_of_it(change))
+        yield line(_what_came_of_it(change, has_evidence=has_evidence))
 
 
 def _places(change: Suggestion) -> str:
@@ -222,9 +240,9 @@ def _places(change: Suggestion) -> str:
     return f", at {first}" + (f" and {plural(more, 'more line')}" if more else "")
 
 
-def _what_came_of_it(change: Suggestion) -> str:
-    words = [_figures(change.before, change.after), _pairs(change)]
-    return f"{', '.join(filter(None, words))} ({_evidence(change)})"
+def _what_came_of_it(change: Suggestion, *, has_evidence: bool) -> str:
+    words = ", ".join(filter(None, (_figures(change.before, change.after), _pairs(change))))
+    return f"{words} ({_evidence(change)})" if has_evidence else words
 
 
 def _amount(figures: Figures) -> str:
@@ -235,11 +253,14 @@ def _amount(figures: Figures) -> str:
 
 
 def _figures(before: Figures, after: Figures) -> str:
-    words = [
-        _times(before.time_us, after.time_us),
-        f"launches {before.launches:,} → {after.launches:,}",
-        f"bytes {size(before.bytes_moved)} → {size(after.bytes_moved)}",
-    ]
+    """Return time, and the launches and bytes that change."""
+    words = [_times(before.time_us, after.time_us)]
+    for name, figures in (
+        ("launches", (f"{before.launches:,}", f"{after.launches:,}")),
+        ("bytes", (size(before.bytes_moved), size(after.bytes_moved))),
+    ):
+        if figures[0] != figures[1]:
+            words.append(f"{name} {figures[0]} → {figures[1]}")
     return ", ".join(filter(None, words))
 
 
@@ -247,7 +268,7 @@ def _pairs(change: Suggestion) -> str:
     if not change.pairs:
         return ""
     verb = "concerns" if change.evidence == "region" else "fuses"
-    return f"{verb} {plural(len(change.pairs), 'refused pair')}"
+    return f"{verb} {plural(len(change.pairs), 'pair')}"
 
 
 def _evidence(change: Suggestion) -> str:
