@@ -46,8 +46,7 @@ These edits are often advised, or look as if they should help, and were measured
 with `tools/conformance/recipe_proofs.py rejected` (times on 2026-11-22, launches and bytes on
 2026-11-27, at commit 891d88b2).
 None is a recipe: it saves nothing, it saves time on one of the two and costs time on the other, or
-it computes something else, as other random number generators do. A recurrence written as
-`associative_scan` saves launches on a GPU, but nothing recognises such recurrences so far.
+it computes something else, as other random number generators do.
 
 The results of attention by `jax.nn.dot_product_attention(..., implementation="cudnn")` cannot be
 compared without a GPU. With `nvidia-cudnn-cu13` 9.28 installed, jaxlib 0.12.0.1 compiled it over

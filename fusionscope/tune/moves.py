@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fusionscope.advise.recipes.catalogue import RECIPES
+from fusionscope.advise.recipes.loops import count_steps
 from fusionscope.advise.recipes.multiply_thin_dots import MultiplyThinDots
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
-from fusionscope.advise.recipes.unroll_loop import UnrollLoop, count_steps
+from fusionscope.advise.recipes.unroll_loop import UnrollLoop
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.history.outcomes import Outcome, Pair, pairs_after

@@ -26,7 +26,7 @@ with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason
 each_recipe = pytest.mark.parametrize(
     ("recipe", "backend"),
     [(recipe, backend) for recipe in RECIPES for backend in sorted(recipe.backends)],
-    ids=lambda each: each if isinstance(each, str) else each.id,
+    ids=lambda value: value if isinstance(value, str) else value.id,
 )
 
 

@@ -10,6 +10,8 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,12 @@ with_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 
 
 @pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns the page of a sample, which is made once."""
+    return cache(lambda name: page_of(DUMPS / name, tmp_path_factory.mktemp("page")))
+
+
+@pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page about a dump whose texts attack it, in every field that may have any."""
     lines = [
@@ -156,9 +164,9 @@ def test_spills_are_a_measure_if_resources_were_read(tmp_path, monkeypatch) -> N
         ("cpu/concatenate", False),
     ],
 )
-def test_a_bar_of_time_has_its_bound(name: str, is_bounded: bool, tmp_path: Path) -> None:
+def test_a_bar_of_time_has_its_bound(name: str, is_bounded: bool, pages) -> None:
     """As an edge, and in words: the kernel of the softmax takes longer than at best."""
-    page = page_of(DUMPS / name, tmp_path)
+    page = pages(name)
     visible, console = in_browser(page, "#by=time_us")
     assert not console
     (module,) = data_of(page)["now"]["explanation"]["modules"]
@@ -177,9 +185,9 @@ def test_a_bar_of_time_has_its_bound(name: str, is_bounded: bool, tmp_path: Path
     assert "at best" in visible or not is_bounded
 
 
-def test_a_page_tries_recipes(tmp_path: Path) -> None:
+def test_a_page_tries_recipes(pages) -> None:
     """Its loop matches `unroll-loop`, and the Python of these tests has no compiler for it."""
-    data = data_of(page_of(DUMPS / "a100-jaxlib-0.4.35/library_random", tmp_path))
+    data = data_of(pages("a100-jaxlib-0.4.35/library_random"))
     assert "no recipe was tried: this Python has no jax" in json.dumps(data["now"]["tried"])
 
 
@@ -193,8 +201,8 @@ def test_a_page_tries_recipes(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_page_says_what_explain_says(name, tmp_path) -> None:
-    data = data_of(page_of(DUMPS / name, tmp_path))
+def test_the_page_says_what_explain_says(name, pages) -> None:
+    data = data_of(pages(name))
     reported = json.loads(run("explain", DUMPS / name, "--no-try", "--format", "json"))
     for ours, theirs in zip(
         data["now"]["explanation"]["modules"], reported["modules"], strict=True
@@ -205,8 +213,8 @@ def test_the_page_says_what_explain_says(name, tmp_path) -> None:
         assert len(picture["pairs"]) == 2 * len(theirs["pairs"])
 
 
-def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(tmp_path) -> None:
-    data = data_of(page_of(DUMPS / "h100/cartpole", tmp_path))
+def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(pages) -> None:
+    data = data_of(pages("h100/cartpole"))
     (module,), (picture,) = data["now"]["explanation"]["modules"], data["now"]["pictures"]
     kernels = kernels_of(picture, len(picture["stages"]))
     numbers = dict(
@@ -221,9 +229,9 @@ def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(tmp_path) -> N
             assert not together
 
 
-def test_a_kernel_that_computes_an_equal_value_does_not_share_it(tmp_path) -> None:
+def test_a_kernel_that_computes_an_equal_value_does_not_share_it(pages) -> None:
     """The kernel of two sums has a zero for one of them; the other reads a zero from outside."""
-    side = data_of(page_of(DUMPS / "a100-jaxlib-0.4.35/reductions", tmp_path))["now"]
+    side = data_of(pages("a100-jaxlib-0.4.35/reductions"))["now"]
     (module,), (picture,) = side["explanation"]["modules"], side["pictures"]
     kernels = kernels_of(picture, len(picture["stages"]))
     places = {
@@ -275,8 +283,8 @@ def test_a_reduction_that_took_in_another_is_drawn_as_itself(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["h100/convolution", "h100/libraries", "cpu/cartpole"])
-def test_every_refused_pair_has_an_edge(name, tmp_path) -> None:
-    side = data_of(page_of(DUMPS / name, tmp_path))["now"]
+def test_every_refused_pair_has_an_edge(name, pages) -> None:
+    side = data_of(pages(name))["now"]
     drawn = 0
     for module, picture in zip(side["explanation"]["modules"], side["pictures"], strict=True):
         edges = {
@@ -362,8 +370,8 @@ def test_a_large_page_becomes_a_folder(tmp_path, monkeypatch) -> None:
         assert (local["number"], local["pairs"]) == (module["number"], module["pairs"])
 
 
-def test_only_its_own_script_may_run(tmp_path) -> None:
-    text = page_of(DUMPS / "cpu/concatenate", tmp_path).read_text()
+def test_only_its_own_script_may_run(pages) -> None:
+    text = pages("cpu/concatenate").read_text()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
     for tag in ("script", "style"):
@@ -383,8 +391,8 @@ def test_hostile_text_is_no_markup(hostile) -> None:
 
 
 @with_browser
-def test_a_browser_shows_it_without_a_word(tmp_path) -> None:
-    visible, console = in_browser(page_of(DUMPS / "h100/cartpole", tmp_path))
+def test_a_browser_shows_it_without_a_word(pages) -> None:
+    visible, console = in_browser(pages("h100/cartpole"))
     assert not console
     assert "estimated time" in visible and "374 of 374 pairs" in visible
     assert re.search(r'class="edge not-fused"', visible) and ">pf-negative<" in visible

@@ -7,9 +7,11 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 
 from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
+from fusionscope.advise.recipes.associative_scan import AssociativeScan
 from fusionscope.advise.recipes.batch_calls import BatchCalls
 from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
+from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
 from fusionscope.advise.recipes.multiply_pixels import MultiplyPixels
 from fusionscope.advise.recipes.multiply_small_dots import MultiplySmallDots
 from fusionscope.advise.recipes.multiply_thin_dots import MultiplyThinDots
@@ -53,6 +55,8 @@ RECIPES: tuple[Recipe, ...] = (
     DonateUpdate(),
     UpdateInPlace(),
     StoreNarrow(),
+    AssociativeScan(),
+    HoistFromLoop(),
     UnrollLoop(),
     RemoveBarrier(),
 )

@@ -234,7 +234,7 @@ def build(
             values[instruction] = clone
             for computation in instruction.called:
                 if computation not in callees:
-                    callees[computation] = _copy(computation, module)
+                    callees[computation] = copy_computation(computation, module)
                 del computation.callers[clone]
                 callees[computation].callers[clone] = None
             clone.called = [callees[computation] for computation in instruction.called]
@@ -242,8 +242,11 @@ def build(
     return values[part.root]
 
 
-def _copy(computation: MutableComputation, module: MutableModule) -> MutableComputation:
-    copy = module.add_computation(computation.name)
+def copy_computation(
+    computation: MutableComputation, module: MutableModule | None = None
+) -> MutableComputation:
+    """Return a copy, in the module of the original unless another is named."""
+    copy = (module or computation.module).add_computation(computation.name)
     values: dict[MutableInstruction, MutableInstruction] = {}
     for instruction in computation.post_order():
         values[instruction] = clone_into(

@@ -73,20 +73,19 @@ class RegionTrial:
             parts = PartCompiler(self.module, process, self._spend)
             flags = FlagTrial(self.figures, parts)
             recipes: dict[str, Recipe] = {}
-            tried: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
+            attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
             for offer in sorted(offers, key=_time_in(self.module)):
                 if isinstance(offer, FlagOffer):
-                    tried.append((offer, flags.run(offer, program, refused)))
+                    attempts.append((offer, flags.run(offer, program, refused)))
                     continue
                 search = _Search(offer)
-                tried.append((offer, search))
-                while search.best is None and search.variants:
-                    self._go_on(search, program, compiler)
+                attempts.append((offer, search))
+                self._go_on(search, program, compiler)
             helpful = list(self.beside)
-            # What is left of the limit is for the numbers of those that can be tried.
-            for offer, result in tried:
+            # What is left of the limit is for recipes with another number.
+            for offer, result in attempts:
                 if isinstance(result, _Search):
-                    while result.best is not None and result.variants:
+                    while result.variants:
                         self._go_on(result, program, compiler)
                     suggestion = self._suggestion(result, refused, recipes)
                 else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fusionscope.advise.recipes.recipe import Recipe, prepare
 from fusionscope.graph.cleanup import remove_dead
 from fusionscope.graph.comparison import is_same
-from fusionscope.graph.fusing import clone_into
+from fusionscope.graph.cutting import keep_only, with_elements
 from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
@@ -16,9 +16,7 @@ from fusionscope.graph.mutable import (
     to_module,
 )
 from fusionscope.hlo import Module
-from fusionscope.hlo.shape import TUPLE, Shape
 
-_NAME = "region"
 _STEPS, _MOST_AROUND = 6, 80  # from a place of the edit, and instructions around one
 _SMALL = 150  # instructions of a program that is compiled as a whole
 # A kernel begins or ends with them, or they are no kernel at all.
@@ -27,7 +25,6 @@ _ENDS = frozenset(
     while""".split()
 )
 _APART = frozenset({"conditional", "while"})  # what is in them is fused apart from the rest
-_COPIED = frozenset({"broadcast", "constant", "iota", "tuple"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ def cut_together(
     is_whole = is_whole or sum(1 for _ in graph.walk()) <= _SMALL
     is_apart = is_whole or all(_top(graph.entry, place).opcode in _APART for place in places)
     if places and not is_whole:
-        _keep_only(graph, _around(graph.entry, places))
+        keep_only(graph, _around(graph.entry, places))
     before = to_module(graph)
     for recipe in recipes:
         if not _rewrite(recipe, graph, backend, origins):
@@ -131,7 +128,7 @@ def cut_parts(graph: MutableModule, places: Iterable[MutableInstruction]) -> lis
     """
     parts: list[Part] = []
     for members in _groups(graph.entry, places):
-        module = _cut(graph, _with_elements(members))
+        module = _cut(graph, with_elements(members))
         equal = next((part for part in parts if _is_equal(part.module, module)), None)
         if equal is None:
             parts.append(Part(module))
@@ -165,7 +162,7 @@ def _groups(
 def _cut(graph: MutableModule, members: set[MutableInstruction]) -> Module:
     """Return ``members`` as a module, and leave ``graph`` as it was."""
     entry = graph.entry
-    _keep_only(graph, members)
+    keep_only(graph, members)
     module = to_module(graph)
     graph.entry = entry
     return module
@@ -186,7 +183,7 @@ def _around(
         if top is place:
             _grow(nearby)
         members |= nearby
-    return _with_elements(members)
+    return with_elements(members)
 
 
 def _top(entry: MutableComputation, place: MutableInstruction) -> MutableInstruction:
@@ -219,52 +216,3 @@ def _is_boundary(instruction: MutableInstruction) -> bool:
     return instruction.opcode in ("get-tuple-element", "parameter") or (
         instruction.is_root and instruction.opcode == "tuple"
     )
-
-
-def _with_elements(members: set[MutableInstruction]) -> set[MutableInstruction]:
-    """Return ``members`` with the elements of their tuples."""
-    elements = {
-        user
-        for member in members
-        if member.shape.is_tuple
-        for user in member.users
-        if user.opcode == "get-tuple-element"
-    }
-    return {*members, *elements}
-
-
-def _keep_only(graph: MutableModule, members: set[MutableInstruction]) -> None:
-    """Make ``members``, which are in the entry of ``graph``, all of its entry."""
-    old, new = graph.entry, graph.add_computation(_NAME)
-    clones: dict[MutableInstruction, MutableInstruction] = {}
-    order = old.post_order()
-    included = _copied(order, members)
-    for instruction in order:
-        if instruction in included:
-            operands = [clones[operand] for operand in instruction.operands]
-            clones[instruction] = clone_into(instruction, new, operands)
-        elif any(user in included for user in instruction.users):
-            clones[instruction] = new.make_parameter(instruction.shape)
-    results = [member for member in order if member in members and _is_result(member, members)]
-    shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
-    new.root = new.make("tuple", shape, [clones[result] for result in results])
-    for instruction in old.instructions:
-        for callee in instruction.called:
-            callee.callers.pop(instruction, None)
-    graph.entry = new
-    graph.source = replace(graph.source, name=_NAME, header="", frames=None)
-
-
-def _copied(
-    order: Iterable[MutableInstruction], members: set[MutableInstruction]
-) -> set[MutableInstruction]:
-    """Return ``members`` and the constants that they read, in tuples and broadcasts as well."""
-    included = set(members)
-    for instruction in reversed(list(order)):
-        if instruction.opcode in _COPIED and any(user in included for user in instruction.users):
-            included.add(instruction)
-    return included
-
-
-def _is_result(member: MutableInstruction, members: set[MutableInstruction]) -> bool:
-    return member.is_root or any(user not in members for user in member.users)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import ClassVar, NamedTuple
 
 from fusionscope.advise.recipes.example import Example
+from fusionscope.advise.recipes.loops import count_steps
 from fusionscope.advise.recipes.patterns import (
     FLOATS,
     array,
@@ -16,7 +17,6 @@ from fusionscope.advise.recipes.patterns import (
     scalar,
 )
 from fusionscope.advise.recipes.recipe import Recipe, Site
-from fusionscope.advise.recipes.unroll_loop import count_steps
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 
 _SIDES = {"LE": "left", "LT": "right"}

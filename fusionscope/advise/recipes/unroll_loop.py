@@ -8,6 +8,13 @@ from functools import partial
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
+from fusionscope.advise.recipes.loops import (
+    callee,
+    count_steps,
+    counter_of,
+    element_of,
+    index_of,
+)
 from fusionscope.advise.recipes.patterns import is_zero, scalar
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.fusing import clone_into
@@ -84,7 +91,7 @@ def program(start, force):
                 continue
             steps = count_steps(instruction)
             recipe = self._for(steps or 0)
-            inside = _called(instruction, "body").opcodes
+            inside = callee(instruction, "body").opcodes
             if (
                 steps
                 and recipe.times > 1
@@ -92,11 +99,11 @@ def program(start, force):
                 and steps % recipe.times == 0
                 and not any(inside[opcode] for opcode in _LEFT_ALONE)
                 and all(
-                    _element(user) is not None
-                    for user in _called(instruction, "body").parameters[0].users
+                    element_of(user) is not None
+                    for user in callee(instruction, "body").parameters[0].users
                 )
             ):
-                yield Site(instruction, partial(recipe._rewrite, instruction))
+                yield Site(instruction, partial(recipe.unroll, instruction))
 
     def _for(self, steps: int) -> UnrollLoop:
         """Return the recipe for a loop of ``steps`` steps."""
@@ -104,11 +111,11 @@ def program(start, force):
             return self
         return replace(self, times=steps if steps <= self.most else 1, is_whole=True)
 
-    def _rewrite(self, loop: MutableInstruction) -> None:
+    def unroll(self, loop: MutableInstruction) -> None:
         """Replace the body by ``times`` copies of it. Elements of arrays that successive steps
         read or write are read and written together, as ``scan`` does.
         """
-        body = _called(loop, "body")
+        body = callee(loop, "body")
         arrays = _find_arrays(loop, body)
         longer = loop.computation.module.add_computation(f"{body.name}_unrolled")
         parameter = longer.make_parameter(body.parameters[0].shape)
@@ -118,7 +125,7 @@ def program(start, force):
         ]
         blocks: dict[MutableInstruction, MutableInstruction] = {}
         for read in arrays.reads:
-            array = elements[_index(read.operands[0])]
+            array = elements[index_of(read.operands[0])]
             starts = _starts(read.operands[1:], elements, longer)
             shape = self._block(read.shape)
             sizes = ",".join(map(str, shape.dimensions))
@@ -129,8 +136,8 @@ def program(start, force):
         for step in range(self.times):
             clones: dict[MutableInstruction, MutableInstruction] = {}
             for instruction in body.post_order():
-                if _element(instruction) is not None:
-                    clones[instruction] = state[_index(instruction)]
+                if element_of(instruction) is not None:
+                    clones[instruction] = state[index_of(instruction)]
                 elif instruction in blocks:
                     later_bounds = (f"[0:{size}]" for size in instruction.shape.dimensions[1:])
                     text = f", slice={{{', '.join([f'[{step}:{step + 1}]', *later_bounds])}}}"
@@ -179,7 +186,7 @@ class _Arrays:
 
 def _find_arrays(loop: MutableInstruction, body: MutableComputation) -> _Arrays:
     (start,), results = loop.operands, body.root.operands
-    counter = _counter(loop)
+    counter = counter_of(loop)
     if counter is None or scalar(start.operands[counter]) != "0":
         return _Arrays([], {})
     steps = count_steps(loop) or 0
@@ -188,8 +195,8 @@ def _find_arrays(loop: MutableInstruction, body: MutableComputation) -> _Arrays:
         place, *later_starts = starts
         length = array.shape.dimensions[0]
         return (
-            _element(array) is not None
-            and _element(place) == counter
+            element_of(array) is not None
+            and element_of(place) == counter
             and all(start.opcode == "constant" and is_zero(start) for start in later_starts)
             and length is not None
             and length >= steps
@@ -201,8 +208,8 @@ def _find_arrays(loop: MutableInstruction, body: MutableComputation) -> _Arrays:
         if instruction.opcode == "dynamic-slice" and is_at_step(
             instruction.operands[0], instruction.operands[1:]
         ):
-            index = _index(instruction.operands[0])
-            if instruction.shape.dimensions[0] == 1 and _element(results[index]) == index:
+            index = index_of(instruction.operands[0])
+            if instruction.shape.dimensions[0] == 1 and element_of(results[index]) == index:
                 reads.append(instruction)
     for index, result in enumerate(results):
         if result.opcode == "dynamic-update-slice" and is_at_step(
@@ -212,11 +219,11 @@ def _find_arrays(loop: MutableInstruction, body: MutableComputation) -> _Arrays:
             other_elements = [
                 element
                 for element in body.instructions
-                if element is not result and _element(element) == index and element.users
+                if element is not result and element_of(element) == index and element.users
             ]
             is_only = list(array.users) == [result] and list(result.users) == [body.root]
             if (
-                _index(array) == index
+                index_of(array) == index
                 and update.shape.dimensions[0] == 1
                 and results.count(result) == 1
                 and is_only
@@ -233,49 +240,4 @@ def _starts(
 ) -> list[MutableInstruction]:
     """Return the indices of a block in ``target``: the number of the step, and zeros."""
     place, *zeros = starts
-    return [elements[_index(place)], *(clone_into(zero, target, []) for zero in zeros)]
-
-
-def _called(loop: MutableInstruction, role: str) -> MutableComputation:
-    name = loop.attributes[role].lstrip("%")
-    return next(computation for computation in loop.called if computation.name == name)
-
-
-def count_steps(loop: MutableInstruction) -> int | None:
-    """Return the number of steps, if a counter that is incremented by one between constants shows
-    it.
-    """
-    condition, body = _called(loop, "condition").root, _called(loop, "body")
-    (start,) = loop.operands
-    if (
-        condition.opcode != "compare"
-        or condition.attributes.get("direction") != "LT"
-        or start.opcode != "tuple"
-        or body.root.opcode != "tuple"
-    ):
-        return None
-    index = _counter(loop)
-    end = scalar(condition.operands[1])
-    if index is None or end is None:
-        return None
-    counter = body.root.operands[index]
-    first = scalar(start.operands[index])
-    if first is None or counter.opcode != "add" or _element(counter.operands[0]) != index:
-        return None
-    return int(end) - int(first) if scalar(counter.operands[1]) == "1" else None
-
-
-def _counter(loop: MutableInstruction) -> int | None:
-    """Return the index in the state of what the condition compares."""
-    return _element(_called(loop, "condition").root.operands[0])
-
-
-def _element(value: MutableInstruction) -> int | None:
-    """Return the index of the element of the parameter that it is."""
-    if value.opcode != "get-tuple-element" or value.operands[0].opcode != "parameter":
-        return None
-    return _index(value)
-
-
-def _index(element: MutableInstruction) -> int:
-    return int(element.attribute("index"))
+    return [elements[index_of(place)], *(clone_into(zero, target, []) for zero in zeros)]

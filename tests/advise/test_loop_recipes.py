@@ -1,0 +1,238 @@
+"""What of a loop can be computed for all steps at once: random programs compute the same after it,
+and what only looks alike stays.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from advise.test_recipe_rewriting import check_equal, own_settings  # noqa: F401 (a fixture)
+
+from fusionscope.advise.recipes.associative_scan import AssociativeScan
+from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
+from fusionscope.advise.recipes.loops import find_loops
+from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
+from fusionscope.hlo import Module, parse, to_text
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax"),
+    pytest.mark.usefixtures("own_settings"),
+]
+FAST, ALL = range(3), range(3, 55)
+
+
+def lower(function: Callable[..., Any], *arguments: Any) -> Module:
+    """As for a device: a CPU computes random numbers in loops."""
+    import jax
+
+    jax.config.update("jax_enable_x64", False)
+    types = [jax.ShapeDtypeStruct(shape, kind) for shape, kind in arguments]
+    lowered = jax.jit(function).trace(*types).lower(lowering_platforms=("tpu",))
+    return parse(lowered.compiler_ir("hlo").as_hlo_text())
+
+
+def check(recipe: Recipe, before: Module, loops_left: int | None = None) -> None:
+    rewritten = apply_recipe(recipe, before, "gpu")
+    assert rewritten is not None
+    module = parse(to_text(rewritten.module))
+    assert apply_recipe(recipe, module, "gpu") is None
+    if loops_left is not None:
+        assert sum(item.opcode == "while" for item in module.walk()) == loops_left
+    check_equal(recipe, before, module)
+
+
+class Recurrences:
+    """A random scan: sums, running extremes, decays with factors that may differ in each step, and
+    what reads them, forwards or backwards, of some number of steps and sizes.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.choose = random.Random(seed)
+        self.steps = self.choose.randint(2, 20)
+        self.sizes = tuple(self.choose.choice([(), (3,), (2, 5), (4, 1, 3)]))
+        self.count = self.choose.randint(1, 3)
+        self.kinds = [self.choose.choice(self.KINDS) for _ in range(self.count)]
+        self.is_reversed = self.choose.random() < 0.5
+
+    @staticmethod
+    def decay(state, row, factor):
+        return factor * state + row
+
+    @staticmethod
+    def fixed_decay(state, row, factor):
+        return row - 0.9 * state
+
+    @staticmethod
+    def sum(state, row, factor):
+        return state + row * factor
+
+    @staticmethod
+    def product(state, row, factor):
+        return state * factor
+
+    @staticmethod
+    def average(state, row, factor):
+        return state + (row - state) / 7
+
+    @staticmethod
+    def largest(state, row, factor):
+        import jax.numpy as jnp
+
+        return jnp.maximum(row, state)
+
+    @staticmethod
+    def smallest(state, row, factor):
+        import jax.numpy as jnp
+
+        return jnp.minimum(state, factor - row)
+
+    @staticmethod
+    def selection(state, row, factor):
+        import jax.numpy as jnp
+
+        return jnp.where(row > 0, factor - state / 2, -state)
+
+    KINDS = (
+        *("decay", "fixed_decay", "sum", "product", "average"),
+        *("largest", "smallest", "selection"),
+    )
+
+    def program(self, rows, factors, starts):
+        import jax
+        import jax.numpy as jnp
+
+        def step(states, inputs):
+            row, factor = inputs
+            after, factor = [], jnp.tanh(factor)
+            for kind, state in zip(self.kinds, states, strict=True):
+                after.append(getattr(self, kind)(state, row, factor))
+                row = jnp.sin(row + state)  # the next one reads what this one was
+            return tuple(after), (row, after[-1])
+
+        states = tuple(starts[place] for place in range(self.count))
+        return jax.lax.scan(step, states, (rows, factors), reverse=self.is_reversed)
+
+    def lower(self) -> Module:
+        rows = ((self.steps, *self.sizes), "float32")
+        return lower(self.program, rows, rows, ((self.count, *self.sizes), "float32"))
+
+
+class Steps:
+    """A random scan whose steps draw numbers, look up rows of a table and multiply, and carry what
+    is not linear; or carry nothing at all.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.choose = random.Random(seed)
+        self.steps, self.size = self.choose.randint(2, 6), self.choose.randint(1, 6)
+        names = ("drawn", "folded", "looked_up", "multiplied", "from_left", "summed")
+        self.names = self.choose.sample(names, self.choose.randint(1, 3))
+        self.is_map = self.choose.random() < 0.25
+        self.is_reversed = self.choose.random() < 0.5
+
+    def terms(self, key, number, row, table, index):
+        """What each of the names adds, and the next key."""
+        import jax
+
+        key, drawn = jax.random.split(key)
+        terms = {
+            "drawn": lambda: jax.random.normal(drawn, (self.size,)),
+            "folded": lambda: jax.random.uniform(jax.random.fold_in(key, number), (self.size,)),
+            "looked_up": lambda: table[index % 5] + 0.5 * table[number // 2].sum(),
+            "multiplied": lambda: row @ table[: self.size],
+            "from_left": lambda: table[: self.size].T @ row,
+            "summed": lambda: (row[:, None] * table[: self.size]).sum(0),
+        }
+        return sum(terms[name]() for name in self.names), key
+
+    def program(self, key, rows, table, indices, start):
+        import jax
+        import jax.numpy as jnp
+
+        def step(carried, inputs):
+            state, key = carried
+            number, row, index = inputs
+            term, next_key = self.terms(key, number, row, table, index)
+            if self.is_map:
+                return (state, key), term
+            state = jnp.sin(state) + term
+            return (state, next_key), state * term
+
+        inputs = (jnp.arange(self.steps), rows, indices)
+        return jax.lax.scan(step, (start, key), inputs, reverse=self.is_reversed)
+
+    def lower(self) -> Module:
+        return lower(
+            self.program,
+            ((2,), "uint32"),
+            ((self.steps, self.size), "float32"),
+            ((self.size + 5, self.size), "float32"),
+            ((self.steps,), "int32"),
+            ((self.size,), "float32"),
+        )
+
+
+@pytest.mark.parametrize(
+    "seed", [*FAST, *(pytest.param(seed, marks=pytest.mark.slow) for seed in ALL)]
+)
+def test_recurrences_of_random_programs_compute_the_same_without_a_loop(seed: int) -> None:
+    check(AssociativeScan(), Recurrences(seed).lower(), loops_left=0)
+
+
+@pytest.mark.parametrize(
+    "seed", [*FAST, *(pytest.param(seed, marks=pytest.mark.slow) for seed in ALL)]
+)
+def test_random_steps_compute_the_same_with_work_before_the_loop(seed: int) -> None:
+    check(HoistFromLoop(), Steps(seed).lower())
+
+
+def test_a_recurrence_leaves_a_loop_that_remains() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    def program(rows, weights):
+        def step(states, row):
+            activations, decaying = states
+            decaying = 0.5 * decaying + row
+            activations = jnp.tanh(activations @ weights + decaying)
+            return (activations, decaying), activations
+
+        zeros = jnp.zeros((8, 128))
+        return jax.lax.scan(step, (zeros, zeros), rows)
+
+    before = lower(program, ((9, 8, 128), "float32"), ((128, 128), "float32"))
+    rewritten = apply_recipe(AssociativeScan(), before, "gpu")
+    assert rewritten is not None
+    (loop,) = find_loops(prepare(rewritten.module))
+    # What decays comes in, and is not carried on.
+    assert len(loop.results) - len(loop.settled) == 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda state, row: state * state + row,
+        lambda state, row: row / state,
+        lambda state, row: row * state.sum(),
+        lambda state, row: state[::-1] + row,
+        lambda state, row: (state.astype("bfloat16") + 1).astype("float32"),
+    ],
+)
+def test_what_is_no_linear_recurrence_stays(step: Callable[..., Any]) -> None:
+    import jax
+
+    def program(rows, start):
+        return jax.lax.scan(lambda state, row: (step(state, row),) * 2, start, rows)
+
+    before = lower(program, ((6, 4), "float32"), ((4,), "float32"))
+    assert apply_recipe(AssociativeScan(), before, "gpu") is None
+
+
+def test_too_many_bytes_stay_in_the_loop() -> None:
+    before = Recurrences(0).lower()
+    assert apply_recipe(AssociativeScan(most_bytes=8), before, "gpu") is None
+    assert apply_recipe(HoistFromLoop(most_bytes=8), Steps(0).lower(), "gpu") is None
