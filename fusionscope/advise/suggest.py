@@ -16,9 +16,17 @@ from fusionscope.advise.candidates import (
     rule_candidates,
 )
 from fusionscope.advise.recipes.region_trials import MOST_COMPILED, RegionTrial
-from fusionscope.advise.recipes.trying import Compilation, Offer, by_compiler, find_offers, untried
+from fusionscope.advise.recipes.trying import (
+    Compilation,
+    Offer,
+    by_compiler,
+    find_offers,
+    try_together,
+    untried,
+)
 from fusionscope.advise.replays import Replays, operations_of
 from fusionscope.advise.split_products import FlagOffer, find_flag_offers
+from fusionscope.advise.together import find_together
 from fusionscope.advise.worth import why_not_better
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
@@ -555,6 +563,12 @@ class _Trial:
                 self._helpful.append(suggestion)
         for problem in problems:
             self.note(problem)
+        if module.backend == "gpu":
+            self._progress("compiling with several changes")
+            self._best_set = find_together(
+                merged(self._helpful),
+                lambda changes: try_together(module, changes, compilation),
+            )
 
     def _try_regions(
         self, recipes: Sequence[Offer], regions: Compilation | None, figures: Figures

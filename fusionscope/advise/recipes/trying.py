@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fusionscope.advise.recipes.catalogue import RECIPES
+from fusionscope.advise.recipes.catalogue import RECIPES, read_recipe
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
+from fusionscope.advise.recipes.rewriting import rewrite
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import settled_pairs
 from fusionscope.capture.capture import capture
@@ -165,6 +166,25 @@ def by_compiler(
     return attempts, problems
 
 
+def try_together(
+    module: DumpedModule, changes: Sequence[Suggestion], compilation: Compilation
+) -> tuple[Figures, HowTried] | None:
+    """Return what comes of flags and recipes together, by compiling ``module``, which is for a GPU,
+    with all of them; None if it cannot be compiled so.
+    """
+    flags = [word for change in changes if not change.recipe for word in change.change.split()]
+    if len({flag.partition("=")[0] for flag in flags}) < len(flags):
+        return None
+    try:
+        recipes = (read_recipe(change.recipe) for change in changes if change.recipe)
+        program = rewrite(module, recipes)
+        with TemporaryDirectory() as scratch:
+            dump = _Compiler(module, Path(scratch), compilation).compile(program, flags)
+            return _figures(dump, None), HowTried.COMPILED
+    except UnusableInput:
+        return None
+
+
 def _best(
     compiler: _Compiler,
     offer: Offer,
@@ -228,7 +248,7 @@ class _Compiler:
     scratch: Path
     compilation: Compilation
 
-    def compile(self, program: Module) -> DumpedModule:
+    def compile(self, program: Module, flags: Iterable[str] = ()) -> DumpedModule:
         name = f"{len(list(self.scratch.iterdir()))}"
         file = self.scratch / f"{name}.hlo"
         write_file(file, to_text(program))
@@ -236,7 +256,7 @@ class _Compiler:
             Program(kind=ProgramKind.HLO, file=file),
             find_target(self.module),
             self.scratch / name,
-            flags=[*own_flags(self.module), *disabling(self.module)],
+            flags=[*own_flags(self.module), *disabling(self.module), *flags],
             python=self.compilation.python,
             limit_s=self.compilation.limit_s,
         )
