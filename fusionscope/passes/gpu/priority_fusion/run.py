@@ -247,7 +247,8 @@ class _Run(ComputationRun):
         self._judge, self._rules = follower.judge, follower.changed.rules
         for producer, decisions in self._decisions.items():
             for consumer, decision in list(decisions.items()):
-                if self._may_differ(follower, producer, consumer, decision):
+                is_stale = not producer.users.slots(consumer)  # they are in one fusion by now
+                if is_stale or self._may_differ(follower, producer, consumer, decision):
                     del decisions[consumer]
                     self._decided.get(producer, set()).discard(consumer)
         for producer in follower.queue.producers():
