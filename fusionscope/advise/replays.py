@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import inf
 
 from fusionscope.advise.candidates import Candidate
-from fusionscope.advise.copies import TOO_LONG, Copies
+from fusionscope.advise.copies import TOO_LONG, Copies, Result
 from fusionscope.advise.library_work import changes_code
 from fusionscope.advise.removed import removed_movements
 from fusionscope.dump import DumpedModule, Stage
@@ -24,6 +25,7 @@ from fusionscope.history.loops import read_loop_facts
 from fusionscope.history.outcomes import TOGETHER
 from fusionscope.hlo import Module
 from fusionscope.passes.context import OutOfTime, PassContext, Work
+from fusionscope.passes.gpu.priority_fusion.computation import Step
 from fusionscope.passes.plan import PassRun
 from fusionscope.system.forks import can_fork
 from fusionscope.system.memory import working_memory
@@ -106,6 +108,10 @@ class Replays:
         self._expected: list[Candidate] = []
         self._followed: list[Candidate] = []
         self._together: dict[str, Module | str | None] = {}
+        self._work = Work()  # of all that was tried together, and parts of that
+        self._common_work = 0
+        self._steps: dict[str, Sequence[Step]] = {}  # by the unchanged rules
+        self._computations: dict[str, frozenset[str]] = {}  # those that a change changes
         self._unchanged: dict[tuple[PassRun, ...], Module | None] = {}
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
         self.compiler = choose_compiler(module, compiler).compiler
@@ -149,8 +155,12 @@ class Replays:
     def _changed(self, candidate: Candidate) -> DumpedModule:
         return self._module.with_flags(candidate.flags) if candidate.flags else self._module
 
-    def try_out(self, candidate: Candidate) -> ReplayedChange | None:
+    def try_out(
+        self, candidate: Candidate, wider: Candidate | None = None
+    ) -> ReplayedChange | None:
         """Return the result of the passes with a change; None if it equals that without the change.
+        It may be a part of a ``wider`` one, which was tried before: what that leaves unchanged is
+        unchanged.
 
         Raises ``UnusableInput``, and ``OutOfTime`` where it takes too long to tell.
         """
@@ -171,11 +181,30 @@ class Replays:
         if self._most_work is not None:
             most = max(self._most_work, _MOST_STEPS * _count_operations(module, runs))
             context = replace(context, work=Work(most=most))
+        if wider is not None:
+            given_steps = self._steps_beside(wider)
+            context = replace(context, given_steps=given_steps, work=self._begin_part())
         chain = _Chain(runs, module, compiler, context, candidate.passes)
         current = self._replay(chain, by_name=bool(candidate.changes.allowed))
         if current is None:
             return None
         return ReplayedChange(current, *self.predict(current))
+
+    def _begin_part(self) -> Work:
+        """Return the work of all that was tried together, and of parts of it. Raises ``OutOfTime``
+        if one more replay of all may be more than what is allowed to them.
+        """
+        if self._work.amount + self._common_work > self._work.most:
+            raise OutOfTime
+        return self._work
+
+    def _steps_beside(self, change: Candidate) -> Mapping[str, Sequence[Step]]:
+        """Return the steps of priority fusion in the computations that ``change`` leaves unchanged,
+        as far as that is known.
+        """
+        computations = self._computations.get(change.change, frozenset({""}))
+        steps = {} if "" in computations else self._steps
+        return {name: steps[name] for name in steps.keys() - computations}
 
     def predict(self, changed: Module) -> Predicted:
         """Return the figures of the final module if ``changed`` is the result of the passes."""
@@ -246,11 +275,16 @@ class Replays:
         runs = self._runs_from(candidates[0], self._module)
         compilers = [candidate.changes.apply(self.compiler) for candidate in candidates]
         branches = tuple(
-            Branch(compiler.find(PRIORITY_FUSION).book, partial(copies.split, number))
+            Branch(compiler.find(PRIORITY_FUSION).book, partial(copies.split, number), copies.end)
             for number, compiler in enumerate(compilers)
         )
-        context = replace(self.context, branches=branches, work=copies.work)
+        self._steps = {}
+        context = replace(self.context, branches=branches, steps=self._steps, work=copies.work)
         chain = _Chain(runs, self._module, self.compiler, self.context)
+        chains = [
+            replace(chain, compiler=compiler, concerned=candidate.passes)
+            for candidate, compiler in zip(candidates, compilers, strict=True)
+        ]
         graph = self._start(chain, by_name=True)
         later = {run.pass_name for run in runs[1:]}
         try:
@@ -262,9 +296,7 @@ class Replays:
                 if acts_later and branch.part():
                     break
             if copies.current is not None:
-                candidate, compiler = candidates[copies.current], compilers[copies.current]
-                changed = replace(chain, compiler=compiler, concerned=candidate.passes)
-                copies.end(self._go_on(changed, graph, start=1))
+                copies.end(self._go_on(chains[copies.current], graph, start=1))
         except OutOfTime:
             copies.end(TOO_LONG)
         except BaseException:
@@ -275,8 +307,29 @@ class Replays:
         unchanged = self._unchanged[tuple(runs)] = self._go_on(chain, graph, start=1)
         graph.dissolve()
         result = None if is_dumped else unchanged
-        results = {number: result for number, branch in enumerate(branches) if branch.is_open}
-        return results | copies.results()
+        results: dict[int, Module | str | None] = {
+            number: result for number, branch in enumerate(branches) if branch.is_open
+        }
+        endings_by_number = copies.results()
+        self._work = Work(copies.taken, inf if copies.most is None else copies.most)
+        self._common_work = copies.work.amount
+        for number, endings in endings_by_number.items():
+            results[number] = self._ended(chains[number], endings)
+            self._computations[candidates[number].change] = frozenset(endings)
+        return results
+
+    def _ended(self, chain: _Chain, endings: Mapping[str, Result]) -> Module | str | None:
+        """Return the result of a change. ``endings`` are what its copies ended with: the result, or
+        the steps of computations, where others have the steps of the unchanged rules.
+        """
+        changed_steps: dict[str, Sequence[Step]] = {}
+        for computation, ending in endings.items():
+            if ending is None or isinstance(ending, Module | str):
+                return ending
+            changed_steps[computation] = ending
+        given_steps = {**self._steps, **changed_steps}
+        context = replace(chain.context, given_steps=given_steps)
+        return self._replay(replace(chain, context=context), by_name=True)
 
     @working_memory()
     def _replay(self, chain: _Chain, *, by_name: bool = False) -> Module | None:
@@ -341,6 +394,7 @@ class Replays:
                 self._orders[first.before] = find_user_order(self._module, first.before, rewriters)
                 self._aged.update(runs)
                 self._unchanged.clear()
+                self._steps, self._computations = {}, {}
                 self._expected = [
                     candidate for candidate in self._followed if candidate.change in self._together
                 ]

@@ -411,13 +411,21 @@ class _Trial:
             self._promising.append((candidate, suggestion))
             self._helpful.append(suggestion)
 
-    def _replay(self, replays: Replays, candidate: Candidate, best: Figures | None = None) -> None:
-        """Replay with a change, which is ignored if it is not better than ``best``."""
-        replayed = replays.try_out(candidate)
+    def _replay(
+        self,
+        replays: Replays,
+        candidate: Candidate,
+        best: Figures | None = None,
+        wider: Candidate | None = None,
+    ) -> None:
+        """Replay with a change, which is ignored if it is not better than ``best``. It may be part
+        of a ``wider`` one that was replayed before.
+        """
+        replayed = replays.try_out(candidate, wider)
         if replayed is not None and candidate.changes.allowed:
             possible = candidate.allowing(replays.fused_pairs(replayed))
             if possible is not None and possible != candidate:
-                self._replay(replays, possible, best)
+                self._replay(replays, possible, best, candidate)
                 return
             replayed = replayed if possible is not None else None
         is_better = replayed is not None and _is_better(replays.final, replayed.figures)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fusionscope.gpu.model import GpuModel
     from fusionscope.gpu.state import GpuState
     from fusionscope.passes.gpu.priority_fusion.branches import Branch
+    from fusionscope.passes.gpu.priority_fusion.computation import Step
     from fusionscope.passes.gpu.priority_fusion.recorded_order import FollowedRecord, RecordedOrder
 
 
@@ -84,8 +85,9 @@ class PassContext:
     emitters are enabled, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is the
     target, or None for a CPU. ``deadline`` ends the run of a pass that takes long, None for no
     limit. ``branches`` are changed rules that follow a run of priority fusion, whose ``work`` is
-    counted. The decisions of a plan are complete only if it ``tells_decisions``. ``progress``
-    receives each step of a replay.
+    counted. ``steps`` collects its steps by computation; ``given_steps`` are those that it takes in
+    some, without asking why. The decisions of a plan are complete only if it ``tells_decisions``.
+    ``progress`` receives each step of a replay.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
@@ -94,6 +96,10 @@ class PassContext:
     gpu: GpuTarget | None = None
     deadline: Deadline | None = None
     branches: tuple[Branch, ...] = field(default=(), compare=False, repr=False)
+    steps: dict[str, Sequence[Step]] | None = field(default=None, compare=False, repr=False)
+    given_steps: Mapping[str, Sequence[Step]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     work: Work | None = field(default=None, compare=False, repr=False)
     tells_decisions: bool = True
     progress: Progress = field(default=silent, compare=False, repr=False)

@@ -1,14 +1,16 @@
 """Changed rules that follow a run of priority fusion up to the first step that they change.
 
-Most changes lead to a few other steps near the end of the pass: all steps before them are those of
-the run with the unchanged rules, which is done once.
+Most changes lead to a few other steps near the end of a computation: all steps before them are
+those of the run with the unchanged rules, which is done once. Computations do not depend on each
+other, so a change is followed in those that it concerns.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 
 from fusionscope.gpu.cost.duration import Duration
 from fusionscope.gpu.cost.model import Estimate
@@ -22,6 +24,9 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
 from fusionscope.passes.overrides import Allowed, maker_names
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
+if TYPE_CHECKING:
+    from fusionscope.passes.gpu.priority_fusion.computation import Step
+
 _WILDCARD = re.compile(r"[*?[]")
 _LATE = frozenset({RulePhase.EMITTER, RulePhase.CONSTANT})
 
@@ -30,18 +35,21 @@ _LATE = frozenset({RulePhase.EMITTER, RulePhase.CONSTANT})
 class Branch:
     """The rules of ``book``, which only allow more than those that run.
 
-    ``split`` is called at most once, before the first step that they change. It makes a copy of
-    this process and returns true there, where the run goes on with these rules.
+    ``split`` is called before the first step in a computation that they change, with its name. It
+    makes a copy of this process and returns true there, where these rules apply to the end of the
+    computation. Then ``finish`` ends the copy, with the steps. If all earlier steps of the pass are
+    the same, and no computation comes later, the name is empty: that copy goes on.
     """
 
     book: RuleBook[Rule]
-    split: Callable[[], bool]
-    is_open: bool = True
+    split: Callable[[str], bool]
+    finish: Callable[[Sequence[Step]], NoReturn]
+    is_open: bool = True  # all steps so far are the same
 
-    def part(self) -> bool:
-        """Return whether to go on with these rules."""
+    def part(self, computation: str = "") -> bool:
+        """Return whether to go on with these rules, to the end of a ``computation`` or of all."""
         self.is_open = False
-        return self.split()
+        return self.split(computation)
 
 
 def can_follow(book: RuleBook[Rule], changed: RuleBook[Rule]) -> bool:

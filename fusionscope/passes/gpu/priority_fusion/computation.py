@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusionscope.gpu.cost.duration import Duration
 from fusionscope.gpu.cost.model import ConsumerCosts, PairCost
 from fusionscope.gpu.state import GpuState, is_fusible_bitcast
+from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.graph.fusing import create_fusion, fuse_instruction, merge_fusion
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.passes.gpu.priority_fusion.judge import GpuJudge
@@ -48,6 +50,23 @@ def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
     ]
 
 
+class Fused(NamedTuple):
+    """A consumer by its age, the kind of the fusion that it is in afterwards, and the tiling of
+    that, if it is one by Triton.
+    """
+
+    consumer: int
+    kind: str
+    tiling: Tiling | None = None
+
+
+class Step(NamedTuple):
+    """A producer by its age, and the consumers that it was fused into."""
+
+    producer: int
+    consumers: tuple[Fused, ...]
+
+
 class ComputationRun:
     """The pass in one computation, by the rules of ``book``. ``ages`` are those of the
     instructions.
@@ -63,6 +82,7 @@ class ComputationRun:
         tells_decisions: bool = True,
     ) -> None:
         self.decisions: list[PairDecision] = []
+        self.steps: list[Step] = []
         self._state = state
         self._model = state.model
         self._judge = GpuJudge(book, state)
@@ -192,6 +212,8 @@ class ComputationRun:
                 before = user.name
                 if refusal is None:
                     kind = self._kind_with(constant, user)
+                    fused = Fused(self._ages.of(user), kind)
+                    self.steps.append(Step(self._ages.of(constant), (fused,)))
                     fusion = self._fuse(constant, user, kind).name
                     self._state.changed(user)
                 self.decisions.append(

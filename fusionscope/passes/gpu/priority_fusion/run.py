@@ -29,10 +29,13 @@ from fusionscope.passes.gpu.priority_fusion.by_record import follow_record
 from fusionscope.passes.gpu.priority_fusion.computation import (
     Ages,
     ComputationRun,
+    Fused,
+    Step,
     fusible_computations,
 )
 from fusionscope.passes.gpu.priority_fusion.judge import GpuJudge
 from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
+from fusionscope.passes.gpu.priority_fusion.steps import GivenRun
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
 from fusionscope.passes.plan import Event, FusionPlan, Merged, PairDecision, Refused, Scored
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
@@ -59,6 +62,8 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         deadline=context.deadline,
         tells_decisions=context.tells_decisions,
         branches=context.branches,
+        steps=context.steps,
+        given_steps=context.given_steps,
         work=context.work or Work(),
         progress=context.progress,
     ).run()
@@ -84,9 +89,9 @@ class PriorityFusion:
     as they are known: no text shows the order. ``recorded``, if given, decides the order of equal
     priorities. The plan has events only if ``tells_events``: each names all users of a producer,
     every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``, and after the
-    most ``work``. The ``branches`` that it comes to the end of, in the process in which it began,
-    have the same result.
-
+    most ``work``. The ``branches`` that are open when it ends, in the process in which it began,
+    have the same result. ``steps`` receives those of each computation. In a computation with
+    ``given_steps`` these are taken, and nothing is said of it.
     """
 
     graph: MutableModule
@@ -98,6 +103,8 @@ class PriorityFusion:
     tells_events: bool = True
     tells_decisions: bool = True
     branches: tuple[Branch, ...] = ()
+    steps: dict[str, Sequence[Step]] | None = None
+    given_steps: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     work: Work = field(default_factory=Work)
     deadline: Deadline | None = None
     progress: Progress = silent
@@ -105,13 +112,22 @@ class PriorityFusion:
     def run(self) -> FusionPlan:
         decisions: list[PairDecision] = []
         events: list[Event] = []
-        for computation in fusible_computations(self.graph):
+        computations = fusible_computations(self.graph)
+        for computation in computations:
             for instruction in computation.instructions:
                 if instruction.name in self.users:
                     reorder_users(instruction, self.users[instruction.name])
+            if (steps := self.given_steps.get(computation.name)) is not None:
+                ages = Ages(computation, self.ids.get(computation.name, {}))
+                GivenRun(computation, self.book, self.state, ages).run(steps)
+                continue
             self.state.triton.forget_pairs()
-            run = _Run(self, computation)
+            run = _Run(self, computation, is_last=computation is computations[-1])
             run.run()
+            if run.copy is not None:
+                run.copy.finish(run.steps)
+            if self.steps is not None:
+                self.steps[computation.name] = run.steps
             events += run.events
             decisions += run.decisions
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph, tuple(events))
@@ -120,12 +136,16 @@ class PriorityFusion:
 class _Run(ComputationRun):
     """The pass in one computation, by its rules."""
 
-    def __init__(self, parent: PriorityFusion, computation: MutableComputation) -> None:
+    def __init__(
+        self, parent: PriorityFusion, computation: MutableComputation, *, is_last: bool
+    ) -> None:
         ids = _Ids(computation, parent.ids.get(computation.name, {}), parent.recorded)
         super().__init__(
             computation, parent.book, parent.state, ids, tells_decisions=parent.tells_decisions
         )
         self.events: list[Event] = []
+        self.copy: Branch | None = None  # that ends after this computation
+        self._is_last = is_last
         self._ids = ids
         self._queue = _Queue(self._ids)
         self._tells_events = parent.tells_events
@@ -139,7 +159,6 @@ class _Run(ComputationRun):
                 branch, Changed(branch, parent.book), GpuJudge(branch.book, parent.state), self._ids
             )
             for branch in parent.branches
-            if branch.is_open
         ]
         # Producers that all their consumers accepted when last asked.
         self._taken: set[MutableInstruction] = set()
@@ -215,7 +234,10 @@ class _Run(ComputationRun):
         """Let each branch go on alone for which ``is_over`` says that the common part ends."""
         for follower in list(filter(is_over, self._followers)):
             self._followers.remove(follower)
-            if follower.branch.part():
+            branch = follower.branch
+            goes_on = self._is_last and branch.is_open
+            if branch.part("" if goes_on else self._computation.name):
+                self.copy = None if goes_on else branch
                 self._go_on_with(follower)
                 return
 
@@ -225,7 +247,8 @@ class _Run(ComputationRun):
         self._judge, self._rules = follower.judge, follower.changed.rules
         for producer, decisions in self._decisions.items():
             for consumer, decision in list(decisions.items()):
-                if self._may_differ(follower, producer, consumer, decision):
+                is_stale = not producer.users.slots(consumer)  # they are in one fusion by now
+                if is_stale or self._may_differ(follower, producer, consumer, decision):
                     del decisions[consumer]
                     self._decided.get(producer, set()).discard(consumer)
         for producer in follower.queue.producers():
@@ -398,15 +421,17 @@ class _Run(ComputationRun):
         identities = {consumer: triton.identity(producer, consumer) for consumer in consumers}
         tilings = {member: triton.known_tiling(pair) for member, pair in identities.items()}
         to_score: dict[MutableInstruction, None] = {}
+        fused: list[Fused] = []
         for consumer in consumers:
             if is_fusible_bitcast(consumer):
                 continue
-            before = consumer.name
+            before, age = consumer.name, self._ids.of(consumer)
             kind = self._model.kind(producer, consumer).fusion_kind
             self._work.add(_size(producer))
             fusion = self._fuse(producer, consumer, kind)
             self._ids.grew(fusion, consumer)
             tiling = tilings[consumer]
+            fused.append(Fused(age, kind, tiling))
             triton.fused(fusion, identities[consumer], tiling)
             if tiling is not None:
                 set_triton_config(fusion, tiling)
@@ -433,6 +458,7 @@ class _Run(ComputationRun):
                     to_score[operand] = None
                     self._new_consumers.setdefault(operand, []).append(fusion)
             to_score[fusion] = None
+        self.steps.append(Step(self._ids.of(producer), tuple(fused)))
         self._collect_gone(producer, consumers)
         if not producer.users:
             self._invalidate(producer)
