@@ -129,10 +129,16 @@ class Steps:
     def __init__(self, seed: int) -> None:
         self.choose = random.Random(seed)
         self.steps, self.size = self.choose.randint(2, 6), self.choose.randint(1, 6)
-        names = ("drawn", "folded", "looked_up", "multiplied", "from_left", "summed")
+        names = ("drawn", "of_number", "looked_up", "multiplied", "from_left", "summed")
         self.names = self.choose.sample(names, self.choose.randint(1, 3))
         self.is_map = self.choose.random() < 0.25
         self.is_reversed = self.choose.random() < 0.5
+
+    @staticmethod
+    def key(number, index):
+        import jax.numpy as jnp
+
+        return jnp.stack([number, index]).astype("uint32")
 
     def terms(self, key, number, row, table, index):
         """What each of the names adds, and the next key."""
@@ -141,7 +147,7 @@ class Steps:
         key, drawn = jax.random.split(key)
         terms = {
             "drawn": lambda: jax.random.normal(drawn, (self.size,)),
-            "folded": lambda: jax.random.uniform(jax.random.fold_in(key, number), (self.size,)),
+            "of_number": lambda: jax.random.uniform(self.key(number, index), (self.size,)),
             "looked_up": lambda: table[index % 5] + 0.5 * table[number // 2].sum(),
             "multiplied": lambda: row @ table[: self.size],
             "from_left": lambda: table[: self.size].T @ row,

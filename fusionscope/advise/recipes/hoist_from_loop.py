@@ -17,7 +17,7 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 @dataclass(frozen=True, slots=True)
 class HoistFromLoop(Recipe):
     """The values of all steps may have ``most_bytes``. Of what depends on itself alone, up to
-    ``longest_chain`` numbers are computed in a loop of their own.
+    ``longest_chain`` integers are computed in a loop of their own.
     """
 
     most_bytes: int = 1 << 28

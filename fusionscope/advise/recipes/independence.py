@@ -22,6 +22,7 @@ from fusionscope.graph.mutable import MutableInstruction, replace_operand
 from fusionscope.hlo.shape import Shape
 
 _HEAVY = frozenset({"dot", "fft", "gather", "reduce"})
+_INTEGERS = frozenset("s32 s64 u32 u64".split())
 _LIGHT = frozenset("broadcast constant get-tuple-element iota reshape".split())
 # Of one element: a kernel's worth, such as a random number.
 MANY_OPERATIONS = 20
@@ -47,8 +48,8 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Element ``index`` of a state, which becomes what depends on it alone, such as the key of
-    random numbers.
+    """Element ``index`` of a state, integers which become what depends on them alone, such as the
+    key of random numbers.
     """
 
     index: int
@@ -60,7 +61,7 @@ State = Delay | Stack | Chain | Recurrence
 class Independence:
     """The instructions and elements of ``loop`` that are known before it.
 
-    ``has_recurrences`` is whether linear recurrences are, ``longest_chain`` how many numbers an
+    ``has_recurrences`` is whether linear recurrences are, ``longest_chain`` how many integers an
     element of the state may have that a loop of its own computes first. ``schedule`` has them in an
     order in which they can be computed.
     """
@@ -132,7 +133,8 @@ class Independence:
                 yield state
         for index, result in self._open():
             is_short = 0 < (result.shape.element_count or 0) <= self._longest_chain
-            if is_short and self._reads(result) <= {index}:
+            is_whole = result.shape.element_type in _INTEGERS
+            if is_short and is_whole and self._reads(result) <= {index}:
                 yield Chain(index)
 
     def _delay(self, index: int) -> Delay | None:
