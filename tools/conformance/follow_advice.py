@@ -37,7 +37,8 @@ _PARTS = {
     "Tried, not": "rejected",
 }
 _NUMBERED = re.compile(r" *\d+\. (.*)")
-_PREDICTED = re.compile(r"launches (\S+) → (\S+), bytes (\S+ \S+) → (\S+ [kMGT]?B)")
+_LAUNCHES = re.compile(r"launches (\S+) → (\S*\w)")
+_BYTES = re.compile(r"bytes (\S+ \S+) → (\S+ [kMGT]?B)")
 _MADE = re.compile(r"launches (\S+) → (\S+) +bytes moved (\S+ \S+) → (\S+ [kMGT]?B)")
 _EXPECTED_TIME = re.compile(r"time (\S+) (µs|ms|s) → (\S+) (µs|ms|s)")
 _ESTIMATED = re.compile(r"cost model (\S+) → (\S+) µs")
@@ -136,8 +137,8 @@ def follow(advice: Advice, seconds: float | None) -> Followed:
     problem = f"exit {code}: {' '.join(errors.split())}" if code else ""
     if not is_rerun:
         return Followed(advice, "", "", "", problem)
-    predicted, made_figures = _PREDICTED.search(advice.outcome), _MADE.search(text)
-    if predicted is None or made_figures is None or predicted.groups() != made_figures.groups():
+    made_figures = _MADE.search(text)
+    if made_figures is None or not has_same_figures(advice.outcome, made_figures):
         problem += " other figures"
     elif not has_same_time(advice.outcome, text):
         problem += " another time"
@@ -145,6 +146,18 @@ def follow(advice: Advice, seconds: float | None) -> Followed:
     ratio, verdict = timed.groups() if timed is not None else ("", "")
     return Followed(
         advice, made_figures[0] if made_figures is not None else "", ratio, verdict, problem.strip()
+    )
+
+
+def has_same_figures(outcome: str, made_figures: re.Match[str]) -> bool:
+    """Return whether launches and bytes are those predicted: what is not printed stays."""
+    before_launches, after_launches, *moved = made_figures.groups()
+    return all(
+        actual[0] == actual[1] if expected is None else expected.groups() == actual
+        for expected, actual in (
+            (_LAUNCHES.search(outcome), (before_launches, after_launches)),
+            (_BYTES.search(outcome), tuple(moved)),
+        )
     )
 
 
@@ -165,11 +178,12 @@ def _number(text: str) -> float:
 
 def row(dump: Path, followed: Followed) -> str:
     advice = followed.advice
-    predicted = _PREDICTED.search(advice.outcome)
+    figures = (figure.search(advice.outcome) for figure in (_LAUNCHES, _BYTES))
+    predicted = ", ".join(figure[0] for figure in figures if figure is not None)
     command = shlex.join(advice.words).replace(str(dump.resolve()), "DUMP").replace("|", "/")
     return (
         f"| {dump.parent.name}/{dump.name} | `{command}` "
-        f"| {predicted[0] if predicted is not None else '-'} | {followed.made or '-'} "
+        f"| {predicted or '-'} | {followed.made or '-'} "
         f"| {followed.ratio or '-'} | {followed.problem or followed.verdict or 'as predicted'} |"
     )
 
