@@ -27,6 +27,8 @@ from sample_dumps import (
 )
 from sample_kinds import all_samples
 
+from fusionscope.advise.suggest import suggest
+from fusionscope.facts.suggestions import Exclusion, HowTried, Step, Together
 from fusionscope.findings.resources.facts import SpillCost, SpillTrial, over_fused
 
 pytestmark = pytest.mark.slow
@@ -119,9 +121,25 @@ def tried_changes(compilation, saved, device, tries, module, facts, resources, p
     return replace(resources, over_fused=over_fused(("loop_add_fusion",), before, attempts))
 
 
+def taken_together(module, facts, **options):
+    """What to try, with changes together as compiling finds them."""
+    suggestions = suggest(module, facts, **options)
+    if not suggestions.helpful:
+        return suggestions
+    change = suggestions.helpful[0]
+    together = Together(
+        before=change.before,
+        steps=(Step(change=change.change, after=change.after),),
+        excluded=(Exclusion(change=change.change, why="adds nothing to them"),),
+        evidence=HowTried.REGION,
+    )
+    return replace(suggestions, together=together).numbered()
+
+
 def test_json_is_as_documented(run, tmp_path, monkeypatch):
     monkeypatch.setenv("PTXAS", str(SPILLS / "ptxas"))
     monkeypatch.setattr("fusionscope.advise.spills.compile_resources", tried_changes)
+    monkeypatch.setattr("fusionscope.advise.suggest.suggest", taken_together)
     files = unpacked(CPU)
     write(tmp_path, files)
     large = {

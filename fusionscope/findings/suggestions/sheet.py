@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"
 MATCHING = "Recipes that match, not tried here (--compile tries them)"
-UNMEASURED = "Not timed (--compile times them): launches and bytes say little on a CPU"
+_UNMEASURED = "Not timed (--compile times them{more}): launches and bytes say little on a CPU."
 NOTHING = "nothing known that helps"
 _NOTHING_YET = "nothing so far that helps"
 _NOTHING_TRIED = "nothing tried so far"
@@ -166,7 +166,7 @@ def sections(
     for heading, noun, changes in (
         ("", "suggestion", helpful),
         (f"{MATCHING}.", "recipe", matching if not is_brief else []),
-        (f"{UNMEASURED}.", "change", suggestions.unmeasured),
+        (_unmeasured(suggestions), "change", suggestions.unmeasured),
     ):
         blocks += [lines([heading])] if heading and changes else []
         has_evidence = noun != "change" or not is_brief  # the heading says enough
@@ -294,11 +294,17 @@ def _nothing_yet(suggestions: Suggestions) -> str:
     return _NOTHING_YET if suggestions.is_tried else _NOTHING_TRIED
 
 
+def _unmeasured(suggestions: Suggestions) -> str:
+    """Return the heading of the changes that were not timed."""
+    untried = suggestions.untried
+    return _UNMEASURED.format(more=f", and tries {untried:,} more" if untried else "")
+
+
 def _notes(suggestions: Suggestions) -> Iterator[str]:
     yield from suggestions.notes
     all_changes = (*suggestions.helpful, *suggestions.unmeasured, *suggestions.rejected)
     if suggestions.cannot_rerun and any(change.kind != "recipe" for change in all_changes):
         yield f"these cannot be compiled from this dump: {suggestions.cannot_rerun}"
-    if suggestions.untried:
+    if suggestions.untried and not suggestions.unmeasured:
         what = "more candidate" if suggestions.is_tried else "candidate"
         yield f"{plural(suggestions.untried, what)} would take too long to try: --all tries them"
