@@ -1032,7 +1032,7 @@ def open_modules(case: Case) -> tuple[object, ...]:
 
 def _unnamed(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
     """No file that was damaged is named in one line, where this is all that can be wrong."""
-    command, _, option, *_ = (*case.arguments, "")
+    command, _, option, *_ = (*case.arguments, "", "")
     is_asked = command in ("explain", "verify") or (command == "history" and option == "--format")
     if answer.code != 2 or not case.damaged or not is_asked:
         return
