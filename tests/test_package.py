@@ -262,7 +262,6 @@ OPENING_FILES = {
     "capture/threads.py",
     "hlo/grammar.py",
     "rerun/runner.py",
-    "rerun/sketch_child.py",
     "rerun/workbench_child.py",
     "rules/pages.py",
     "system/files.py",

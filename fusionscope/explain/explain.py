@@ -151,8 +151,10 @@ def _explain_place(
         if facts.suggestions is not None:
             module = dump.modules[place]
             which = ("--module", str(module.number)) if len(dump.modules) > 1 else ()
-            command = ("fusionscope", "rerun", str(dump.path), *which)
-            facts = replace(facts, suggestions=facts.suggestions.with_commands(command))
+            rerun, draw = (
+                ("fusionscope", name, str(dump.path), *which) for name in ("rerun", "draw")
+            )
+            facts = replace(facts, suggestions=facts.suggestions.with_commands(rerun, draw))
     except UnusableInput as error:
         facts = error
     return facts, dump.learned()

@@ -245,8 +245,10 @@ class Suggestions:
         numbers = count(1)
         return self._each(lambda suggestion: replace(suggestion, number=next(numbers)))
 
-    def with_commands(self, rerun: Sequence[str]) -> Suggestions:
-        """Return the suggestions with command lines that begin with the words ``rerun``."""
+    def with_commands(self, rerun: Sequence[str], draw: Sequence[str] = ()) -> Suggestions:
+        """Return the suggestions with command lines that begin with the words ``rerun``, and with
+        ``draw``.
+        """
 
         def command(suggestion: Suggestion) -> Sequence[str]:
             if suggestion.kind is SuggestionKind.RECIPE:
@@ -256,9 +258,7 @@ class Suggestions:
         numbered = self._each(
             lambda suggestion: replace(suggestion, command=tuple(command(suggestion)))
         )
-        program, _, *dump = rerun
-        draw = (program, "draw", *dump)
-        return replace(numbered, draw=draw, together=self._with_command(rerun))
+        return replace(numbered, draw=tuple(draw), together=self._with_command(rerun))
 
     def _with_command(self, rerun: Sequence[str]) -> Together | None:
         if self.together is None or self.cannot_rerun:

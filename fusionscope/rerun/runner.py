@@ -1,11 +1,12 @@
-"""Runs one program as the compiler makes it and as plans make it, or several programs in turns, in
-a process of its own.
+"""Runs one program as the compiler makes it and as plans make it, several programs in turns, or a
+sketch of a program beside it, in a process of its own.
 
     PYTHON runner.py REQUEST RESULT
 
-``REQUEST`` is JSON that ``running.py`` or ``racing.py`` writes; what came of it goes as JSON to
-``RESULT``, after each step, since a plan may end the process. Like ``capture/child.py``, whose
-functions it uses, it runs under any Python that has jax, and imports nothing of fusionscope.
+``REQUEST`` is JSON that ``running.py``, ``racing.py`` or ``sketch/checking.py`` writes; what came
+of it goes as JSON to ``RESULT``, after each step, since a plan may end the process. Like
+``capture/child.py``, whose functions it uses, it runs under any Python that has jax, and imports
+nothing of fusionscope.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def main() -> None:
     try:
         if "programs" in request:
             _race(request, reply)
+        elif "sketch" in request:
+            _compare_sketch(request, reply)
         else:
             _compare_plans(request, reply, result)
     except child.Unusable as problem:
@@ -113,6 +116,20 @@ def _compare_alike(
     if [(array.shape, array.dtype) for array in expected] != [(e.shape, e.dtype) for e in results]:
         return []
     return _compare(expected, results, reference)
+
+
+def _compare_sketch(request: dict[str, Any], reply: dict[str, Any]) -> None:
+    """Compare the two functions of a sketch, which fusionscope has written, with the program."""
+    import jax
+
+    place, text = _prepare(request["device"], ()), request["program"]
+    inputs = _find_inputs(text, request["inputs"], 0)
+    expected = Executable(text, place, inputs).run()
+    namespace: dict[str, Any] = {"__name__": "sketch"}
+    exec(compile(request["sketch"], "sketch.py", "exec"), namespace)
+    for name, options in (("reference", {}), ("one_kernel", {"interpret": True})):
+        results = jax.jit(partial(namespace[name], **options))(*inputs)
+        reply[name] = _compare_alike(expected, jax.device_get(results))
 
 
 def _compare_plans(request: dict[str, Any], reply: dict[str, Any], result: Path) -> None:

@@ -31,6 +31,7 @@ from fusionscope.rerun.programs import (
 )
 
 RUNNER = Path(__file__).parent / "runner.py"
+CPU = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}  # for a child
 _DRIVER = Path("/proc/driver/nvidia")  # exists on machines with an NVIDIA GPU
 # A call of a Python function, which lives in the process that compiled the program.
 _CALLBACK = re.compile(r"xla_\w*python\w*_callback")
@@ -42,7 +43,6 @@ _NOT_WIDENED = frozenset(
 )
 _FUSING = ("fusion", "cpu_multi_output_fusion", "dot-library-rewriter")
 _EPSILON_32 = 2.0**-23
-_CPU = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
 # Limits for rounding: a multiple of the baseline's error, or of the smallest step.
 _WORSE, _LEAST, _SUMMED = 4.0, 16.0, 1024.0
 
@@ -212,7 +212,7 @@ def measure(
         request |= {"seconds": seconds, "is_strict": is_strict}
         environment = environment_for(module)
         if on_cpu:
-            request["device"] = _CPU
+            request["device"] = CPU
             environment |= {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
         reply, code, errors = run_process(
             python, RUNNER, request, environment, limit_s, progress=progress
@@ -290,7 +290,7 @@ def profile_places(directory: Path | None) -> dict[str, str]:
 def device_here(module: DumpedModule) -> dict[str, object]:
     """Return the device of ``module``, as the child processes receive it."""
     if module.backend == "cpu":
-        return dict(_CPU)
+        return dict(CPU)
     return {"name": "gpu", "platform": "cuda", "is_here": True, "description": None}
 
 

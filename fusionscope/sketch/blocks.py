@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from fusionscope.advise.recipes.patterns import dot_dimensions
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.window import read_window
@@ -111,24 +112,14 @@ def _element(_: MutableInstruction, dimension: int) -> list[Block]:
 
 
 def _dot(instruction: MutableInstruction, dimension: int) -> list[Block]:
-    batch = [list(instruction.attribute(f"{side}_batch_dims") or ()) for side in ("lhs", "rhs")]
-    if dimension < len(batch[0]):
-        return [Block(batch[0][dimension]), Block(batch[1][dimension])]
-    free = [
-        [
-            axis
-            for axis in range(operand.shape.rank)
-            if axis not in batch[side]
-            and axis not in (instruction.attribute(f"{name}_contracting_dims") or ())
-        ]
-        for side, (name, operand) in enumerate(
-            zip(("lhs", "rhs"), instruction.operands, strict=True)
-        )
-    ]
-    place = dimension - len(batch[0])
-    if place < len(free[0]):
-        return [Block(free[0][place]), WHOLE]
-    return [WHOLE, Block(free[1][place - len(free[0])])]
+    roles = dot_dimensions(instruction)
+    batch_count, left_count = len(roles.left_batch), len(roles.left_free)
+    if dimension < batch_count:
+        return [Block(roles.left_batch[dimension]), Block(roles.right_batch[dimension])]
+    place = dimension - batch_count
+    if place < left_count:
+        return [Block(roles.left_free[place]), WHOLE]
+    return [WHOLE, Block(roles.right_free[place - left_count])]
 
 
 _RULES: dict[str, Callable[[MutableInstruction, int], list[Block]]] = {

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from fusionscope.capture.capture import run_process, tell_problem
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import to_text
-from fusionscope.rerun.running import ResultDifference, choose_inputs
+from fusionscope.rerun.running import CPU, RUNNER, ResultDifference, choose_inputs
 from fusionscope.sketch.sketch import Sketch
-
-_CHILD = Path(__file__).parents[1] / "rerun" / "sketch_child.py"
-_CPU = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +27,17 @@ def compare(sketch: Sketch, code: str, *, python: str, limit_s: float) -> Compar
     ``UnusableInput`` if ``python`` has no jax, or one of the programs does not run.
     """
     request = {
-        "text": to_text(sketch.module),
-        "code": code,
-        "device": _CPU,
+        "program": to_text(sketch.module),
+        "sketch": code,
+        "device": CPU,
         "inputs": choose_inputs(sketch.module, None),
     }
-    environment = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
-    reply, status, errors = run_process(python, _CHILD, request, environment, limit_s)
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    reply, status, errors = run_process(python, RUNNER, request, environment, limit_s)
     if status != 0 or reply.get("problem"):
         raise UnusableInput(f"the sketch was not checked: {tell_problem(reply, errors, status)}")
     reference, kernel = (
         tuple(ResultDifference(**result) for result in reply[part])
-        for part in ("reference", "kernel")
+        for part in ("reference", "one_kernel")
     )
     return Comparison(reference, kernel)

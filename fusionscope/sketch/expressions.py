@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fusionscope.advise.recipes.patterns import combiner
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.literals import is_elided
 from fusionscope.hlo.shape import Shape
@@ -105,11 +106,11 @@ def write(
     instruction: MutableInstruction,
     operands: Sequence[str],
     block: Block,
-    reducer: Callable[[MutableComputation], str],
+    reducer: Callable[[MutableInstruction], str],
 ) -> str:
     """Return the part ``block`` of ``instruction`` as an expression of its ``operands``.
-    ``reducer`` names a function of scalars. Raises ``UnusableInput`` for an operation that has no
-    expression.
+    ``reducer`` names the function by which a reduction combines scalars. Raises ``UnusableInput``
+    for an operation that has no expression.
     """
     opcode, shape = instruction.opcode, instruction.shape
     if opcode == "compare":
@@ -301,17 +302,17 @@ _WRITERS: dict[str, Callable[[MutableInstruction, Sequence[str], Block], str]] =
 def _reduce(
     instruction: MutableInstruction,
     operands: Sequence[str],
-    reducer: Callable[[MutableComputation], str],
+    reducer: Callable[[MutableInstruction], str],
 ) -> str:
     values, initial = _halves(operands)
     dimensions = tuple_text(map(str, instruction.attribute("dimensions")))
-    return f"lax.reduce({values}, {initial}, {reducer(instruction.called[0])}, {dimensions})"
+    return f"lax.reduce({values}, {initial}, {reducer(instruction)}, {dimensions})"
 
 
 def _reduce_window(
     instruction: MutableInstruction,
     operands: Sequence[str],
-    reducer: Callable[[MutableComputation], str],
+    reducer: Callable[[MutableInstruction], str],
 ) -> str:
     window = read_window(instruction.attributes["window"])
     values, initial = _halves(operands)
@@ -322,7 +323,7 @@ def _reduce_window(
         tuple(dimension.base_dilation for dimension in window),
         tuple(dimension.window_dilation for dimension in window),
     )
-    function = reducer(instruction.called[0])
+    function = reducer(instruction)
     return f"lax.reduce_window({values}, {initial}, {function}, {', '.join(map(str, fields))})"
 
 
@@ -337,9 +338,6 @@ def _halves(operands: Sequence[str]) -> tuple[str, str]:
 _REDUCING = {"reduce": _reduce, "reduce-window": _reduce_window}
 
 
-def simple_reducer(computation: MutableComputation) -> str | None:
-    """Return JAX's name of a function of two scalars, if it has one."""
-    root = computation.root
-    if set(root.operands) == set(computation.parameters) and len(root.operands) == 2:
-        return _REDUCERS.get(root.opcode)
-    return None
+def simple_reducer(reduction: MutableInstruction) -> str | None:
+    """Return JAX's name of the function by which it combines two scalars, if it has one."""
+    return _REDUCERS.get(combiner(reduction) or "")

@@ -249,9 +249,10 @@ class _Writer:
         is_one_of_several = len(demands[value]) > 1
         return f"{name}_{_suffix(block)}" if is_one_of_several else name
 
-    def _reducer(self, computation: MutableComputation) -> str:
-        """Return the name of a function of scalars, defined where JAX has none."""
-        name = simple_reducer(computation)
+    def _reducer(self, reduction: MutableInstruction) -> str:
+        """Return the name of its function of scalars, defined where JAX has none."""
+        (computation,) = reduction.called
+        name = simple_reducer(reduction)
         if name is None:
             name = self.functions.get(computation)
         if name is None:

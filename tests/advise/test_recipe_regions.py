@@ -207,7 +207,7 @@ class Unfused:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def compile(self, text: str) -> SimpleNamespace:
+    def compile(self, text: str, flags: dict[str, str]) -> SimpleNamespace:
         return SimpleNamespace(text=text, problem="")
 
 

@@ -18,7 +18,9 @@ from fusionscope.advise.recipes.patterns import array, build, integers, is_zero
 from fusionscope.advise.recipes.recurrences import Recurrence, Solver, read_recurrence
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
 from fusionscope.advise.recipes.vectorizing import Builder, Value, form_of, is_run
+from fusionscope.graph.fusing import add_element
 from fusionscope.graph.mutable import MutableInstruction, replace_operand
+from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import Shape
 
 _HEAVY = frozenset({"dot", "fft", "gather", "reduce"})
@@ -180,14 +182,7 @@ class Independence:
 
     def sources(self, result: MutableInstruction) -> set[MutableInstruction]:
         """Return the instructions that compute ``result``."""
-        members = {result}
-        pending = [result]
-        while pending:
-            for operand in pending.pop().operands:
-                if operand not in members:
-                    members.add(operand)
-                    pending.append(operand)
-        return members
+        return {*reachable([result], lambda instruction: instruction.operands)}
 
     def frontier(self) -> list[MutableInstruction]:
         """Return the stacked values that the rest of the loop reads, and that are worth computing
@@ -381,7 +376,7 @@ def _run_chain(loop: Loop, index: int) -> tuple[Value, Value]:
         ROOT zeros = {text} broadcast(zero), dimensions={{}}
         """
     stack = extend_state(chain, build(loop.instruction, zeros, []))
-    elements = chain.elements(index) or [_element(chain, index)]
+    elements = chain.elements(index) or [add_element(chain.body.parameters[0], index)]
     place, later = step_place(chain), ", zero" * shape.rank
     update = build(
         elements[0],
@@ -396,23 +391,8 @@ def _run_chain(loop: Loop, index: int) -> tuple[Value, Value]:
     times = max(factor for factor in _FACTORS if loop.steps % factor == 0)
     if times > 1:
         UnrollLoop(times).unroll(chain.instruction)
-    results = _elements_of(chain)
-    return Value(results[-1], True), Value(results[index], False)
-
-
-def _elements_of(loop: Loop) -> list[MutableInstruction]:
-    """Add what reads each element of the state after the loop."""
-    target = loop.instruction.computation
-    return [
-        target.make("get-tuple-element", shape, [loop.instruction], f", index={index}")
-        for index, shape in enumerate(loop.instruction.shape.elements)
-    ]
-
-
-def _element(loop: Loop, index: int) -> MutableInstruction:
-    (parameter,) = loop.body.parameters
-    shape = parameter.shape.elements[index]
-    return loop.body.make("get-tuple-element", shape, [parameter], f", index={index}")
+    stacked, final = (add_element(chain.instruction, n) for n in (len(chain.results) - 1, index))
+    return Value(stacked, True), Value(final, False)
 
 
 def step_place(loop: Loop) -> MutableInstruction:

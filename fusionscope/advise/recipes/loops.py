@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusionscope.advise.recipes.patterns import copy_computation, scalar
-from fusionscope.graph.fusing import clone_into
+from fusionscope.graph.fusing import add_element, clone_into
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.shape import TUPLE, Shape
 
@@ -258,7 +258,7 @@ def extend_state(loop: Loop, start: MutableInstruction) -> MutableInstruction:
     callee(instruction, "condition").parameters[0].shape = shape
     _append(tuple_of_starts, start)
     index = len(shape.elements) - 1
-    element = loop.body.make("get-tuple-element", start.shape, [parameter], f", index={index}")
+    element = add_element(parameter, index)
     _append(root, element)
     return element
 
@@ -281,9 +281,4 @@ def set_result(loop: Loop, index: int, result: MutableInstruction) -> None:
 def freeze(loop: Loop, index: int) -> None:
     """Let no step change an element of the state."""
     (parameter,) = loop.body.parameters
-    shape = parameter.shape.elements[index]
-    set_result(
-        loop,
-        index,
-        loop.body.make("get-tuple-element", shape, [parameter], f", index={index}"),
-    )
+    set_result(loop, index, add_element(parameter, index))

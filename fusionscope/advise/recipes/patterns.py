@@ -72,19 +72,6 @@ def _without_ones(value: MutableInstruction) -> list[int | None]:
     return [size for size in value.shape.dimensions if size != 1]
 
 
-def body_of(loop: MutableInstruction) -> MutableComputation:
-    """Return the computation of one step."""
-    name = loop.attributes["body"].lstrip("%")
-    return next(computation for computation in loop.called if computation.name == name)
-
-
-def element_of(value: MutableInstruction) -> int | None:
-    """Return which element it is of the state in a step of a loop; None if it is none."""
-    if value.opcode != "get-tuple-element" or value.operands[0].opcode != "parameter":
-        return None
-    return int(value.attribute("index"))
-
-
 def array(element_type: str, dimensions: Sequence[int | None]) -> str:
     """Return a shape as text, without a layout: the compiler chooses one."""
     return f"{element_type}[{','.join(map(str, dimensions))}]"

@@ -24,7 +24,6 @@ class RegionSets:
     """
 
     program: Module
-    backend: str
     compiler: PartCompiler
     recipes: Mapping[str, Recipe]
     flags: FlagTrial
@@ -71,7 +70,9 @@ class RegionSets:
         if len(group) == 1 and not options:
             return group[0].before, group[0].after
         recipes = in_order(self.recipes[change.change] for change in group)
-        region = cut_together(recipes, self.program, self.backend, is_whole=self._is_whole(group))
+        region = cut_together(
+            recipes, self.program, self.compiler.backend, is_whole=self._is_whole(group)
+        )
         if region is None:
             return None
         before = self.compiler.figures(region.before, options)
@@ -80,13 +81,15 @@ class RegionSets:
 
     def _groups(self, recipes: Sequence[Suggestion]) -> Iterator[list[Suggestion]]:
         """Yield the recipes whose regions have instructions in common, directly or by others."""
-        left = list(recipes)
-        while left:
-            group = [left.pop(0)]
+        remaining = list(recipes)
+        while remaining:
+            group = [remaining.pop(0)]
             names = self._names(group[0])
-            while near := [change for change in left if not names.isdisjoint(self._names(change))]:
+            while near := [
+                change for change in remaining if not names.isdisjoint(self._names(change))
+            ]:
                 group += near
-                left = [change for change in left if change not in near]
+                remaining = [change for change in remaining if change not in near]
                 names = names.union(*map(self._names, near))
             yield group
 
@@ -95,7 +98,9 @@ class RegionSets:
         if change.change not in self._around:
             names = frozenset(instruction.name for instruction in self.program.walk())
             if change.evidence is not HowTried.COMPILED:
-                names = names_around(self.recipes[change.change], self.program, self.backend)
+                names = names_around(
+                    self.recipes[change.change], self.program, self.compiler.backend
+                )
             self._around[change.change] = names
         return self._around[change.change]
 

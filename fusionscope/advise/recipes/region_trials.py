@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusionscope.advise.recipes.compiled import Compiled, read_compiled
+from fusionscope.advise.recipes.compiled import Compiled
 from fusionscope.advise.recipes.flag_trials import FlagTrial
 from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import Recipe
@@ -22,7 +22,7 @@ from fusionscope.facts.result import PairFacts
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, Together, merged
 from fusionscope.facts.times import clock_for
 from fusionscope.history.kernels import launches_of
-from fusionscope.hlo import Module, parse, to_text
+from fusionscope.hlo import Module
 from fusionscope.rerun.programs import (
     disabling,
     find_program,
@@ -69,9 +69,8 @@ class RegionTrial:
         program = find_program(self.module)
         with _open_compiler(self.module, self.compilation) as process:
             _require_version(self.module, process.versions.get("jaxlib", ""))
-            compiler = _Compiler(self.module, process)
-            parts = PartCompiler(self.module, process, self._spend)
-            flags = FlagTrial(self.figures, parts)
+            compiler = PartCompiler(self.module, process, self._spend)
+            flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
             for offer in sorted(offers, key=_time_in(self.module)):
@@ -96,7 +95,7 @@ class RegionTrial:
                 if not why_not_better(suggestion.before, suggestion.after):
                     helpful.append(suggestion)
                 yield suggestion
-            sets = RegionSets(program, compiler.backend, parts, recipes, flags)
+            sets = RegionSets(program, compiler, recipes, flags)
             self.together = find_together(merged(helpful), sets.try_together)
 
     def _suggestion(
@@ -117,7 +116,7 @@ class RegionTrial:
             best.figures,
         )
 
-    def _go_on(self, search: _Search, program: Module, compiler: _Compiler) -> None:
+    def _go_on(self, search: _Search, program: Module, compiler: PartCompiler) -> None:
         """Try the next variant of a recipe, the last one if it is no better than the one before."""
         variant, backend = search.variants.pop(0), compiler.backend
         attempt = self._try(variant, search.cut(variant, program, backend), compiler)
@@ -131,23 +130,25 @@ class RegionTrial:
         else:
             search.variants.clear()
 
-    def _try(self, recipe: Recipe, region: Region | None, compiler: _Compiler) -> _Tried | None:
+    def _try(self, recipe: Recipe, region: Region | None, compiler: PartCompiler) -> _Tried | None:
         """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
         if region is None or not self._is_affordable(region, compiler):
             return None
-        before, after = compiler.compile(region.before), compiler.compile(region.after)
+        before, after = compiler.contents(region.before), compiler.contents(region.after)
         if before is None or after is None:
             return None
         return _Tried(recipe, region, self.figures, before, after)
 
-    def _is_part(self, attempt: _Tried, compiler: _Compiler) -> bool:
+    def _is_part(self, attempt: _Tried, compiler: PartCompiler) -> bool:
         """Return whether the kernels that an edit changes are those of the module, too."""
         foreign = attempt.before.time_apart_from(attempt.after, compiler.final)
         return attempt.region.is_apart or foreign <= _MOST_FOREIGN * (attempt.figures.time_us or 0)
 
-    def _is_affordable(self, region: Region, compiler: _Compiler) -> bool:
-        """Return whether compiling ``region`` is within the limit, and if so, count it."""
-        return self._spend(sum(map(compiler.work, (region.before, region.after))))
+    def _is_affordable(self, region: Region, compiler: PartCompiler) -> bool:
+        """Return whether compiling ``region`` is within the limit."""
+        return self.left is None or self.left >= sum(
+            map(compiler.work, (region.before, region.after))
+        )
 
     def _spend(self, work: int) -> bool:
         """Return whether as many instructions are within the limit, and if so, count them."""
@@ -189,13 +190,7 @@ class _Tried:
     @property
     def figures(self) -> Figures:
         """The figures of the program after the edit: they change as those of the part do."""
-        total, before, after = self.all_before, self.before.figures, self.after.figures
-        times = total.time_us, before.time_us, after.time_us
-        return Figures(
-            total.launches - before.launches + after.launches,
-            total.bytes_moved - before.bytes_moved + after.bytes_moved,
-            None if None in times else times[0] - times[1] + times[2],  # type: ignore[operator]
-        )
+        return self.all_before.plus_difference(self.before.figures, self.after.figures)
 
 
 def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerProcess:
@@ -221,37 +216,6 @@ def _require_version(module: DumpedModule, jaxlib: str) -> None:
 def _is_within(jaxlib: str, version: str) -> bool:
     """Return whether ``version`` is ``jaxlib``, or the series that it belongs to."""
     return f"{jaxlib}.".startswith(f"{version}.")
-
-
-class _Compiler:
-    """Compiles programs as ``module`` was, each once. ``final`` is what that came to."""
-
-    def __init__(self, module: DumpedModule, process: CompilerProcess) -> None:
-        self.backend = module.backend or ""
-        self._process = process
-        self._gpu = read_context(module).gpu
-        self.final = read_compiled(require_final(module), self.backend, self._gpu)
-        self._compiled: dict[str, Compiled | None] = {}
-
-    def work(self, program: Module) -> int:
-        """Return how many instructions have to be compiled for ``program``."""
-        if to_text(program) in self._compiled:
-            return 0
-        return sum(len(computation.instructions) for computation in program.computations)
-
-    def compile(self, program: Module) -> Compiled | None:
-        """Return what ``program`` compiles to; None if it cannot be compiled."""
-        text = to_text(program)
-        if text not in self._compiled:
-            compiled = self._process.compile(text)
-            self._compiled[text] = None if compiled.problem else self._read(compiled.text)
-        return self._compiled[text]
-
-    def _read(self, text: str) -> Compiled | None:
-        try:
-            return read_compiled(parse(text), self.backend, self._gpu)
-        except UnusableInput:
-            return None
 
 
 def _time_in(module: DumpedModule) -> Callable[[Offer | FlagOffer], float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fusionscope.advise.recipes.recipe import Recipe, prepare
@@ -16,6 +16,7 @@ from fusionscope.graph.mutable import (
     to_module,
 )
 from fusionscope.hlo import Module
+from fusionscope.hlo.search import reachable
 
 _STEPS, _MOST_AROUND = 6, 80  # from a place of the edit, and instructions around one
 _SMALL = 150  # instructions of a program that is compiled as a whole
@@ -92,7 +93,10 @@ def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str
     """
     graph = prepare(program)
     members = _around(graph.entry, _places((recipe,), graph, backend))
-    return frozenset(inner.origin for member in members for inner in _inside(member)) - {""}
+    inside = reachable(
+        members, lambda member: [inner for callee in member.called for inner in callee.instructions]
+    )
+    return frozenset(instruction.origin for instruction in inside) - {""}
 
 
 def _places(
@@ -101,15 +105,6 @@ def _places(
     """Return the instructions that the recipes change, but for what they only read."""
     sites = [site for recipe in recipes for site in recipe.find(graph, backend)]
     return [place for site in sites for place in (site.at, *site.also)]
-
-
-def _inside(instruction: MutableInstruction) -> Iterator[MutableInstruction]:
-    """Yield an instruction, and all that it calls."""
-    left = [instruction]
-    while left:
-        inner = left.pop()
-        yield inner
-        left += (instruction for callee in inner.called for instruction in callee.instructions)
 
 
 def _rewrite(recipe: Recipe, graph: MutableModule, backend: str, origins: set[str]) -> bool:

@@ -7,15 +7,8 @@ from functools import partial
 from typing import ClassVar, NamedTuple
 
 from fusionscope.advise.recipes.example import Example
-from fusionscope.advise.recipes.loops import count_steps
-from fusionscope.advise.recipes.patterns import (
-    FLOATS,
-    array,
-    body_of,
-    element_of,
-    put,
-    scalar,
-)
+from fusionscope.advise.recipes.loops import callee, count_steps, element_of
+from fusionscope.advise.recipes.patterns import FLOATS, array, put, scalar
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 
@@ -109,7 +102,7 @@ def element_number(reader: MutableInstruction) -> int | None:
 
 def _interval(loop: MutableInstruction) -> _Interval | None:
     """Return what a step halves; None if it does anything else."""
-    results = body_of(loop).root.operands
+    results = callee(loop, "body").root.operands
     selections = {
         number: result for number, result in enumerate(results) if result.opcode == "select"
     }

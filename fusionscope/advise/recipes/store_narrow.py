@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
-from fusionscope.advise.recipes.patterns import body_of
+from fusionscope.advise.recipes.loops import callee
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.aliasing import read_aliasing
 from fusionscope.graph.mutable import (
@@ -159,7 +159,7 @@ def _elements_of(loop: MutableInstruction, index: int) -> list[MutableInstructio
     the state is read as a whole.
     """
     states = [loop, *(computation.parameters[0] for computation in loop.called)]
-    roots = [body_of(loop).root]
+    roots = [callee(loop, "body").root]
     if roots[0].opcode != "tuple" or len(loop.called) != 2:
         return None
     result = roots[0].operands[index]
@@ -182,7 +182,7 @@ def _store(graph: MutableModule, flow: _Flow, element_type: str) -> None:
     for loop, index in flow.states:
         computations = loop.called
         states = [computation.parameters[0] for computation in computations]
-        for state in dict.fromkeys([loop, loop.operands[0], body_of(loop).root, *states]):
+        for state in dict.fromkeys([loop, loop.operands[0], callee(loop, "body").root, *states]):
             state.shape = _with_element(state.shape, index, element_type)
     for conversion in flow.conversions:
         replace_and_prune(conversion, conversion.operands[0])
