@@ -17,9 +17,10 @@ def keep_only(
     members: set[MutableInstruction],
     computation: MutableComputation | None = None,
     name: str = "region",
-) -> None:
+) -> dict[MutableInstruction, MutableInstruction]:
     """Make ``members``, which are in ``computation`` of ``graph``, or else in its entry, all of its
     entry. What they read of the rest are its parameters, what the rest reads of them its results.
+    Return the clones that are in the entry now.
     """
     old, new = computation or graph.entry, graph.add_computation(name)
     clones: dict[MutableInstruction, MutableInstruction] = {}
@@ -40,6 +41,7 @@ def keep_only(
             callee.callers.pop(instruction, None)
     graph.entry = new
     graph.source = replace(graph.source, name=name, header="", frames=None)
+    return clones
 
 
 def with_elements(members: set[MutableInstruction]) -> set[MutableInstruction]:

@@ -74,7 +74,7 @@ ENTRY main {{
 def test_a_region_holds_the_loop_and_its_constants_and_no_more():
     region = cut_region(UnrollLoop(times=4), parse(LOOP), "gpu")
     assert region is not None and not region.is_whole
-    module = parse(to_text(region.before))
+    module = parse(to_text(region.edits[0].before))
     module.check()
     opcodes = sorted(instruction.opcode for instruction in module.entry.instructions)
     assert opcodes == sorted(
@@ -89,7 +89,7 @@ def test_a_region_is_edited_as_the_program_is():
     assert region is not None and whole is not None
     bodies = [
         sum(1 for instruction in module.walk() if instruction.opcode == "multiply")
-        for module in (region.before, region.after, whole.module)
+        for module in (region.edits[0].before, region.edits[0].after, whole.module)
     ]
     assert bodies == [1, 4, 4]
 
@@ -98,7 +98,7 @@ def test_a_small_program_is_its_own_region():
     text = LOOP.replace(CHAIN, "  s.200 = f32[64] sine(s.0)\n  s.50 = f32[64] cosine(s.0)")
     region = cut_region(UnrollLoop(times=4), parse(text), "gpu")
     assert region is not None and region.is_whole
-    assert region.before.entry.root.shape == parse(text).entry.root.shape
+    assert region.edits[0].before.entry.root.shape == parse(text).entry.root.shape
 
 
 def test_where_a_recipe_does_not_fit_there_is_no_region():
@@ -226,9 +226,9 @@ def test_a_region_with_other_kernels_than_the_module_is_not_believed(
     monkeypatch.setattr(region_trials, "_open_compiler", lambda *_: Unfused())
     monkeypatch.setattr(region_trials, "_MOST_FOREIGN", 0.0)
     offers = [offer for offer in find_offers(module) if offer.recipe.id == "sum-in-parts"]
-    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable), left=None)
+    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=None)
     evidence = [attempt.evidence for attempt in trial.run(offers, ())]
     assert evidence == [HowTried.REGION if is_same else HowTried.COMPILED]
-    little = RegionTrial(module, figures_of(module), Compilation(sys.executable), left=200)
+    little = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=200)
     assert len(list(little.run(offers, ()))) == int(is_same)
     assert len(little.untried) == int(not is_same)

@@ -41,6 +41,9 @@ class FlagTrial:
         """Return the figures of the module with the flags of ``offer``; None if ``parts`` are
         beyond the limit, or are not split as the module is.
         """
+        modules = [part.module for part in parts]
+        if not self.compiler.is_affordable(modules, (), offer.flags):
+            return None
         if sum(part.times * self._sums(part.module) for part in parts) != offer.sums:
             return None
         changed = self.figures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from fusionscope.advise.recipes.compiled import Compiled, read_compiled
 from fusionscope.capture.compiler import CompilerProcess
@@ -13,26 +13,37 @@ from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.programs import require_final
 from fusionscope.versions.context import read_context
 
+# Next to nothing takes as long to compile as so many instructions.
+_LEAST = 30
+
 
 class PartCompiler:
     """Compiles programs as ``module`` was, and with further flags, each once. ``final`` is what
-    ``module`` came to. ``spend`` is asked for the number of instructions of each before.
+    ``module`` came to, ``left`` the number of instructions that may still be compiled, a few more
+    for each program; None means no limit.
     """
 
-    def __init__(
-        self, module: DumpedModule, process: CompilerProcess, spend: Callable[[int], bool]
-    ) -> None:
+    def __init__(self, module: DumpedModule, process: CompilerProcess, left: int | None) -> None:
         self.backend = module.backend or ""
-        self._process, self._spend = process, spend
+        self.left = left
+        self._process = process
         self._gpu = read_context(module).gpu
         self.final = read_compiled(require_final(module), self.backend, self._gpu)
         self._modules: dict[tuple[str, frozenset[str]], Module | None] = {}
         self._contents: dict[tuple[str, frozenset[str]], Compiled | None] = {}
 
-    def work(self, program: Module) -> int:
-        """Return how many instructions have to be compiled for ``program``."""
-        is_compiled = (to_text(program), frozenset[str]()) in self._modules
-        return 0 if is_compiled else program.instruction_count
+    def is_affordable(self, programs: Iterable[Module], *variants: Sequence[str]) -> bool:
+        """Return whether compiling ``programs`` with the flags of each of ``variants`` is within
+        the limit.
+        """
+        work = {
+            (to_text(program), frozenset(flags)): _work(program)
+            for program in programs
+            for flags in variants
+        }
+        return self.left is None or self.left >= sum(
+            count for key, count in work.items() if key not in self._modules
+        )
 
     def compile(self, program: Module, flags: Sequence[str] = ()) -> Module | None:
         """Return the final module of ``program``; None if it is beyond the limit, or cannot be
@@ -40,8 +51,10 @@ class PartCompiler:
         """
         key = to_text(program), frozenset(flags)
         if key not in self._modules:
-            if not self._spend(program.instruction_count):
+            if not self.is_affordable((program,), flags):
                 return None
+            if self.left is not None:
+                self.left -= _work(program)
             options = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
             compiled = self._process.compile(key[0], options)
             self._modules[key] = None if compiled.problem else _read(compiled.text)
@@ -62,6 +75,10 @@ class PartCompiler:
         """Return the figures of ``program``; None as ``compile`` does."""
         contents = self.contents(program, flags)
         return None if contents is None else contents.figures
+
+
+def _work(program: Module) -> int:
+    return _LEAST + program.instruction_count
 
 
 def _read(text: str) -> Module | None:

@@ -38,10 +38,10 @@ class RegionSets:
         total, options = self._with_flags(flags)
         groups = list(self._groups(recipes))
         for group in groups:
-            difference = self._difference(group, options)
-            if total is None or difference is None:
-                return None
-            total = total.plus_difference(*difference)
+            for difference in self._differences(group, options):
+                if total is None or difference is None:
+                    return None
+                total = total.plus_difference(*difference)
         is_compiled = len(groups) == 1 and not flags and self._is_whole(groups[0])
         return (total, HowTried.COMPILED if is_compiled else HowTried.REGION) if total else None
 
@@ -63,21 +63,25 @@ class RegionSets:
             options += words
         return total, options
 
-    def _difference(
+    def _differences(
         self, group: Sequence[Suggestion], options: Sequence[str]
-    ) -> tuple[Figures, Figures] | None:
-        """Return the figures without and with the recipes of a group."""
+    ) -> Iterator[tuple[Figures, Figures, int] | None]:
+        """Yield the figures of each part without and with the recipes of a group, and how many
+        equal parts there are; None where they are unknown.
+        """
         if len(group) == 1 and not options:
-            return group[0].before, group[0].after
+            yield group[0].before, group[0].after, 1
+            return
         recipes = in_order(self.recipes[change.change] for change in group)
         region = cut_together(
             recipes, self.program, self.compiler.backend, is_whole=self._is_whole(group)
         )
+        for edit in region.edits if region is not None else ():
+            before = self.compiler.figures(edit.before, options)
+            after = self.compiler.figures(edit.after, options)
+            yield (before, after, edit.times) if before and after else None
         if region is None:
-            return None
-        before = self.compiler.figures(region.before, options)
-        after = self.compiler.figures(region.after, options)
-        return (before, after) if before is not None and after is not None else None
+            yield None
 
     def _groups(self, recipes: Sequence[Suggestion]) -> Iterator[list[Suggestion]]:
         """Yield the recipes whose regions have instructions in common, directly or by others."""

@@ -44,7 +44,7 @@ _MOST_FOREIGN = 0.25
 class RegionTrial:
     """Tries recipes and flags on ``module``, of which one run costs ``figures``.
 
-    ``left`` is the number of instructions that may still be compiled; None means no limit.
+    ``most`` is the number of instructions that may be compiled; None means no limit.
     ``untried`` are the offers for which too few are left, or whose region cannot be compiled.
     ``together`` are the best changes to take together, of these and those ``beside`` them, None
     before all were tried.
@@ -53,7 +53,7 @@ class RegionTrial:
     module: DumpedModule
     figures: Figures
     compilation: Compilation
-    left: int | None = MOST_COMPILED
+    most: int | None = MOST_COMPILED
     untried: list[Offer | FlagOffer] = field(default_factory=list)
     beside: Sequence[Suggestion] = ()
     together: Together | None = None
@@ -69,7 +69,7 @@ class RegionTrial:
         program = find_program(self.module)
         with _open_compiler(self.module, self.compilation) as process:
             _require_version(self.module, process.versions.get("jaxlib", ""))
-            compiler = PartCompiler(self.module, process, self._spend)
+            compiler = PartCompiler(self.module, process, self.most)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
@@ -132,32 +132,23 @@ class RegionTrial:
 
     def _try(self, recipe: Recipe, region: Region | None, compiler: PartCompiler) -> _Tried | None:
         """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
-        if region is None or not self._is_affordable(region, compiler):
+        if region is None or not compiler.is_affordable(region.modules, ()):
             return None
-        before, after = compiler.contents(region.before), compiler.contents(region.after)
-        if before is None or after is None:
-            return None
-        return _Tried(recipe, region, self.figures, before, after)
+        parts: list[_CompiledEdit] = []
+        for edit in region.edits:
+            before, after = compiler.contents(edit.before), compiler.contents(edit.after)
+            if before is None or after is None:
+                return None
+            parts.append(_CompiledEdit(before, after, edit.times))
+        return _Tried(recipe, region, self.figures, tuple(parts))
 
     def _is_part(self, attempt: _Tried, compiler: PartCompiler) -> bool:
         """Return whether the kernels that an edit changes are those of the module, too."""
-        foreign = attempt.before.time_apart_from(attempt.after, compiler.final)
-        return attempt.region.is_apart or foreign <= _MOST_FOREIGN * (attempt.figures.time_us or 0)
-
-    def _is_affordable(self, region: Region, compiler: PartCompiler) -> bool:
-        """Return whether compiling ``region`` is within the limit."""
-        return self.left is None or self.left >= sum(
-            map(compiler.work, (region.before, region.after))
+        foreign = sum(
+            part.times * part.before.time_apart_from(part.after, compiler.final)
+            for part in attempt.parts
         )
-
-    def _spend(self, work: int) -> bool:
-        """Return whether as many instructions are within the limit, and if so, count them."""
-        if self.left is None:
-            return True
-        if work > self.left:
-            return False
-        self.left -= work
-        return True
+        return attempt.region.is_apart or foreign <= _MOST_FOREIGN * (attempt.figures.time_us or 0)
 
 
 @dataclass(slots=True)
@@ -176,21 +167,34 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
+class _CompiledEdit:
+    """What a part of which there are ``times`` equal ones compiles to, ``before`` and ``after`` an
+    edit.
+    """
+
+    before: Compiled
+    after: Compiled
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Tried:
-    """What ``region``, which ``recipe`` changes, compiles to ``before`` and ``after``. The program
-    has the figures ``all_before``.
+    """What the ``parts`` of ``region``, which ``recipe`` changes, compile to. The program has the
+    figures ``all_before``.
     """
 
     recipe: Recipe
     region: Region
     all_before: Figures
-    before: Compiled
-    after: Compiled
+    parts: tuple[_CompiledEdit, ...]
 
     @property
     def figures(self) -> Figures:
-        """The figures of the program after the edit: they change as those of the part do."""
-        return self.all_before.plus_difference(self.before.figures, self.after.figures)
+        """The figures of the program after the edit: they change as those of the parts do."""
+        figures = self.all_before
+        for part in self.parts:
+            figures = figures.plus_difference(part.before.figures, part.after.figures, part.times)
+        return figures
 
 
 def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerProcess:

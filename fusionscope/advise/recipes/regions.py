@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from fusionscope.advise.recipes.recipe import Recipe, prepare
 from fusionscope.graph.cleanup import remove_dead
-from fusionscope.graph.comparison import is_same
 from fusionscope.graph.cutting import keep_only, with_elements
 from fusionscope.graph.mutable import (
     MutableComputation,
@@ -15,6 +14,8 @@ from fusionscope.graph.mutable import (
     MutableModule,
     to_module,
 )
+from fusionscope.graph.structures import Structures
+from fusionscope.grouping import grouped
 from fusionscope.hlo import Module
 from fusionscope.hlo.search import reachable
 
@@ -29,24 +30,36 @@ _APART = frozenset({"conditional", "while"})  # what is in them is fused apart f
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """A part of a program as a module of its own, ``before`` and ``after`` an edit. ``is_whole`` is
-    whether it is all of the program. ``is_apart`` is whether the compiler fuses nothing else with
-    what the edit changes: it is in loops that are there as a whole.
-    """
-
-    before: Module
-    after: Module
-    is_whole: bool
-    is_apart: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """A part of a program as a module of its own. The program has ``times`` equal ones."""
 
     module: Module
     times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A part of a program ``before`` and ``after`` an edit, of which there are ``times`` equal."""
+
+    before: Module
+    after: Module
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The parts of a program that recipes change. ``is_whole`` is whether there is one, which is
+    all of the program. ``is_apart`` is whether the compiler fuses nothing else with what the edits
+    change: it is in loops that are there as a whole.
+    """
+
+    edits: tuple[Edit, ...]
+    is_whole: bool
+    is_apart: bool
+
+    @property
+    def modules(self) -> list[Module]:
+        return [module for edit in self.edits for module in (edit.before, edit.after)]
 
 
 def cut_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
@@ -67,17 +80,23 @@ def cut_together(
     """
     graph = prepare(program)
     places = _places(recipes, graph, backend)
-    origins = {place.origin for place in places}
     is_whole = is_whole or sum(1 for _ in graph.walk()) <= _SMALL
     is_apart = is_whole or all(_top(graph.entry, place).opcode in _APART for place in places)
-    if places and not is_whole:
-        keep_only(graph, _around(graph.entry, places))
-    before = to_module(graph)
-    for recipe in recipes:
-        if not _rewrite(recipe, graph, backend, origins):
-            return None
-    remove_dead(graph)
-    return Region(before, to_module(graph), is_whole, is_apart)
+    if is_whole:
+        module = to_module(graph)
+        cuts = [(_Cut(module, frozenset(place.name for place in places)), 1)]
+    else:
+        cuts = _distinct_cuts(graph, places)
+    edits, applied = [], set[str]()
+    for cut, times in cuts:
+        edited = prepare(cut.module)
+        names = [recipe.id for recipe in recipes if _rewrite(recipe, edited, backend, cut.places)]
+        remove_dead(edited)
+        edits.append(Edit(cut.module, to_module(edited), times))
+        applied.update(names)
+    if any(recipe.id not in applied for recipe in recipes):
+        return None
+    return Region(tuple(edits), is_whole, is_apart)
 
 
 def whole_region(recipe: Recipe, program: Module, backend: str) -> Region | None:
@@ -92,7 +111,9 @@ def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str
     those that its loops and branches call included. Raises as ``cut_region`` does.
     """
     graph = prepare(program)
-    members = _around(graph.entry, _places((recipe,), graph, backend))
+    members = set[MutableInstruction]().union(
+        *_groups(graph.entry, _places((recipe,), graph, backend))
+    )
     inside = reachable(
         members, lambda member: [inner for callee in member.called for inner in callee.instructions]
     )
@@ -107,7 +128,7 @@ def _places(
     return [place for site in sites for place in (site.at, *site.also)]
 
 
-def _rewrite(recipe: Recipe, graph: MutableModule, backend: str, origins: set[str]) -> bool:
+def _rewrite(recipe: Recipe, graph: MutableModule, backend: str, origins: Collection[str]) -> bool:
     """Apply a recipe at the places of these ``origins``, and return whether there is any."""
     is_changed = False
     for site in list(recipe.find(graph, backend)):
@@ -121,15 +142,32 @@ def cut_parts(graph: MutableModule, places: Iterable[MutableInstruction]) -> lis
     """Return the parts of ``graph``, the result of ``prepare``, that hold ``places``, with what is
     around each; equal parts once. Raises ``UnusableInput`` if the module contradicts itself.
     """
-    parts: list[Part] = []
-    for members in _groups(graph.entry, places):
-        module = _cut(graph, with_elements(members))
-        equal = next((part for part in parts if _is_equal(part.module, module)), None)
-        if equal is None:
-            parts.append(Part(module))
-        else:
-            parts[parts.index(equal)] = replace(equal, times=equal.times + 1)
-    return parts
+    return [Part(cut.module, times) for cut, times in _distinct_cuts(graph, places)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A part of a program as a module, with the names in it of ``places``."""
+
+    module: Module
+    places: frozenset[str]
+
+
+def _distinct_cuts(
+    graph: MutableModule, places: Iterable[MutableInstruction]
+) -> list[tuple[_Cut, int]]:
+    """Return the parts of ``graph`` that hold ``places``, with what is around each: equal ones
+    once, and how many there are.
+    """
+    tops, structures = {place: _top(graph.entry, place) for place in places}, Structures(graph)
+    groups = grouped(
+        (structures.of(members), members)
+        for members in map(with_elements, _groups(graph.entry, tops))
+    )
+    return [
+        (_cut(graph, members, [place for place in tops if tops[place] in members]), 1 + len(equal))
+        for members, *equal in groups.values()
+    ]
 
 
 def is_small(program: Module, parts: Iterable[Part]) -> bool:
@@ -154,31 +192,15 @@ def _groups(
     return groups
 
 
-def _cut(graph: MutableModule, members: set[MutableInstruction]) -> Module:
-    """Return ``members`` as a module, and leave ``graph`` as it was."""
+def _cut(
+    graph: MutableModule, members: set[MutableInstruction], places: Iterable[MutableInstruction]
+) -> _Cut:
+    """Return ``members``, which hold ``places``, as a module, and leave ``graph`` as it was."""
     entry = graph.entry
-    keep_only(graph, members)
+    clones = keep_only(graph, members)
     module = to_module(graph)
     graph.entry = entry
-    return module
-
-
-def _is_equal(first: Module, second: Module) -> bool:
-    return first.instruction_count == second.instruction_count and is_same(first, second)
-
-
-def _around(
-    entry: MutableComputation, places: Iterable[MutableInstruction]
-) -> set[MutableInstruction]:
-    """Return the instructions of ``entry`` that hold ``places``, or are near one of them."""
-    members: set[MutableInstruction] = set()
-    for place in places:
-        top = _top(entry, place)
-        nearby = {top}
-        if top is place:
-            _grow(nearby)
-        members |= nearby
-    return with_elements(members)
+    return _Cut(module, frozenset(clones.get(place, place).name for place in places))
 
 
 def _top(entry: MutableComputation, place: MutableInstruction) -> MutableInstruction:
