@@ -55,10 +55,11 @@ class DumpCache:
         self._entries = entries
         self._stamps: dict[DumpFile, Stamp | None] = {}
         self._digests: dict[DumpFile, bytes] = {}
-        self._listing: tuple[object, ...] = ()
+        self._listing = ""
         if entries is not None:
             files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
-            self._listing = (code_digest(), sys.version, str(dump.path), files, dump.unread())
+            listing = code_digest(), sys.version, str(dump.path), files, dump.unread()
+            self._listing = _digest(repr(listing))  # of thousands of files, for each module
 
     @property
     def entries(self) -> Cache | None:
@@ -83,8 +84,7 @@ class DumpCache:
         if self._entries is None:
             return make()
         number = self._dump.modules.index(module)
-        source = repr((self._listing, number, kind.__qualname__, options))
-        name = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+        name = _digest(repr((self._listing, number, kind.__qualname__, options)))
         entry = self._find(self._entries, name, kind)
         if entry is not None:
             return entry
@@ -148,3 +148,7 @@ class DumpCache:
             return
         entry = _Entry(tuple(files), tuple(sorted(uses.unknown_opcodes)), encoded)
         entries.write(name, msgspec.msgpack.encode(entry))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -83,7 +83,9 @@ def find_files(path: Path) -> Found:
     """
     files: list[DumpFile] = []
     problems: list[str] = []
-    paths = sorted(_below(path, problems)) if is_directory(path) else [path]
+    paths = [path]
+    if is_directory(path):
+        paths = sorted(_below(path, problems), key=lambda below: below.parts)
     for file_path in paths:
         file = DumpFile(file_path.name.removesuffix(".gz"), file_path)
         is_named = read_name(file.name) is not None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 
 
 class Role(Enum):
@@ -117,6 +118,7 @@ def without_build(module: str) -> str:
     return _TPU_BUILD.sub("", module)
 
 
+@lru_cache(maxsize=100_000)
 def read_name(name: str) -> FileName | None:
     """Parse a file name (without ``.gz``). Return None if fusionscope does not use the file."""
     run = _RUN.fullmatch(name)

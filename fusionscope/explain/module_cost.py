@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -25,12 +25,12 @@ _NAMELESS = frozenset({"lambda", "unnamed_function", "unnamed_wrapped_function",
 def module_cost(module: DumpedModule) -> Examined:
     """Return the cost of the final module. Raises ``UnusableInput`` if it cannot be read."""
     last = module.read(module.last)
-    has_stacks = any(True for _ in _functions(last))
-    has_names = any(each.op_name for each in last.walk())
-    return Examined(_row(module, last), has_stacks, has_names)
+    functions = _functions(last)
+    has_names = any(instruction.op_name for instruction in last.walk())
+    return Examined(_row(module, last, functions), bool(functions), has_names)
 
 
-def _row(module: DumpedModule, last: Module) -> ModuleRow:
+def _row(module: DumpedModule, last: Module, functions: Iterable[str]) -> ModuleRow:
     kernels = find_kernels(Numbering().number(last), module.backend, _loops(module))
     time = _time(module, last, kernels)
     return ModuleRow(
@@ -41,7 +41,7 @@ def _row(module: DumpedModule, last: Module) -> ModuleRow:
         bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
         time_us=time.microseconds if time is not None else None,
         refused_bytes=None,
-        is_helper=_is_helper(module.name, last),
+        is_helper=_is_helper(module.name, functions),
     )
 
 
@@ -72,9 +72,9 @@ def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> Time
     return None if clock is None else sum_up(kernels, [clock.time(kernel) for kernel in kernels])
 
 
-def _is_helper(name: str, module: Module) -> bool:
-    """Return whether JAX compiled the module for a function of its own, such as that behind
-    ``jax.random.normal``.
+def _is_helper(name: str, functions: Iterable[str]) -> bool:
+    """Return whether JAX compiled the module of this ``name`` for a function of its own, such as
+    that behind ``jax.random.normal``. Its call stacks have these ``functions``.
 
     Call stacks omit JAX, so none of them contains a function of that name. If the dump has no call
     stacks, or the function has no name, the module counts as the user's.
@@ -82,16 +82,14 @@ def _is_helper(name: str, module: Module) -> bool:
     function = _plain(name.partition("_")[2])
     if not function or function in _NAMELESS:
         return False
-    functions = {_plain(function.rpartition(".")[2]) for function in _functions(module)}
-    return bool(functions) and function not in functions
+    in_stacks = {_plain(caller.rpartition(".")[2]) for caller in functions}
+    return bool(in_stacks) and function not in in_stacks
 
 
-def _functions(module: Module) -> Iterator[str]:
+def _functions(module: Module) -> set[str]:
     """Return the functions in the call stacks of a module."""
-    for instruction in module.walk():
-        for frame in instruction.stack:
-            if frame.function:
-                yield frame.function
+    stacks = {instruction.stack for instruction in module.walk()}
+    return {frame.function for stack in stacks for frame in stack if frame.function}
 
 
 def _plain(name: str) -> str:
