@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import clock_for, figures_of, sum_up
@@ -12,6 +12,18 @@ from fusionscope.history.kernels import Kernel, launches_of
 from fusionscope.history.operations import plain_shape
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
+
+_MOVES = frozenset("bitcast broadcast convert copy reshape slice transpose".split())
+
+
+class Work(NamedTuple):
+    """What a kernel does, apart from names and layouts."""
+
+    operations: tuple[str, ...]
+    shape: str = ""
+    bytes_read: int = 0
+    bytes_written: int = 0
+    runs: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +33,22 @@ class Compiled:
     """
 
     figures: Figures
-    kernels: Counter[Hashable]
-    times: dict[Hashable, float]
+    kernels: Counter[Work]
+    times: dict[Work, float]
 
     def time_apart_from(self, edited: Compiled, final: Compiled) -> float:
         """Return the time of the kernels that an edit changes and that ``final`` does not have:
-        this is a part of its program, compiled alone, and ``edited`` the same after the edit.
+        this is a part of its program, compiled alone, and ``edited`` the same after the edit. With
+        that of kernels that the edit adds and that only move data: in the program, what reads them
+        may do that.
         """
-        changed = self.kernels - edited.kernels
-        foreign = changed - final.kernels
-        return sum(self.times[kernel] * count for kernel, count in foreign.items())
+        foreign = (self.kernels - edited.kernels) - final.kernels
+        moving = (edited.kernels - self.kernels) - final.kernels
+        return sum(self.times[kernel] * count for kernel, count in foreign.items()) + sum(
+            edited.times[kernel] * count
+            for kernel, count in moving.items()
+            if _MOVES.issuperset(kernel.operations)
+        )
 
 
 def read_compiled(final: Module, backend: str | None, gpu: GpuTarget | None) -> Compiled:
@@ -38,8 +56,8 @@ def read_compiled(final: Module, backend: str | None, gpu: GpuTarget | None) -> 
     kernels = launches_of(final, backend)
     clock = clock_for(final, backend, gpu)
     times = [clock.time(kernel) if clock is not None else None for kernel in kernels]
-    by_work: dict[Hashable, float] = {}
-    counts: Counter[Hashable] = Counter()
+    by_work: dict[Work, float] = {}
+    counts: Counter[Work] = Counter()
     for kernel, time in zip(kernels, times, strict=True):
         work = _work(kernel)
         counts[work] += 1
@@ -48,9 +66,8 @@ def read_compiled(final: Module, backend: str | None, gpu: GpuTarget | None) -> 
     return Compiled(figures_of(kernels, total), counts, by_work)
 
 
-def _work(kernel: Kernel) -> Hashable:
-    """Return what a kernel does, apart from names and layouts."""
-    return (
+def _work(kernel: Kernel) -> Work:
+    return Work(
         tuple(sorted(kernel.operations)),
         plain_shape(str(kernel.instruction.shape)),
         kernel.bytes_read,

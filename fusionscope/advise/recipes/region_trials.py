@@ -36,8 +36,8 @@ from fusionscope.versions.recognition import VERSIONS, recognise
 # Instructions that are compiled for one module: about ten seconds' worth of one processor.
 MOST_COMPILED = 2_000
 # Of the time after an edit, as much as this may be in kernels that the edit changes and that the
-# module does not have. With more of them, a region is no part of the module.
-_MOST_FOREIGN = 0.25
+# module does not have, or adds only to move data. With more, a region is no part of the module.
+_MOST_FOREIGN = 0.15
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusionscope.advise.recipes.recipe import Recipe, prepare
@@ -26,6 +26,7 @@ _ENDS = frozenset(
     """call conditional convolution custom-call dot fft get-tuple-element parameter sort tuple
     while""".split()
 )
+_COPIED = frozenset({"broadcast", "constant", "iota"})  # each kernel has its own
 _APART = frozenset({"conditional", "while"})  # what is in them is fused apart from the rest
 
 
@@ -86,7 +87,7 @@ def cut_together(
         module = to_module(graph)
         cuts = [(_Cut(module, frozenset(place.name for place in places)), 1)]
     else:
-        cuts = _distinct_cuts(graph, places)
+        cuts = _distinct_cuts(graph, places, _is_computed)
     edits, applied = [], set[str]()
     for cut, times in cuts:
         edited = prepare(cut.module)
@@ -112,7 +113,7 @@ def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str
     """
     graph = prepare(program)
     members = set[MutableInstruction]().union(
-        *_groups(graph.entry, _places((recipe,), graph, backend))
+        *_groups(graph.entry, _places((recipe,), graph, backend), _is_computed)
     )
     inside = reachable(
         members, lambda member: [inner for callee in member.called for inner in callee.instructions]
@@ -138,11 +139,14 @@ def _rewrite(recipe: Recipe, graph: MutableModule, backend: str, origins: Collec
     return is_changed
 
 
-def cut_parts(graph: MutableModule, places: Iterable[MutableInstruction]) -> list[Part]:
+def cut_parts(graph: MutableModule, places: Collection[MutableInstruction]) -> list[Part]:
     """Return the parts of ``graph``, the result of ``prepare``, that hold ``places``, with what is
-    around each; equal parts once. Raises ``UnusableInput`` if the module contradicts itself.
+    around each, those near a common place as one; equal parts once. Raises ``UnusableInput`` if
+    the module contradicts itself.
     """
-    return [Part(cut.module, times) for cut, times in _distinct_cuts(graph, places)]
+    tops = {_top(graph.entry, place) for place in places}
+    cuts = _distinct_cuts(graph, places, tops.__contains__)
+    return [Part(cut.module, times) for cut, times in cuts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +158,17 @@ class _Cut:
 
 
 def _distinct_cuts(
-    graph: MutableModule, places: Iterable[MutableInstruction]
+    graph: MutableModule,
+    places: Iterable[MutableInstruction],
+    is_shared: Callable[[MutableInstruction], bool],
 ) -> list[tuple[_Cut, int]]:
-    """Return the parts of ``graph`` that hold ``places``, with what is around each: equal ones
-    once, and how many there are.
+    """Return the parts of ``graph`` that hold ``places``, with what is around each, as
+    ``_groups`` does: equal ones once, and how many there are.
     """
     tops, structures = {place: _top(graph.entry, place) for place in places}, Structures(graph)
     groups = grouped(
         (structures.of(members), members)
-        for members in map(with_elements, _groups(graph.entry, tops))
+        for members in map(with_elements, _groups(graph.entry, tops, is_shared))
     )
     return [
         (_cut(graph, members, [place for place in tops if tops[place] in members]), 1 + len(equal))
@@ -177,19 +183,26 @@ def is_small(program: Module, parts: Iterable[Part]) -> bool:
 
 
 def _groups(
-    entry: MutableComputation, places: Iterable[MutableInstruction]
+    entry: MutableComputation,
+    places: Iterable[MutableInstruction],
+    is_shared: Callable[[MutableInstruction], bool],
 ) -> list[set[MutableInstruction]]:
-    """Return what is around each place. Those near a common place are in one group."""
-    tops = {_top(entry, place): None for place in places}
+    """Return what is around each place. Those with an instruction in common that ``is_shared``
+    accepts are one group.
+    """
     groups: list[set[MutableInstruction]] = []
-    for top in tops:
+    for top in dict.fromkeys(_top(entry, place) for place in places):
         members = {top}
         if top.opcode not in _APART:
             _grow(members)
-        near = [group for group in groups if any(i in tops for i in group & members)]
+        near = [group for group in groups if any(map(is_shared, group & members))]
         groups = [group for group in groups if group not in near]
         groups.append(members.union(*near))
     return groups
+
+
+def _is_computed(instruction: MutableInstruction) -> bool:
+    return instruction.opcode not in _COPIED
 
 
 def _cut(
