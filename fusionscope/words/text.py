@@ -87,6 +87,8 @@ def file_and_line(source: str | None) -> str:
 
 
 def _many(noun: str) -> str:
+    if noun.endswith("y") and not noun.endswith(("ay", "ey", "oy", "uy")):
+        return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("s", "ch", "sh", "x")) else f"{noun}s"
 
 
