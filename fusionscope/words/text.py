@@ -126,6 +126,12 @@ def counted(opcodes: Iterable[str], between: str = " ") -> str:
     )
 
 
+def first_names(names: Sequence[str], most: int = 2) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def cell(text: str) -> str:
     """Return ``text`` for a cell of a table, or a line, of Markdown, without links or HTML."""
     for character, escape in _WRITTEN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from fusionscope.dump.device import find_device
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.facts.clock import KernelTime, limits_of
 from fusionscope.facts.limits import Limits
-from fusionscope.facts.result import Branch, Limit, TimeSource
+from fusionscope.facts.result import Branch, Limit, Operation, TimeSource
 from fusionscope.findings.headroom.facts import Headroom
 from fusionscope.findings.opportunities.facts import Opportunity, OpportunityKind
+from fusionscope.findings.opportunities.twice import with_values_of_gradients
+from fusionscope.findings.recomputed.facts import Recomputation, RecomputedValue, RunCosts
 from fusionscope.history.kernels import KernelKind, launches_of
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -350,3 +353,53 @@ def test_a_library_call_is_limited_by_the_library(samples):
     time = KernelTime(3_000.0, TimeSource.FLOOR, 1_000.0, 2_000.0, 0.0, 0.0)
     assert limits_of(call, time) == Limits(1.0 * call.runs, library=2.0 * call.runs)
     assert limits_of(call, None) is None
+
+
+def recomputed_in(*names: str, saved_us: float, module: ModuleFacts) -> ModuleFacts:
+    """The facts with one value that the first two kernels compute, which have these names in JAX;
+    storing it saves so much time.
+    """
+    pairs = zip(module.kernels, names, strict=False)
+    kernels = [replace(kernel, op_name=name) for kernel, name in pairs]
+    costs = [RunCosts(2, 1_000_000, 5_000.0), RunCosts(2, 400_000, 5_000.0 - 1_000 * saved_us)]
+    value = RecomputedValue(
+        value=Operation("exp.1", "exponential", "f32[1024]{0}", None, "model.py:4"),
+        source="model.py:4",
+        operations=("exponential",),
+        kernels=tuple(kernel.name for kernel in kernels),
+        launches=2,
+        instructions=1,
+        flops_again=1024,
+        bytes_again=4096,
+        time_again_ns=1.0,
+        written_by=None,
+        is_written=False,
+        before=costs[0],
+        after=costs[1],
+    )
+    recomputation = Recomputation(values=(value,), kept=None, free=0, unpriced=0)
+    module = replace(module, kernels=(*kernels, *module.kernels[len(names) :]))
+    return with_values_of_gradients(module.with_finding(Recomputation, recomputation))
+
+
+FORWARD, GRADIENT = "jit(step)/jvp(f)/exp", "jit(step)/transpose(jvp(f))/mul"
+
+
+@pytest.mark.parametrize(
+    ("names", "saved_us", "is_listed"),
+    [
+        ((FORWARD, GRADIENT), 2.0, True),
+        ((FORWARD, FORWARD), 2.0, False),
+        ((GRADIENT, GRADIENT), 2.0, False),
+        ((FORWARD, GRADIENT), 0.0, False),  # computing it again takes no more
+    ],
+)
+def test_a_value_of_both_passes_is_an_opportunity_if_storing_it_saves_time(
+    samples, names, saved_us, is_listed
+):
+    module = recomputed_in(*names, saved_us=saved_us, module=samples.facts("h100/reductions"))
+    rows = [row for row in module.find_all(Opportunity) if row.id is OpportunityKind.TWICE]
+    assert len(rows) == is_listed
+    for row in rows:
+        assert (row.where, row.source) == ("exp.1", "model.py:4")
+        assert (row.time_us, row.at_best_us, row.bytes) == (5.0, 3.0, 600_000)

@@ -20,14 +20,13 @@ from fusionscope.findings.opportunities.settled import Settled, settled_paramete
 from fusionscope.history.kernels import Kernel
 from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.hlo import Module
-from fusionscope.words.text import plural
+from fusionscope.words.text import first_names, plural
 
 _LEAST = 0.01  # of the time of the module: what gains less is not listed
 _MOVING = frozenset("broadcast copy dynamic-slice gather reshape reverse slice transpose".split())
 _JOINING = frozenset({"concatenate", "pad"})
 _FILLING = frozenset({"broadcast", "constant", "iota"})
 _SMALL = 4_096  # bytes: a counter of a loop, not a table
-_NAMED = 2  # parameters
 _FEW = 8  # kernels of a step, of which unrolling saves a part
 
 
@@ -73,7 +72,7 @@ def _of_pattern(pattern: Pattern, matches: Sequence[Match], program: Program) ->
     matches = sorted(matches, key=lambda match: match.at_best_us - match.time_us)
     kernels = dict.fromkeys(kernel for match in matches for kernel in match.kernels)
     names = dict.fromkeys(program.kernels[kernel].name for kernel in kernels)
-    where = matches[0].where or _named(list(names))
+    where = matches[0].where or first_names(list(names))
     return Opportunity(
         id=pattern.id,
         what=pattern.title.format(where),
@@ -155,7 +154,7 @@ def _add_conversions(
 def _opportunity(
     kind: OpportunityKind, element_type: str, group: _Group, needs: Needs
 ) -> Opportunity:
-    where = _named(list(group.parameters)) if group.parameters else "tables and masks"
+    where = first_names(list(group.parameters)) if group.parameters else "tables and masks"
     return Opportunity(
         id=kind,
         what=_WORDS[kind].format(where),
@@ -184,11 +183,6 @@ _ADVICE = {
     OpportunityKind.COMPUTED: "compute once, and pass the result",
     OpportunityKind.INVARIANT: "compute before the loop",
 }
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _source(needs: Needs, kernels: Sequence[int]) -> str | None:
