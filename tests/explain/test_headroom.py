@@ -403,3 +403,52 @@ def test_a_value_of_both_passes_is_an_opportunity_if_storing_it_saves_time(
     for row in rows:
         assert (row.where, row.source) == ("exp.1", "model.py:4")
         assert (row.time_us, row.at_best_us, row.bytes) == (5.0, 3.0, 600_000)
+
+
+def test_the_only_argument_is_taken_apart(tmp_path):
+    """As that of a function of ``*a``, whose weights are in ``a[0]``."""
+    only = WEIGHTS.replace("params['", "a[0]['").replace('"x"', '"a[1]"')
+    (opportunity,) = opportunities_of(facts_of(tmp_path, only))
+    assert opportunity.parameters == ("a[0]['w']",)
+    state = WEIGHTS.replace("params['", "state['cache']['").replace('"x"', "\"state['x']\"")
+    assert opportunities_of(facts_of(tmp_path, state)) == []
+
+
+FILL = """
+fill {
+  zero = bf16[] constant(0)
+  zeros = bf16[2048,2048]{1,0} broadcast(zero), dimensions={}
+  copy = bf16[2048,2048]{1,0} copy(zeros)
+  ROOT both = (bf16[2048,2048]{1,0}, bf16[2048,2048]{1,0}) tuple(zeros, copy)
+}
+
+ENTRY main {"""
+
+
+def test_zeros_are_no_table(tmp_path):
+    text = WEIGHTS.replace("\nENTRY main {", FILL).replace(
+        "  half = bf16[2048,2048]{1,0} fusion(w)",
+        "  zeros = (bf16[2048,2048]{1,0}, bf16[2048,2048]{1,0}) fusion(), kind=kLoop, calls=fill\n"
+        "  half = bf16[2048,2048]{1,0} fusion(w)",
+    )
+    (opportunity,) = opportunities_of(facts_of(tmp_path, text))
+    assert opportunity.id == "converted"
+
+
+def test_a_loop_that_a_test_ends_is_not_to_be_unrolled(tmp_path):
+    text = LOOP.replace(",\n    body", ", body").replace("multiply(p0, p3)", "maximum(p0, p3)")
+    (counted,) = opportunities_of(facts_of(tmp_path, text))
+    assert counted.advice.startswith("unroll")
+    known = ', backend_config={"known_trip_count":{"n":"16"}}'
+    ended = text.replace(known, "").replace(
+        "  ROOT less = pred[] compare(i, end), direction=LT",
+        "  h = f32[4096]{0} get-tuple-element(state), index=1\n"
+        "  part = f32[1]{0} slice(h), slice={[0:1]}\n"
+        "  first = f32[] bitcast(part)\n"
+        "  limit = f32[] constant(1)\n"
+        "  is_far = pred[] compare(first, limit), direction=GT\n"
+        "  is_short = pred[] compare(i, end), direction=LT\n"
+        "  ROOT less = pred[] and(is_far, is_short)",
+    )
+    (opportunity,) = opportunities_of(facts_of(tmp_path, ended))
+    assert "tests of its end" in opportunity.advice
