@@ -19,8 +19,8 @@ from fusionscope.findings.opportunities.patterns import LOOPS, PATTERNS, UNTIMED
 from fusionscope.findings.opportunities.patterns.program import Match, Pattern, Program
 from fusionscope.findings.opportunities.settled import Settled, settled_parameters
 from fusionscope.history.kernels import Kernel
-from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.history.loops import describe_loop
+from fusionscope.history.thunks import NOT_LAUNCHED
 from fusionscope.hlo import Instruction, Module
 from fusionscope.words.text import first_names, plural
 
