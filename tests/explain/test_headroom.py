@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,9 +33,13 @@ HEADER = "HloModule jit_step, is_scheduled=true{header}\n\n"
 
 
 def facts_of(tmp_path: Path, text: str, header: str = "") -> ModuleFacts:
-    """The facts about a final module for an H100."""
+    """The facts about the computations of a final module for an H100."""
+    return facts_of_module(tmp_path, HEADER.format(header=header) + text)
+
+
+def facts_of_module(tmp_path: Path, text: str) -> ModuleFacts:
     path = tmp_path / "module_0001.jit_step.sm_9.0_gpu_after_optimizations.txt"
-    path.write_text(HEADER.format(header=header) + text)
+    path.write_text(text)
     (module,) = explain(open_dump(path), Selection(device=find_device("h100"))).modules
     return module
 
@@ -162,6 +167,53 @@ def test_bytes_of_kernels_without_neighbours_are_their_bound(samples, dump):
         assert headroom.at_best_bytes == pytest.approx(module.summary.bytes_moved, rel=0.05)
     else:
         assert headroom.at_best_bytes < module.summary.bytes_moved
+
+
+FUSED = Path(__file__).parent / "fused"
+BF16 = 2
+
+
+def compiled(tmp_path: Path, name: str) -> ModuleFacts:
+    return facts_of_module(
+        tmp_path, gzip.decompress((FUSED / f"{name}.txt.gz").read_bytes()).decode()
+    )
+
+
+HEADS = 4 * 2048 * 16 * 64 * BF16  # of queries, and of keys and values unless they are grouped
+FEWER = HEADS // 4
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "size"),
+    [
+        ("attention", "cudnn", 4 * HEADS),  # queries, keys, values, result
+        ("attention", "pallas", 4 * HEADS),
+        ("grouped", "cudnn", 2 * HEADS + 2 * FEWER),
+        ("normal", "pallas", 2 * 8192 * 1024 * BF16 + 1024 * 4),
+    ],
+)
+def test_a_hand_written_kernel_moves_what_the_bound_of_several_has(tmp_path, name, kernel, size):
+    one, several = (compiled(tmp_path, file) for file in (f"{name}-{kernel}", name))
+    assert one.summary.launches == 1 < several.summary.launches
+    assert headroom_of(several).at_best_bytes == pytest.approx(size, rel=0.05)
+    for figure in (one.summary.bytes_moved, headroom_of(one).at_best_bytes):
+        assert figure == pytest.approx(size, rel=0.05)
+
+
+def test_attention_and_its_gradient_have_one_bound_whoever_computes_them(tmp_path):
+    library, compiler = (compiled(tmp_path, name) for name in ("gradient-cudnn", "gradient"))
+    for module in (library, compiler):  # three operands, and the gradient of each
+        assert headroom_of(module).at_best_bytes == pytest.approx(6 * HEADS, rel=0.05)
+    backward = next(k for k in library.kernels if k.emitter.endswith("Backward"))
+    statistics = 4 * 16 * 2048 * 4  # in f32, of each row of the scores
+    assert backward.bytes_moved == pytest.approx(8 * HEADS + statistics, rel=0.05)
+
+
+def test_a_softmax_that_a_flag_makes_one_kernel_moves_the_bound_of_three(samples):
+    one = samples.facts("h100/softmax")
+    several = samples.facts("h100-without-triton-softmax/softmax")
+    assert (one.summary.launches, several.summary.launches) == (1, 3)
+    assert one.summary.bytes_moved == pytest.approx(headroom_of(several).at_best_bytes, rel=0.05)
 
 
 TWO_KERNELS = """
