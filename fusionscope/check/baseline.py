@@ -56,7 +56,7 @@ def write_baseline(modules: Iterable[Recorded]) -> str:
 
 _ONE_LINE = (
     "program", "target", "name", "arguments", "device", "launches", "bytes_moved", "peak_bytes",
-    "time_us", "floor_launches", "spill_bytes",
+    "time_us", "headroom_us", "floor_launches", "spill_bytes",
 )  # fmt: skip
 _OMITTED = ("program", "target", "floor_launches")  # if there are none
 _TABLES = ("kernels", "libraries", "passes", "pairs")

@@ -14,7 +14,7 @@ from fusionscope.check.expectation import (
     expected_size,
     percent_of,
 )
-from fusionscope.check.record import FIGURES, figures_of, record_of
+from fusionscope.check.record import FIGURES, TIMES, figures_of, record_of
 from fusionscope.check.subject import Subject
 from fusionscope.findings.resources.facts import ABOUT
 
@@ -28,8 +28,8 @@ def expected_growth(value: Any) -> str:
     for figure, limit in value.items():
         if isinstance(limit, str) and percent_of(limit) is not None:
             continue
-        if figure == "time":
-            return "for time a share, such as '5%'"
+        if figure in TIMES:
+            return f"for {figure} a share, such as '5%'"
         if figure == "launches" and expected_count(limit):
             return "for launches a whole number or a share, such as '10%'"
         if figure in _SIZES and expected_size(limit):
@@ -101,6 +101,6 @@ class MaxGrowth(Expectation):
         return Growth(self.figure, *both) if both is not None else None
 
     def notes(self, subject: Subject) -> Iterator[str]:
-        is_time = self.figure == "time" and subject.before is not None
+        is_time = self.figure in TIMES and subject.before is not None
         if is_time and not self.unknown(subject) and self.growth(subject) is None:
             yield "its times cannot be compared: those of other library calls are lower bounds"

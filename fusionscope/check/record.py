@@ -70,8 +70,9 @@ def key_of(subject: Subject) -> ModuleKey:
 class ModuleRecord:
     """A module as recorded. ``pairs`` counts outcomes by pair, ``passes`` are those that fused most
     of a pair, ``libraries`` counts calls by function. ``peak_bytes``, ``time_us`` (microseconds of
-    a run, estimated) and ``spill_bytes`` are None if they are unknown. Of ``floor_launches``, such
-    as library calls, the time is the least that they take.
+    a run, estimated), ``headroom_us``, by which they are above the bound, and ``spill_bytes`` are
+    None if they are unknown. Of ``floor_launches``, such as library calls, the time is the least
+    that they take.
     """
 
     launches: int
@@ -82,6 +83,7 @@ class ModuleRecord:
     passes: dict[str, str]
     peak_bytes: int | None = None
     time_us: float | None = None
+    headroom_us: float | None = None
     spill_bytes: int | None = None
     floor_launches: int = 0
 
@@ -115,7 +117,7 @@ def figures_of(old: ModuleRecord, new: ModuleRecord, name: str) -> tuple[float, 
     before, after = old.figure(name), new.figure(name)
     if before is None or after is None:
         return None
-    if name == "time" and old.floor_launches != new.floor_launches:
+    if name in TIMES and old.floor_launches != new.floor_launches:
         return None
     return before, after
 
@@ -131,9 +133,11 @@ FIGURES = {
     "launches": Figure("launches", "launches"),
     "bytes": Figure("bytes_moved", "bytes moved"),
     "time": Figure("time_us", "estimated µs"),
+    "headroom": Figure("headroom_us", "estimated µs above the bound"),
     "peak": Figure("peak_bytes", "bytes of memory at the peak"),
     "spills": Figure("spill_bytes", "bytes spilled"),
 }
+TIMES = frozenset({"headroom", "time"})
 
 
 def record_of(facts: ModuleFacts) -> ModuleRecord:
@@ -151,6 +155,8 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
     kernels = Counter(kernel_key(kernel) for kernel in facts.kernels if kernel.kind not in _CALLS)
     libraries = Counter(kernel.emitter for kernel in facts.kernels if kernel.kind in _CALLS)
     time, memory = facts.summary.time, facts.find(MemoryFacts)
+    least = facts.summary.at_best_us
+    headroom = time.microseconds - least if time is not None and least is not None else None
     spills = [kernel.spill_bytes for kernel in facts.kernels if kernel.spill_bytes is not None]
     return ModuleRecord(
         launches=facts.summary.launches,
@@ -161,6 +167,7 @@ def record_of(facts: ModuleFacts) -> ModuleRecord:
         passes={key: passes[key].most_common(1)[0][0] for key in sorted(passes)},
         peak_bytes=memory.peak_bytes if memory is not None else None,
         time_us=round(time.microseconds, 3) if time is not None else None,
+        headroom_us=round(headroom, 3) if headroom is not None else None,
         spill_bytes=sum(spills) if spills else None,
         floor_launches=time.floor_launches if time is not None else 0,
     )

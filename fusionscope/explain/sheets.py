@@ -15,7 +15,7 @@ from fusionscope.findings.refusals.sheet import selected_pairs
 from fusionscope.verify import rules_in_words
 from fusionscope.what_if.sheet import sheet as what_if_sheet
 from fusionscope.words.section import Block, Column, Line, Lines, Section, Table, Tone, line, lines
-from fusionscope.words.text import duration, or_dash, plural, size
+from fusionscope.words.text import duration, first_names, or_dash, plural, size
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import Explanation, LoopRow, ModuleFacts, ModuleRow, TimeEstimate
@@ -208,9 +208,8 @@ def _assumptions(module: ModuleFacts) -> Iterator[str]:
     unknown = [loop for loop in module.loops if loop.length is Length.UNKNOWN]
     yield from _bounds(bounds)
     if unknown:
-        names = ", ".join(loop.name for loop in unknown[:_NAMED_LOOPS])
-        more = f" and {len(unknown) - _NAMED_LOOPS:,} more" if len(unknown) > _NAMED_LOOPS else ""
-        yield f"of unknown length, counted as one step: {names}{more}"
+        names = first_names([loop.name for loop in unknown], _NAMED_LOOPS)
+        yield f"of unknown length, counted as one step: {names}"
     if bounds or unknown:
         yield f"--steps {(bounds or unknown)[0].name}=N"
     if module.summary.branches:

@@ -15,6 +15,7 @@ from fusionscope.findings.breakdown.find import break_down
 from fusionscope.findings.libraries.facts import Boundary
 from fusionscope.findings.libraries.neighbours import with_members
 from fusionscope.findings.opportunities.parts import with_parts
+from fusionscope.findings.opportunities.twice import with_values_of_gradients
 from fusionscope.findings.resources.facts import OverFused, Resources
 
 _NEAR = 4
@@ -42,6 +43,7 @@ def view(analysis: Analysis, selection: Selection) -> ModuleFacts:
     )
     if selection.op_name is None and facts.breakdown is not None:
         facts = with_parts(facts, facts.breakdown, whole)
+    facts = with_values_of_gradients(facts)
     boundaries = with_members(whole.find_all(Boundary), whole.kernels)
     return facts.with_finding(Boundary, boundaries)
 

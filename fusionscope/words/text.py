@@ -87,6 +87,8 @@ def file_and_line(source: str | None) -> str:
 
 
 def _many(noun: str) -> str:
+    if noun.endswith("y") and not noun.endswith(("ay", "ey", "oy", "uy")):
+        return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("s", "ch", "sh", "x")) else f"{noun}s"
 
 
@@ -122,6 +124,12 @@ def counted(opcodes: Iterable[str], between: str = " ") -> str:
     return between.join(
         f"{count} {name}" if count > 1 else name for name, count in Counter(opcodes).items()
     )
+
+
+def first_names(names: Sequence[str], most: int = 2) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def cell(text: str) -> str:

@@ -85,6 +85,23 @@ def test_an_unknown_figure_is_not_met() -> None:
     assert checked({"time": "0%"}).is_met
 
 
+def test_headroom_is_by_how_much_the_time_is_above_the_bound() -> None:
+    summary = cell("h100/attention").explanation.modules[0].summary
+    assert summary.time is not None and summary.at_best_us is not None
+    headroom = summary.time.microseconds - summary.at_best_us
+    assert checked({"headroom": "10%"}, headroom_us=headroom / 1.09).is_met
+    away = checked({"headroom": "10%"}, headroom_us=headroom / 1.11)
+    assert [str(violation.growth) for violation in away.violations] != []
+    assert not checked({"headroom": "10%"}, headroom_us=None).is_met
+
+
+def test_a_bound_that_falls_is_not_for_the_worse() -> None:
+    now = cell("h100/attention")
+    ((key, record),) = record_all([now])
+    before = Baseline(((key, replace(record, headroom_us=0.1)),), Tolerance(is_strict=True))
+    assert check([now], [], before).is_met
+
+
 def test_growth_of_nothing_is_a_mistake() -> None:
     with pytest.raises(UnusableInput, match="--against REF"):
         check([cell("h100/softmax")], [EXPECTATIONS["max_growth"]({"bytes": "1%"})])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ from fusionscope.dump.device import find_device
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.facts.clock import KernelTime, limits_of
 from fusionscope.facts.limits import Limits
-from fusionscope.facts.result import Branch, Limit, TimeSource
+from fusionscope.facts.result import Branch, Limit, Operation, TimeSource
 from fusionscope.findings.headroom.facts import Headroom
 from fusionscope.findings.opportunities.facts import Opportunity, OpportunityKind
+from fusionscope.findings.opportunities.twice import with_values_of_gradients
+from fusionscope.findings.recomputed.facts import Recomputation, RecomputedValue, RunCosts
 from fusionscope.history.kernels import KernelKind, launches_of
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -29,9 +33,13 @@ HEADER = "HloModule jit_step, is_scheduled=true{header}\n\n"
 
 
 def facts_of(tmp_path: Path, text: str, header: str = "") -> ModuleFacts:
-    """The facts about a final module for an H100."""
+    """The facts about the computations of a final module for an H100."""
+    return facts_of_module(tmp_path, HEADER.format(header=header) + text)
+
+
+def facts_of_module(tmp_path: Path, text: str) -> ModuleFacts:
     path = tmp_path / "module_0001.jit_step.sm_9.0_gpu_after_optimizations.txt"
-    path.write_text(HEADER.format(header=header) + text)
+    path.write_text(text)
     (module,) = explain(open_dump(path), Selection(device=find_device("h100"))).modules
     return module
 
@@ -159,6 +167,53 @@ def test_bytes_of_kernels_without_neighbours_are_their_bound(samples, dump):
         assert headroom.at_best_bytes == pytest.approx(module.summary.bytes_moved, rel=0.05)
     else:
         assert headroom.at_best_bytes < module.summary.bytes_moved
+
+
+FUSED = Path(__file__).parent / "fused"
+BF16 = 2
+
+
+def compiled(tmp_path: Path, name: str) -> ModuleFacts:
+    return facts_of_module(
+        tmp_path, gzip.decompress((FUSED / f"{name}.txt.gz").read_bytes()).decode()
+    )
+
+
+HEADS = 4 * 2048 * 16 * 64 * BF16  # of queries, and of keys and values unless they are grouped
+FEWER = HEADS // 4
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "size"),
+    [
+        ("attention", "cudnn", 4 * HEADS),  # queries, keys, values, result
+        ("attention", "pallas", 4 * HEADS),
+        ("grouped", "cudnn", 2 * HEADS + 2 * FEWER),
+        ("normal", "pallas", 2 * 8192 * 1024 * BF16 + 1024 * 4),
+    ],
+)
+def test_a_hand_written_kernel_moves_what_the_bound_of_several_has(tmp_path, name, kernel, size):
+    one, several = (compiled(tmp_path, file) for file in (f"{name}-{kernel}", name))
+    assert one.summary.launches == 1 < several.summary.launches
+    assert headroom_of(several).at_best_bytes == pytest.approx(size, rel=0.05)
+    for figure in (one.summary.bytes_moved, headroom_of(one).at_best_bytes):
+        assert figure == pytest.approx(size, rel=0.05)
+
+
+def test_attention_and_its_gradient_have_one_bound_whoever_computes_them(tmp_path):
+    library, compiler = (compiled(tmp_path, name) for name in ("gradient-cudnn", "gradient"))
+    for module in (library, compiler):  # three operands, and the gradient of each
+        assert headroom_of(module).at_best_bytes == pytest.approx(6 * HEADS, rel=0.05)
+    backward = next(k for k in library.kernels if k.emitter.endswith("Backward"))
+    statistics = 4 * 16 * 2048 * 4  # in f32, of each row of the scores
+    assert backward.bytes_moved == pytest.approx(8 * HEADS + statistics, rel=0.05)
+
+
+def test_a_softmax_that_a_flag_makes_one_kernel_moves_the_bound_of_three(samples):
+    one = samples.facts("h100/softmax")
+    several = samples.facts("h100-without-triton-softmax/softmax")
+    assert (one.summary.launches, several.summary.launches) == (1, 3)
+    assert one.summary.bytes_moved == pytest.approx(headroom_of(several).at_best_bytes, rel=0.05)
 
 
 TWO_KERNELS = """
@@ -350,3 +405,102 @@ def test_a_library_call_is_limited_by_the_library(samples):
     time = KernelTime(3_000.0, TimeSource.FLOOR, 1_000.0, 2_000.0, 0.0, 0.0)
     assert limits_of(call, time) == Limits(1.0 * call.runs, library=2.0 * call.runs)
     assert limits_of(call, None) is None
+
+
+def recomputed_in(*names: str, saved_us: float, module: ModuleFacts) -> ModuleFacts:
+    """The facts with one value that the first two kernels compute, which have these names in JAX;
+    storing it saves so much time.
+    """
+    pairs = zip(module.kernels, names, strict=False)
+    kernels = [replace(kernel, op_name=name) for kernel, name in pairs]
+    costs = [RunCosts(2, 1_000_000, 5_000.0), RunCosts(2, 400_000, 5_000.0 - 1_000 * saved_us)]
+    value = RecomputedValue(
+        value=Operation("exp.1", "exponential", "f32[1024]{0}", None, "model.py:4"),
+        source="model.py:4",
+        operations=("exponential",),
+        kernels=tuple(kernel.name for kernel in kernels),
+        launches=2,
+        instructions=1,
+        flops_again=1024,
+        bytes_again=4096,
+        time_again_ns=1.0,
+        written_by=None,
+        is_written=False,
+        before=costs[0],
+        after=costs[1],
+    )
+    recomputation = Recomputation(values=(value,), kept=None, free=0, unpriced=0)
+    module = replace(module, kernels=(*kernels, *module.kernels[len(names) :]))
+    return with_values_of_gradients(module.with_finding(Recomputation, recomputation))
+
+
+FORWARD, GRADIENT = "jit(step)/jvp(f)/exp", "jit(step)/transpose(jvp(f))/mul"
+
+
+@pytest.mark.parametrize(
+    ("names", "saved_us", "is_listed"),
+    [
+        ((FORWARD, GRADIENT), 2.0, True),
+        ((FORWARD, FORWARD), 2.0, False),
+        ((GRADIENT, GRADIENT), 2.0, False),
+        ((FORWARD, GRADIENT), 0.0, False),  # computing it again takes no more
+    ],
+)
+def test_a_value_of_both_passes_is_an_opportunity_if_storing_it_saves_time(
+    samples, names, saved_us, is_listed
+):
+    module = recomputed_in(*names, saved_us=saved_us, module=samples.facts("h100/reductions"))
+    rows = [row for row in module.find_all(Opportunity) if row.id is OpportunityKind.TWICE]
+    assert len(rows) == is_listed
+    for row in rows:
+        assert (row.where, row.source) == ("exp.1", "model.py:4")
+        assert (row.time_us, row.at_best_us, row.bytes) == (5.0, 3.0, 600_000)
+
+
+def test_the_only_argument_is_taken_apart(tmp_path):
+    """As that of a function of ``*a``, whose weights are in ``a[0]``."""
+    only = WEIGHTS.replace("params['", "a[0]['").replace('"x"', '"a[1]"')
+    (opportunity,) = opportunities_of(facts_of(tmp_path, only))
+    assert opportunity.parameters == ("a[0]['w']",)
+    state = WEIGHTS.replace("params['", "state['cache']['").replace('"x"', "\"state['x']\"")
+    assert opportunities_of(facts_of(tmp_path, state)) == []
+
+
+FILL = """
+fill {
+  zero = bf16[] constant(0)
+  zeros = bf16[2048,2048]{1,0} broadcast(zero), dimensions={}
+  copy = bf16[2048,2048]{1,0} copy(zeros)
+  ROOT both = (bf16[2048,2048]{1,0}, bf16[2048,2048]{1,0}) tuple(zeros, copy)
+}
+
+ENTRY main {"""
+
+
+def test_zeros_are_no_table(tmp_path):
+    text = WEIGHTS.replace("\nENTRY main {", FILL).replace(
+        "  half = bf16[2048,2048]{1,0} fusion(w)",
+        "  zeros = (bf16[2048,2048]{1,0}, bf16[2048,2048]{1,0}) fusion(), kind=kLoop, calls=fill\n"
+        "  half = bf16[2048,2048]{1,0} fusion(w)",
+    )
+    (opportunity,) = opportunities_of(facts_of(tmp_path, text))
+    assert opportunity.id == "converted"
+
+
+def test_a_loop_that_a_test_ends_is_not_to_be_unrolled(tmp_path):
+    text = LOOP.replace(",\n    body", ", body").replace("multiply(p0, p3)", "maximum(p0, p3)")
+    (counted,) = opportunities_of(facts_of(tmp_path, text))
+    assert counted.advice.startswith("unroll")
+    known = ', backend_config={"known_trip_count":{"n":"16"}}'
+    ended = text.replace(known, "").replace(
+        "  ROOT less = pred[] compare(i, end), direction=LT",
+        "  h = f32[4096]{0} get-tuple-element(state), index=1\n"
+        "  part = f32[1]{0} slice(h), slice={[0:1]}\n"
+        "  first = f32[] bitcast(part)\n"
+        "  limit = f32[] constant(1)\n"
+        "  is_far = pred[] compare(first, limit), direction=GT\n"
+        "  is_short = pred[] compare(i, end), direction=LT\n"
+        "  ROOT less = pred[] and(is_far, is_short)",
+    )
+    (opportunity,) = opportunities_of(facts_of(tmp_path, ended))
+    assert "tests of its end" in opportunity.advice

@@ -31,6 +31,7 @@ def test_a_change_in_percent_has_no_exponent(before: float, after: float, words:
         (1200, "pass", "1,200 passes"),
         (0, "box", "0 boxes"),
         (3, "day", "3 days"),
+        (5, "more opportunity", "5 more opportunities"),
     ],
 )
 def test_plurals(count: int, noun: str, words: str) -> None:

@@ -15,6 +15,7 @@ class OpportunityKind(StrEnum):
     COMPUTED = "computed"  # from them alone
     INVARIANT = "loop-invariant"
     SHORT_STEPS = "short-steps"
+    TWICE = "computed-twice"
     ONE_KERNEL = "one-kernel"
 
 
@@ -25,7 +26,8 @@ class Opportunity(Facts, frozen=True, kw_only=True):
     id: the kind, of which docs/headroom.md has all: ``converted``, ``moved``, ``computed``: what is
         done in each call with parameters that stay the same from call to call; ``loop-invariant``:
         what a loop computes again in each step; ``short-steps``: a loop most of whose time starts
-        kernels; ``one-kernel``: a part of the program, outside of loops; others are patterns of
+        kernels; ``computed-twice``: values that the forward pass and the gradient compute;
+        ``one-kernel``: a part of the program, outside of loops; others are patterns of
         waste, such as ``recurrence``
     what: what the program does, in words, with ``where``
     where: the parameters, the loop, the part, or the kernels

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
+from fusionscope.dump.length import Length
 from fusionscope.facts.limits import sum_of_limits
 from fusionscope.facts.needed_bytes import Needs
 from fusionscope.facts.result import Limit
@@ -18,16 +19,16 @@ from fusionscope.findings.opportunities.patterns import LOOPS, PATTERNS, UNTIMED
 from fusionscope.findings.opportunities.patterns.program import Match, Pattern, Program
 from fusionscope.findings.opportunities.settled import Settled, settled_parameters
 from fusionscope.history.kernels import Kernel
+from fusionscope.history.loops import describe_loop
 from fusionscope.history.thunks import NOT_LAUNCHED
-from fusionscope.hlo import Module
-from fusionscope.words.text import plural
+from fusionscope.hlo import Instruction, Module
+from fusionscope.words.text import first_names, plural
 
 _LEAST = 0.01  # of the time of the module: what gains less is not listed
 _MOVING = frozenset("broadcast copy dynamic-slice gather reshape reverse slice transpose".split())
 _JOINING = frozenset({"concatenate", "pad"})
 _FILLING = frozenset({"broadcast", "constant", "iota"})
 _SMALL = 4_096  # bytes: a counter of a loop, not a table
-_NAMED = 2  # parameters
 _FEW = 8  # kernels of a step, of which unrolling saves a part
 
 
@@ -73,7 +74,7 @@ def _of_pattern(pattern: Pattern, matches: Sequence[Match], program: Program) ->
     matches = sorted(matches, key=lambda match: match.at_best_us - match.time_us)
     kernels = dict.fromkeys(kernel for match in matches for kernel in match.kernels)
     names = dict.fromkeys(program.kernels[kernel].name for kernel in kernels)
-    where = matches[0].where or _named(list(names))
+    where = matches[0].where or first_names(list(names))
     return Opportunity(
         id=pattern.id,
         what=pattern.title.format(where),
@@ -99,7 +100,7 @@ def _settled(needs: Needs, module: Module) -> Iterator[Opportunity]:
             continue
         if settled.computes(number):
             names = settled.read_by(number)
-            is_table = kernel.bytes_written >= _SMALL and not _FILLING.issuperset(_work(kernel))
+            is_table = kernel.bytes_written >= _SMALL and not _fills(kernel)
             if names or is_table:
                 _add(groups[_kind(kernel)], number, names, needs)
         else:
@@ -110,6 +111,12 @@ def _settled(needs: Needs, module: Module) -> Iterator[Opportunity]:
 
 def _work(kernel: Kernel) -> frozenset[str]:
     return frozenset(kernel.operations) - NOT_LAUNCHED
+
+
+def _fills(kernel: Kernel) -> bool:
+    """Return whether a kernel only fills arrays with constants or positions."""
+    reads = kernel.instruction.operands
+    return _work(kernel) <= (_FILLING if reads else _FILLING | _MOVING)
 
 
 def _kind(kernel: Kernel) -> tuple[OpportunityKind, str]:
@@ -155,7 +162,7 @@ def _add_conversions(
 def _opportunity(
     kind: OpportunityKind, element_type: str, group: _Group, needs: Needs
 ) -> Opportunity:
-    where = _named(list(group.parameters)) if group.parameters else "tables and masks"
+    where = first_names(list(group.parameters)) if group.parameters else "tables and masks"
     return Opportunity(
         id=kind,
         what=_WORDS[kind].format(where),
@@ -176,6 +183,7 @@ _WORDS = {
     OpportunityKind.INVARIANT: "computes the same in each step of {}",
 }
 _SHORT = "unroll the loop, or write a step as one kernel"
+_ENDING = "some steps between tests of its end, or a step written as one kernel"
 _LONG = "fewer and larger kernels in a step: more work at once, by batches, or one kernel for parts"
 _UNROLL = "; what is left copies slices in a loop: unroll it"
 _ADVICE = {
@@ -184,11 +192,6 @@ _ADVICE = {
     OpportunityKind.COMPUTED: "compute once, and pass the result",
     OpportunityKind.INVARIANT: "compute before the loop",
 }
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _source(needs: Needs, kernels: Sequence[int]) -> str | None:
@@ -204,7 +207,7 @@ def _invariant(needs: Needs) -> Iterator[Opportunity]:
     handoffs = needs.handoffs
     for number, kernel in enumerate(needs.kernels):
         around, outputs = handoffs.around[number], handoffs.outputs[number]
-        if not kernel.runs or not outputs or _FILLING.issuperset(_work(kernel)):
+        if not kernel.runs or not outputs or _fills(kernel):
             continue
         varying = frozenset().union(*(handoffs.places[place].loops for place in outputs))
         constant = around - varying
@@ -248,5 +251,10 @@ def _short_steps(needs: Needs) -> Iterator[Opportunity]:
                 at_best_us=step.by_step_us,
                 bytes=round(step.state_bytes),
                 parameters=(),
-                advice=_SHORT if count <= _FEW else _LONG,
+                advice=_LONG if count > _FEW else _SHORT if _is_counted(step.loop) else _ENDING,
             )
+
+
+def _is_counted(loop: Instruction) -> bool:
+    """Return whether the steps of a loop are known, so that it can be unrolled."""
+    return describe_loop(loop).length is Length.KNOWN

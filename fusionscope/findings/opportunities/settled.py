@@ -10,11 +10,11 @@ others are taken to stay the same, as the weights of a model do while it makes p
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from fusionscope.facts.needed_bytes import Needs
 from fusionscope.graph.aliasing import read_aliasing
+from fusionscope.grouping import grouped
 from fusionscope.history.handoffs import OUTSIDE
 from fusionscope.history.operations import argument_name
 from fusionscope.hlo import Instruction, Module
@@ -26,16 +26,14 @@ _DATA = frozenset(
     token tokens x xs y ys""".split()
 )
 _WORDS = re.compile(r"[a-z]+")
+_ELEMENT = re.compile(r"\w+(\[[^\]]*\]|\.\w+)")
 
 
 def settled_parameters(module: Module, steps: Collection[float]) -> dict[str, str]:
     """Return the parameters that are taken to stay the same, each with the framework's name.
     ``steps`` are the numbers of steps that loops have.
     """
-    arguments: dict[str, list[Instruction]] = defaultdict(list)
-    for parameter in module.entry.parameters:
-        if name := argument_name(parameter):
-            arguments[name].append(parameter)
+    arguments = _arguments(module)
     aliasing = read_aliasing(module.attributes.get("input_output_alias", ""))
     donated = {slot for slot, _, _ in aliasing}
     results = {_plain(part) for part in module.entry.results}
@@ -50,6 +48,16 @@ def settled_parameters(module: Module, steps: Collection[float]) -> dict[str, st
         for parameter in parameters
         if parameter.shape.is_floating or parameter.shape.bits < 16
     }
+
+
+def _arguments(module: Module) -> dict[str, list[Instruction]]:
+    """Return the parameters of each argument that the framework names. If there is but one, such as
+    that of a function of ``*args``, its elements are taken for arguments.
+    """
+    names = {p: name for p in module.entry.parameters if (name := argument_name(p))}
+    if len(set(names.values())) == 1:
+        names = {p: match[0] for p in names if (match := _ELEMENT.match(p.op_name or ""))}
+    return grouped((name, parameter) for parameter, name in names.items())
 
 
 def _is_data(name: str, parameters: Sequence[Instruction], steps: Collection[float]) -> bool:

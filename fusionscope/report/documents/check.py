@@ -62,6 +62,7 @@ class Figures(Form):
     launches: int
     bytes: Annotated[int, At("bytes_moved")]
     time_us: float | None
+    headroom_us: float | None
     peak: Annotated[int | None, At("peak_bytes")]
     spills: Annotated[int | None, At("spill_bytes")]
 

@@ -2,7 +2,7 @@
 
     python make_examples.py [FOLDER]
 
-Paths of files are shortened, and names for the schedule left out.
+Paths of files are shortened, and names for the schedule and code of kernels left out.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 from programs import EXAMPLES
 
 _NAMES = re.compile(r' scheduling_name="[^"]*"')
+_CODE = re.compile(r'(?<= ir = ")(?:[^"\\]|\\.)*(?=")')  # of a kernel by Triton
 _FOLDERS = re.compile(r'(?<=")/[^"]*/(?=site-packages/|[\w.]+")')
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, examples=EXAMPLES) -> None:
     target = read_target("h100")
     (device,) = find_devices({**asdict(target), "is_here": target.is_here}, 1)
     sharding = SingleDeviceSharding(device)
-    for name, (function, arguments) in EXAMPLES.items():
+    for name, (function, arguments) in examples.items():
         with jax.enable_x64("double" in name):
             step = jax.jit(function, in_shardings=sharding, out_shardings=sharding)
             text = step.lower(*arguments).compile().as_text()
-        content = _FOLDERS.sub("", _NAMES.sub("", text))
+        content = _FOLDERS.sub("", _CODE.sub("", _NAMES.sub("", text)))
         path = folder / f"{name}.txt.gz"
         path.write_bytes(gzip.compress(content.encode(), mtime=0))
 

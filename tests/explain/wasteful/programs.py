@@ -276,3 +276,27 @@ def unrolled_layers(tokens, stack):
     for weights in stack:
         tokens = jnp.tanh(tokens @ weights)
     return tokens
+
+
+def blocks(block, inputs, weights):
+    for matrix in weights:
+        inputs = block(inputs, matrix)
+    return inputs.sum()
+
+
+def layer(inputs, matrix):
+    return inputs + jnp.tanh(inputs @ matrix) @ matrix.T
+
+
+WEIGHTS = spec(4, 1024, 4096, dtype=jnp.bfloat16)
+INPUTS = spec(8192, 1024, dtype=jnp.bfloat16)
+
+
+@example("rematerialized", WEIGHTS, INPUTS)
+def gradient_with_checkpoints(weights, inputs):
+    return jax.grad(partial(blocks, jax.checkpoint(layer), inputs))(weights)
+
+
+@example("not-rematerialized", WEIGHTS, INPUTS)
+def gradient_of_layers(weights, inputs):
+    return jax.grad(partial(blocks, layer, inputs))(weights)

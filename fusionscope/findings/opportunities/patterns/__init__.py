@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionscope.findings.opportunities.patterns import calls, loops, products, rows
+from fusionscope.findings.opportunities.patterns import calls, gradients, loops, products, rows
 from fusionscope.findings.opportunities.patterns.program import Pattern
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -15,6 +15,7 @@ PATTERNS: tuple[Pattern, ...] = (
     products.WideLogits(),
     products.SplitProduct(),
     products.TurnedOperand(),
+    gradients.Rematerialized(),
     rows.ScatterGradient(),
     rows.NarrowRows(),
     rows.StridedReduction(),
@@ -29,4 +30,4 @@ LOOPS = frozenset({"recurrence", "search-loop"})
 # What the model knows no time of: they are listed however little they take.
 UNTIMED = frozenset({"host-calls"})
 # Their advice is about the program: all places are one opportunity.
-WHOLE = frozenset({"double-precision", "split-product"})
+WHOLE = frozenset({"double-precision", "rematerialized", "split-product"})
