@@ -193,10 +193,10 @@ FEWER = HEADS // 4
     ],
 )
 def test_a_hand_written_kernel_moves_what_the_bound_of_several_has(tmp_path, name, kernel, size):
-    one, several = (compiled(tmp_path, file) for file in (f"{name}-{kernel}", name))
-    assert one.summary.launches == 1 < several.summary.launches
+    fused, several = (compiled(tmp_path, file) for file in (f"{name}-{kernel}", name))
+    assert fused.summary.launches == 1 < several.summary.launches
     assert headroom_of(several).at_best_bytes == pytest.approx(size, rel=0.05)
-    for figure in (one.summary.bytes_moved, headroom_of(one).at_best_bytes):
+    for figure in (fused.summary.bytes_moved, headroom_of(fused).at_best_bytes):
         assert figure == pytest.approx(size, rel=0.05)
 
 
@@ -210,10 +210,10 @@ def test_attention_and_its_gradient_have_one_bound_whoever_computes_them(tmp_pat
 
 
 def test_a_softmax_that_a_flag_makes_one_kernel_moves_the_bound_of_three(samples):
-    one = samples.facts("h100/softmax")
+    fused = samples.facts("h100/softmax")
     several = samples.facts("h100-without-triton-softmax/softmax")
-    assert (one.summary.launches, several.summary.launches) == (1, 3)
-    assert one.summary.bytes_moved == pytest.approx(headroom_of(several).at_best_bytes, rel=0.05)
+    assert (fused.summary.launches, several.summary.launches) == (1, 3)
+    assert fused.summary.bytes_moved == pytest.approx(headroom_of(several).at_best_bytes, rel=0.05)
 
 
 TWO_KERNELS = """
@@ -489,10 +489,10 @@ def test_zeros_are_no_table(tmp_path):
 
 def test_a_loop_that_a_test_ends_is_not_to_be_unrolled(tmp_path):
     text = LOOP.replace(",\n    body", ", body").replace("multiply(p0, p3)", "maximum(p0, p3)")
-    (counted,) = opportunities_of(facts_of(tmp_path, text))
-    assert counted.advice.startswith("unroll")
-    known = ', backend_config={"known_trip_count":{"n":"16"}}'
-    ended = text.replace(known, "").replace(
+    (opportunity,) = opportunities_of(facts_of(tmp_path, text))
+    assert opportunity.advice.startswith("unroll")
+    count = ', backend_config={"known_trip_count":{"n":"16"}}'
+    by_test = text.replace(count, "").replace(
         "  ROOT less = pred[] compare(i, end), direction=LT",
         "  h = f32[4096]{0} get-tuple-element(state), index=1\n"
         "  part = f32[1]{0} slice(h), slice={[0:1]}\n"
@@ -502,5 +502,5 @@ def test_a_loop_that_a_test_ends_is_not_to_be_unrolled(tmp_path):
         "  is_short = pred[] compare(i, end), direction=LT\n"
         "  ROOT less = pred[] and(is_far, is_short)",
     )
-    (opportunity,) = opportunities_of(facts_of(tmp_path, ended))
+    (opportunity,) = opportunities_of(facts_of(tmp_path, by_test))
     assert "tests of its end" in opportunity.advice

@@ -1,10 +1,10 @@
 """Holds what is at best possible against what compilers made: no bound is above a time.
 
 Each of DUMPS is a dump for a GPU, or a directory with dumps in it. The bound of each module,
-kernel, part of the program, loop and opportunity is at most its estimated time. With ``--same``,
-those in a directory are of one program that was compiled in several ways: then the bound of a
-module is also at most the time of each of its other compilations. A bound may be above by what
-ticks round.
+kernel, part of the program, loop and opportunity is at most its estimated time, and the time of an
+opportunity at most that of the module. With ``--same``, those in a directory are of one program
+that was compiled in several ways: then the bound of a module is also at most the time of each of
+its other compilations. A bound may be above by what ticks round.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def bounds_in(module: ModuleFacts) -> Iterator[Row]:
         yield Row("loop by step", loop.name, loop.at_best_by_step_us, loop.time_us)
         yield Row("loop", loop.name, loop.at_best_us, loop.at_best_by_step_us)
     for row in module.find_all(Opportunity):
-        yield Row("opportunity", f"{row.id} {row.where}", row.at_best_us, row.time_us)
+        name = f"{row.id} {row.where}"
+        yield Row("opportunity", name, row.at_best_us, row.time_us)
+        yield Row("opportunity in its module", name, row.time_us, time.microseconds)
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -156,23 +156,26 @@ class SplitProduct:
     advice = "try XLA_FLAGS=--xla_gpu_experimental_force_split_k=1, which splits none"
 
     def matches(self, program: Program) -> Iterator[Match]:
+        covered: set[int] = set()  # products that several kernels sum up
         for number in program.with_operation("reduce"):
             sums = program.inside(number, "reduce")
             if not any((inner.op_name or "").endswith("dot_general") for inner in sums):
                 continue
-            for value in program.read[number]:
-                if value.handed.maker != OUTSIDE and program.is_product(value.handed.maker):
-                    yield self._match(number, value, program)
+            makers = program.makers(number) - covered - {OUTSIDE}
+            products = [maker for maker in sorted(makers) if program.is_product(maker)]
+            covered.update(products)
+            if products:
+                yield self._match(number, products, program)
 
     @staticmethod
-    def _match(number: int, parts: Value, program: Program) -> Match:
+    def _match(number: int, products: list[int], program: Program) -> Match:
         """Return that the sum need not be, nor its parts written."""
-        kernels = (number, parts.handed.maker)
-        least = program.as_one(kernels)
-        memory = program.bounds.limits[kernels[1]].memory
-        saved = program.microseconds(parts.handed.bytes_written)
-        product = program.time_of(kernels[1:]) - min(memory, saved)
-        return replace(least, at_best_us=max(least.at_best_us, product))
+        least = program.as_one([number, *products])
+        parts = (value for product in products for value in program.written[product])
+        saved = program.microseconds(fsum(value.handed.bytes_written for value in parts))
+        memory = fsum(program.bounds.limits[product].memory for product in products)
+        best = program.time_of(products) - min(memory, saved)
+        return replace(least, at_best_us=max(least.at_best_us, best))
 
 
 class TurnedOperand:
