@@ -17,14 +17,17 @@ def inline_calls(
     graph: MutableModule,
     name: Callable[[MutableInstruction, MutableInstruction], None] = lambda call, clone: None,
 ) -> None:
-    """Inline every call, and remove the dead instructions that this leaves. ``name`` gets each call
-    with each instruction that it leaves behind."""
-    for computation in graph.post_order():
+    """Inline every call, and remove what is dead then. ``name`` gets each call with each
+    instruction that it leaves behind."""
+    computations = graph.post_order()
+    for computation in computations:
         for instruction in computation.post_order():
             if instruction.opcode == "call":
                 for clone in _inline(instruction):
                     name(instruction, clone)
     remove_dead(graph)
+    for computation in set(computations).difference(graph.post_order()):
+        computation.dissolve()  # its loops are no callers of the bodies that their clones call
 
 
 def _inline(call: MutableInstruction) -> list[MutableInstruction]:

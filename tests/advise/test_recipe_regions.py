@@ -15,7 +15,7 @@ import pytest
 from fusionscope import DumpedModule, UnusableInput
 from fusionscope.advise.recipes import region_trials
 from fusionscope.advise.recipes.compiled import Compiled, Work
-from fusionscope.advise.recipes.recipe import apply_recipe
+from fusionscope.advise.recipes.recipe import apply_recipe, prepare
 from fusionscope.advise.recipes.region_trials import RegionTrial
 from fusionscope.advise.recipes.regions import cut_region
 from fusionscope.advise.recipes.trying import Compilation, find_offers
@@ -98,6 +98,23 @@ def test_a_small_program_is_its_own_region():
     region = cut_region(UnrollLoop(times=4), parse(text), "gpu")
     assert region is not None and region.is_whole
     assert region.edits[0].before.entry.root.shape == parse(text).entry.root.shape
+
+
+def test_a_loop_in_a_function_that_is_called_is_inside_its_caller() -> None:
+    """Two calls, whose clones of the loop have one body."""
+    function = LOOP.replace("ENTRY main {", "steps {")
+    text = f"""{function}
+ENTRY called {{
+  a = f32[64] parameter(0)
+  b = f32[64] parameter(1)
+  once = (f32[64], f32[64]) call(a, b), to_apply=steps
+  first = f32[64] get-tuple-element(once), index=0
+  ROOT twice = (f32[64], f32[64]) call(first, b), to_apply=steps
+}}
+"""
+    graph = prepare(parse(text))
+    (body,) = {i.computation for i in graph.walk() if i.opcode == "multiply"}
+    assert [loop.parent for loop in body.callers if loop.parent is not None] == [graph.entry] * 2
 
 
 def test_where_a_recipe_does_not_fit_there_is_no_region():
