@@ -1,0 +1,17 @@
+"""jaxlib 0.10.0. For GPUs, its dumps replay with the rules of 0.10.1."""
+
+from __future__ import annotations
+
+from fusionscope.versions import jaxlib_0_10_1
+from fusionscope.versions.version import KnownCompiler, Version, begins
+
+VERSION = Version(
+    name="0.10.0",
+    gained={
+        "cpu": (begins("async-collective", "async-collective-replacer"),),
+    },
+    compilers=(
+        KnownCompiler("cpu-0.10.0", f"{__name__}.cpu"),
+        jaxlib_0_10_1.VERSION.compilers[1],
+    ),
+)
