@@ -8,7 +8,7 @@ from fusionscope.versions.version import KnownCompiler, Version, begins
 VERSION = Version(
     name="0.10.0",
     gained={
-        "cpu": (begins("async-collective", "async-collective-replacer"),),
+        "cpu": (begins("async-collective", "async-collective-replacer", is_always=True),),
     },
     compilers=(
         KnownCompiler("cpu-0.10.0", f"{__name__}.cpu"),
