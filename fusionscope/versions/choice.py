@@ -63,7 +63,13 @@ def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> C
     ]
     fitting = [name for name in compilers if name in candidates]
     are_checked = bool(fitting) and fitting == compilers
-    name = _choose(fitting, module) if fitting else candidates[-1] if recognition.versions else candidates[0]
+    name = (
+        _choose(fitting, module)
+        if fitting
+        else candidates[-1]
+        if recognition.versions
+        else candidates[0]
+    )
     choice = _as_flags_say(known.load_compiler(name), module)
     is_requested = compiler is not None and compiler != choice
     return ChosenCompiler(

@@ -35,9 +35,7 @@ class CpuInstructionFusion(InstructionFusion):
         rule = self.book.find(SkipCustom.id)
         if not isinstance(rule, SkipCustom) or rule.leaves_out_embedded:
             return InstructionFusion.computations(self)
-        return [
-            computation for computation in self.graph.post_order() if not computation.is_fused
-        ]
+        return [computation for computation in self.graph.post_order() if not computation.is_fused]
 
     def find_globally_unfusible(
         self, order: Sequence[MutableInstruction], judge: Judge
