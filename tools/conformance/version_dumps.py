@@ -1,6 +1,6 @@
 """Makes the dumps of a version without rules, and the names of the stages of all versions.
 
-python -m conformance version_dumps dumps --python PATH --version 0.7     (jax 0.7.2 with the CUDA plugin)
+python -m conformance version_dumps dumps --python PATH --version 0.7     (jax 0.7.2, CUDA plugin)
 python -m conformance version_dumps stages --dumps DIR      (DIR/VERSION/TARGET/PROGRAM)
 """
 

@@ -1,4 +1,4 @@
-"""The fusion passes of jaxlib 0.10.0 for CPUs: dots and convolutions alone make no library fusion."""
+"""The fusion passes of jaxlib 0.10.0 for CPUs: no dot or convolution begins a library fusion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fusion passes of jaxlib 0.10.1 for CPUs: reductions go to YNN alone, or with their converts."""
+"""The fusion passes of jaxlib 0.10.1 for CPUs: reductions go to YNN alone or with converts."""
 
 from __future__ import annotations
 
