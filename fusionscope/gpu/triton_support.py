@@ -43,6 +43,7 @@ class TritonVersion:
 
     - ``has_unsigned``: supports unsigned integers.
     - ``has_pads``: supports padding at the end of an array, outside of matrix multiplications.
+    - ``has_concatenates``: supports them outside of matrix multiplications.
     - ``aligns_concatenates``: the operands of a concatenate must be aligned.
     - ``many_operands``: the message for a reduction of several operands.
     - ``many_dimensions``: the message for a reduction of several dimensions, None if it is
@@ -56,6 +57,7 @@ class TritonVersion:
 
     has_unsigned: bool
     has_pads: bool
+    has_concatenates: bool
     aligns_concatenates: bool
     many_operands: str
     many_dimensions: str | None
@@ -185,6 +187,8 @@ class _Support:
         """Source: IsTritonSupportedConcatenate."""
         if instruction.shape.element_type == "s4":
             return "S4 is not supported."
+        if not self._version.has_concatenates:
+            return "Only concatenates in nested GEMM fusions are supported."
         if not self._version.aligns_concatenates:
             return None
         place = instruction.attribute("dimensions")[0]

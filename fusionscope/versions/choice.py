@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.errors import UnusableInput
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustom
+from fusionscope.passes.instruction_fusion import is_embedded
 from fusionscope.versions import known
 from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.flags import read_flags
 from fusionscope.versions.recognition import recognise
 
 if TYPE_CHECKING:
@@ -59,7 +63,13 @@ def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> C
     ]
     fitting = [name for name in compilers if name in candidates]
     are_checked = bool(fitting) and fitting == compilers
-    name = fitting[0] if fitting else candidates[-1] if recognition.versions else candidates[0]
+    name = (
+        _choose(fitting, module)
+        if fitting
+        else candidates[-1]
+        if recognition.versions
+        else candidates[0]
+    )
     choice = _as_flags_say(known.load_compiler(name), module)
     is_requested = compiler is not None and compiler != choice
     return ChosenCompiler(
@@ -85,6 +95,36 @@ def find_rewriters(module: DumpedModule) -> dict[str, Rewriter]:
         if version.name == newest:
             break
     return rewriters
+
+
+def _choose(names: list[str], module: DumpedModule) -> str:
+    """Return the name of the newest compiler that ``module`` does not contradict, or else the
+    newest one. No pass is moved between jaxlib 0.10.0 and 0.10.1, but they fuse differently on a
+    CPU.
+    """
+    if len(set(names)) == 1:
+        return names[0]
+    fitting = (name for name in names if not _contradicts(module, known.load_compiler(name)))
+    return next(fitting, names[0])
+
+
+def _contradicts(module: DumpedModule, compiler: Compiler) -> bool:
+    """Return whether the library rewriter of ``compiler`` finds something to do in what that of
+    ``module`` left, or ``module`` has fusions in computations that ``compiler`` leaves out.
+    """
+    stages = [stage for stage in module.stages if stage.name.pipeline == "dot-library-passes"]
+    if stages:
+        left = MutableModule(module.read(stages[-1]))
+        plan = compiler.find("dot-library-rewriter").run(left, read_flags(module))
+        if any(decision.fusion for decision in plan.decisions):
+            return True
+    skip = compiler.find("fusion").book.find(SkipCustom.id)
+    leaves_out = isinstance(skip, SkipCustom) and skip.leaves_out_embedded
+    return leaves_out and any(
+        is_embedded(instruction.computation)
+        for instruction in MutableModule(module.read(module.last)).walk()
+        if instruction.opcode == "fusion"
+    )
 
 
 def _compiler_of(version: str, backend: str | None) -> str | None:

@@ -12,7 +12,10 @@ VERSION = Version(
                 "HLO_passes_after_layout_assignment", "fusion-wrapper", "cpu-all-reduce-combiner"
             ),
         ),
-        "gpu": (begins("post-layout_assignment", "sub-byte-collective-normalization"),),
+        "gpu": (
+            begins("post-layout_assignment", "sub-byte-collective-normalization"),
+            begins("autotune-fusion-emitters", "fusion-wrapper"),
+        ),
     },
     lost={
         "gpu": (begins("post-layout_assignment", "float_normalization"),),

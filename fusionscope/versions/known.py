@@ -22,6 +22,7 @@ _NAMES = (
     "jaxlib_0_9_0",
     "jaxlib_0_9_2",
     "jaxlib_0_10_0",
+    "jaxlib_0_10_1",
     "jaxlib_0_10_2",
     "jaxlib_0_11_0",
     "jaxlib_0_11_2",

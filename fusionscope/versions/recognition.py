@@ -59,7 +59,7 @@ def recognise(module: DumpedModule) -> Recognition:
     if not marks:
         return Recognition(())
     places = {(stage.name.pipeline, stage.name.after, stage.name.before) for stage in module.stages}
-    is_whole = module.final is not None and _shows_all_passes(module)
+    is_whole = module.final is not None and _shows_all_passes(module) and _has_no_gap(module)
     visited: list[tuple[frozenset[str], str]] = []  # versions, and their evidence
     for mark, having in marks.items():
         if mark.place in places:
@@ -102,6 +102,12 @@ def _shows_all_passes(module: DumpedModule) -> bool:
     except UnusableInput:  # reported when the flags are read
         return False
     return shows_all and any(stage.name.after == "pipeline-start" for stage in module.stages)
+
+
+def _has_no_gap(module: DumpedModule) -> bool:
+    """Return whether the stages are numbered without a gap: none was deleted since."""
+    counters = {stage.name.counter for stage in module.stages} - {None}
+    return counters == set(range(len(counters)))
 
 
 def _unknown_names(module: DumpedModule) -> Iterator[str]:

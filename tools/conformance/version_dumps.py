@@ -1,6 +1,6 @@
 """Makes the dumps of a version without rules, and the names of the stages of all versions.
 
-python -m conformance version_dumps dumps --python PATH     (jax 0.7.2 with the CUDA plugin)
+python -m conformance version_dumps dumps --python PATH --version 0.7     (jax 0.7.2, CUDA plugin)
 python -m conformance version_dumps stages --dumps DIR      (DIR/VERSION/TARGET/PROGRAM)
 """
 
@@ -19,6 +19,8 @@ samples.LARGE = 1024  # bytes; small dumps are enough here
 BATCHES = (
     samples.Batch("cpu-jaxlib-0.7", "0.7", "cpu", ("softmax",), ("softmax",)),
     samples.Batch("h100-jaxlib-0.7", "0.7", "h100", ("dense",)),
+    samples.Batch("cpu-jaxlib-0.10.0", "0.10.0", "cpu", ("attention",), ("attention",)),
+    samples.Batch("cpu-jaxlib-0.10.1", "0.10.1", "cpu", ("attention",), ("attention",)),
 )
 PROGRAM = "loop"  # whose stages are listed
 ENDS = ("before_optimizations.txt", "after_optimizations.txt")
@@ -27,12 +29,15 @@ ENDS = ("before_optimizations.txt", "after_optimizations.txt")
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=["dumps", "stages"])
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--version", default="0.7")
     parser.add_argument("--dumps", type=Path)
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
     if options.what == "dumps":
         for batch in BATCHES:
+            if batch.version != options.version:
+                continue
             for program in batch.programs:
                 samples.make(batch, program, options.python, VERSIONS / "dumps")
                 yield note(f"{program} is compiled")

@@ -12,12 +12,12 @@ VERSION = Version(
             begins("HLO_passes_after_scheduling", "apply-xla-transforms"),
         ),
         "gpu": (
-            begins("propagate-call-metadata", "propagate-call-metadata"),
+            begins("autotuner", "fusion-wrapper"),
             begins("post-scheduler-xla-transforms", "apply-xla-transforms"),
         ),
     },
     lost={
-        "gpu": (begins("optimization", "one-hot-rewriter"),),
+        "gpu": (begins("autotune-fusion-emitters", "fusion-wrapper"),),
     },
     compilers=(
         KnownCompiler("cpu-0.10", f"{__name__}.cpu"),

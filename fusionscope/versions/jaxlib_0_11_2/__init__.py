@@ -23,6 +23,7 @@ VERSION = Version(
             follows("HLO_passes_through_layout_assignment", "cse", "cse_barrier_expander"),
         ),
         "gpu": (
+            begins("autotuner", "fusion-wrapper"),
             begins("collective-optimizations", "ragged-all-to-all-canonicalizer"),
             begins("post-scheduler-xla-transforms", "apply-xla-transforms"),
         ),

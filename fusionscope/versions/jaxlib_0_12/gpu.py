@@ -26,6 +26,7 @@ from fusionscope.versions.compiler import Compiler
 TRITON_0_12 = TritonVersion(
     has_unsigned=True,
     has_pads=False,
+    has_concatenates=True,
     aligns_concatenates=True,
     many_operands="Reduction is not a reduction of a single operand.",
     many_dimensions=None,

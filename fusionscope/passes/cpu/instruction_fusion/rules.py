@@ -54,6 +54,7 @@ def can_be_output_fused(producer: MutableInstruction, consumer: MutableInstructi
 class SkipCustom(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-skip-custom"
+    leaves_out_embedded: ClassVar = True  # reducers, comparators and the like are not even visited
     lasts: ClassVar = True
     message: ClassVar = "Don't fuse instructions from custom fusions/calls"
     is_legality: ClassVar = True

@@ -227,14 +227,15 @@ class Reduce(OperationRule):
         else:
             is_shaped = self._is_tiling(operation)
         reducer = operation.called[0].root
-        is_typed = (
-            source in _SUMMED.get(result, ())
-            if reducer.opcode == "add"
-            else reducer.opcode in ("maximum", "minimum") and source == result in _COMPARED
-        )
+        is_typed = self.is_typed(reducer.opcode, source, result)
         if is_shaped and is_typed and start == result and _takes_both(reducer):
             return self.allow()
         return self.refuse(reducer=reducer.opcode, types=f"{source} {start} {result}")
+
+    def is_typed(self, reducer: str, source: str, result: str) -> bool:
+        if reducer == "add":
+            return source in _SUMMED.get(result, ())
+        return reducer in ("maximum", "minimum") and source == result in _COMPARED
 
     def _is_tiling(self, operation: MutableInstruction) -> bool:
         window = read_window(operation.attributes.get("window", ""))

@@ -1,0 +1,18 @@
+"""jaxlib 0.10.0. For GPUs, its dumps replay with the rules of 0.10.1."""
+
+from __future__ import annotations
+
+from fusionscope.versions import jaxlib_0_10_1
+from fusionscope.versions.version import KnownCompiler, Version, begins, follows
+
+VERSION = Version(
+    name="0.10.0",
+    gained={
+        "cpu": (begins("async-collective", "async-collective-replacer", is_always=True),),
+        "gpu": (follows("hlo_normalization", "triton-gemm-rewriter", "hoist-fused-bitcasts"),),
+    },
+    compilers=(
+        KnownCompiler("cpu-0.10.0", f"{__name__}.cpu"),
+        jaxlib_0_10_1.VERSION.compilers[1],
+    ),
+)

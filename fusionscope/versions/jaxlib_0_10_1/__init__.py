@@ -1,0 +1,19 @@
+"""jaxlib 0.10.1."""
+
+from __future__ import annotations
+
+from fusionscope.versions.version import KnownCompiler, Version, begins
+
+VERSION = Version(
+    name="0.10.1",
+    gained={
+        "gpu": (begins("propagate-call-metadata", "propagate-call-metadata"),),
+    },
+    lost={
+        "gpu": (begins("optimization", "one-hot-rewriter"),),
+    },
+    compilers=(
+        KnownCompiler("cpu-0.10.1", f"{__name__}.cpu"),
+        KnownCompiler("gpu-0.10.1", f"{__name__}.gpu"),
+    ),
+)
