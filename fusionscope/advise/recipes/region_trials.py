@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from fusionscope.advise.recipes.compiled import Compiled
 from fusionscope.advise.recipes.flag_trials import FlagTrial
@@ -34,7 +36,9 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module: about ten seconds' worth of one processor.
-MOST_COMPILED = 2_000
+MOST_COMPILED = 3_000
+# Of the module's time: a change that concerns less is tried after all others.
+_LEAST_BOUND = 0.02
 # Of the time after an edit, as much as this may be in kernels that the edit changes and that the
 # module does not have. With more of them, a region is no part of the module.
 _MOST_FOREIGN = 0.25
@@ -61,25 +65,25 @@ class RegionTrial:
     def run(
         self, offers: Sequence[Offer | FlagOffer], refused: Sequence[PairFacts]
     ) -> Iterator[Suggestion]:
-        """Yield what came of each offer, the one whose region takes longest first. Raises
+        """Yield what came of each offer, the one that may save most for its size first. Raises
         ``UnusableInput`` if there is no compiler of the module's version for its device.
         """
         if not offers:
             return
         program = find_program(self.module)
-        with _open_compiler(self.module, self.compilation) as process:
-            _require_version(self.module, process.versions.get("jaxlib", ""))
-            compiler = PartCompiler(self.module, process, self.most)
+        with ExitStack() as processes:
+            compiler = PartCompiler(self.module, lambda: self._start(processes), self.most)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
-            for offer in sorted(offers, key=_time_in(self.module)):
+            for offer in self._in_order(offers, program, compiler):
                 if isinstance(offer, FlagOffer):
                     attempts.append((offer, flags.run(offer, program, refused)))
                     continue
                 search = _Search(offer)
                 attempts.append((offer, search))
-                self._go_on(search, program, compiler)
+                while search.variants and search.best is None:
+                    self._go_on(search, program, compiler)
             helpful = list(self.beside)
             # What is left of the limit is for recipes with another number.
             for offer, result in attempts:
@@ -97,6 +101,40 @@ class RegionTrial:
                 yield suggestion
             sets = RegionSets(program, compiler, recipes, flags)
             self.together = find_together(merged(helpful), sets.try_together)
+
+    def _start(self, processes: ExitStack) -> CompilerProcess:
+        """Return the compiler, which ends with ``processes``. Raises as ``run`` does."""
+        process = processes.enter_context(_open_compiler(self.module, self.compilation))
+        _require_version(self.module, process.versions.get("jaxlib", ""))
+        return process
+
+    def _in_order(
+        self, offers: Iterable[Offer | FlagOffer], program: Module, compiler: PartCompiler
+    ) -> list[Offer | FlagOffer]:
+        """Return first the offers that can save most for each instruction to compile, and last
+        those that can save next to nothing: no more than the time of what they concern.
+        """
+        times = _OperationTimes(self.module, program)
+        least = _LEAST_BOUND * (self.figures.time_us or 0.0)
+
+        def rank(offer: Offer | FlagOffer) -> tuple[bool, float]:
+            bound = times.of(offer.op_names)
+            return bound < least, -bound / self._work(offer, program, compiler)
+
+        return sorted(offers, key=rank)
+
+    def _work(self, offer: Offer | FlagOffer, program: Module, compiler: PartCompiler) -> float:
+        """Return how much of the limit an offer takes, with the first of its numbers that is
+        within it; infinity if none is.
+        """
+        if isinstance(offer, FlagOffer):
+            parts = next(iter(offer.partitions(program)), [])
+            return compiler.work([part.module for part in parts], (), offer.flags) or inf
+        for variant in offer.recipe.variants:
+            region = cut_region(variant, program, compiler.backend)
+            if region is not None and compiler.is_affordable(region.modules, ()):
+                return compiler.work(region.modules, ()) or inf
+        return inf
 
     def _suggestion(
         self, search: _Search, refused: Sequence[PairFacts], recipes: dict[str, Recipe]
@@ -222,20 +260,35 @@ def _is_within(jaxlib: str, version: str) -> bool:
     return f"{jaxlib}.".startswith(f"{version}.")
 
 
-def _time_in(module: DumpedModule) -> Callable[[Offer | FlagOffer], float]:
-    """Return a sort key, by which the offers whose operations take longest come first. The
-    framework's names tell which kernels compute them.
+class _OperationTimes:
+    """How long the operations of a program take. The framework's names tell which kernels compute
+    them.
     """
-    final = require_final(module)
-    clock = clock_for(final, module.backend, read_context(module).gpu)
-    times: list[tuple[str, float]] = []
-    for kernel in launches_of(final, module.backend):
-        time = clock.time(kernel) if clock is not None else None
-        if time is not None:
-            times.append((kernel.instruction.op_name or "", kernel.runs * time.nanoseconds))
 
-    def key(offer: Offer | FlagOffer) -> float:
-        prefixes = tuple(offer.op_names)
-        return -sum(time for name, time in times if name.startswith(prefixes))
+    def __init__(self, module: DumpedModule, program: Module) -> None:
+        names = {instruction: instruction.op_name or "" for instruction in program.walk()}
+        self._reads = {
+            (names[operand], name)
+            for instruction, name in names.items()
+            for operand in instruction.operands
+        }
+        self._kernels: list[tuple[str, float]] = []
+        final = require_final(module)
+        clock = clock_for(final, module.backend, read_context(module).gpu)
+        for kernel in launches_of(final, module.backend):
+            time = clock.time(kernel) if clock is not None else None
+            if time is not None:
+                name = kernel.instruction.op_name or ""
+                self._kernels.append((name, kernel.runs * time.nanoseconds / 1_000))
 
-    return key
+    def of(self, names: Collection[str]) -> float:
+        """Return the time of the kernels with operations of these names, in them, or that read
+        one of them, in microseconds.
+        """
+        prefixes = tuple(names)
+        readers = {reader for name, reader in self._reads if name in names}
+        return sum(
+            time
+            for name, time in self._kernels
+            if name and (name.startswith(prefixes) or name in readers)
+        )
