@@ -75,21 +75,24 @@ class RegionTrial:
             compiler = PartCompiler(self.module, lambda: self._start(processes), self.most)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
+            searches = [
+                offer if isinstance(offer, FlagOffer) else _Search(offer, program, compiler)
+                for offer in offers
+            ]
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
-            for offer in self._in_order(offers, program, compiler):
-                if isinstance(offer, FlagOffer):
-                    attempts.append((offer, flags.run(offer, program, refused)))
+            for search in self._in_order(searches, program, compiler):
+                if isinstance(search, FlagOffer):
+                    attempts.append((search, flags.run(search, program, refused)))
                     continue
-                search = _Search(offer)
-                attempts.append((offer, search))
-                while search.variants and search.best is None:
-                    self._go_on(search, program, compiler)
+                attempts.append((search.offer, search))
+                while search.best is None and search.variants:
+                    self._go_on(search, compiler)
             helpful = list(self.beside)
             # What is left of the limit is for recipes with another number.
             for offer, result in attempts:
                 if isinstance(result, _Search):
                     while result.variants:
-                        self._go_on(result, program, compiler)
+                        self._go_on(result, compiler)
                     suggestion = self._suggestion(result, refused, recipes)
                 else:
                     suggestion = result
@@ -109,32 +112,23 @@ class RegionTrial:
         return process
 
     def _in_order(
-        self, offers: Iterable[Offer | FlagOffer], program: Module, compiler: PartCompiler
-    ) -> list[Offer | FlagOffer]:
-        """Return first the offers that can save most for each instruction to compile, and last
+        self, searches: Iterable[_Search | FlagOffer], program: Module, compiler: PartCompiler
+    ) -> list[_Search | FlagOffer]:
+        """Return first the changes that can save most for each instruction to compile, and last
         those that can save next to nothing: no more than the time of what they concern.
         """
         times = _OperationTimes(self.module, program)
         least = _LEAST_BOUND * (self.figures.time_us or 0.0)
 
-        def rank(offer: Offer | FlagOffer) -> tuple[bool, float]:
-            bound = times.of(offer.op_names)
-            return bound < least, -bound / self._work(offer, program, compiler)
+        def rank(search: _Search | FlagOffer) -> tuple[bool, float]:
+            if isinstance(search, FlagOffer):
+                parts = [part.module for part in next(iter(search.partitions(program)), [])]
+                bound, work = times.of(search.op_names), compiler.work(parts, (), search.flags)
+            else:
+                bound, work = times.of(search.offer.op_names), search.work
+            return bound < least, -bound / (work or inf)
 
-        return sorted(offers, key=rank)
-
-    def _work(self, offer: Offer | FlagOffer, program: Module, compiler: PartCompiler) -> float:
-        """Return how much of the limit an offer takes, with the first of its numbers that is
-        within it; infinity if none is.
-        """
-        if isinstance(offer, FlagOffer):
-            parts = next(iter(offer.partitions(program)), [])
-            return compiler.work([part.module for part in parts], (), offer.flags) or inf
-        for variant in offer.recipe.variants:
-            region = cut_region(variant, program, compiler.backend)
-            if region is not None and compiler.is_affordable(region.modules, ()):
-                return compiler.work(region.modules, ()) or inf
-        return inf
+        return sorted(searches, key=rank)
 
     def _suggestion(
         self, search: _Search, refused: Sequence[PairFacts], recipes: dict[str, Recipe]
@@ -154,13 +148,16 @@ class RegionTrial:
             best.figures,
         )
 
-    def _go_on(self, search: _Search, program: Module, compiler: PartCompiler) -> None:
+    def _go_on(self, search: _Search, compiler: PartCompiler) -> None:
         """Try the next variant of a recipe, the last one if it is no better than the one before."""
-        variant, backend = search.variants.pop(0), compiler.backend
-        attempt = self._try(variant, search.cut(variant, program, backend), compiler)
+        if (taken := search.take()) is None:
+            return
+        variant, region = taken
+        attempt = self._try(variant, region, compiler)
         if attempt is not None and not self._is_part(attempt, compiler):
             search.cut = whole_region
-            attempt = self._try(variant, search.cut(variant, program, backend), compiler)
+            whole = whole_region(variant, search.program, compiler.backend)
+            attempt = self._try(variant, whole, compiler) if whole is not None else None
         if attempt is None:
             return
         if search.best is None or saves_more(attempt.figures, search.best.figures):
@@ -168,9 +165,9 @@ class RegionTrial:
         else:
             search.variants.clear()
 
-    def _try(self, recipe: Recipe, region: Region | None, compiler: PartCompiler) -> _Tried | None:
+    def _try(self, recipe: Recipe, region: Region, compiler: PartCompiler) -> _Tried | None:
         """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
-        if region is None or not compiler.is_affordable(region.modules, ()):
+        if not compiler.is_affordable(region.modules, ()):
             return None
         parts: list[_CompiledEdit] = []
         for edit in region.edits:
@@ -192,16 +189,46 @@ class RegionTrial:
 @dataclass(slots=True)
 class _Search:
     """The search for the best variant of a recipe: the ``variants`` that are left, how they are
-    ``cut`` out of the program, and the ``best`` so far.
+    ``cut`` out of ``program``, and the ``best`` so far.
     """
 
     offer: Offer
+    program: Module
+    compiler: PartCompiler
     variants: list[Recipe] = field(init=False)
     cut: Callable[[Recipe, Module, str], Region | None] = cut_region
     best: _Tried | None = None
+    _region: Region | None = None
 
     def __post_init__(self) -> None:
         self.variants = list(self.offer.recipe.variants)
+
+    def has_next(self) -> bool:
+        """Return whether a variant is left. Drops those before it that do not fit, or are beyond
+        the limit.
+        """
+        while self.variants:
+            if self._region is None:
+                self._region = self.cut(self.variants[0], self.program, self.compiler.backend)
+            if self._region and self.compiler.is_affordable(self._region.modules, ()):
+                return True
+            self._region = None
+            del self.variants[0]
+        return False
+
+    def take(self) -> tuple[Recipe, Region] | None:
+        """Return the next variant with its region, and go on; None if there is none."""
+        if not self.has_next() or self._region is None:
+            return None
+        region, self._region = self._region, None
+        return self.variants.pop(0), region
+
+    @property
+    def work(self) -> int:
+        """How much of the limit the next variant takes, none if there is no such."""
+        if not self.has_next() or self._region is None:
+            return 0
+        return self.compiler.work(self._region.modules, ())
 
 
 @dataclass(frozen=True, slots=True)
