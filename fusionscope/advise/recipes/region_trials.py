@@ -150,9 +150,9 @@ class RegionTrial:
 
     def _go_on(self, search: _Search, compiler: PartCompiler) -> None:
         """Try the next variant of a recipe, the last one if it is no better than the one before."""
-        if (taken := search.take()) is None:
+        if (choice := search.take()) is None:
             return
-        variant, region = taken
+        variant, region = choice
         attempt = self._try(variant, region, compiler)
         if attempt is not None and not self._is_part(attempt, compiler):
             search.cut = whole_region
