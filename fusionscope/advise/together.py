@@ -17,11 +17,13 @@ from fusionscope.facts.suggestions import (
 )
 
 MOST = 8  # changes, those that save most
-_NOT_TRIED = "not tried with them"
+NOT_TRIED = "not tried with them"
+EXCLUDED = "excluded by them: after their edits, it fits nowhere"
 _ADDS_NOTHING = "adds nothing to them"
 
-# What came of several changes at once, and how it was found; None if that is unknown.
-TryTogether = Callable[[Sequence[Suggestion]], tuple[Figures, HowTried] | None]
+# What came of several changes at once, and how it was found, or why there is no such.
+Result = tuple[Figures, HowTried] | str
+TryTogether = Callable[[Sequence[Suggestion]], Result]
 
 
 def find_together(suggestions: Sequence[Suggestion], try_together: TryTogether) -> Together | None:
@@ -43,8 +45,8 @@ def find_together(suggestions: Sequence[Suggestion], try_together: TryTogether) 
     excluded = []
     for change in candidates:
         result = try_together([*members, change])
-        if result is None or why_not_better(after, result[0]):
-            why = _NOT_TRIED if result is None else _ADDS_NOTHING
+        if isinstance(result, str) or why_not_better(after, result[0]):
+            why = result if isinstance(result, str) else _ADDS_NOTHING
             excluded.append(Exclusion(change=change.change, why=why))
             continue
         members.append(change)

@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -15,8 +16,9 @@ import pytest
 from fusionscope import DumpedModule, UnusableInput
 from fusionscope.advise.recipes import region_trials
 from fusionscope.advise.recipes.compiled import Compiled, Work
+from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import apply_recipe, prepare
-from fusionscope.advise.recipes.region_trials import RegionTrial
+from fusionscope.advise.recipes.region_trials import RegionTrial, _Search
 from fusionscope.advise.recipes.regions import cut_region
 from fusionscope.advise.recipes.trying import Compilation, find_offers
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
@@ -193,6 +195,7 @@ def test_kernels_that_a_module_does_not_have_are_timed() -> None:
         assert before.time_apart_from(moving, final) == expected + 2.0
 
 
+NAMED = ', metadata={op_name="jit(sums)/reduce_sum"}'
 SUMS = f"""HloModule jit_sums
 
 add {{
@@ -208,7 +211,7 @@ ENTRY main {{
   rows = f32[1024,64] parameter(1)
   powers = f32[1024,64] multiply(rows, rows)
   zero = f32[] constant(0)
-  sums = f32[64] reduce(powers, zero), dimensions={{0}}, to_apply=add
+  sums = f32[64] reduce(powers, zero), dimensions={{0}}, to_apply=add{NAMED}
   ROOT all = f32[64] add(sums, s.200)
 }}
 """
@@ -229,18 +232,21 @@ class Unfused:
         return SimpleNamespace(text=text, problem="")
 
 
+def sums_module(directory: Path, final: str) -> DumpedModule:
+    for file in Path("samples/dumps/h100/softmax").glob("*gpu_target_config*"):
+        shutil.copy(file, directory / file.name.replace("jit_program", "jit_sums"))
+    name = "module_0001.jit_sums"
+    (directory / f"{name}.before_optimizations.txt").write_text(SUMS)
+    (directory / f"{name}.sm_9.0_gpu_after_optimizations.txt").write_text(final)
+    (module,) = open_dump(directory).modules
+    return module
+
+
 @pytest.mark.parametrize("is_same", [True, False])
 def test_a_region_with_other_kernels_than_the_module_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_same: bool
 ) -> None:
-    sample = "samples/dumps/h100/softmax"
-    for file in Path(sample).glob("*gpu_target_config*"):
-        shutil.copy(file, tmp_path / file.name.replace("jit_program", "jit_sums"))
-    final = SUMS if is_same else SUMS.replace("64]", "65]")
-    name = "module_0001.jit_sums"
-    (tmp_path / f"{name}.before_optimizations.txt").write_text(SUMS)
-    (tmp_path / f"{name}.sm_9.0_gpu_after_optimizations.txt").write_text(final)
-    (module,) = open_dump(tmp_path).modules
+    module = sums_module(tmp_path, SUMS if is_same else SUMS.replace("64]", "65]"))
     monkeypatch.setattr(region_trials, "_open_compiler", lambda *_: Unfused())
     monkeypatch.setattr(region_trials, "_MOST_FOREIGN", 0.02)  # all of it is small beside the rest
     offers = [offer for offer in find_offers(module) if offer.recipe.id == "sum-in-parts"]
@@ -250,3 +256,27 @@ def test_a_region_with_other_kernels_than_the_module_is_not_believed(
     little = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=200)
     assert len(list(little.run(offers, ()))) == int(is_same)
     assert len(little.untried) == int(not is_same)
+
+
+def test_no_compiler_starts_if_no_region_is_within_the_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = sums_module(tmp_path, SUMS)
+    monkeypatch.setattr(region_trials, "_open_compiler", lambda *_: pytest.fail("it started"))
+    offers = find_offers(module)
+    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=10)
+    assert offers and not list(trial.run(offers, ()))
+    assert trial.untried == offers
+
+
+def test_what_saves_most_for_its_size_is_compiled_first(tmp_path: Path) -> None:
+    module = sums_module(tmp_path, SUMS)
+    program = find_program(module)
+    (offer,) = (offer for offer in find_offers(module) if offer.recipe.id == "sum-in-parts")
+    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable))
+    compiler = PartCompiler(module, pytest.fail, None)
+    elsewhere, here = (
+        _Search(replace(offer, op_names=frozenset({name})), program, compiler)
+        for name in ("jit(sums)/nothing", "jit(sums)/reduce_sum")
+    )
+    assert trial._in_order([elsewhere, here], program, compiler) == [here, elsewhere]

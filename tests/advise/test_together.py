@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fusionscope.advise.together import find_together
+from fusionscope.advise.together import NOT_TRIED, Result, find_together
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, SuggestionKind
 
 BEFORE = Figures(launches=10, bytes_moved=1_000, time_us=100.0)
@@ -54,8 +54,8 @@ def test_what_adds_nothing_leaves_one_change_and_so_no_set() -> None:
 
 
 def test_what_cannot_be_tried_with_the_others_is_named() -> None:
-    def without_c(changes: Sequence[Suggestion]) -> tuple[Figures, HowTried] | None:
-        return None if any(member.change == "c" for member in changes) else sums(changes)
+    def without_c(changes: Sequence[Suggestion]) -> Result:
+        return NOT_TRIED if any(member.change == "c" for member in changes) else sums(changes)
 
     together = find_together([change("a", 90), change("b", 60), change("c", 80)], without_c)
     assert together is not None

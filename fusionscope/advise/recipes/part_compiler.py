@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fusionscope.advise.recipes.compiled import Compiled, read_compiled
 from fusionscope.capture.compiler import CompilerProcess
@@ -15,18 +15,23 @@ from fusionscope.versions.context import read_context
 
 # Next to nothing takes as long to compile as so many instructions.
 _LEAST = 30
+_FREE = frozenset("bitcast constant get-tuple-element parameter tuple".split())  # no code
 
 
 class PartCompiler:
     """Compiles programs as ``module`` was, and with further flags, each once. ``final`` is what
     ``module`` came to, ``left`` the number of instructions that may still be compiled, a few more
-    for each program; None means no limit.
+    for each program; None means no limit. ``start`` returns the compiler; it is called for the
+    first program, and raises ``UnusableInput`` if there is none.
     """
 
-    def __init__(self, module: DumpedModule, process: CompilerProcess, left: int | None) -> None:
+    def __init__(
+        self, module: DumpedModule, start: Callable[[], CompilerProcess], left: int | None
+    ) -> None:
         self.backend = module.backend or ""
         self.left = left
-        self._process = process
+        self._start = start
+        self._process: CompilerProcess | None = None
         self._gpu = read_context(module).gpu
         self.final = read_compiled(require_final(module), self.backend, self._gpu)
         self._modules: dict[tuple[str, frozenset[str]], Module | None] = {}
@@ -36,14 +41,16 @@ class PartCompiler:
         """Return whether compiling ``programs`` with the flags of each of ``variants`` is within
         the limit.
         """
+        return self.left is None or self.left >= self.work(programs, *variants)
+
+    def work(self, programs: Iterable[Module], *variants: Sequence[str]) -> int:
+        """Return how much of the limit compiling ``programs`` so takes."""
         work = {
             (to_text(program), frozenset(flags)): _work(program)
             for program in programs
             for flags in variants
         }
-        return self.left is None or self.left >= sum(
-            count for key, count in work.items() if key not in self._modules
-        )
+        return sum(count for key, count in work.items() if key not in self._modules)
 
     def compile(self, program: Module, flags: Sequence[str] = ()) -> Module | None:
         """Return the final module of ``program``; None if it is beyond the limit, or cannot be
@@ -56,6 +63,8 @@ class PartCompiler:
             if self.left is not None:
                 self.left -= _work(program)
             options = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
+            if self._process is None:
+                self._process = self._start()
             compiled = self._process.compile(key[0], options)
             self._modules[key] = None if compiled.problem else _read(compiled.text)
         return self._modules[key]
@@ -78,7 +87,7 @@ class PartCompiler:
 
 
 def _work(program: Module) -> int:
-    return _LEAST + program.instruction_count
+    return _LEAST + sum(instruction.opcode not in _FREE for instruction in program.walk())
 
 
 def _read(text: str) -> Module | None:

@@ -10,6 +10,7 @@ from fusionscope.advise.recipes.flag_trials import FlagTrial
 from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import Recipe
 from fusionscope.advise.recipes.regions import cut_together, names_around
+from fusionscope.advise.together import EXCLUDED, NOT_TRIED, Result
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, SuggestionKind
 from fusionscope.hlo import Module
 
@@ -29,21 +30,23 @@ class RegionSets:
     flags: FlagTrial
     _around: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def try_together(self, changes: Sequence[Suggestion]) -> tuple[Figures, HowTried] | None:
-        """Return what comes of ``changes``; None if that is unknown, or beyond the limit."""
+    def try_together(self, changes: Sequence[Suggestion]) -> Result:
+        """Return what comes of ``changes``, or why that is unknown."""
         flags = [change for change in changes if change.kind is SuggestionKind.FLAG]
         recipes = [change for change in changes if change.kind is SuggestionKind.RECIPE]
         if sum(change.evidence is HowTried.REPLAYED for change in flags) > 1:
-            return None  # the best ones were replayed together
+            return NOT_TRIED  # the best ones were replayed together
         total, options = self._with_flags(flags)
         groups = list(self._groups(recipes))
         for group in groups:
             for difference in self._differences(group, options):
-                if total is None or difference is None:
-                    return None
+                if total is None or isinstance(difference, str):
+                    return difference if isinstance(difference, str) else NOT_TRIED
                 total = total.plus_difference(*difference)
         is_compiled = len(groups) == 1 and not flags and self._is_whole(groups[0])
-        return (total, HowTried.COMPILED if is_compiled else HowTried.REGION) if total else None
+        return (
+            (total, HowTried.COMPILED if is_compiled else HowTried.REGION) if total else NOT_TRIED
+        )
 
     def _with_flags(self, flags: Sequence[Suggestion]) -> tuple[Figures | None, list[str]]:
         """Return the figures of the program with ``flags``, and the flags one by one."""
@@ -65,9 +68,9 @@ class RegionSets:
 
     def _differences(
         self, group: Sequence[Suggestion], options: Sequence[str]
-    ) -> Iterator[tuple[Figures, Figures, int] | None]:
+    ) -> Iterator[tuple[Figures, Figures, int] | str]:
         """Yield the figures of each part without and with the recipes of a group, and how many
-        equal parts there are; None where they are unknown.
+        equal parts there are, or why they are unknown.
         """
         if len(group) == 1 and not options:
             yield group[0].before, group[0].after, 1
@@ -79,9 +82,9 @@ class RegionSets:
         for edit in region.edits if region is not None else ():
             before = self.compiler.figures(edit.before, options)
             after = self.compiler.figures(edit.after, options)
-            yield (before, after, edit.times) if before and after else None
+            yield (before, after, edit.times) if before and after else NOT_TRIED
         if region is None:
-            yield None
+            yield EXCLUDED
 
     def _groups(self, recipes: Sequence[Suggestion]) -> Iterator[list[Suggestion]]:
         """Yield the recipes whose regions have instructions in common, directly or by others."""

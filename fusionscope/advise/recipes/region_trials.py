@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from fusionscope.advise.recipes.compiled import Compiled
 from fusionscope.advise.recipes.flag_trials import FlagTrial
@@ -33,8 +35,10 @@ from fusionscope.rerun.programs import (
 from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
-# Instructions that are compiled for one module: about ten seconds' worth of one processor.
-MOST_COMPILED = 2_000
+# Instructions that are compiled for one module: 9 to 50 seconds' worth of one processor.
+MOST_COMPILED = 3_000
+# Of the module's time: a change that concerns less is tried after all others.
+_LEAST_BOUND = 0.02
 # Of the time after an edit, as much as this may be in kernels that the edit changes and that the
 # module does not have, or adds only to move data. With more, a region is no part of the module.
 _MOST_FOREIGN = 0.15
@@ -61,31 +65,34 @@ class RegionTrial:
     def run(
         self, offers: Sequence[Offer | FlagOffer], refused: Sequence[PairFacts]
     ) -> Iterator[Suggestion]:
-        """Yield what came of each offer, the one whose region takes longest first. Raises
+        """Yield what came of each offer, the one that may save most for its size first. Raises
         ``UnusableInput`` if there is no compiler of the module's version for its device.
         """
         if not offers:
             return
         program = find_program(self.module)
-        with _open_compiler(self.module, self.compilation) as process:
-            _require_version(self.module, process.versions.get("jaxlib", ""))
-            compiler = PartCompiler(self.module, process, self.most)
+        with ExitStack() as processes:
+            compiler = PartCompiler(self.module, lambda: self._start(processes), self.most)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
+            searches = [
+                offer if isinstance(offer, FlagOffer) else _Search(offer, program, compiler)
+                for offer in offers
+            ]
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
-            for offer in sorted(offers, key=_time_in(self.module)):
-                if isinstance(offer, FlagOffer):
-                    attempts.append((offer, flags.run(offer, program, refused)))
+            for search in self._in_order(searches, program, compiler):
+                if isinstance(search, FlagOffer):
+                    attempts.append((search, flags.run(search, program, refused)))
                     continue
-                search = _Search(offer)
-                attempts.append((offer, search))
-                self._go_on(search, program, compiler)
+                attempts.append((search.offer, search))
+                while search.best is None and search.variants:
+                    self._go_on(search, compiler)
             helpful = list(self.beside)
             # What is left of the limit is for recipes with another number.
             for offer, result in attempts:
                 if isinstance(result, _Search):
                     while result.variants:
-                        self._go_on(result, program, compiler)
+                        self._go_on(result, compiler)
                     suggestion = self._suggestion(result, refused, recipes)
                 else:
                     suggestion = result
@@ -97,6 +104,31 @@ class RegionTrial:
                 yield suggestion
             sets = RegionSets(program, compiler, recipes, flags)
             self.together = find_together(merged(helpful), sets.try_together)
+
+    def _start(self, processes: ExitStack) -> CompilerProcess:
+        """Return the compiler, which ends with ``processes``. Raises as ``run`` does."""
+        process = processes.enter_context(_open_compiler(self.module, self.compilation))
+        _require_version(self.module, process.versions.get("jaxlib", ""))
+        return process
+
+    def _in_order(
+        self, searches: Iterable[_Search | FlagOffer], program: Module, compiler: PartCompiler
+    ) -> list[_Search | FlagOffer]:
+        """Return first the changes that can save most for each instruction to compile, and last
+        those that can save next to nothing: no more than the time of what they concern.
+        """
+        times = _OperationTimes(self.module, program)
+        least = _LEAST_BOUND * (self.figures.time_us or 0.0)
+
+        def rank(search: _Search | FlagOffer) -> tuple[bool, float]:
+            if isinstance(search, FlagOffer):
+                parts = [part.module for part in next(iter(search.partitions(program)), [])]
+                bound, work = times.of(search.op_names), compiler.work(parts, (), search.flags)
+            else:
+                bound, work = times.of(search.offer.op_names), search.work
+            return bound < least, -bound / (work or inf)
+
+        return sorted(searches, key=rank)
 
     def _suggestion(
         self, search: _Search, refused: Sequence[PairFacts], recipes: dict[str, Recipe]
@@ -116,13 +148,16 @@ class RegionTrial:
             best.figures,
         )
 
-    def _go_on(self, search: _Search, program: Module, compiler: PartCompiler) -> None:
+    def _go_on(self, search: _Search, compiler: PartCompiler) -> None:
         """Try the next variant of a recipe, the last one if it is no better than the one before."""
-        variant, backend = search.variants.pop(0), compiler.backend
-        attempt = self._try(variant, search.cut(variant, program, backend), compiler)
+        if (choice := search.take()) is None:
+            return
+        variant, region = choice
+        attempt = self._try(variant, region, compiler)
         if attempt is not None and not self._is_part(attempt, compiler):
             search.cut = whole_region
-            attempt = self._try(variant, search.cut(variant, program, backend), compiler)
+            whole = whole_region(variant, search.program, compiler.backend)
+            attempt = self._try(variant, whole, compiler) if whole is not None else None
         if attempt is None:
             return
         if search.best is None or saves_more(attempt.figures, search.best.figures):
@@ -130,9 +165,9 @@ class RegionTrial:
         else:
             search.variants.clear()
 
-    def _try(self, recipe: Recipe, region: Region | None, compiler: PartCompiler) -> _Tried | None:
+    def _try(self, recipe: Recipe, region: Region, compiler: PartCompiler) -> _Tried | None:
         """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
-        if region is None or not compiler.is_affordable(region.modules, ()):
+        if not compiler.is_affordable(region.modules, ()):
             return None
         parts: list[_CompiledEdit] = []
         for edit in region.edits:
@@ -154,16 +189,46 @@ class RegionTrial:
 @dataclass(slots=True)
 class _Search:
     """The search for the best variant of a recipe: the ``variants`` that are left, how they are
-    ``cut`` out of the program, and the ``best`` so far.
+    ``cut`` out of ``program``, and the ``best`` so far.
     """
 
     offer: Offer
+    program: Module
+    compiler: PartCompiler
     variants: list[Recipe] = field(init=False)
     cut: Callable[[Recipe, Module, str], Region | None] = cut_region
     best: _Tried | None = None
+    _region: Region | None = None
 
     def __post_init__(self) -> None:
         self.variants = list(self.offer.recipe.variants)
+
+    def has_next(self) -> bool:
+        """Return whether a variant is left. Drops those before it that do not fit, or are beyond
+        the limit.
+        """
+        while self.variants:
+            if self._region is None:
+                self._region = self.cut(self.variants[0], self.program, self.compiler.backend)
+            if self._region and self.compiler.is_affordable(self._region.modules, ()):
+                return True
+            self._region = None
+            del self.variants[0]
+        return False
+
+    def take(self) -> tuple[Recipe, Region] | None:
+        """Return the next variant with its region, and go on; None if there is none."""
+        if not self.has_next() or self._region is None:
+            return None
+        region, self._region = self._region, None
+        return self.variants.pop(0), region
+
+    @property
+    def work(self) -> int:
+        """How much of the limit the next variant takes, none if there is no such."""
+        if not self.has_next() or self._region is None:
+            return 0
+        return self.compiler.work(self._region.modules, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,20 +287,35 @@ def _is_within(jaxlib: str, version: str) -> bool:
     return f"{jaxlib}.".startswith(f"{version}.")
 
 
-def _time_in(module: DumpedModule) -> Callable[[Offer | FlagOffer], float]:
-    """Return a sort key, by which the offers whose operations take longest come first. The
-    framework's names tell which kernels compute them.
+class _OperationTimes:
+    """How long the operations of a program take. The framework's names tell which kernels compute
+    them.
     """
-    final = require_final(module)
-    clock = clock_for(final, module.backend, read_context(module).gpu)
-    times: list[tuple[str, float]] = []
-    for kernel in launches_of(final, module.backend):
-        time = clock.time(kernel) if clock is not None else None
-        if time is not None:
-            times.append((kernel.instruction.op_name or "", kernel.runs * time.nanoseconds))
 
-    def key(offer: Offer | FlagOffer) -> float:
-        prefixes = tuple(offer.op_names)
-        return -sum(time for name, time in times if name.startswith(prefixes))
+    def __init__(self, module: DumpedModule, program: Module) -> None:
+        names = {instruction: instruction.op_name or "" for instruction in program.walk()}
+        self._reads = {
+            (names[operand], name)
+            for instruction, name in names.items()
+            for operand in instruction.operands
+        }
+        self._kernels: list[tuple[str, float]] = []
+        final = require_final(module)
+        clock = clock_for(final, module.backend, read_context(module).gpu)
+        for kernel in launches_of(final, module.backend):
+            time = clock.time(kernel) if clock is not None else None
+            if time is not None:
+                name = kernel.instruction.op_name or ""
+                self._kernels.append((name, kernel.runs * time.nanoseconds / 1_000))
 
-    return key
+    def of(self, names: Collection[str]) -> float:
+        """Return the time of the kernels with operations of these names, in them, or that read
+        one of them, in microseconds.
+        """
+        prefixes = tuple(names)
+        readers = {reader for name, reader in self._reads if name in names}
+        return sum(
+            time
+            for name, time in self._kernels
+            if name and (name.startswith(prefixes) or name in readers)
+        )

@@ -12,6 +12,7 @@ from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.recipes.rewriting import rewrite
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import settled_pairs
+from fusionscope.advise.together import EXCLUDED, NOT_TRIED, Result
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
@@ -168,21 +169,24 @@ def by_compiler(
 
 def try_together(
     module: DumpedModule, changes: Sequence[Suggestion], compilation: Compilation
-) -> tuple[Figures, HowTried] | None:
+) -> Result:
     """Return what comes of flags and recipes together, by compiling ``module``, which is for a GPU,
-    with all of them; None if it cannot be compiled so.
+    with all of them, or why that is unknown.
     """
     flags = [word for change in changes if not change.recipe for word in change.change.split()]
     if len({flag.partition("=")[0] for flag in flags}) < len(flags):
-        return None
+        return NOT_TRIED
+    recipes = (read_recipe(change.recipe) for change in changes if change.recipe)
     try:
-        recipes = (read_recipe(change.recipe) for change in changes if change.recipe)
         program = rewrite(module, recipes)
+    except UnusableInput:
+        return EXCLUDED
+    try:
         with TemporaryDirectory() as scratch:
             dump = _Compiler(module, Path(scratch), compilation).compile(program, flags)
             return _figures(dump, None), HowTried.COMPILED
     except UnusableInput:
-        return None
+        return NOT_TRIED
 
 
 def _best(
