@@ -18,7 +18,7 @@ BUDGET = {
     "fusionscope/doctor": 1,
     "fusionscope/dump": 1,
     "fusionscope/experiments": 2,
-    "fusionscope/explain": 2,
+    "fusionscope/explain": 1,
     "fusionscope/facts": 1,
     "fusionscope/findings": 12,
     "fusionscope/gpu": 5,

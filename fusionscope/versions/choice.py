@@ -102,7 +102,7 @@ def _choose(names: list[str], module: DumpedModule) -> str:
     newest one. No pass is moved between jaxlib 0.10.0 and 0.10.1, but they fuse differently on a
     CPU.
     """
-    if len(set(names)) == 1:
+    if len(set(names)) == 1 or module.backend != "cpu":
         return names[0]
     fitting = (name for name in names if not _contradicts(module, known.load_compiler(name)))
     return next(fitting, names[0])

@@ -15,7 +15,10 @@ from fusionscope.versions.context import read_context
 
 # Next to nothing takes as long to compile as so many instructions.
 _LEAST = 30
-_FREE = frozenset("bitcast constant get-tuple-element parameter tuple".split())  # no code
+# What takes longer than others to compile, and what is no code.
+_COSTS = {"convolution": 10, "dot": 10} | dict.fromkeys(
+    "bitcast constant get-tuple-element parameter tuple".split(), 0
+)
 
 
 class PartCompiler:
@@ -87,7 +90,7 @@ class PartCompiler:
 
 
 def _work(program: Module) -> int:
-    return _LEAST + sum(instruction.opcode not in _FREE for instruction in program.walk())
+    return _LEAST + sum(_COSTS.get(instruction.opcode, 1) for instruction in program.walk())
 
 
 def _read(text: str) -> Module | None:
