@@ -35,7 +35,7 @@ from fusionscope.rerun.programs import (
 from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
-# Instructions that are compiled for one module: 9 to 50 seconds' worth of one processor.
+# Instructions that are compiled for one module, as ``PartCompiler`` counts them.
 MOST_COMPILED = 3_000
 # Of the module's time: a change that concerns less is tried after all others.
 _LEAST_BOUND = 0.02
