@@ -59,7 +59,7 @@ class DumpCache:
         if entries is not None:
             files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
             listing = code_digest(), sys.version, str(dump.path), files, dump.unread()
-            self._listing = _digest(repr(listing))  # of thousands of files, for each module
+            self._listing = _sha256(repr(listing))  # of thousands of files, for each module
 
     @property
     def entries(self) -> Cache | None:
@@ -84,7 +84,7 @@ class DumpCache:
         if self._entries is None:
             return make()
         number = self._dump.modules.index(module)
-        name = _digest(repr((self._listing, number, kind.__qualname__, options)))
+        name = _sha256(repr((self._listing, number, kind.__qualname__, options)))
         entry = self._find(self._entries, name, kind)
         if entry is not None:
             return entry
@@ -150,5 +150,5 @@ class DumpCache:
         entries.write(name, msgspec.msgpack.encode(entry))
 
 
-def _digest(text: str) -> str:
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -61,10 +61,10 @@ class PartCompiler:
         """
         key = to_text(program), frozenset(flags)
         if key not in self._modules:
-            if not self.is_affordable((program,), flags):
-                return None
             if self.left is not None:
-                self.left -= _work(program)
+                if (work := _work(program)) > self.left:
+                    return None
+                self.left -= work
             options = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
             if self._process is None:
                 self._process = self._start()

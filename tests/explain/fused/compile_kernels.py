@@ -2,8 +2,8 @@
 
     python compile_kernels.py [FOLDER]
 
-The kernels are cuDNN's and Pallas's. There need be neither a GPU nor cuDNN: jax is told what
-it asks about them.
+Covers kernels of cuDNN and of Pallas. Needs neither a GPU nor cuDNN: the script answers what JAX
+asks about them.
 """
 
 from __future__ import annotations
