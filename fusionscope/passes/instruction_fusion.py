@@ -247,8 +247,13 @@ class InstructionFusion:
         return [
             computation
             for computation in order
-            if not computation.is_fused and not is_embedded(computation)
+            if not computation.is_fused and (self.visits_embedded or not is_embedded(computation))
         ]
+
+    @property
+    def visits_embedded(self) -> bool:
+        """Return whether it fuses in reducers, comparators and the like."""
+        return False
 
     def question(self, rule: Rule) -> Question | None:
         """Return how ``rule`` is asked about a pair, None if it is not."""

@@ -9,7 +9,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustom
+from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustomInEmbedded
 from fusionscope.passes.instruction_fusion import is_embedded
 from fusionscope.versions import known
 from fusionscope.versions.compiler import Compiler
@@ -118,9 +118,8 @@ def _contradicts(module: DumpedModule, compiler: Compiler) -> bool:
         plan = compiler.find("dot-library-rewriter").run(left, read_flags(module))
         if any(decision.fusion for decision in plan.decisions):
             return True
-    skip = compiler.find("fusion").book.find(SkipCustom.id)
-    leaves_out = isinstance(skip, SkipCustom) and skip.leaves_out_embedded
-    return leaves_out and any(
+    skip = compiler.find("fusion").book.find(SkipCustomInEmbedded.id)
+    return not isinstance(skip, SkipCustomInEmbedded) and any(
         is_embedded(instruction.computation)
         for instruction in MutableModule(module.read(module.last)).walk()
         if instruction.opcode == "fusion"

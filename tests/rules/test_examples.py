@@ -1,7 +1,13 @@
 """Every rule decides what its examples say that it decides, and leaves the rest."""
 
 import pytest
-from conformance.examples import CPU_EXAMPLES, check_cpu, cpu_deciders
+from conformance.examples import (
+    CPU_EXAMPLES,
+    OLDER_CPU_EXAMPLES,
+    Book,
+    check_cpu,
+    cpu_deciders,
+)
 
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.rules.examples import Example
@@ -28,13 +34,11 @@ def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     assert kinds == ({False} if id in NEVER_ASKED | ONLY_ALLOW else {True, False})
 
 
-@pytest.mark.parametrize(
-    "example", read_examples("cpu-concat", "before jaxlib 0.12"), ids=lambda e: e.why
-)
-def test_older_versions_count_elements(example: Example) -> None:
-    check_cpu("cpu-concat", example, CPU_FUSION_0_11)
+@pytest.mark.parametrize(("id", "example", "book"), OLDER_CPU_EXAMPLES)
+def test_older_versions_decide_otherwise(id: str, example: Example, book: Book) -> None:
+    check_cpu(id, example, book)
     with pytest.raises(AssertionError):
-        check_cpu("cpu-concat", example)
+        check_cpu(id, example)
 
 
 def test_the_oldest_version_computes_what_a_softmax_reduces_twice() -> None:

@@ -30,6 +30,8 @@ from fusionscope.passes.rule import RuleBook
 from fusionscope.passes.state import FusionState
 from fusionscope.rules.examples import Example
 from fusionscope.rules.pages import read_examples
+from fusionscope.versions.jaxlib_0_10_0.cpu import CPU_FUSION_0_10_0
+from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
 from fusionscope.versions.jaxlib_0_12.gpu import GPU_0_12
 from fusionscope.versions.known import all_compilers, load_compiler
 
@@ -46,6 +48,14 @@ H100 = read_card("h100")
 # CPU fusion.
 
 CPU_EXAMPLES = [(rule.id, example) for rule in CPU_FUSION for example in read_examples(rule.id)]
+OLDER_CPU_EXAMPLES: list[tuple[str, Example, Book]] = [
+    (id, example, book)
+    for id, condition, book in [
+        ("cpu-concat", "before jaxlib 0.12", CPU_FUSION_0_11),
+        ("cpu-skip-custom", "before jaxlib 0.10.1", CPU_FUSION_0_10_0),
+    ]
+    for example in read_examples(id, condition)
+]
 
 
 def replay_cpu(module: Module, book: Book = CPU_FUSION) -> FusionPlan:

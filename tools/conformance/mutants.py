@@ -56,7 +56,6 @@ from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example
 from fusionscope.rules.pages import read_examples
 from fusionscope.versions.context import read_context
-from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
 from fusionscope.versions.runs import find_runs
 
 Book = RuleBook[Any]
@@ -375,8 +374,8 @@ def _says(check: Callable[..., None], id: str, example: Example, book_of_example
     return Judge(f"{id}: {example.why}", holds)
 
 
-def _says_of_older(example: Example, book: Book | None) -> bool:
-    examples.check_cpu("cpu-concat", example, CPU_FUSION_0_11)
+def _says_of_older(id: str, example: Example, older: Book, book: Book | None) -> bool:
+    examples.check_cpu(id, example, older)
     return True
 
 
@@ -492,8 +491,8 @@ ALSO = {
 def cpu_judges() -> Iterator[Judge]:
     for id, example in examples.CPU_EXAMPLES:
         yield _says(examples.check_cpu, id, example, CPU_FUSION)
-    for example in read_examples("cpu-concat", "before jaxlib 0.12"):
-        yield Judge(f"0.11: {example.why}", partial(_says_of_older, example))
+    for id, example, book in examples.OLDER_CPU_EXAMPLES:
+        yield Judge(f"{book.name}: {example.why}", partial(_says_of_older, id, example, book))
     for book, id, example in examples.OPERATION_EXAMPLES:
         yield _says(examples.check_operation, id, example, book)
 

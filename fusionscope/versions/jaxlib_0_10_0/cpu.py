@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
-from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustom
+from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustomInEmbedded
 from fusionscope.passes.cpu.library_fusion.rules import Starters
 from fusionscope.versions.jaxlib_0_10_1 import cpu as newer
 from fusionscope.versions.jaxlib_0_10_1.cpu import YNN_0_10_1
@@ -24,12 +23,7 @@ class StartersWithoutKernels(Starters):
         return Starters.starts(self, operation, types - _OF_KERNELS)
 
 
-class SkipInReducers(SkipCustom):
-    __slots__ = ()
-    leaves_out_embedded: ClassVar = False
-
-
-CPU_FUSION_0_10_0 = CPU_FUSION_0_10.renamed("cpu-fusion-0.10.0").with_rule(SkipInReducers())
+CPU_FUSION_0_10_0 = CPU_FUSION_0_10.renamed("cpu-fusion-0.10.0").with_rule(SkipCustomInEmbedded())
 YNN_0_10_0 = YNN_0_10_1.renamed("cpu-ynn-0.10.0").with_rule(StartersWithoutKernels())
 
 COMPILER = replace(newer.COMPILER, name="cpu-0.10.0", release="0.10.0").with_books(

@@ -54,13 +54,18 @@ def can_be_output_fused(producer: MutableInstruction, consumer: MutableInstructi
 class SkipCustom(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-skip-custom"
-    leaves_out_embedded: ClassVar = True  # reducers, comparators and the like are not even visited
     lasts: ClassVar = True
     message: ClassVar = "Don't fuse instructions from custom fusions/calls"
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         return self.refuse() if pair.consumer in state.skipped else None
+
+
+class SkipCustomInEmbedded(SkipCustom):
+    """Of a pass that visits reducers, comparators and the like. jaxlib has not since 0.10.1."""
+
+    __slots__ = ()
 
 
 class SoftmaxCoupling(PairRule):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.emitters import is_emitted_elementwise
 from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.cpu.instruction_fusion.rules import (
     SkipCustom,
+    SkipCustomInEmbedded,
     SoftmaxCoupling,
     can_be_output_fused,
 )
@@ -31,11 +32,9 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 class CpuInstructionFusion(InstructionFusion):
     """Source: xla/service/cpu/cpu_instruction_fusion.cc."""
 
-    def computations(self) -> list[MutableComputation]:
-        rule = self.book.find(SkipCustom.id)
-        if not isinstance(rule, SkipCustom) or rule.leaves_out_embedded:
-            return InstructionFusion.computations(self)
-        return [computation for computation in self.graph.post_order() if not computation.is_fused]
+    @property
+    def visits_embedded(self) -> bool:
+        return isinstance(self.book.find(SkipCustom.id), SkipCustomInEmbedded)
 
     def find_globally_unfusible(
         self, order: Sequence[MutableInstruction], judge: Judge
