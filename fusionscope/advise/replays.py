@@ -14,7 +14,6 @@ from fusionscope.advise.removed import removed_movements
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
-from fusionscope.errors import UnusableInput
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import count_figures
 from fusionscope.graph.cleanup import clean_up
@@ -40,6 +39,8 @@ from fusionscope.what_if.final_figures import FinalFigures, Predicted
 from fusionscope.what_if.first_names import FirstNames
 
 _MOST_STEPS = 5  # units of work for an operation: 1 to 4 are common
+# How often a pass asks its cost model about an operation, roughly.
+_SCORINGS = {PRIORITY_FUSION: 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +144,15 @@ class Replays:
         return bool(self.runs) and candidate.passes <= names
 
     def count_operations(self, candidate: Candidate) -> int:
-        """Return how many operations the passes go over when the change is tried."""
+        """Return how many operations the passes go over when the change is tried, each as often as
+        they ask a cost model about one.
+        """
         module = self._changed(candidate)
         return _count_operations(module, self._runs_from(candidate, module))
 
     @cached_property
     def operations(self) -> int:
-        """How many operations all of the passes go over."""
+        """How many operations all of the passes go over, counted in the same way."""
         return _count_operations(self._module, self.runs)
 
     def _changed(self, candidate: Candidate) -> DumpedModule:
@@ -209,6 +212,13 @@ class Replays:
     def predict(self, changed: Module) -> Predicted:
         """Return the figures of the final module if ``changed`` is the result of the passes."""
         return self._figures.predict(changed)
+
+    @property
+    def can_predict(self) -> bool:
+        """Whether the figures of the final module are known for any change: where copies are not as
+        predicted and depend on the order of kernels, they never are.
+        """
+        return self._figures.can_be_certain
 
     def _acts(self, module: DumpedModule, compiler: Compiler, context: PassContext) -> bool:
         """Return whether the flags of ``module`` decide anything that the passes depend on."""
@@ -478,16 +488,10 @@ def _read_part(context: PassContext) -> PassContext:
     return replace(context, gpu=replace(gpu, gpu_model=gpu.gpu_model.on(gpu.device)))
 
 
-def operations_of(module: DumpedModule) -> int:
-    """Return how many operations the passes that fuse go over; 0 if they cannot be replayed."""
-    try:
-        return _count_operations(module, chained_runs(module))
-    except UnusableInput:
-        return 0
-
-
 def _count_operations(module: DumpedModule, runs: Iterable[PassRun]) -> int:
-    return sum(module.read(run.before).instruction_count for run in runs)
+    return sum(
+        _SCORINGS.get(run.pass_name, 1) * module.read(run.before).instruction_count for run in runs
+    )
 
 
 def chained_runs(module: DumpedModule) -> tuple[PassRun, ...]:

@@ -24,7 +24,7 @@ from fusionscope.advise.recipes.trying import (
     try_together,
     untried,
 )
-from fusionscope.advise.replays import Replays, operations_of
+from fusionscope.advise.replays import Replays
 from fusionscope.advise.split_products import FlagOffer, find_flag_offers
 from fusionscope.advise.together import find_together
 from fusionscope.advise.worth import why_not_better
@@ -62,10 +62,9 @@ from fusionscope.what_if.changed_passes import ChangedPasses, Orders
 MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
-# Operations that may be replayed for any module: about two seconds' worth. A count is the same on a
-# busy machine. Passes for GPUs ask a cost model. Of a larger module, all passes may be replayed
-# once, which takes less time than it took to explain.
-_MOST_OPERATIONS = {"cpu": 10_000, "gpu": 8_000}
+# Operations that may be replayed for one module, as ``Replays`` counts them: two or three seconds'
+# worth. A count is the same on a busy machine.
+_MOST_OPERATIONS = {"cpu": 10_000, "gpu": 25_000}
 
 _MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
@@ -88,6 +87,10 @@ _DISAGREES = (
 _COPIES = (
     "some changes to {} also change what the compiler copies after fusion, at a cost that only it "
     "can tell: --compile"
+)
+_LEFT_TO_ORDER = (
+    "no change was replayed: which copies the compiler makes after fusion depends on the order of "
+    "kernels here, and only it can tell what they cost: --compile"
 )
 
 
@@ -113,7 +116,7 @@ def suggester(
         return suggest(
             module,
             facts,
-            most_operations=_most_operations(module) if is_fast else None,
+            most_operations=_MOST_OPERATIONS.get(module.backend or "", 0) if is_fast else None,
             compiler=compiler,
             device=device,
             compilation=compilation,
@@ -122,10 +125,6 @@ def suggester(
         )
 
     return ask
-
-
-def _most_operations(module: DumpedModule) -> int:
-    return max(_MOST_OPERATIONS.get(module.backend or "", 0), operations_of(module))
 
 
 def _lacks_device(module: DumpedModule) -> bool:
@@ -170,9 +169,10 @@ def suggest(
             replays = None
         else:
             replayable = list(filter(replays.can_try, candidates))
-            trial.replay(replays, replayable)
-            trial.combine(replays)
-            trial.keep(replays, recomputed, compiler, device)
+            if trial.can_replay(replays, replayable):
+                trial.replay(replays, replayable)
+                trial.combine(replays)
+                trial.keep(replays, recomputed, compiler, device)
             trial.compile([candidate for candidate in candidates if candidate not in replayable])
     trial.apply_recipes(regions, _figures(facts.summary))
     if replays is None:
@@ -311,6 +311,21 @@ class _Trial:
         if self._compilation is None:
             words.append("--compile tries them")
         return "; ".join(words)
+
+    def can_replay(self, replays: Replays, candidates: Sequence[Candidate]) -> bool:
+        """Return whether a replay of any of ``candidates`` is within the limit, and its result
+        could be used. Without a limit, all are replayed, since the compiler tries them then.
+        """
+        most = self._most_operations
+        if most is None:
+            return True
+        if min(map(replays.count_operations, candidates), default=0) > most:
+            self._untried += candidates
+            return False
+        if not replays.can_predict:
+            self.note(_LEFT_TO_ORDER)
+            return False
+        return True
 
     def replay(self, replays: Replays, candidates: Sequence[Candidate]) -> None:
         """Replay with each of ``candidates`` that is within the limit of operations."""

@@ -23,7 +23,8 @@ class Structures:
         self._numbers = Numbers()
         self._bodies: dict[MutableComputation, int] = {}
         for computation in graph.post_order():
-            self._bodies[computation] = self.of(computation.instructions)
+            if computation is not graph.entry:
+                self._bodies[computation] = self.of(computation.instructions)
 
     def of(self, members: Collection[MutableInstruction]) -> int:
         """Return the number of ``members``, which are in one computation."""

@@ -72,10 +72,6 @@ class FinalFigures:
     def predict(self, changed: Module) -> Predicted:
         """Return the figures of the final module if ``changed`` takes the place of ``after``."""
         was, now = self._own, self._with_copies(changed)
-        is_known = (was.figures.launches, was.figures.bytes_moved) == (
-            self.before.launches,
-            self.before.bytes_moved,
-        )
         figures = Figures(
             self.before.launches + now.figures.launches - was.figures.launches,
             self.before.bytes_moved + now.figures.bytes_moved - was.figures.bytes_moved,
@@ -84,15 +80,28 @@ class FinalFigures:
         is_same = (now.copies.copied, now.branched) == (was.copies.copied, was.branched)
         left_to_order = now.copies.left_to_order
         if left_to_order:
-            is_certain = is_known and left_to_order <= was.copies.left_to_order
+            is_certain = self._is_known and left_to_order <= was.copies.left_to_order
         else:
-            is_certain = is_known or is_same
+            is_certain = self._is_known or is_same
         return Predicted(figures, is_certain, self.explains_time)
 
     @cached_property
     def before(self) -> Figures:
         """The figures of the final module of the dump."""
         return self.figures or count_figures(self.final, self.backend, self.gpu, self.loops)
+
+    @property
+    def can_be_certain(self) -> bool:
+        """Whether a prediction can be certain without removing all that is left to the order of
+        kernels.
+        """
+        return self._is_known or not self._own.copies.left_to_order
+
+    @cached_property
+    def _is_known(self) -> bool:
+        """Whether the module of the dump is as predicted."""
+        was = self._own.figures
+        return (was.launches, was.bytes_moved) == (self.before.launches, self.before.bytes_moved)
 
     @property
     def explains_time(self) -> bool:

@@ -269,14 +269,17 @@ def test_no_compiler_starts_if_no_region_is_within_the_limit(
     assert trial.untried == offers
 
 
-def test_what_saves_most_for_its_size_is_compiled_first(tmp_path: Path) -> None:
+def test_what_can_save_next_to_nothing_is_compiled_only_without_a_limit(tmp_path: Path) -> None:
     module = sums_module(tmp_path, SUMS)
     program = find_program(module)
     (offer,) = (offer for offer in find_offers(module) if offer.recipe.id == "sum-in-parts")
     trial = RegionTrial(module, figures_of(module), Compilation(sys.executable))
     compiler = PartCompiler(module, pytest.fail, None)
-    elsewhere, here = (
+    elsewhere, here = searches = [
         _Search(replace(offer, op_names=frozenset({name})), program, compiler)
         for name in ("jit(sums)/nothing", "jit(sums)/reduce_sum")
-    )
-    assert trial._in_order([elsewhere, here], program, compiler) == [here, elsewhere]
+    ]
+    assert trial._worthwhile(searches, program, compiler) == [here]
+    assert trial.untried == [elsewhere.offer]
+    unlimited = RegionTrial(module, figures_of(module), Compilation(sys.executable), None)
+    assert unlimited._worthwhile(searches, program, compiler) == [here, elsewhere]

@@ -37,7 +37,7 @@ from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module, as ``PartCompiler`` counts them.
 MOST_COMPILED = 3_000
-# Of the module's time: a change that concerns less is tried after all others.
+# Of the module's time: a change that concerns less is tried only where there is no limit.
 _LEAST_BOUND = 0.02
 # Of the time after an edit, as much as this may be in kernels that the edit changes and that the
 # module does not have, or adds only to move data. With more, a region is no part of the module.
@@ -80,7 +80,7 @@ class RegionTrial:
                 for offer in offers
             ]
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
-            for search in self._in_order(searches, program, compiler):
+            for search in self._worthwhile(searches, program, compiler):
                 if isinstance(search, FlagOffer):
                     attempts.append((search, flags.run(search, program, refused)))
                     continue
@@ -111,24 +111,26 @@ class RegionTrial:
         _require_version(self.module, process.versions.get("jaxlib", ""))
         return process
 
-    def _in_order(
+    def _worthwhile(
         self, searches: Iterable[_Search | FlagOffer], program: Module, compiler: PartCompiler
     ) -> list[_Search | FlagOffer]:
-        """Return first the changes that can save most for each instruction to compile, and last
+        """Return the changes that can save most for each instruction to compile first, without
         those that can save next to nothing: no more than the time of what they concern.
         """
         times = _OperationTimes(self.module, program)
-        least = _LEAST_BOUND * (self.figures.time_us or 0.0)
-
-        def rank(search: _Search | FlagOffer) -> tuple[bool, float]:
-            if isinstance(search, FlagOffer):
+        least = 0.0 if self.most is None else _LEAST_BOUND * (self.figures.time_us or 0.0)
+        gains: list[tuple[float, _Search | FlagOffer]] = []
+        for search in searches:
+            offer = search if isinstance(search, FlagOffer) else search.offer
+            bound = times.of(offer.op_names)
+            if bound < least:
+                self.untried.append(offer)
+            elif isinstance(search, FlagOffer):
                 parts = [part.module for part in next(iter(search.partitions(program)), [])]
-                bound, work = times.of(search.op_names), compiler.work(parts, (), search.flags)
+                gains.append((bound / (compiler.work(parts, (), search.flags) or inf), search))
             else:
-                bound, work = times.of(search.offer.op_names), search.work
-            return bound < least, -bound / (work or inf)
-
-        return sorted(searches, key=rank)
+                gains.append((bound / (search.work or inf), search))
+        return [search for _, search in sorted(gains, key=lambda gain: -gain[0])]
 
     def _suggestion(
         self, search: _Search, refused: Sequence[PairFacts], recipes: dict[str, Recipe]
