@@ -12,6 +12,7 @@ from fusionscope.capture.capture import environment_without_dump, mistake
 from fusionscope.capture.targets import Target
 
 _CHILD = Path(__file__).with_name("compiler_child.py")
+_AFTER_SCHEDULING = "fusion_block_level_rewriter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,20 @@ class CompilerProcess:
         self._close()
 
     def compile(self, text: str, options: Mapping[str, str] | None = None) -> Compiled:
-        """Compile HLO text. ``options`` are flags for it alone, by name."""
+        """Compile HLO text. ``options`` are flags for it alone, by name.
+
+        For a GPU the module is the scheduled one, unless a flag names a pass that changes kernels
+        after that: then, and before jaxlib 0.11, code is generated, too, which takes most of the
+        time.
+        """
         assert self._child is not None
-        reply = self._child.exchange({"text": text, "options": options}, self._limit_s)
+        flags = (*self._flags, *(options or {}))
+        request = {
+            "text": text,
+            "options": options,
+            "scheduled": not any(_AFTER_SCHEDULING in flag for flag in flags),
+        }
+        reply = self._child.exchange(request, self._limit_s)
         if reply.get("died"):
             self._start()
         return Compiled(reply.get("final", ""), reply.get("problem", ""))

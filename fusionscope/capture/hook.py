@@ -48,18 +48,41 @@ _INSTRUCTION = re.compile(r"^ +(?:ROOT )?\S+ = \S+ ([\w-]+)\(", re.MULTILINE)
 
 
 @contextmanager
-def hooked(transform: Transform, platform: str, name: str = "fusionscope") -> Iterator[None]:
+def hooked(
+    transform: Transform,
+    platform: str,
+    name: str = "fusionscope",
+    *,
+    after_scheduling: bool = False,
+) -> Iterator[None]:
     """Give ``transform`` each module that is compiled for ``platform`` inside the block, as a
     serialized proto. It returns the one to compile instead, or None. ``name`` must differ from
     those of other hooks that are active. Raises ``ImportError`` if jax has no hook.
     """
     from jax.extend import xla
 
-    xla.register_hlo_module_transformation(transform, name=name, platforms=platform)
+    place: dict[str, Any] = {"name": name, "platforms": platform}
+    if after_scheduling:
+        place["stage"] = xla.PipelineStage.POST_SCHEDULER
+    xla.register_hlo_module_transformation(transform, **place)
     try:
         yield
     finally:
-        xla.clear_hlo_module_transformation(name=name, platforms=platform)
+        xla.clear_hlo_module_transformation(**place)
+
+
+def end_with(name: str, texts: list[str]) -> Transform:
+    """Return a transformation that adds the text of the module of that name to ``texts``, and ends
+    its compilation. The autotuner compiles parts of a module, under other names.
+    """
+
+    def end(proto: bytes) -> None:
+        module = read_module(proto)
+        if module.name == name:
+            texts.append(module.to_string())
+            raise InterruptedError("no code is needed")
+
+    return end
 
 
 def replace_module(name: str, text: str) -> Transform:
@@ -83,6 +106,15 @@ def is_there() -> bool:
     """Return whether jax has a hook."""
     try:
         from jax.extend import xla  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def is_after_scheduling() -> bool:
+    """Return whether jax has a hook after scheduling, too."""
+    try:
+        from jax.extend.xla import PipelineStage  # noqa: F401
     except ImportError:
         return False
     return True
