@@ -64,7 +64,7 @@ MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
 # Operations that may be replayed for one module, as ``Replays`` counts them: two or three seconds'
 # worth. A count is the same on a busy machine.
-_MOST_OPERATIONS = {"cpu": 10_000, "gpu": 25_000}
+_MOST_OPERATIONS = {"cpu": 10_000, "gpu": 20_000}
 
 _MOST_KEPT, _MOST_KEPT_ALONE = 8, 3  # values that several kernels compute
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
