@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -16,6 +17,7 @@ from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.loops import NOTHING_MORE, LoopFacts, read_loop_facts
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
+from fusionscope.hlo.source_location import SourceLocation
 from fusionscope.versions.context import read_gpu
 
 _NO_WORD = re.compile(r"\W+")
@@ -88,8 +90,11 @@ def _is_helper(name: str, functions: Iterable[str]) -> bool:
 
 def _functions(module: Module) -> set[str]:
     """Return the functions in the call stacks of a module."""
-    stacks = {instruction.stack for instruction in module.walk()}
-    return {frame.function for stack in stacks for frame in stack if frame.function}
+    in_stacks = chain.from_iterable(instruction.stack for instruction in module.walk())
+    locations: Iterable[SourceLocation] = in_stacks
+    if module.frames is not None:  # a table, which is there without any stack, too
+        locations = module.frames.locations() if next(in_stacks, None) else ()
+    return {location.function for location in locations if location.function}
 
 
 def _plain(name: str) -> str:
