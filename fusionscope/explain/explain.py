@@ -337,10 +337,11 @@ def _check_loops(steps: Iterable[str], modules: Iterable[ModuleFacts]) -> None:
 
 
 def _count_costliest(rows: Sequence[ModuleRow], most: int) -> int:
-    """Return how many modules to explain, given their figures in descending order. Helpers of JAX
-    count only if there is nothing else.
+    """Return how many modules to explain, given their figures in descending order. Helpers of JAX,
+    and modules for a CPU, whose time is that of a nominal one, count only if there is nothing else.
     """
     main_rows = [row for row in rows if not row.is_helper] or rows
+    main_rows = [row for row in main_rows if row.device != "CPU"] or main_rows
     by_time = all(row.time_us is not None for row in main_rows)
     costs = [weight(row, by_time=by_time) for row in main_rows]
     total, moved, count = fsum(costs), 0.0, 0

@@ -24,18 +24,18 @@ _NO_WORD = re.compile(r"\W+")
 _NAMELESS = frozenset({"lambda", "unnamed_function", "unnamed_wrapped_function", "unknown"})
 
 
-def module_cost(module: DumpedModule) -> Examined:
-    """Return the cost of the final module. Raises ``UnusableInput`` if it cannot be read."""
+def module_cost(module: DumpedModule, *, has_cost: bool) -> Examined:
+    """Return whose the final module is, and if ``has_cost``, its cost. Raises ``UnusableInput`` if
+    it cannot be read.
+    """
     last = module.read(module.last)
     functions = _functions(last)
     has_names = any(instruction.op_name for instruction in last.walk())
-    return Examined(_row(module, last, functions), bool(functions), has_names)
-
-
-def _row(module: DumpedModule, last: Module, functions: Iterable[str]) -> ModuleRow:
-    kernels = find_kernels(Numbering().number(last), module.backend, _loops(module))
+    kernels: Sequence[Kernel] = ()
+    if has_cost:
+        kernels = find_kernels(Numbering().number(last), module.backend, _loops(module))
     time = _time(module, last, kernels)
-    return ModuleRow(
+    row = ModuleRow(
         name=module.name,
         number=module.number,
         device=device_name(module),
@@ -45,6 +45,7 @@ def _row(module: DumpedModule, last: Module, functions: Iterable[str]) -> Module
         refused_bytes=None,
         is_helper=_is_helper(module.name, functions),
     )
+    return Examined(row, bool(functions), has_names)
 
 
 def _loops(module: DumpedModule) -> LoopFacts:

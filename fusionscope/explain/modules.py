@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -59,23 +60,39 @@ def rank(
 ) -> tuple[list[tuple[ModuleRow, DumpedModule]], list[str]]:
     """Return the same with the cost of a run of each module.
 
-    If there is only one module, its cost is not examined. The user's modules come before those that
-    JAX compiled for functions of its own, and those for a CPU, whose time is that of a nominal one,
-    after those for other devices.
+    The user's modules come before those that JAX compiled for functions of its own, and those for a
+    CPU, whose time is that of a nominal one, after those for other devices. The cost of the first
+    module is not examined if that already decides.
     """
     modules = pick_modules(dump, pattern)
     if len(modules) == 1:
         return [(_only(modules[0]), modules[0])], []
     cache = cache or DumpCache(dump, None)
+    largest = max(modules, key=lambda module: module.last.file.size)
     problems: list[str] = []
-    examined: list[tuple[Examined, DumpedModule]] = []
+    examined: dict[DumpedModule, Examined] = {}
     for module in counted(modules, "ranking module", progress):
+        has_cost = module is not largest
         try:
-            examined.append((cache.get(module, Examined, (), partial(_examine, module)), module))
+            examined[module] = cache.get(
+                module, Examined, (has_cost,), partial(_examine, module, has_cost=has_cost)
+            )
         except UnusableInput as error:
             problems.append(str(error))
+    rows = _rows(examined)
+    if largest in examined and len(rows) > 1 and not _is_settled(rows, largest):
+        examined[largest] = cache.get(
+            largest, Examined, (True,), partial(_examine, largest, has_cost=True)
+        )
+        rows = _rows(examined)
+    return rows, problems
+
+
+def _rows(examined: Mapping[DumpedModule, Examined]) -> list[tuple[ModuleRow, DumpedModule]]:
     # With call stacks elsewhere in a dump, names without one are those of no line of the user's.
-    with_stacks = {module.directory for examination, module in examined if examination.has_stacks}
+    with_stacks = {
+        module.directory for module, examination in examined.items() if examination.has_stacks
+    }
     rows = [
         (
             replace(examination.row, is_helper=True)
@@ -85,19 +102,21 @@ def rank(
             else examination.row,
             module,
         )
-        for examination, module in examined
+        for module, examination in examined.items()
     ]
     are_timed = all(row.time_us is not None for row, _ in rows)
-    rows.sort(
-        key=lambda examination: (
-            examination[0].is_helper,
-            examination[1].backend == "cpu",
-            not examination[0].device,
-            examination[0].device,
-            -weight(examination[0], by_time=are_timed),
-        )
-    )
-    return rows, problems
+    return sorted(rows, key=lambda ranked: (*_class(ranked), -weight(ranked[0], by_time=are_timed)))
+
+
+def _is_settled(rows: Sequence[tuple[ModuleRow, DumpedModule]], first: DumpedModule) -> bool:
+    """Return whether ``first`` is the first one, whatever it costs."""
+    return rows[0][1] is first and _class(rows[0]) < _class(rows[1])
+
+
+def _class(ranked: tuple[ModuleRow, DumpedModule]) -> tuple[bool, bool, bool, str]:
+    """Return what decides before the cost of a module."""
+    row, module = ranked
+    return row.is_helper, module.backend == "cpu", not row.device, row.device
 
 
 def weight(row: ModuleRow, *, by_time: bool) -> float:
@@ -105,10 +124,10 @@ def weight(row: ModuleRow, *, by_time: bool) -> float:
     return row.time_us or 0.0 if by_time else row.bytes_moved
 
 
-def _examine(module: DumpedModule) -> Examined:
+def _examine(module: DumpedModule, *, has_cost: bool) -> Examined:
     from fusionscope.explain.module_cost import module_cost  # imports what reads stages
 
-    return module_cost(module)
+    return module_cost(module, has_cost=has_cost)
 
 
 def _only(module: DumpedModule) -> ModuleRow:

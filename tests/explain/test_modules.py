@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import Explanation, explain
+from fusionscope.explain.modules import rank
 from fusionscope.explain.selection import Selection
 
 SAMPLES = Path(__file__).parents[2] / "samples/dumps"
@@ -38,6 +39,11 @@ def write(directory: Path, number: int, name: str, size: int, frame: int | None)
         f"  ROOT y = f32[{size}]{{0}} tanh(x){metadata}\n}}\n"
     )
     (directory / f"module_{number:04}.{name}.cpu_after_optimizations.txt").write_text(text)
+
+
+def lengthen(directory: Path, module: str) -> None:
+    file = directory / f"{module}.cpu_after_optimizations.txt"
+    file.write_text(file.read_text() + "\n" * 1000)
 
 
 def table(found: Explanation) -> list[tuple[str, bool]]:
@@ -84,3 +90,32 @@ def test_a_folder_of_dumps_names_devices_and_counts_every_column(tmp_path: Path)
     ]
     assert [row.refused_bytes for row in actual.table] == refused
     assert refused[0] and refused[2]
+
+
+def test_the_only_module_of_a_user_is_costed_once(tmp_path: Path) -> None:
+    write(tmp_path, 0, "jit_step", 1 << 10, frame=2)
+    write(tmp_path, 1, "jit__normal", 1 << 20, frame=1)
+    lengthen(tmp_path, "module_0000.jit_step")
+    dump = open_dump(tmp_path)
+    (step, normal), problems = rank(dump, None)
+    assert not problems
+    assert (step[0].name, step[0].launches) == ("jit_step", 0)  # its explanation tells
+    assert (normal[0].name, normal[0].launches) == ("jit__normal", 1)
+    assert [row.launches for row in explain(dump).table] == [1, 1]
+
+
+def test_the_costliest_module_is_first_though_another_one_is_larger(tmp_path: Path) -> None:
+    write(tmp_path, 0, "jit_step", 1 << 10, frame=2)
+    write(tmp_path, 1, "jit_trained", 1 << 4, frame=2)
+    lengthen(tmp_path, "module_0001.jit_trained")
+    actual, _ = rank(open_dump(tmp_path), None)
+    assert [row.launches for row, _ in actual] == [1, 1]
+    assert [module.number for _, module in actual] == [0, 1]
+
+
+def test_modules_for_a_cpu_are_folded_beside_those_for_a_gpu(tmp_path: Path) -> None:
+    for kind in ("cpu", "h100"):
+        shutil.copytree(SAMPLES / kind / "softmax", tmp_path / kind)
+    actual = explain(open_dump(tmp_path))
+    assert [module.backend for module in actual.modules] == ["gpu"]
+    assert [row.device for row in actual.folded] == ["CPU"]
