@@ -55,6 +55,15 @@ def test_what_it_makes_is_a_module_that_it_no_longer_fits(recipe: Recipe, backen
     assert module.entry.root.shape.compatible(before.entry.root.shape)
 
 
+@each_recipe
+def test_a_text_without_percent_signs_becomes_the_same(recipe: Recipe, backend: str) -> None:
+    text = (PROGRAMS / f"{recipe.id}-before.hlo").read_text()
+    made = [apply_recipe(recipe, parse(form), backend) for form in (text, text.replace("%", ""))]
+    full, short = (to_text(rewritten.module) for rewritten in made if rewritten is not None)
+    assert short.replace("%", "") == full.replace("%", "")
+    parse(short).check()
+
+
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
 def test_its_example_was_proven_where_it_is_offered(recipe: Recipe) -> None:
     (page,) = [page for page in all_pages() if page.recipe.id == recipe.id]

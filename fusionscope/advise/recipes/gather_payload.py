@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
-from fusionscope.advise.recipes.patterns import build, text_of
+from fusionscope.advise.recipes.patterns import build, calling, text_of
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.advise.recipes.sorting import compare_keys, is_ascending
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
@@ -64,9 +64,7 @@ def _rewrite(sort: MutableInstruction) -> None:
     name = sort.computation.module.instruction_name(sort.name)
     shape = Shape(TUPLE, elements=(keys.shape, positions.shape))
     comparator = compare_keys(sort, position)
-    text = sort.attributes_text.replace(
-        f"to_apply=%{sort.called[0].name}", f"to_apply=%{comparator.name}"
-    )
+    text = calling(sort.attributes_text, sort.called[0], comparator)
     shorter_sort = MutableInstruction(name, "sort", shape, [keys, positions], text)
     shorter_sort.called = [comparator]
     sort.computation.add(shorter_sort)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusionscope.advise.recipes.patterns import copy_computation, scalar
+from fusionscope.advise.recipes.patterns import calling, copy_computation, scalar
 from fusionscope.graph.fusing import add_element, clone_into
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.shape import TUPLE, Shape
@@ -238,9 +237,7 @@ def copy_loop(loop: Loop) -> Loop:
         copies[computation].callers[copy] = None
     copy.called = [copies[computation] for computation in instruction.called]
     for old, new in copies.items():
-        copy.attributes_text = re.sub(
-            rf"=%?{re.escape(old.name)}(?![\w.\-])", f"=%{new.name}", copy.attributes_text
-        )
+        copy.attributes_text = calling(copy.attributes_text, old, new)
     copy.set_attributes(copy.attributes_text)
     return replace(loop, instruction=copy, body=callee(copy, "body"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -248,8 +249,15 @@ def _renamed(clone: MutableInstruction, original: MutableInstruction) -> str:
     """Return its attributes with the new names of the called computations."""
     text = clone.attributes_text
     for old, new in zip(original.called, clone.called, strict=True):
-        text = text.replace(f"to_apply={old.name}", f"to_apply=%{new.name}")
+        text = calling(text, old, new)
     return text
+
+
+def calling(attributes: str, old: MutableComputation, new: MutableComputation) -> str:
+    """Return the text of ``attributes`` with ``new`` where they name ``old``, with a percent sign
+    or, as in short texts, without.
+    """
+    return re.sub(rf"=%?{re.escape(old.name)}(?![\w.\-])", f"=%{new.name}", attributes)
 
 
 def put(

@@ -15,7 +15,7 @@ from fusionscope.advise.recipes.loops import (
     element_of,
     index_of,
 )
-from fusionscope.advise.recipes.patterns import is_zero, scalar
+from fusionscope.advise.recipes.patterns import calling, is_zero, scalar
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
@@ -166,8 +166,7 @@ def program(start, force):
         loop.called = [
             longer if computation is body else computation for computation in loop.called
         ]
-        text = loop.attributes_text.replace(f"body=%{body.name}", f"body={body.name}", 1)
-        loop.attributes_text = text.replace(f"body={body.name}", f"body=%{longer.name}", 1)
+        loop.attributes_text = calling(loop.attributes_text, body, longer)
 
     def _block(self, element: Shape) -> Shape:
         """Return the shape of as many elements of an array as there are steps in one."""
