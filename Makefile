@@ -204,8 +204,9 @@ probes-gpu: ## GPU passes against the compiler: examples, records, random module
 	$(CONFORMANCE) records gpu --check
 	$(CONFORMANCE) records passes --check
 	$(CONFORMANCE) gpu_probe
-proofs: ## the examples of all recipes, compiled, run and compared
+proofs: ## the examples of all recipes, and random programs, compiled, run and compared
 	$(CONFORMANCE) recipe_proofs
+	$(CONFORMANCE) recipe_numbers
 gate: ## twenty pull requests of a project, checked against its main branch, for TARGETS
 	work=$$(mktemp -d)
 	trap 'rm -rf "$$work"' EXIT
