@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from fusionscope.dump.directory import Dump, DumpedModule
@@ -55,6 +56,7 @@ class DumpCache:
         self._entries = entries
         self._stamps: dict[DumpFile, Stamp | None] = {}
         self._digests: dict[DumpFile, bytes] = {}
+        self._numbers = {id(module): number for number, module in enumerate(dump.modules)}
         self._listing = ""
         if entries is not None:
             files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
@@ -76,19 +78,29 @@ class DumpCache:
         options: tuple[object, ...],
         make: Callable[[], Value],
     ) -> Value:
-        """Return the result of ``make``, or that of an earlier run.
+        """Return the result of ``make`` about a module, or that of an earlier run.
 
         It has to be data of type ``kind``, which depends on nothing but the files of the dump and
         on ``options``, as their ``repr`` tells them apart. Raises what ``make`` raises.
         """
+        return self.get_all((module,), kind, options, make)
+
+    def get_all(
+        self,
+        modules: Sequence[DumpedModule],
+        kind: type[Value],
+        options: tuple[object, ...],
+        make: Callable[[], Value],
+    ) -> Value:
+        """Return the same about several modules."""
         if self._entries is None:
             return make()
-        number = self._dump.modules.index(module)
-        name = _sha256(repr((self._listing, number, kind.__qualname__, options)))
+        numbers = [self._numbers[id(module)] for module in modules]
+        name = _sha256(repr((self._listing, numbers, kind.__qualname__, options)))
         entry = self._find(self._entries, name, kind)
         if entry is not None:
             return entry
-        with module.reader.recording() as uses:
+        with modules[0].reader.recording() as uses:
             value = make()
         if uses.is_repeatable:
             self._keep(self._entries, name, uses, value)
@@ -137,11 +149,16 @@ class DumpCache:
                 self._digests[file] = b""
         return self._digests[file]
 
+    @cached_property
+    def _places(self) -> Mapping[DumpFile, int]:
+        """The places of the files among those of the dump."""
+        return {file: place for place, file in enumerate(self._dump.files)}
+
     def _keep(self, entries: Cache, name: str, uses: Uses, value: object) -> None:
         import msgspec
 
-        numbers = {file: number for number, file in enumerate(self._dump.files)}
-        files = (_UsedFile(numbers[file], r.stamp, r.digest) for file, r in uses.files.items())
+        places = self._places
+        files = (_UsedFile(places[file], r.stamp, r.digest) for file, r in uses.files.items())
         try:
             encoded = msgspec.msgpack.encode(value)
         except (ValueError, OverflowError):  # half of a character, a number of over 64 bits

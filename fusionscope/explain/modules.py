@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -10,7 +11,7 @@ from functools import partial
 from fusionscope.dump import Dump, DumpedModule
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.facts.module_analysis import Examined
+from fusionscope.facts.module_analysis import Examined, ExaminedModules
 from fusionscope.facts.result import ModuleRow
 from fusionscope.progress import Progress, counted, silent
 
@@ -69,30 +70,43 @@ def rank(
         return [(_only(modules[0]), modules[0])], []
     cache = cache or DumpCache(dump, None)
     largest = max(modules, key=lambda module: module.last.file.size)
-    problems: list[str] = []
-    examined: dict[DumpedModule, Examined] = {}
-    for module in counted(modules, "ranking module", progress):
-        has_cost = module is not largest
-        try:
-            examined[module] = cache.get(
-                module, Examined, (has_cost,), partial(_examine, module, has_cost=has_cost)
-            )
-        except UnusableInput as error:
-            problems.append(str(error))
+    found = cache.get_all(
+        modules, ExaminedModules, (), partial(_examine_all, modules, largest, progress)
+    )
+    examined = [
+        (examination, module)
+        for examination, module in zip(found.modules, modules, strict=True)
+        if examination is not None
+    ]
     rows = _rows(examined)
-    if largest in examined and len(rows) > 1 and not _is_settled(rows, largest):
-        examined[largest] = cache.get(
-            largest, Examined, (True,), partial(_examine, largest, has_cost=True)
-        )
-        rows = _rows(examined)
-    return rows, problems
+    if len(rows) > 1 and not _is_settled(rows, largest):
+        with suppress(UnusableInput):  # among the problems
+            costs = cache.get(largest, Examined, (), partial(_examine, largest, has_cost=True))
+            others = [entry for entry in examined if entry[1] is not largest]
+            rows = _rows([(costs, largest), *others])
+    return rows, list(found.problems)
 
 
-def _rows(examined: Mapping[DumpedModule, Examined]) -> list[tuple[ModuleRow, DumpedModule]]:
+def _examine_all(
+    modules: Sequence[DumpedModule], largest: DumpedModule, progress: Progress
+) -> ExaminedModules:
+    """Examine all modules, but not the cost of the ``largest``."""
+    examined: list[Examined | None] = []
+    problems: list[str] = []
+    for module in counted(modules, "ranking module", progress):
+        try:
+            examined.append(_examine(module, has_cost=module is not largest))
+        except UnusableInput as error:
+            examined.append(None)
+            problems.append(str(error))
+    return ExaminedModules(tuple(examined), tuple(problems))
+
+
+def _rows(
+    examined: Sequence[tuple[Examined, DumpedModule]],
+) -> list[tuple[ModuleRow, DumpedModule]]:
     # With call stacks elsewhere in a dump, names without one are those of no line of the user's.
-    with_stacks = {
-        module.directory for module, examination in examined.items() if examination.has_stacks
-    }
+    with_stacks = {module.directory for examination, module in examined if examination.has_stacks}
     rows = [
         (
             replace(examination.row, is_helper=True)
@@ -102,7 +116,7 @@ def _rows(examined: Mapping[DumpedModule, Examined]) -> list[tuple[ModuleRow, Du
             else examination.row,
             module,
         )
-        for module, examination in examined.items()
+        for examination, module in examined
     ]
     are_timed = all(row.time_us is not None for row, _ in rows)
     return sorted(rows, key=lambda ranked: (*_class(ranked), -weight(ranked[0], by_time=are_timed)))

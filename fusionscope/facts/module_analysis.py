@@ -95,6 +95,14 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
+class ExaminedModules:
+    """Modules of a dump in a given order, each None if it cannot be read, and why."""
+
+    modules: tuple[Examined | None, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedBytes:
     """The bytes that pass through memory in a run because pairs were not fused."""
 

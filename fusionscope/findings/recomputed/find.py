@@ -45,7 +45,7 @@ _ATTRIBUTES = ("kind", "backend_config")  # attributes of a fusion that affect i
 
 # Limits of what is priced unless all is.
 _MOST_VALUES = 100
-_MOST_OPERATIONS = 500_000  # in drafts: kernels of a thousand operations may read one value
+_MOST_OPERATIONS = 20_000  # in drafts: kernels of a thousand operations may read one value
 
 _Holders = dict[
     Instruction, list[Instruction]
