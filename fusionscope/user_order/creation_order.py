@@ -101,23 +101,25 @@ def find_made_again(before: StageGraph, after: StageGraph) -> Iterator[str]:
             yield name
             continue
         names_before = [now.get(read.name, read.name) for read in old_reads]
-        if [read.name for read in reads] != names_before and (
-            _meaning(old_statement) != _meaning(statement)
-            or (
-                old_statement.opcode == "reduce"
-                and reads[0].name not in before.ages
-                and reads[0].opcode in _PARTIAL
-            )
-            or (
-                reads[0].name in before.ages
-                and {old_statement.opcode, old_reads[0].opcode} <= _MOVING
-                and (
-                    _shape(old_computation, old_reads[0]) != _shape(computation, reads[0])
-                    # A bitcast could just have been left out where it changed nothing.
-                    or (
-                        old_reads[0].name not in after.ages
-                        and "bitcast" not in (old_statement.opcode, old_reads[0].opcode)
-                    )
+        if [read.name for read in reads] == names_before:
+            continue
+        if _meaning(old_statement) != _meaning(statement):
+            yield name
+        elif not (reads and old_reads):  # such as a fusion that reads nothing any more
+            continue
+        elif (
+            old_statement.opcode == "reduce"
+            and reads[0].name not in before.ages
+            and reads[0].opcode in _PARTIAL
+        ) or (
+            reads[0].name in before.ages
+            and {old_statement.opcode, old_reads[0].opcode} <= _MOVING
+            and (
+                _shape(old_computation, old_reads[0]) != _shape(computation, reads[0])
+                # A bitcast could just have been left out where it changed nothing.
+                or (
+                    old_reads[0].name not in after.ages
+                    and "bitcast" not in (old_statement.opcode, old_reads[0].opcode)
                 )
             )
         ):

@@ -85,6 +85,16 @@ def test_users_keep_the_order_that_passes_leave(case: str, tmp_path: Path) -> No
     assert find_user_order(module, module.stages[-1], {})["x"] == expected
 
 
+def test_an_instruction_may_read_nothing_any_more(tmp_path: Path) -> None:
+    called = START.replace("exponential(x)", 'custom-call(x), custom_call_target="some"')
+    module = dumped(
+        tmp_path,
+        ("pipeline-start.before_algsimp", called),
+        ("algsimp.before_variadic-op-splitter", called.replace("call(x)", "call()")),
+    )
+    assert find_user_order(module, module.stages[-1], {})["x"] == ["a", "c"]
+
+
 def test_a_stage_that_cannot_be_read_leaves_nothing_known(tmp_path: Path) -> None:
     passes = "pipeline-start.before_algsimp"
     module = dumped(tmp_path, (passes, "HloModule m\n\nENTRY main {"), (passes, START))
