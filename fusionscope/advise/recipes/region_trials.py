@@ -37,7 +37,7 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module, as ``PartCompiler`` counts them.
-MOST_COMPILED = 12_000
+MOST_COMPILED = 20_000
 # Of the module's time: a change that concerns less is tried only where there is no limit.
 _LEAST_BOUND = 0.02
 # Of the module's time: a change that concerns more, and not in loops alone, is tried on all of the
