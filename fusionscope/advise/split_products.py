@@ -57,16 +57,16 @@ class FlagOffer:
         )
 
     def partitions(self, program: Module) -> Iterator[list[Part]]:
-        """Yield what is around the split products of ``program``, if each of them is found there,
-        and less than all of it; then all of it.
+        """Yield all of ``program``; then what is around its split products, if each of them is
+        found there, and less than all of it.
         """
+        yield [Part(program)]
         graph = prepare(program)
         places = list(self._places(graph))
         if {_op_name(place) for place in places} == self.op_names:
             parts = cut_parts(graph, places)
             if not is_small(program, parts):
                 yield parts
-        yield [Part(program)]
 
     def _places(self, graph: MutableModule) -> Iterator[MutableInstruction]:
         for instruction in graph.walk():

@@ -310,6 +310,8 @@ class MutableComputation:
     def dissolve(self) -> None:
         """Free its unused contents: instructions refer to each other in cycles."""
         for instruction in self.instructions:
+            for callee in instruction.called:
+                callee.callers.pop(instruction, None)
             instruction.operands, instruction.users = [], Users()
             instruction.parent = None
             instruction.predecessors = instruction.successors = ()

@@ -238,6 +238,85 @@ def test_what_is_no_linear_recurrence_stays(step: Callable[..., Any]) -> None:
     assert apply_recipe(AssociativeScan(), before, "gpu") is None
 
 
+class Filters:
+    """A random scan of probabilities, which each step multiplies by a matrix and by a row, and
+    divides by their sum.
+    """
+
+    def __init__(self, seed: int) -> None:
+        choose = random.Random(seed)
+        self.steps, self.count = choose.randint(2, 20), choose.randint(2, 9)
+        self.floor = choose.choice(["none", "maximum", "sum", "select"])
+        self.has_matrices, self.is_reversed, self.is_late, self.is_read = (
+            choose.random() < 0.5 for _ in range(4)
+        )
+
+    def normalised(self, numbers):
+        import jax.numpy as jnp
+
+        if self.floor == "select":
+            numbers = jnp.where(
+                numbers == 0, 0, jnp.where(numbers < 1e-15, jnp.float32(1e-15), numbers)
+            )
+        if self.floor == "maximum":
+            numbers = jnp.maximum(numbers, 1e-12)
+        total = numbers.sum() + (1e-12 if self.floor == "sum" else 0)
+        if self.floor == "select":
+            total = jnp.where(total == 0, 1, total)
+        return numbers / total, jnp.log(total)
+
+    def program(self, start, matrices, rows):
+        import jax
+
+        def step(carry, inputs):
+            numbers, logarithms = carry
+            matrix, row = inputs if self.has_matrices else (probabilities[0], inputs)
+            if self.is_late:
+                numbers, added = self.normalised(row * (matrix @ numbers))
+            else:
+                numbers, added = self.normalised(numbers * row)
+                numbers = numbers @ matrix
+            outputs = (numbers, carry[0]) if self.is_read else numbers
+            return (numbers, logarithms + added), outputs
+
+        probabilities = jax.nn.softmax(matrices)
+        weights = jax.nn.softmax(3 * rows)
+        inputs = (probabilities, weights) if self.has_matrices else weights
+        return jax.lax.scan(step, (jax.nn.softmax(start), 0.0), inputs, reverse=self.is_reversed)
+
+    def lower(self) -> Module:
+        shapes = ((self.count,), (self.steps, self.count, self.count), (self.steps, self.count))
+        return lower(self.program, *((shape, "float32") for shape in shapes))
+
+
+@pytest.mark.parametrize(
+    "seed", [*FAST, *(pytest.param(seed, marks=pytest.mark.slow) for seed in ALL)]
+)
+def test_filters_of_random_programs_compute_the_same_without_a_loop(seed: int) -> None:
+    check(AssociativeScan(), Filters(seed).lower(), loops_left=0)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda state, matrix: matrix @ state / (state * state).sum(),
+        lambda state, matrix: matrix @ (state / state.sum()) / state.sum(),
+        lambda state, matrix: matrix @ (state + 0.1) / state.sum(),
+        lambda state, matrix: matrix @ state / state.max() / state.sum(),
+        lambda state, matrix: (matrix @ state).clip(1e-3) / state.sum(),
+        lambda state, matrix: matrix @ state + state / state.sum(),
+    ],
+)
+def test_what_does_not_depend_on_the_direction_alone_stays(step: Callable[..., Any]) -> None:
+    import jax
+
+    def program(start, matrices):
+        return jax.lax.scan(lambda state, row: (step(state, row),) * 2, start, matrices)
+
+    before = lower(program, ((4,), "float32"), ((6, 4, 4), "float32"))
+    assert apply_recipe(AssociativeScan(), before, "gpu") is None
+
+
 def test_too_many_bytes_stay_in_the_loop() -> None:
     before = Recurrences(0).lower()
     assert apply_recipe(AssociativeScan(most_bytes=8), before, "gpu") is None

@@ -20,8 +20,9 @@ from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import apply_recipe, prepare
 from fusionscope.advise.recipes.region_trials import RegionTrial, _Search
 from fusionscope.advise.recipes.regions import cut_region
-from fusionscope.advise.recipes.trying import Compilation, find_offers
+from fusionscope.advise.recipes.trying import Compilation, Offer, find_offers
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.advise.split_products import FlagOffer
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind, read_program, read_target
 from fusionscope.dump import open_dump
@@ -249,11 +250,12 @@ def test_a_region_with_other_kernels_than_the_module_is_not_believed(
     module = sums_module(tmp_path, SUMS if is_same else SUMS.replace("64]", "65]"))
     monkeypatch.setattr(region_trials, "_open_compiler", lambda *_: Unfused())
     monkeypatch.setattr(region_trials, "_MOST_FOREIGN", 0.02)  # all of it is small beside the rest
+    monkeypatch.setattr(region_trials, "_MUCH_OF_TIME", 1.0)
     offers = [offer for offer in find_offers(module) if offer.recipe.id == "sum-in-parts"]
     trial = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=None)
     evidence = [attempt.evidence for attempt in trial.run(offers, ())]
     assert evidence == [HowTried.REGION if is_same else HowTried.COMPILED]
-    little = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=200)
+    little = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=300)
     assert len(list(little.run(offers, ()))) == int(is_same)
     assert len(little.untried) == int(not is_same)
 
@@ -275,11 +277,16 @@ def test_what_can_save_next_to_nothing_is_compiled_only_without_a_limit(tmp_path
     (offer,) = (offer for offer in find_offers(module) if offer.recipe.id == "sum-in-parts")
     trial = RegionTrial(module, figures_of(module), Compilation(sys.executable))
     compiler = PartCompiler(module, pytest.fail, None)
-    elsewhere, here = searches = [
-        _Search(replace(offer, op_names=frozenset({name})), program, compiler)
+    elsewhere, here = offers = [
+        replace(offer, op_names=frozenset({name}))
         for name in ("jit(sums)/nothing", "jit(sums)/reduce_sum")
     ]
-    assert trial._worthwhile(searches, program, compiler) == [here]
-    assert trial.untried == [elsewhere.offer]
+
+    def worthwhile(trial: RegionTrial) -> list[Offer | FlagOffer]:
+        searches = trial._worthwhile(offers, program, compiler)
+        return [search.offer if isinstance(search, _Search) else search for search in searches]
+
+    assert worthwhile(trial) == [here]
+    assert trial.untried == [elsewhere]
     unlimited = RegionTrial(module, figures_of(module), Compilation(sys.executable), None)
-    assert unlimited._worthwhile(searches, program, compiler) == [here, elsewhere]
+    assert worthwhile(unlimited) == [here, elsewhere]

@@ -99,13 +99,16 @@ def test_parts_predict_what_compiling_the_whole_shows(tmp_path: Path) -> None:
     target = read_target("h100")
     (module,) = open_dump(capture(program, target, tmp_path / "dump").directory).modules
     (offer,) = find_flag_offers(module)
-    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable))
+    within_limit = RegionTrial(module, figures_of(module), Compilation(sys.executable))
+    (exact,) = within_limit.run([offer], ())
+    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=1_000)
     (suggestion,) = trial.run([offer], ())
-    assert suggestion.change == SPLIT_NOTHING
-    assert suggestion.evidence is HowTried.REGION
+    assert exact.change == suggestion.change == SPLIT_NOTHING
+    assert (exact.evidence, suggestion.evidence) == (HowTried.COMPILED, HowTried.REGION)
     unsplit = capture(program, target, tmp_path / "unsplit", flags=[SPLIT_NOTHING])
     (after,) = open_dump(unsplit.directory).modules
     assert not find_flag_offers(after)
     actual = figures_of(after)
+    assert exact.after == actual
     assert suggestion.before.time_us is not None and actual.time_us is not None
     assert suggestion.saved_us == pytest.approx(suggestion.before.time_us - actual.time_us, rel=0.1)

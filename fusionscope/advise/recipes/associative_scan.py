@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from fusionscope.advise.recipes.directions import Direction
 from fusionscope.advise.recipes.example import Example
 from fusionscope.advise.recipes.independence import Independence, move_out
 from fusionscope.advise.recipes.loops import find_loops
@@ -28,9 +29,11 @@ class AssociativeScan(Recipe):
     what: ClassVar = (
         "A `scan` or `fori_loop` that carries an array which each step multiplies by, and adds to "
         "it, what does not depend on it: state space layers, decaying averages, advantages, "
-        "running sums; also running maxima and minima. All steps are computed in about twice the "
-        "logarithm of their number. What else depends on the step alone, or on the recurrence, is "
-        "computed for all steps at once; a loop remains for the rest, if there is any."
+        "running sums; also running maxima and minima; also up to 64 numbers that each step "
+        "multiplies by a matrix and divides by their sum, such as those of a filter of a hidden "
+        "Markov model. All steps are computed in about twice the logarithm of their number. What "
+        "else depends on the step alone, or on the recurrence, is computed for all steps at once; "
+        "a loop remains for the rest, if there is any."
     )
     why: ClassVar = (
         "On a GPU each step launches the kernels of its body, and waits for the step before. Of "
@@ -39,9 +42,11 @@ class AssociativeScan(Recipe):
     backfires: ClassVar = (
         "The numbers are combined in another order, so they are rounded differently, and more so "
         "after many steps of a factor near one. A product of the factors of many steps may "
-        "overflow where the steps themselves do not. The values of all steps are stored, at most "
-        "256 MiB here: more would take longer to write and read than the steps save. On a CPU, "
-        "which launches nothing, the additional work takes time."
+        "overflow where the steps themselves do not. Where each step divides by a sum, a floor of "
+        "at most 1e-10 is left out of the matrices: no more than rounding, unless numbers are "
+        "negative. The values of all steps are stored, at most 256 MiB here: more would take "
+        "longer to write and read than the steps save. On a CPU, which launches nothing, the "
+        "additional work takes time."
     )
     backends: ClassVar = frozenset({"gpu"})
     tolerance: ClassVar = 1e-4
@@ -77,7 +82,7 @@ def program(inputs, factors, start):
         sizes = [
             state.result.shape.element_count or 0
             for state in independence.states.values()
-            if isinstance(state, Recurrence)
+            if isinstance(state, Recurrence | Direction)
         ]
         return (
             bool(sizes)

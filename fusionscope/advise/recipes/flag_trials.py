@@ -26,8 +26,8 @@ class FlagTrial:
     def run(
         self, offer: FlagOffer, program: Module, refused: Iterable[PairFacts]
     ) -> Suggestion | None:
-        """Return what comes of a flag, from parts of ``program`` if they are compiled as they are
-        in it, or else from all of it; None if that is beyond the limit.
+        """Return what came of a flag, from all of ``program``, or if that is beyond the limit, from
+        parts of it that are compiled as they are in it; None if there are none within the limit.
         """
         for parts in offer.partitions(program):
             changed = self._with_flags(parts, offer)

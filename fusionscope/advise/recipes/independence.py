@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fusionscope.advise.recipes.directions import Direction, read_direction
 from fusionscope.advise.recipes.loops import (
     Loop,
     StepNumbers,
@@ -57,7 +58,7 @@ class Chain:
     index: int
 
 
-State = Delay | Stack | Chain | Recurrence
+State = Delay | Stack | Chain | Recurrence | Direction
 
 
 class Independence:
@@ -96,7 +97,7 @@ class Independence:
             self.schedule.append(state)
             if not isinstance(state, Stack):
                 self._mark(state.index, True)
-            if isinstance(state, Recurrence):
+            if isinstance(state, Recurrence | Direction):
                 self.is_stacked[state.result] = True
             self._classify()
 
@@ -164,16 +165,14 @@ class Independence:
             return Stack(index, update, numbers)
         return None
 
-    def _recurrence(self, index: int) -> Recurrence | None:
+    def _recurrence(self, index: int) -> Recurrence | Direction | None:
         if not self._has_recurrences:
             return None
+        loop = self.loop
+        elements, result = loop.elements(index), loop.results[index]
         return read_recurrence(
-            index,
-            self.loop.elements(index),
-            self._order,
-            self.loop.results[index],
-            self.is_stacked,
-        )
+            index, elements, self._order, result, self.is_stacked
+        ) or read_direction(index, elements, self._order, result, self.is_stacked, loop.steps)
 
     def _reads(self, result: MutableInstruction) -> set[int]:
         """Return the changing elements of the state on which ``result`` depends."""
@@ -235,8 +234,10 @@ class Independence:
         results = self.results()
         sources = {source for result in results for source in self.sources(result)}
         stored = {*results, *(source for source in sources if source.opcode in _HEAVY)}
-        return self.loop.steps * sum(
-            value.shape.byte_size or 0 for value in stored if self.is_stacked.get(value)
+        directions = (state for state in self.states.values() if isinstance(state, Direction))
+        return self.loop.steps * (
+            sum(value.shape.byte_size or 0 for value in stored if self.is_stacked.get(value))
+            + sum(direction.bytes_stacked for direction in directions)
         )
 
 
@@ -337,6 +338,11 @@ class Outside:
             case Chain():
                 stacked, self.finals[index] = _run_chain(self._loop, index)
                 self.values |= dict.fromkeys(self._loop.elements(index), stacked)
+            case Direction():
+                elements = self._loop.elements(index)
+                results = self._solver.directed_steps(state, elements, start)
+                self.values[state.result] = results
+                self._follow(index, start, results)
             case Recurrence() if self._is_read(state):
                 results = self._solver.all_steps(state, start)
                 self.values[state.result] = results

@@ -9,23 +9,24 @@ from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.suggestions import Figures
-from fusionscope.hlo import Module, parse, to_text
+from fusionscope.graph.comparison import meaning
+from fusionscope.hlo import Instruction, Module, parse, to_text
 from fusionscope.rerun.programs import require_final
 from fusionscope.versions.context import read_context
 
-# Next to nothing takes as long to compile as so many instructions.
-_LEAST = 30
-# What takes longer than others to compile, and what is no code.
-_COSTS = {"convolution": 10, "dot": 10} | dict.fromkeys(
-    "bitcast constant get-tuple-element parameter tuple".split(), 0
-)
+# What takes as long to compile as so many other instructions: any program, and a product. Of equal
+# products, which read what is computed equally in as many steps, the compiler makes code once.
+_PROGRAM, _PRODUCT = 100, 260
+_STEPS = 3
+_PRODUCTS = frozenset({"convolution", "dot"})
+_NO_CODE = frozenset("bitcast constant get-tuple-element parameter tuple".split())
 
 
 class PartCompiler:
     """Compiles programs as ``module`` was, and with further flags, each once. ``final`` is what
-    ``module`` came to, ``left`` the number of instructions that may still be compiled, a few more
-    for each program; None means no limit. ``start`` returns the compiler; it is called for the
-    first program, and raises ``UnusableInput`` if there is none.
+    ``module`` came to, ``left`` the number of instructions that may still be compiled, products and
+    programs as so many more; None means no limit. ``start`` returns the compiler; it is called for
+    the first program, and raises ``UnusableInput`` if there is none.
     """
 
     def __init__(
@@ -36,9 +37,15 @@ class PartCompiler:
         self._start = start
         self._process: CompilerProcess | None = None
         self._gpu = read_context(module).gpu
-        self.final = read_compiled(require_final(module), self.backend, self._gpu)
+        self._final = require_final(module)
+        self.final = read_compiled(self._final, self.backend, self._gpu)
         self._modules: dict[tuple[str, frozenset[str]], Module | None] = {}
         self._contents: dict[tuple[str, frozenset[str]], Compiled | None] = {}
+
+    def take_final_for(self, program: Module) -> None:
+        """Take what ``module`` came to for what ``program`` compiles to, which is all of it."""
+        key = to_text(program), frozenset[str]()
+        self._modules[key], self._contents[key] = self._final, self.final
 
     def is_affordable(self, programs: Iterable[Module], *variants: Sequence[str]) -> bool:
         """Return whether compiling ``programs`` with the flags of each of ``variants`` is within
@@ -90,7 +97,19 @@ class PartCompiler:
 
 
 def _work(program: Module) -> int:
-    return _LEAST + sum(_COSTS.get(instruction.opcode, 1) for instruction in program.walk())
+    instructions = list(program.walk())
+    products = {_origin(product) for product in instructions if product.opcode in _PRODUCTS}
+    code = sum(instruction.opcode not in _NO_CODE for instruction in instructions)
+    return _PROGRAM + code + _PRODUCT * len(products)
+
+
+def _origin(product: Instruction) -> tuple[tuple[str, ...], ...]:
+    """Return what a product and the instructions a few steps before it do."""
+    operations, level = [], [product]
+    for _ in range(_STEPS + 1):
+        operations += [(i.opcode, str(i.shape), *meaning(i).values()) for i in level]
+        level = [operand for instruction in level for operand in instruction.operands]
+    return tuple(operations)
 
 
 def _read(text: str) -> Module | None:

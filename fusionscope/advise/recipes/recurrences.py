@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fusionscope.advise.recipes.directions import Direction, find_directions
 from fusionscope.advise.recipes.patterns import array, build, integers, is_zero, reducer
 from fusionscope.advise.recipes.vectorizing import Builder, Value
 from fusionscope.graph.mutable import MutableInstruction
@@ -115,6 +116,20 @@ class Solver:
         if recurrence.opcode != "add" or not is_zero(start.instruction):
             rows = self._begin(rows, start, recurrence.opcode)
         return self._scan(rows, recurrence.opcode)
+
+    def directed_steps(
+        self, direction: Direction, elements: Iterable[MutableInstruction], start: Value
+    ) -> Value:
+        """Return the element after each step: what the step makes of the direction before it."""
+        builder = self._builder
+        directions = find_directions(direction, start, builder, self._values)
+        earlier = builder.cut(directions, 0, builder.steps - 1)
+        before = builder.join([builder.row(start), earlier])
+        values = {**self._values, **dict.fromkeys(elements, before)}
+        for instruction in direction.inner:
+            operands = [values[operand] for operand in instruction.operands]
+            values[instruction] = builder.clone(instruction, operands)
+        return values[direction.result]
 
     def last_step(self, recurrence: Recurrence, start: Value) -> Value:
         """Return the element after the last step."""

@@ -10,7 +10,7 @@ from math import inf
 from fusionscope.advise.recipes.compiled import Compiled
 from fusionscope.advise.recipes.flag_trials import FlagTrial
 from fusionscope.advise.recipes.part_compiler import PartCompiler
-from fusionscope.advise.recipes.recipe import Recipe
+from fusionscope.advise.recipes.recipe import Recipe, prepare
 from fusionscope.advise.recipes.region_sets import RegionSets
 from fusionscope.advise.recipes.regions import Region, cut_region, whole_region
 from fusionscope.advise.recipes.trying import Compilation, Offer, saves_more, suggestion_of
@@ -23,7 +23,8 @@ from fusionscope.errors import UnusableInput
 from fusionscope.facts.result import PairFacts
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, Together, merged
 from fusionscope.facts.times import clock_for
-from fusionscope.history.kernels import launches_of
+from fusionscope.graph.mutable import to_module
+from fusionscope.history.kernels import Kernel, launches_of
 from fusionscope.hlo import Module
 from fusionscope.rerun.programs import (
     disabling,
@@ -36,12 +37,17 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module, as ``PartCompiler`` counts them.
-MOST_COMPILED = 3_000
+MOST_COMPILED = 20_000
 # Of the module's time: a change that concerns less is tried only where there is no limit.
 _LEAST_BOUND = 0.02
+# Of the module's time: a change that concerns more, and not in loops alone, is tried on all of the
+# program: a region would be wrong by as much, if the rest is not compiled as it is in the program.
+_MUCH_OF_TIME = 0.25
 # Of the time after an edit, as much as this may be in kernels that the edit changes and that the
 # module does not have, or adds only to move data. With more, a region is no part of the module.
 _MOST_FOREIGN = 0.15
+# Without it, kernels of the dump may be those that were fastest on its device, which is absent.
+_TIMES_NOTHING = "--xla_gpu_autotune_level=0"
 
 
 @dataclass(slots=True)
@@ -73,14 +79,13 @@ class RegionTrial:
         program = find_program(self.module)
         with ExitStack() as processes:
             compiler = PartCompiler(self.module, lambda: self._start(processes), self.most)
+            if _TIMES_NOTHING in own_flags(self.module):
+                for whole in (program, to_module(prepare(program))):
+                    compiler.take_final_for(whole)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
-            searches = [
-                offer if isinstance(offer, FlagOffer) else _Search(offer, program, compiler)
-                for offer in offers
-            ]
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
-            for search in self._worthwhile(searches, program, compiler):
+            for search in self._worthwhile(offers, program, compiler):
                 if isinstance(search, FlagOffer):
                     attempts.append((search, flags.run(search, program, refused)))
                     continue
@@ -112,23 +117,24 @@ class RegionTrial:
         return process
 
     def _worthwhile(
-        self, searches: Iterable[_Search | FlagOffer], program: Module, compiler: PartCompiler
+        self, offers: Iterable[Offer | FlagOffer], program: Module, compiler: PartCompiler
     ) -> list[_Search | FlagOffer]:
         """Return the changes that can save most for each instruction to compile first, without
         those that can save next to nothing: no more than the time of what they concern.
         """
         times = _OperationTimes(self.module, program)
-        least = 0.0 if self.most is None else _LEAST_BOUND * (self.figures.time_us or 0.0)
+        all_us = self.figures.time_us or 0.0
+        least = 0.0 if self.most is None else _LEAST_BOUND * all_us
         gains: list[tuple[float, _Search | FlagOffer]] = []
-        for search in searches:
-            offer = search if isinstance(search, FlagOffer) else search.offer
+        for offer in offers:
             bound = times.of(offer.op_names)
             if bound < least:
                 self.untried.append(offer)
-            elif isinstance(search, FlagOffer):
-                parts = [part.module for part in next(iter(search.partitions(program)), [])]
-                gains.append((bound / (compiler.work(parts, (), search.flags) or inf), search))
+            elif isinstance(offer, FlagOffer):
+                gains.append((bound / (compiler.work([program], (), offer.flags) or inf), offer))
             else:
+                concerns_much = bound > _MUCH_OF_TIME * all_us
+                search = _Search(offer, program, compiler, prefers_whole=concerns_much)
                 gains.append((bound / (search.work or inf), search))
         return [search for _, search in sorted(gains, key=lambda gain: -gain[0])]
 
@@ -191,12 +197,14 @@ class RegionTrial:
 @dataclass(slots=True)
 class _Search:
     """The search for the best variant of a recipe: the ``variants`` that are left, how they are
-    ``cut`` out of ``program``, and the ``best`` so far.
+    ``cut`` out of ``program``, and the ``best`` so far. With ``prefers_whole``, what is not in
+    loops alone is tried on all of the program, within the limit.
     """
 
     offer: Offer
     program: Module
     compiler: PartCompiler
+    prefers_whole: bool
     variants: list[Recipe] = field(init=False)
     cut: Callable[[Recipe, Module, str], Region | None] = cut_region
     best: _Tried | None = None
@@ -211,12 +219,20 @@ class _Search:
         """
         while self.variants:
             if self._region is None:
-                self._region = self.cut(self.variants[0], self.program, self.compiler.backend)
+                self._region = self._cut_next()
             if self._region and self.compiler.is_affordable(self._region.modules, ()):
                 return True
             self._region = None
             del self.variants[0]
         return False
+
+    def _cut_next(self) -> Region | None:
+        region = self.cut(self.variants[0], self.program, self.compiler.backend)
+        if region is None or region.is_apart or not self.prefers_whole:
+            return region
+        whole = whole_region(self.variants[0], self.program, self.compiler.backend)
+        is_affordable = whole is not None and self.compiler.is_affordable(whole.modules, ())
+        return whole if is_affordable else region
 
     def take(self) -> tuple[Recipe, Region] | None:
         """Return the next variant with its region, and go on; None if there is none."""
@@ -301,14 +317,13 @@ class _OperationTimes:
             for instruction, name in names.items()
             for operand in instruction.operands
         }
-        self._kernels: list[tuple[str, float]] = []
+        self._kernels: list[tuple[frozenset[str], float]] = []
         final = require_final(module)
         clock = clock_for(final, module.backend, read_context(module).gpu)
         for kernel in launches_of(final, module.backend):
             time = clock.time(kernel) if clock is not None else None
             if time is not None:
-                name = kernel.instruction.op_name or ""
-                self._kernels.append((name, kernel.runs * time.nanoseconds / 1_000))
+                self._kernels.append((_names(kernel), kernel.runs * time.nanoseconds / 1_000))
 
     def of(self, names: Collection[str]) -> float:
         """Return the time of the kernels with operations of these names, in them, or that read
@@ -318,6 +333,14 @@ class _OperationTimes:
         readers = {reader for name, reader in self._reads if name in names}
         return sum(
             time
-            for name, time in self._kernels
-            if name and (name.startswith(prefixes) or name in readers)
+            for inside, time in self._kernels
+            if not readers.isdisjoint(inside) or any(name.startswith(prefixes) for name in inside)
         )
+
+
+def _names(kernel: Kernel) -> frozenset[str]:
+    """Return the framework's names of the operations of ``kernel``."""
+    instruction = kernel.instruction
+    bodies = instruction.called if instruction.opcode == "fusion" else ()
+    operations = [instruction, *(inner for body in bodies for inner in body.instructions)]
+    return frozenset(operation.op_name for operation in operations if operation.op_name)
