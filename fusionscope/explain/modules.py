@@ -70,21 +70,18 @@ def rank(
         return [(_only(modules[0]), modules[0])], []
     cache = cache or DumpCache(dump, None)
     largest = max(modules, key=lambda module: module.last.file.size)
-    found = cache.get_all(
+    examination = cache.get_all(
         modules, ExaminedModules, (), partial(_examine_all, modules, largest, progress)
     )
-    examined = [
-        (examination, module)
-        for examination, module in zip(found.modules, modules, strict=True)
-        if examination is not None
-    ]
+    pairs = zip(examination.modules, modules, strict=True)
+    examined = [(about, module) for about, module in pairs if about is not None]
     rows = _rows(examined)
     if len(rows) > 1 and not _is_settled(rows, largest):
         with suppress(UnusableInput):  # among the problems
             costs = cache.get(largest, Examined, (), partial(_examine, largest, has_cost=True))
-            others = [entry for entry in examined if entry[1] is not largest]
-            rows = _rows([(costs, largest), *others])
-    return rows, list(found.problems)
+            cheaper = [entry for entry in examined if entry[1] is not largest]
+            rows = _rows([(costs, largest), *cheaper])
+    return rows, list(examination.problems)
 
 
 def _examine_all(

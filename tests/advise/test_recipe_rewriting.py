@@ -58,8 +58,8 @@ def test_what_it_makes_is_a_module_that_it_no_longer_fits(recipe: Recipe, backen
 @each_recipe
 def test_a_text_without_percent_signs_becomes_the_same(recipe: Recipe, backend: str) -> None:
     text = (PROGRAMS / f"{recipe.id}-before.hlo").read_text()
-    made = [apply_recipe(recipe, parse(form), backend) for form in (text, text.replace("%", ""))]
-    full, short = (to_text(rewritten.module) for rewritten in made if rewritten is not None)
+    results = [apply_recipe(recipe, parse(form), backend) for form in (text, text.replace("%", ""))]
+    full, short = (to_text(rewritten.module) for rewritten in results if rewritten is not None)
     assert short.replace("%", "") == full.replace("%", "")
     parse(short).check()
 

@@ -86,11 +86,11 @@ def test_users_keep_the_order_that_passes_leave(case: str, tmp_path: Path) -> No
 
 
 def test_an_instruction_may_read_nothing_any_more(tmp_path: Path) -> None:
-    called = START.replace("exponential(x)", 'custom-call(x), custom_call_target="some"')
+    start = START.replace("exponential(x)", 'custom-call(x), custom_call_target="some"')
     module = dumped(
         tmp_path,
-        ("pipeline-start.before_algsimp", called),
-        ("algsimp.before_variadic-op-splitter", called.replace("call(x)", "call()")),
+        ("pipeline-start.before_algsimp", start),
+        ("algsimp.before_variadic-op-splitter", start.replace("call(x)", "call()")),
     )
     assert find_user_order(module, module.stages[-1], {})["x"] == ["a", "c"]
 

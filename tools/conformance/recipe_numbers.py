@@ -57,8 +57,8 @@ class Draw:
 
     def result(self, value: str) -> str:
         """What a program returns: something of ``value``, and maybe ``value`` as well."""
-        used = str(self.one(*_STEADY)).format(value)
-        return f"return {used}{self.one('', f', {value}')}"
+        result = str(self.one(*_STEADY)).format(value)
+        return f"return {result}{self.one('', f', {value}')}"
 
 
 def select_for_scatter(draw: Draw) -> str:
@@ -101,8 +101,8 @@ def reduce_parts(draw: Draw) -> str:
     axis, parts = draw.one(0, 1), draw.size(2, 4)
     shared = draw.size(1, 40)
     for _ in range(parts):
-        own = draw.size(1, 40)
-        draw.argument("f32", *((own, shared) if axis == 0 else (shared, own)))
+        length = draw.size(1, 40)
+        draw.argument("f32", *((length, shared) if axis == 0 else (shared, length)))
     names = [f"x{number}" for number in range(parts)]
     joined = ", ".join(f"jnp.tanh({name})" if draw.one(0, 1) else name for name in names)
     kinds = [draw.one("sum", "max", "min", "prod") for _ in range(draw.size(2, 3))]
