@@ -69,6 +69,15 @@ def find_needs(
     return Needs(handoffs, kernels, gpu_times, clock)
 
 
+def needed_bytes(
+    numbered: NumberedModule, kernels: Sequence[Kernel], clock: Clock, loops: LoopFacts
+) -> float:
+    """Return the bytes that a run must read and write: those of one kernel for all."""
+    handoffs = find_handoffs(numbered, kernels, count_runs(numbered, loops))
+    bounds = Needs(handoffs, kernels, [clock.time(kernel) for kernel in kernels], clock).bounds
+    return bounds.bytes_of(frozenset(n for n, kernel in enumerate(kernels) if kernel.runs))
+
+
 @dataclass(frozen=True, slots=True)
 class LoopNeeds:
     """A loop and the kernels in it: the least microseconds in a run if each step is one kernel, and
@@ -134,7 +143,9 @@ class Needs:
             max(self._elements[place], before[place] if before is not None else 0.0)
             for place in self.handoffs.outputs[number]
         ]
-        least = min((share for share in shares if share), default=0.0)
+        # A fusion may compute a result from some of its operands, any other operation needs all.
+        is_several = self.kernels[number].instruction.opcode == "fusion"
+        least = (min if is_several else max)((share for share in shares if share), default=0.0)
         if not self.handoffs.outputs[number] or least > 1 - 1e-9:
             return 1.0
         return least if self.launches[number].is_proportional else 0.0

@@ -14,6 +14,7 @@ from fusionscope.grouping import grouped
 from fusionscope.history.handoffs import OUTSIDE
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.meaning import normal_attributes
+from fusionscope.hlo import Instruction
 
 _MOVING = frozenset(
     """broadcast concatenate copy dynamic-slice gather iota pad reshape reverse slice
@@ -75,6 +76,33 @@ class AlikeKernels:
         is_other = program.work(number) <= _MOVING or program.is_product(number)
         is_other |= bool(program.handoffs.around[number])
         return is_small and not is_other and OUTSIDE in program.makers(number)
+
+
+class CopiedResult:
+    """A result is copied into the memory of a donated argument, since what makes it still reads
+    that: JAX gives results the memory of donated arguments of their shape in the order of both.
+    """
+
+    id = "copied-result"
+    title = "results copied into donated arguments, {}"
+    advice = "return the donated arguments in the order in which they are passed"
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        if "input_output_alias" not in program.module.attributes:
+            return
+        for number in program.with_operation("copy"):
+            if self._is_result(program.kernels[number].instruction):
+                yield program.without(number)
+
+    @staticmethod
+    def _is_result(copy: Instruction) -> bool:
+        """Return whether nothing but the caller reads a copy, and it is not of a parameter."""
+        made = copy.operands[0] if copy.opcode == "copy" else copy
+        while made.opcode in ("bitcast", "get-tuple-element"):
+            made = made.operands[0]
+        is_made = made is not copy and made.opcode != "parameter"
+        root = copy.computation.module.entry.root
+        return is_made and bool(copy.users) and all(user is root for user in copy.users)
 
 
 class EqualCalls:
