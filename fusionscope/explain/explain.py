@@ -54,12 +54,12 @@ def explain(
 
     ``suggest`` is called with an analyzed module to find what could help. ``compile_resources`` is
     called with what the kernels take of a GPU, if ``selection`` requests that, to find out more by
-    compiling, ``time_run`` with a module for a CPU and the bytes that a run must move. What ``cache``
-    has is not
-    computed again; what ``suggest`` returns then has to depend only on the rules and the device of
-    ``selection``, and on whether it is ``in_full``. Up to ``jobs`` processes work at once, each on
-    one module, for which both functions are pickled. Raises ``UnusableInput`` if nothing can be
-    explained. An unreadable file beside readable ones is a problem in the result.
+    compiling, and ``time_run`` with a module for a CPU and the bytes that a run must move. What
+    ``cache`` has is not computed again; what ``suggest`` returns then has to depend only on the
+    rules and the device of ``selection``, and on whether it is ``in_full``. Up to ``jobs``
+    processes work at once, each on one module, for which the functions are pickled. Raises
+    ``UnusableInput`` if nothing can be explained. An unreadable file beside readable ones is a
+    problem in the result.
     """
     _check_reason(selection.reason)
     cache = cache or DumpCache(dump, None)

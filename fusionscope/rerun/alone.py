@@ -27,8 +27,8 @@ def time_alone(
     limit_s: float,
     progress: Progress = silent,
 ) -> Run:
-    """Run the program of ``module``, which must move ``needed_bytes``, for ``seconds``, on the inputs
-    that were recorded with the dump, or random ones.
+    """Run the program of ``module``, which must move ``needed_bytes``, for ``seconds``, on the
+    inputs that were recorded with the dump, or random ones.
 
     The bandwidth of this machine is measured in the same process. Raises ``UnusableInput`` if the
     program cannot be run.

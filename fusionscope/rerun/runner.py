@@ -1,12 +1,12 @@
-"""Runs one program as the compiler makes it, alone or beside what plans make of it, several programs
-in turns, or a sketch of a program beside it, in a process of its own.
+"""Runs one program as the compiler makes it, alone or beside what plans make of it, several
+programs in turns, or a sketch of a program beside it, in a process of its own.
 
     PYTHON runner.py REQUEST RESULT
 
 ``REQUEST`` is JSON that ``running.py``, ``alone.py``, ``racing.py`` or ``sketch/checking.py``
-writes; what came of it goes as JSON to ``RESULT``, after each step, since a plan may end the process. Like
-``capture/child.py``, whose functions it uses, it runs under any Python that has jax, and imports
-nothing of fusionscope.
+writes; what came of it goes as JSON to ``RESULT``, after each step, since a plan may end the
+process. Like ``capture/child.py``, whose functions it uses, it runs under any Python that has jax,
+and imports nothing of fusionscope.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _race(request: dict[str, Any], reply: dict[str, Any]) -> None:
 
 
 def _time_alone(request: dict[str, Any], reply: dict[str, Any]) -> None:
-    """Take the time of the program as the compiler makes it, and the bandwidth for what it moves."""
+    """Take the time of the program as the compiler makes it, and the bandwidth for its bytes."""
     place, text = _prepare(request["device"], ()), request["program"]
     inputs = _find_inputs(text, request["inputs"], 0)
     executable = Executable(text, place, inputs)
