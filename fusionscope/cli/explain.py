@@ -238,6 +238,7 @@ def command(
     compile_resources = None
     if selection.resources and compiles:
         compile_resources = _resource_compiler(selection, python, answers, tries=tries)
+    time_run = trying.times_run(python) if tries and compiles else None
     opened = open_dump(dump).with_steps(dict(map(read_steps, steps)))
     cache = DumpCache(opened, None if compiles else answers)
     with show_progress() as progress:
@@ -248,6 +249,7 @@ def command(
             progress=progress,
             suggest=suggest,
             compile_resources=compile_resources,
+            time_run=time_run,
             cache=cache,
         )
     is_unmatched = _is_unmatched(explanation, selection)

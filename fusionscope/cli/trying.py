@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fusionscope.dump import DumpedModule
     from fusionscope.explain import ModuleFacts, Selection
-    from fusionscope.explain.explain import Suggest
+    from fusionscope.explain.explain import Suggest, TimeRun
     from fusionscope.facts.suggestions import Suggestions
+    from fusionscope.findings.run.facts import Run
     from fusionscope.progress import Progress
 
 
@@ -18,6 +19,26 @@ def tries(selection: Selection, python: str, *, compiles: bool = False) -> Sugge
     if it ``compiles``, the program with every change.
     """
     return partial(_suggest, selection, python, compiles)
+
+
+def times_run(python: str) -> TimeRun:
+    """Return the function that runs a program for CPUs; ``python`` compiles it."""
+    return partial(_time_run, python)
+
+
+def _time_run(python: str, module: DumpedModule, needed_bytes: float, progress: Progress) -> Run:
+    from fusionscope.advise.recipes.trying import Compilation
+    from fusionscope.rerun.alone import time_alone
+
+    compilation = Compilation(python)
+    return time_alone(
+        module,
+        needed_bytes,
+        seconds=compilation.seconds,
+        python=python,
+        limit_s=compilation.limit_s,
+        progress=progress,
+    )
 
 
 def _suggest(

@@ -25,10 +25,11 @@ from fusionscope.facts.graphs import find_graphs
 from fusionscope.facts.kernel_details import kernel_details
 from fusionscope.facts.limits import sum_of_limits
 from fusionscope.facts.module_analysis import Analysis, RefusedBytes, TriedChanges
-from fusionscope.facts.needed_bytes import find_needs
+from fusionscope.facts.needed_bytes import find_needs, needed_bytes
 from fusionscope.facts.origins import Origins
 from fusionscope.facts.result import (
     Alike,
+    BoundSource,
     KernelFacts,
     LoopRow,
     ModuleFacts,
@@ -225,6 +226,19 @@ def movements_of(
     launches = find_kernels(Numbering().number(module.read(final)), module.backend, loops)
     movements = find_movements(lineage, lineage.stages.index(final), launches, kernels)
     return Movements(movements, tuple(lineage.notes))
+
+
+def needed_bytes_of(module: DumpedModule) -> float | None:
+    """Return the bytes that a run must read and write; None unless its kernels, and how often they
+    run, are known. Raises ``UnusableInput`` if the final stage cannot be read.
+    """
+    final = Numbering().number(module.read(module.last))
+    loops = read_loop_facts(module)
+    kernels = find_kernels(final, module.backend, loops)
+    clock = clock_for(final.module, module.backend, read_gpu(module, None))
+    if clock is None or not all(kernel.runs_known for kernel in kernels):
+        return None
+    return needed_bytes(final, kernels, clock, loops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,6 +586,7 @@ def _summary(
         time_before=sum_up(before, times_before),
         time=sum_up(after, times_after),
         at_best_us=bounds.at_best(range(len(after))).time_us if bounds is not None else None,
+        at_best_from=BoundSource.MODEL if bounds is not None else None,
         limited_by=limits.limited_by if limits is not None else None,
         branches=followed.last.module.opcode_histogram()["conditional"],
         kinds=group_kinds(facts),

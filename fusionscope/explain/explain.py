@@ -9,6 +9,8 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fusionscope.dump import Dump, DumpedModule, NewFacts
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
@@ -17,11 +19,12 @@ from fusionscope.explain.modules import MODULES_SHOWN, rank, weight
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.view import view, with_resources
 from fusionscope.facts.module_analysis import Analysis, RefusedBytes, TriedChanges
-from fusionscope.facts.result import Explanation, ModuleFacts, ModuleRow
+from fusionscope.facts.result import BoundSource, Explanation, ModuleFacts, ModuleRow
 from fusionscope.facts.suggestions import Suggestions
 from fusionscope.findings.measured.facts import Measured
 from fusionscope.findings.movements.facts import Movement, Movements
 from fusionscope.findings.resources.facts import ABOUT, Resources
+from fusionscope.findings.run.facts import Run
 from fusionscope.progress import Progress, silent
 from fusionscope.system.workers import in_order
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 Suggest = Callable[[DumpedModule, ModuleFacts, Progress], Suggestions]
 CompileResources = Callable[[DumpedModule, ModuleFacts, Resources, Progress], Resources]
+TimeRun = Callable[[DumpedModule, float, Progress], Run]
 
 # Of many modules, those are explained that make up this share of the total.
 _SHARE = 0.9
@@ -43,17 +47,19 @@ def explain(
     progress: Progress = silent,
     suggest: Suggest | None = None,
     compile_resources: CompileResources | None = None,
+    time_run: TimeRun | None = None,
     cache: DumpCache | None = None,
 ) -> Explanation:
     """Explain the costliest modules of ``dump``, or those that ``selection`` names.
 
     ``suggest`` is called with an analyzed module to find what could help. ``compile_resources`` is
     called with what the kernels take of a GPU, if ``selection`` requests that, to find out more by
-    compiling. What ``cache`` has is not
-    computed again; what ``suggest`` returns then has to depend only on the rules and the device of
-    ``selection``, and on whether it is ``in_full``. Up to ``jobs`` processes work at once, each on
-    one module, for which both functions are pickled. Raises ``UnusableInput`` if nothing can be
-    explained. An unreadable file beside readable ones is a problem in the result.
+    compiling, and ``time_run`` with a module for a CPU and the bytes that a run must move. What
+    ``cache`` has is not computed again; what ``suggest`` returns then has to depend only on the
+    rules and the device of ``selection``, and on whether it is ``in_full``. Up to ``jobs``
+    processes work at once, each on one module, for which the functions are pickled. Raises
+    ``UnusableInput`` if nothing can be explained. An unreadable file beside readable ones is a
+    problem in the result.
     """
     _check_reason(selection.reason)
     cache = cache or DumpCache(dump, None)
@@ -68,7 +74,7 @@ def explain(
         count = _count_costliest(rows[:measured], selection.most_modules)
     explained: dict[int, ModuleFacts] = {}
     places = [dump.modules.index(module) for _, module in ranked[:count]]
-    work = partial(_explain_place, dump, selection, suggest, compile_resources, cache)
+    work = partial(_explain_place, dump, selection, suggest, compile_resources, time_run, cache)
     names = partial(_name_of, dump)
     results = in_order(work, places, names, jobs=jobs, progress=progress)
     for place, outcome in enumerate(results):
@@ -138,6 +144,7 @@ def _explain_place(
     selection: Selection,
     suggest: Suggest | None,
     compile_resources: CompileResources | None,
+    time_run: TimeRun | None,
     cache: DumpCache,
     place: int,
     progress: Progress,
@@ -146,7 +153,7 @@ def _explain_place(
     facts: ModuleFacts | UnusableInput
     try:
         facts = _explain_module(
-            dump.modules[place], selection, suggest, compile_resources, cache, progress
+            dump.modules[place], selection, suggest, compile_resources, time_run, cache, progress
         )
         if facts.suggestions is not None:
             module = dump.modules[place]
@@ -170,6 +177,7 @@ def _explain_module(
     selection: Selection,
     suggest: Suggest | None,
     compile_resources: CompileResources | None,
+    time_run: TimeRun | None,
     cache: DumpCache,
     progress: Progress,
 ) -> ModuleFacts:
@@ -199,6 +207,11 @@ def _explain_module(
         notes.update(dict.fromkeys(compiled_resources.notes))
         analysis = replace(analysis, facts=with_resources(analysis.facts, compiled_resources))
     facts = view(analysis, selection)
+    if time_run is not None and module.backend == "cpu":
+        try:
+            facts = _with_run(module, facts, time_run, progress)
+        except UnusableInput as problem:
+            notes[f"not timed: {problem}"] = None
     if selection.changes or selection.device is not None:
         trial = cache.get(
             module,
@@ -256,6 +269,22 @@ def _movements(module: DumpedModule, analysis: Analysis, progress: Progress) -> 
     from fusionscope.explain.analyze_module import movements_of
 
     return movements_of(module, analysis.facts.kernels, progress)
+
+
+def _with_run(
+    module: DumpedModule, facts: ModuleFacts, time_run: TimeRun, progress: Progress
+) -> ModuleFacts:
+    from fusionscope.explain.analyze_module import needed_bytes_of
+
+    needed_bytes = needed_bytes_of(module)
+    if not needed_bytes:
+        return facts
+    progress("timing a run")
+    run = time_run(module, needed_bytes, progress)
+    summary = msgspec.structs.replace(
+        facts.summary, at_best_us=run.at_best_us, at_best_from=BoundSource.MEASURED
+    )
+    return replace(facts, summary=summary).with_finding(Run, run)
 
 
 def _measured(module: DumpedModule, analysis: Analysis, profile: Profile) -> Analysis:

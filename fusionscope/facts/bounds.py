@@ -76,11 +76,15 @@ class Bounds:
         members = frozenset(kernel for kernel in kernels if self.limits[kernel].launches)
         if not members:
             return Bound(0.0, 0.0, Decides.LAUNCH)
-        values = {value for kernel in members for value in self._touched[kernel]}
-        size = fsum(self.crossing(self.handed[value], members) for value in values)
+        size = self.bytes_of(members)
         times = (self.launch_us, size / self.bytes_per_us, self.computing(members))
         decides = (Decides.LAUNCH, Decides.BYTES, Decides.OPERATIONS)[times.index(max(times))]
         return Bound(self.launch_us + max(times[1:]), size, decides)
+
+    def bytes_of(self, members: frozenset[int]) -> float:
+        """Return the bytes that enter and leave a set of kernels in a run."""
+        values = {value for kernel in members for value in self._touched[kernel]}
+        return fsum(self.crossing(self.handed[value], members) for value in values)
 
     @staticmethod
     def crossing(value: Handed, members: frozenset[int]) -> float:

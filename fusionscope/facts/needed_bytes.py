@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fusionscope.facts.bounds import Bounds, Handed, Product
 from fusionscope.facts.clock import Clock, KernelTime, limits_of
 from fusionscope.facts.result import TimeSource
-from fusionscope.history.contents import content_of
+from fusionscope.history.contents import content_of, share_beside, sorted_dimension
 from fusionscope.history.handoffs import OUTSIDE, Handoffs, How, LoopState, find_handoffs
 from fusionscope.history.kernels import Kernel, count_runs
 from fusionscope.history.loops import LoopFacts
@@ -44,12 +44,14 @@ class Read(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A kernel: what it reads, the loops in whose steps it picks other elements, and whether it
-    needs the same share of its operands as is needed of its results.
+    needs the same share of its operands as is needed of its results. ``sorted_along`` is the
+    dimension that it sorts, None for none.
     """
 
     reads: tuple[Read, ...]
     picking: frozenset[int]
     is_proportional: bool
+    sorted_along: int | None
 
 
 def find_needs(
@@ -67,6 +69,15 @@ def find_needs(
         return None
     handoffs = find_handoffs(numbered, kernels, count_runs(numbered, loops))
     return Needs(handoffs, kernels, gpu_times, clock)
+
+
+def needed_bytes(
+    numbered: NumberedModule, kernels: Sequence[Kernel], clock: Clock, loops: LoopFacts
+) -> float:
+    """Return the bytes that a run must read and write: those of one kernel for all."""
+    handoffs = find_handoffs(numbered, kernels, count_runs(numbered, loops))
+    bounds = Needs(handoffs, kernels, [clock.time(kernel) for kernel in kernels], clock).bounds
+    return bounds.bytes_of(frozenset(n for n, kernel in enumerate(kernels) if kernel.runs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,8 @@ class Needs:
         self._clock = clock
         self.launches = [_launch(handoffs, number, kernel) for number, kernel in enumerate(kernels)]
         self._elements = [0.0] * len(handoffs.places)
+        self._shares = [0.0] * len(kernels)
+        self._rows = self._rows_read()
         self.width = [0.0] * len(handoffs.places)
         self._factors = [1.0] * len(kernels)  # by which the model counts fewer bytes
         for _ in range(_PASSES):
@@ -121,7 +134,7 @@ class Needs:
         for number in reversed(range(len(self.kernels))):
             if not self.kernels[number].runs:
                 continue
-            share = self._share(number, before)
+            share = self._shares[number] = self._share(number, before)
             for read in self.launches[number].reads:
                 portion, width = share * self._covered(number, read), self._width_of(number, read)
                 for place, _ in self.handoffs.origins(read.place):
@@ -137,7 +150,28 @@ class Needs:
         least = min((share for share in shares if share), default=0.0)
         if not self.handoffs.outputs[number] or least > 1 - 1e-9:
             return 1.0
-        return least if self.launches[number].is_proportional else 0.0
+        if self.launches[number].is_proportional:
+            return least
+        return max(
+            (self._shares[n] * share for n, share in self._rows.get(number, ())), default=0.0
+        )
+
+    def _rows_read(self) -> dict[int, list[tuple[int, float]]]:
+        """Return what reads slices of the rows of kernels that sort them, and the share of the rows
+        of which it reads some: a sort needs all of each of them.
+        """
+        rows: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        places = self.handoffs.places
+        for number, kernel in enumerate(self.kernels):
+            for slot, (operand, read) in enumerate(self.handoffs.reads[number]):
+                origins = {place for each in read for place, _ in self.handoffs.origins(each)}
+                same = (places[p] for p in origins if places[p].shape == operand.shape)
+                for maker in {place.maker for place in same} - {OUTSIDE}:
+                    along = self.launches[maker].sorted_along
+                    if along is not None:
+                        share = share_beside(kernel.instruction, slot, along)
+                        rows[maker].append((number, share))
+        return rows
 
     def _covered(self, number: int, read: Read) -> float:
         """Return the share of the elements of one value that all runs together read."""
@@ -329,4 +363,5 @@ def _launch(handoffs: Handoffs, number: int, kernel: Kernel) -> Launch:
             width, is_handed_on, _ = content.widths[slot]
             updated = operand in moved.updated
             reads.append(Read(places[0], share, width, is_handed_on, updated))
-    return Launch(tuple(reads), picking, content.is_proportional)
+    along = sorted_dimension(kernel.instruction) if "sort" in kernel.operations else None
+    return Launch(tuple(reads), picking, content.is_proportional, along)

@@ -23,6 +23,13 @@ class TimeSource(StrEnum):
     NOMINAL = "nominal"  # on a nominal CPU
 
 
+class BoundSource(StrEnum):
+    """Where the bandwidth of a bound comes from."""
+
+    MODEL = "model"
+    MEASURED = "measured"
+
+
 class Limit(StrEnum):
     """What takes over half of a time."""
 
@@ -401,8 +408,9 @@ class Summary(Facts, frozen=True, kw_only=True):
     time_before: estimated time of a run if nothing were fused; null if nothing is known of the
         device
     time: the same of the final stage
-    at_best_us: least microseconds of one kernel that does all of that (see ``modules[].headroom``);
-        null unless a GPU is known
+    at_best_us: least microseconds of one kernel that does all of that (see ``modules[].headroom``
+        and, for a CPU, ``modules[].run``); null unless a GPU is known, or a CPU was measured
+    at_best_from: ``model``, or ``measured`` bandwidth; null with it
     limited_by: what takes over half of the time: ``launches``, ``memory`` (reading and writing),
         ``compute``, ``library`` (calls of libraries), ``mixed`` (none of these); null with it
     branches: conditionals of the final stage, each branch of which counts once
@@ -419,6 +427,7 @@ class Summary(Facts, frozen=True, kw_only=True):
     time_before: TimeEstimate | None = None
     time: TimeEstimate | None = None
     at_best_us: float | None = None
+    at_best_from: BoundSource | None = None
     limited_by: Limit | None = None
     branches: int
     kinds: dict[str, KindFacts]

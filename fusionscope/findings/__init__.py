@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # The folders, in the order in which a report shows the findings.
 NAMES = (
     "headroom",
+    "run",
     "opportunities",
     "breakdown",
     "measured",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from math import prod
 from typing import NamedTuple
 
 from fusionscope.history.kernels import instructions_in, operations_in
@@ -19,6 +20,37 @@ _MOVING = frozenset(
 _PROPORTIONAL = UNARY | BINARY | _MOVING | {"clamp", "iota", "reduce", "select"}
 # The first operand that says where elements are.
 _INDICES = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
+
+
+def sorted_dimension(launch: Instruction) -> int | None:
+    """Return the dimension along which a launch sorts; None unless it sorts, and else only moves
+    elements and computes with them one by one.
+    """
+    operations = frozenset(operations_in(launch))
+    if "sort" not in operations or not operations <= _PROPORTIONAL | {"sort"}:
+        return None
+    sorts = (inner for inner in instructions_in(launch) if inner.opcode == "sort")
+    dimensions = {tuple(sort.attribute("dimensions") or ()) for sort in sorts}
+    (first, *others) = dimensions
+    return int(first[0]) if len(first) == 1 and not others else None
+
+
+def share_beside(launch: Instruction, slot: int, dimension: int) -> float:
+    """Return the share of the other dimensions of an operand that a launch reads by slices along
+    ``dimension``.
+    """
+    users: Sequence[Instruction] = (launch,)
+    if launch.opcode == "fusion":
+        users = launch.called[0].parameters[slot].users
+    whole = launch.operands[slot].shape.dimensions
+    shares = [0.0]
+    for user in users:
+        if user.opcode == "slice":
+            sizes = zip(whole, user.shape.dimensions, strict=True)
+            shares.append(
+                prod((a or 0) / (b or 1) for n, (b, a) in enumerate(sizes) if n != dimension)
+            )
+    return max(shares)
 
 
 class Width(NamedTuple):

@@ -90,6 +90,11 @@ def read_loop_facts(module: DumpedModule) -> LoopFacts:
     return LoopFacts(module.steps, recordings, hoisted_loops(final))
 
 
+def is_counted(loop: Instruction) -> bool:
+    """Return whether the number of steps of a loop is known."""
+    return describe_loop(loop).length is Length.KNOWN
+
+
 def describe_loop(loop: Instruction, more: LoopFacts = NOTHING_MORE) -> Loop:
     """Return how often ``loop``, a ``while``, runs its body and its condition."""
     name = _name(loop)

@@ -1,12 +1,12 @@
-"""Runs one program as the compiler makes it and as plans make it, several programs in turns, or a
-sketch of a program beside it, in a process of its own.
+"""Runs one program as the compiler makes it, alone or beside what plans make of it, several
+programs in turns, or a sketch of a program beside it, in a process of its own.
 
     PYTHON runner.py REQUEST RESULT
 
-``REQUEST`` is JSON that ``running.py``, ``racing.py`` or ``sketch/checking.py`` writes; what came
-of it goes as JSON to ``RESULT``, after each step, since a plan may end the process. Like
-``capture/child.py``, whose functions it uses, it runs under any Python that has jax, and imports
-nothing of fusionscope.
+``REQUEST`` is JSON that ``running.py``, ``alone.py``, ``racing.py`` or ``sketch/checking.py``
+writes; what came of it goes as JSON to ``RESULT``, after each step, since a plan may end the
+process. Like ``capture/child.py``, whose functions it uses, it runs under any Python that has jax,
+and imports nothing of fusionscope.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def _load_child() -> Any:
 
 child = _load_child()
 measuring = child.load(Path(__file__).with_name("measuring.py"))
+bandwidth = child.load(Path(__file__).with_name("bandwidth.py"))
 
 
 def main() -> None:
@@ -49,6 +50,8 @@ def main() -> None:
     try:
         if "programs" in request:
             _race(request, reply)
+        elif "moved" in request:
+            _time_alone(request, reply)
         elif "sketch" in request:
             _compare_sketch(request, reply)
         else:
@@ -107,6 +110,16 @@ def _race(request: dict[str, Any], reply: dict[str, Any]) -> None:
     _take_times(programs, request, reply)
     requested = request["programs"]
     reply["not_profiled"] = _record_profiles([copies[0] for copies in programs], requested)
+
+
+def _time_alone(request: dict[str, Any], reply: dict[str, Any]) -> None:
+    """Take the time of the program as the compiler makes it, and the bandwidth for its bytes."""
+    place, text = _prepare(request["device"], ()), request["program"]
+    inputs = _find_inputs(text, request["inputs"], 0)
+    executable = Executable(text, place, inputs)
+    executable.run()
+    reply["bandwidth"] = bandwidth.bandwidth(request["moved"])
+    _take_times([[executable]], request, reply)
 
 
 def _compare_alike(

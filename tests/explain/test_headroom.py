@@ -382,6 +382,26 @@ def test_weights_that_are_converted_each_time_are_an_opportunity(tmp_path):
     assert opportunity.advice == "store as bf16"
 
 
+REPEATED = """
+repeat {
+  p0 = f32[2048]{0} parameter(0)
+  ROOT rows = f32[512,2048]{1,0} broadcast(p0), dimensions={1}
+}
+
+ENTRY main {
+  b = f32[2048]{0} parameter(0), metadata={op_name="params['b']"}
+  w = f32[2048,2048]{1,0} parameter(1), metadata={op_name="params['w']"}
+  x = f32[512,2048]{1,0} parameter(2), metadata={op_name="x"}
+  rows = f32[512,2048]{1,0} fusion(b), kind=kLoop, calls=repeat
+  ROOT sum = f32[512,2048]{1,0} add(rows, x)
+}
+"""
+
+
+def test_a_bias_that_is_repeated_is_not_to_be_stored_so(tmp_path):
+    assert opportunities_of(facts_of(tmp_path, REPEATED)) == []
+
+
 @pytest.mark.parametrize(
     ("changed", "header"),
     [
@@ -504,3 +524,49 @@ def test_a_loop_that_a_test_ends_is_not_to_be_unrolled(tmp_path):
     )
     (opportunity,) = opportunities_of(facts_of(tmp_path, by_test))
     assert "tests of its end" in opportunity.advice
+
+
+SORTED = """
+less {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  ROOT is_greater = pred[] compare(a, b), direction=GT
+}}
+
+rows {{
+  p0 = f32[16,4096]{{1,0}} parameter(0)
+  places = s32[16,4096]{{1,0}} iota(), iota_dimension=1
+  ROOT both = (f32[16,4096]{{1,0}}, s32[16,4096]{{1,0}}) sort(p0, places), dimensions={{1}}, to_apply=less
+}}
+
+cut {{
+  p0 = f32[16,4096]{{1,0}} parameter(0)
+  part = f32[{shape}]{{1,0}} slice(p0), slice={{{slice}}}
+  ROOT negated = f32[{shape}]{{1,0}} negate(part)
+}}
+
+ENTRY main {{
+  a = f32[16,4096]{{1,0}} parameter(0)
+  first = (f32[16,4096]{{1,0}}, s32[16,4096]{{1,0}}) fusion(a), kind=kInput, calls=rows
+  values = f32[16,4096]{{1,0}} get-tuple-element(first), index=0
+  ROOT second = f32[{shape}]{{1,0}} fusion(values), kind=kLoop, calls=cut
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "read"),
+    [
+        ("16,50", "[0:16], [0:50]", 16 * 4096),  # the largest of a row depend on all of it
+        ("4,50", "[0:4], [0:50]", 4 * 4096),
+        ("4,4096", "[0:4], [0:4096]", 4 * 4096),
+    ],
+)
+def test_a_part_of_sorted_rows_needs_these_rows(tmp_path, shape, rows, read):
+    module = facts_of(tmp_path, SORTED.format(shape=shape, slice=rows))
+    first, second = map(int, shape.split(","))
+    least = headroom_of(module).at_best_bytes
+    assert least == pytest.approx(4 * (read + first * second), rel=0.005)
+    assert_sound(module)

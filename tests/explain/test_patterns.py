@@ -82,6 +82,25 @@ def test_bytes_that_need_not_be_moved(pattern, size):
     assert example(pattern)[pattern].bytes == pytest.approx(size, rel=0.001)
 
 
+def test_results_in_the_order_of_donated_arguments_are_not_copied():
+    """The gain is what the compiler saves by it."""
+    times = [
+        facts_of(EXAMPLES / f"{name}.txt.gz").summary.time.microseconds
+        for name in ("copied-result", "not-copied-result")
+    ]
+    gain = example("copied-result")["copied-result"].gain_us
+    assert times[0] - times[1] == pytest.approx(gain, rel=0.05)
+
+
+def test_a_loop_that_a_test_ends_is_no_recurrence():
+    assert "short-steps" in example("search-for-a-step")
+    assert "recurrence" not in example("search-for-a-step")
+
+
+def test_the_gradient_of_pooling_is_not_that_of_a_gather():
+    assert "scatter-gradient" not in example("pooling")
+
+
 def test_kernels_in_one_launch_save_the_launches_of_the_rest():
     opportunity = example("equal-calls")["equal-calls"]
     assert opportunity.gain_us == pytest.approx(3.0)  # of four, a microsecond each

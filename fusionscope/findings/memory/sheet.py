@@ -123,7 +123,7 @@ def _parts(memory: MemoryFacts) -> Lines:
         for name, count in sorted(parts, key=lambda part: -part[1])
         if count
     )
-    return lines([text] if text else (), Tone.QUIET, is_cut=True)
+    return lines([text] if text else (), Tone.QUIET)
 
 
 def _fragments(memory: MemoryFacts) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from fusionscope.dump.length import Length
 from fusionscope.facts.limits import sum_of_limits
 from fusionscope.facts.needed_bytes import Needs
 from fusionscope.facts.result import Limit
@@ -19,9 +18,9 @@ from fusionscope.findings.opportunities.patterns import LOOPS, PATTERNS, UNTIMED
 from fusionscope.findings.opportunities.patterns.program import Match, Pattern, Program
 from fusionscope.findings.opportunities.settled import Settled, settled_parameters
 from fusionscope.history.kernels import Kernel
-from fusionscope.history.loops import describe_loop
+from fusionscope.history.loops import is_counted
 from fusionscope.history.thunks import NOT_LAUNCHED
-from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo import Module
 from fusionscope.words.text import first_names, plural
 
 _LEAST = 0.01  # of the time of the module: what gains less is not listed
@@ -29,14 +28,18 @@ _MOVING = frozenset("broadcast copy dynamic-slice gather reshape reverse slice t
 _JOINING = frozenset({"concatenate", "pad"})
 _FILLING = frozenset({"broadcast", "constant", "iota"})
 _SMALL = 4_096  # bytes: a counter of a loop, not a table
+_SEVERAL = 4  # times that an array is repeated
 _FEW = 8  # kernels of a step, of which unrolling saves a part
 
 
 @dataclass(slots=True)
 class _Group:
-    """Kernels of one kind of opportunity: the bytes that they move, and their time at best."""
+    """Kernels of one kind of opportunity, those of them that would be ``needless``, the bytes that
+    they move, and their time at best.
+    """
 
     kernels: list[int] = field(default_factory=list)
+    needless: set[int] = field(default_factory=set)
     parameters: dict[str, None] = field(default_factory=dict)
     bytes: float = 0.0
     time_us: float = 0.0
@@ -47,10 +50,13 @@ class _Group:
 def find_opportunities(needs: Needs, module: Module) -> tuple[Opportunity, ...]:
     """Return what could be faster, what gains most first."""
     total = fsum(limits.total for limits in needs.bounds.limits)
-    patterns = list(_patterns(Program(needs, module)))
+    groups = _settled(needs, module)
+    needless = frozenset(number for group in groups.values() for number in group.needless)
+    patterns = list(_patterns(Program(needs, module), needless))
     loops = {row.where for row in patterns if row.id in LOOPS}
     short = [row for row in _short_steps(needs) if row.where not in loops]
-    opportunities = [*_settled(needs, module), *_invariant(needs), *short, *patterns]
+    settled = [_opportunity(*kind, group, needs) for kind, group in groups.items()]
+    opportunities = [*settled, *_invariant(needs), *short, *patterns]
     opportunities.sort(key=lambda opportunity: opportunity.at_best_us - opportunity.time_us)
     return tuple(
         opportunity
@@ -59,11 +65,15 @@ def find_opportunities(needs: Needs, module: Module) -> tuple[Opportunity, ...]:
     )
 
 
-def _patterns(program: Program) -> Iterator[Opportunity]:
-    """Yield the patterns of waste, each once for all that comes from one line."""
+def _patterns(program: Program, needless: frozenset[int]) -> Iterator[Opportunity]:
+    """Yield the patterns of waste, each once for all that comes from one line, but for those in
+    ``needless`` kernels alone.
+    """
     for pattern in PATTERNS:
         by_line: dict[tuple[str, str | None], list[Match]] = defaultdict(list)
         for match in pattern.matches(program):
+            if needless.issuperset(match.kernels):
+                continue
             line = None if pattern.id in WHOLE else _source(program.needs, match.kernels[:1])
             by_line[match.where, line].append(match)
         for matches in by_line.values():
@@ -88,25 +98,24 @@ def _of_pattern(pattern: Pattern, matches: Sequence[Match], program: Program) ->
     )
 
 
-def _settled(needs: Needs, module: Module) -> Iterator[Opportunity]:
-    """Yield what depends only on parameters that stay the same."""
+def _settled(needs: Needs, module: Module) -> dict[tuple[OpportunityKind, str], _Group]:
+    """Return what depends only on parameters that stay the same, by kind and type."""
+    groups: dict[tuple[OpportunityKind, str], _Group] = defaultdict(_Group)
     parameters = settled_parameters(module, {loop.steps for loop in needs.handoffs.loops})
     if not parameters:
-        return
+        return groups
     settled = Settled(needs, parameters, module)
-    groups: dict[tuple[OpportunityKind, str], _Group] = defaultdict(_Group)
     for number, kernel in enumerate(needs.kernels):
         if not kernel.runs:
             continue
         if settled.computes(number):
             names = settled.read_by(number)
             is_table = kernel.bytes_written >= _SMALL and not _fills(kernel)
-            if names or is_table:
+            if (names or is_table) and not _repeats(kernel):
                 _add(groups[_kind(kernel)], number, names, needs)
         else:
             _add_conversions(groups, number, settled, needs)
-    for (kind, element_type), group in groups.items():
-        yield _opportunity(kind, element_type, group, needs)
+    return groups
 
 
 def _work(kernel: Kernel) -> frozenset[str]:
@@ -117,6 +126,12 @@ def _fills(kernel: Kernel) -> bool:
     """Return whether a kernel only fills arrays with constants or positions."""
     reads = kernel.instruction.operands
     return _work(kernel) <= (_FILLING if reads else _FILLING | _MOVING)
+
+
+def _repeats(kernel: Kernel) -> bool:
+    """Return whether a kernel only repeats what it reads: nobody would store that."""
+    is_moving = _work(kernel) <= _MOVING and bool(kernel.instruction.operands)
+    return is_moving and kernel.bytes_written > _SEVERAL * kernel.bytes_read
 
 
 def _kind(kernel: Kernel) -> tuple[OpportunityKind, str]:
@@ -138,7 +153,9 @@ def _add(group: _Group, number: int, names: Sequence[str], needs: Needs) -> None
     group.parameters.update(dict.fromkeys(names))
     group.bytes += kernel.bytes_moved
     group.time_us += needs.bounds.limits[number].total
-    if {"convert", "dynamic-slice"} <= _work(kernel):
+    if not {"convert", "dynamic-slice"} <= _work(kernel):
+        group.needless.add(number)
+    else:
         group.in_loops = True
         copied = 2 * kernel.bytes_written * kernel.runs
         copying = kernel.runs * needs.bounds.launch_us + copied / needs.bounds.bytes_per_us
@@ -251,10 +268,5 @@ def _short_steps(needs: Needs) -> Iterator[Opportunity]:
                 at_best_us=step.by_step_us,
                 bytes=round(step.state_bytes),
                 parameters=(),
-                advice=_LONG if count > _FEW else _SHORT if _is_counted(step.loop) else _ENDING,
+                advice=_LONG if count > _FEW else _SHORT if is_counted(step.loop) else _ENDING,
             )
-
-
-def _is_counted(loop: Instruction) -> bool:
-    """Return whether the steps of a loop are known, so that it can be unrolled."""
-    return describe_loop(loop).length is Length.KNOWN

@@ -38,18 +38,26 @@ def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the first of them. One that a suggestion answers names only its number."""
     opportunities = without_parts(module)
     changes = module.suggestions.helpful if module.suggestions is not None else ()
-    answers = {row: words for row in opportunities if (words := _answer(row, changes))}
+    time = module.summary.time
+    total = time.microseconds if time is not None else 0.0
+    answers = {row: words for row in opportunities if (words := _answer(row, changes, total))}
     yield from _section(opportunities, BRIEF, answers)
 
 
-def _answer(opportunity: Opportunity, changes: Iterable[Suggestion]) -> str:
-    """Return text such as *try 1*, nothing if none of ``changes`` does what is advised there."""
+def _answer(opportunity: Opportunity, changes: Iterable[Suggestion], total: float) -> str:
+    """Return text such as *try 1*, nothing if none of ``changes`` helps there. The module takes
+    ``total`` microseconds.
+    """
     for change in changes:
         if change.kind == "recipe":
             is_there = opportunity.source in (*change.sources, None)
             is_answer = is_there and change.change in _RECIPES.get(opportunity.id, ())
         else:
             is_answer = change.change in opportunity.advice
+        if opportunity.id == OpportunityKind.SHORT_STEPS and change.evidence != "untried":
+            # What saves more time than all takes outside of a loop saves time in it.
+            is_in_loop = change.saved_us > total - opportunity.time_us
+            is_answer |= is_in_loop and change.saved_launches > 0
         if is_answer:
             is_tried = change.evidence != "untried"
             return f"try {change.number}" if is_tried else f"recipe {change.number} matches"

@@ -87,4 +87,4 @@ EXAMPLES = {
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).parent
-    make_examples.main(folder, EXAMPLES)
+    make_examples.main(folder, {name: (*example, ()) for name, example in EXAMPLES.items()})

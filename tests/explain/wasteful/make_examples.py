@@ -38,9 +38,11 @@ def main(folder: Path, examples=EXAMPLES) -> None:
     target = read_target("h100")
     (device,) = find_devices({**asdict(target), "is_here": target.is_here}, 1)
     sharding = SingleDeviceSharding(device)
-    for name, (function, arguments) in examples.items():
+    for name, (function, arguments, donated) in examples.items():
         with jax.enable_x64("double" in name):
-            step = jax.jit(function, in_shardings=sharding, out_shardings=sharding)
+            step = jax.jit(
+                function, donate_argnums=donated, in_shardings=sharding, out_shardings=sharding
+            )
             text = step.lower(*arguments).compile().as_text()
         content = _FOLDERS.sub("", _CODE.sub("", _NAMES.sub("", text)))
         path = folder / f"{name}.txt.gz"

@@ -17,12 +17,14 @@ def spec(*dimensions, dtype=jnp.float32):
     return jax.ShapeDtypeStruct(dimensions, dtype)
 
 
-EXAMPLES = {}  # by the pattern's id, "not-" before it for the one without
+# By the pattern's id, "not-" before it for the one without: a function, its arguments, and the
+# numbers of those that it donates.
+EXAMPLES = {}
 
 
-def example(pattern, *arguments):
+def example(pattern, *arguments, donated=()):
     def add(function):
-        EXAMPLES[pattern] = function, arguments
+        EXAMPLES[pattern] = function, arguments, donated
         return function
 
     return add
@@ -49,6 +51,30 @@ def recurrent_layer(decays, inputs):
         return state, state
 
     return lax.scan(step, jnp.zeros(1024), (decays, inputs))
+
+
+@example("search-for-a-step", ROWS)
+def shorter_steps(values):
+    """A step is halved until it is short enough: it depends on what each one gives."""
+
+    def is_too_long(state):
+        size, result = state
+        return jnp.square(values - size * jnp.sign(values)).sum() > result.sum()
+
+    def halve(state):
+        size, result = state
+        return 0.5 * size, 0.5 * result
+
+    return lax.while_loop(is_too_long, halve, (jnp.float32(1.0), jnp.ones(1024)))
+
+
+@example("pooling", spec(8, 112, 112, 64))
+def gradient_of_pooling(images):
+    def loss(images):
+        pooled = lax.reduce_window(images, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        return jnp.square(pooled).sum()
+
+    return jax.grad(loss)(images)
 
 
 @example("search-loop", spec(4096), spec(65536))
@@ -96,6 +122,20 @@ def update_of_each(parameters, gradients):
 @example("not-alike-kernels", [spec(64, 1008)], [spec(64, 1008)])
 def update_of_all(parameters, gradients):
     return descend(parameters, gradients)
+
+
+MOMENTUM = [spec(256, 256)] * 4
+
+
+@example("copied-result", MOMENTUM, MOMENTUM, MOMENTUM, donated=(1, 2))
+def update_with_momentum(gradients, moments, weights):
+    moments = [0.9 * m + g for m, g in zip(moments, gradients, strict=True)]
+    return [w - 0.1 * m for w, m in zip(weights, moments, strict=True)], moments
+
+
+@example("not-copied-result", MOMENTUM, MOMENTUM, MOMENTUM, donated=(1, 2))
+def update_in_the_order_of_arguments(gradients, moments, weights):
+    return update_with_momentum(gradients, moments, weights)[::-1]
 
 
 @example("equal-calls", *[spec(256, 256, dtype=jnp.complex64)] * 4)

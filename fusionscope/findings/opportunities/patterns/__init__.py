@@ -21,6 +21,7 @@ PATTERNS: tuple[Pattern, ...] = (
     rows.StridedReduction(),
     rows.Padding(),
     calls.AlikeKernels(),
+    calls.CopiedResult(),
     calls.EqualCalls(),
     calls.HostCalls(),
     calls.DoublePrecision(),
@@ -30,4 +31,4 @@ LOOPS = frozenset({"recurrence", "search-loop"})
 # What the model knows no time of: they are listed however little they take.
 UNTIMED = frozenset({"host-calls"})
 # Their advice is about the program: all places are one opportunity.
-WHOLE = frozenset({"double-precision", "rematerialized", "split-product"})
+WHOLE = frozenset({"copied-result", "double-precision", "rematerialized", "split-product"})

@@ -10,10 +10,12 @@ from math import fsum
 from fusionscope.facts.result import Limit
 from fusionscope.facts.source_lines import user_line
 from fusionscope.findings.opportunities.patterns.program import Match, Program
+from fusionscope.graph.aliasing import read_aliasing
 from fusionscope.grouping import grouped
 from fusionscope.history.handoffs import OUTSIDE
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.meaning import normal_attributes
+from fusionscope.hlo import Instruction
 
 _MOVING = frozenset(
     """broadcast concatenate copy dynamic-slice gather iota pad reshape reverse slice
@@ -75,6 +77,49 @@ class AlikeKernels:
         is_other = program.work(number) <= _MOVING or program.is_product(number)
         is_other |= bool(program.handoffs.around[number])
         return is_small and not is_other and OUTSIDE in program.makers(number)
+
+
+@dataclass(frozen=True)
+class CopiedResult:
+    """Donated arguments or results are copied, since a result has the memory of another argument:
+    JAX gives results that of donated arguments of their shape in the order of both.
+
+    least: copies of one shape
+    """
+
+    id = "copied-result"
+    title = "copies for donated arguments, {}"
+    advice = "return the donated arguments in the order in which they are passed"
+
+    least: int = 2
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        entry = program.module.entry
+        aliasing = read_aliasing(program.module.attributes.get("input_output_alias", ""))
+        numbers = {slot for slot, _, _ in aliasing}
+        donated = {p.name for p in entry.parameters if p.parameter_number in numbers}
+        alike: dict[str, list[int]] = defaultdict(list)
+        for number in program.with_operation("copy") if donated else ():
+            copy = program.kernels[number].instruction
+            if copy.opcode == "copy" and self._is_for_result(copy, donated):
+                alike[str(copy.shape)].append(number)
+        for kernels in alike.values():
+            if len(kernels) >= self.least:
+                yield from map(program.without, kernels)
+
+    @staticmethod
+    def _is_for_result(copy: Instruction, donated: set[str]) -> bool:
+        """Return whether a plain copy is one of a donated argument, or of something else that is
+        computed, for the caller alone.
+        """
+        made = copy.operands[0]
+        while made.opcode in ("bitcast", "get-tuple-element"):
+            made = made.operands[0]
+        is_outside = copy.computation is copy.computation.module.entry
+        is_result = bool(copy.users) and all(user.is_root for user in copy.users)
+        is_kept = made.name in donated and all(user.opcode != "tuple" for user in copy.users)
+        is_made = made.opcode != "parameter" and is_result
+        return is_outside and copy.shape == copy.operands[0].shape and (is_kept or is_made)
 
 
 class EqualCalls:

@@ -13,6 +13,7 @@ from fusionscope.facts.result import Limit
 from fusionscope.findings.opportunities.patterns.program import Match, Program
 from fusionscope.findings.opportunities.patterns.recurrences import is_recurrence
 from fusionscope.history.handoffs import OUTSIDE
+from fusionscope.history.loops import is_counted
 
 _MOVING = frozenset("broadcast copy dynamic-slice reshape reverse slice transpose".split())
 
@@ -28,8 +29,8 @@ def _whole(step: LoopNeeds, program: Program) -> Match:
 
 
 class Recurrence:
-    """Short steps of a loop compute ``h = a * h + b`` with ``a`` and ``b`` that do not depend on
-    ``h``.
+    """Short steps of a loop, whose number is known, compute ``h = a * h + b`` with ``a`` and ``b``
+    that do not depend on ``h``.
     """
 
     id = "recurrence"
@@ -38,7 +39,11 @@ class Recurrence:
 
     def matches(self, program: Program) -> Iterator[Match]:
         for step in program.steps:
-            if _is_launch_bound(step, program) and is_recurrence(step.loop):
+            if (
+                _is_launch_bound(step, program)
+                and is_counted(step.loop)
+                and is_recurrence(step.loop)
+            ):
                 yield _whole(step, program)
 
 

@@ -29,10 +29,16 @@ class ScatterGradient:
     def matches(self, program: Program) -> Iterator[Match]:
         for number in program.with_operation("scatter"):
             scatters = program.inside(number, "scatter")
-            if any("transpose(" in (inner.op_name or "") for inner in scatters):
+            if any(map(_is_gradient, scatters)):
                 fills = (n for n in program.makers(number) if n != OUTSIDE)
                 filled = [n for n in fills if program.work(n) <= _FILLING]
                 yield program.as_one([*_fused_with(number, program), *filled])
+
+
+def _is_gradient(scatter: Instruction) -> bool:
+    """Return whether a scatter is in a gradient, and not that of pooling."""
+    name = scatter.op_name or ""
+    return "transpose(" in name and "select_and_scatter" not in name
 
 
 @dataclass(frozen=True)
