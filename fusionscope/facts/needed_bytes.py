@@ -164,7 +164,7 @@ class Needs:
         places = self.handoffs.places
         for number, kernel in enumerate(self.kernels):
             for slot, (operand, read) in enumerate(self.handoffs.reads[number]):
-                origins = {place for each in read for place, _ in self.handoffs.origins(each)}
+                origins = {place for value in read for place, _ in self.handoffs.origins(value)}
                 same = (places[p] for p in origins if places[p].shape == operand.shape)
                 for maker in {place.maker for place in same} - {OUTSIDE}:
                     along = self.launches[maker].sorted_along

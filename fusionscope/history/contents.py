@@ -31,8 +31,8 @@ def sorted_dimension(launch: Instruction) -> int | None:
         return None
     sorts = (inner for inner in instructions_in(launch) if inner.opcode == "sort")
     dimensions = {tuple(sort.attribute("dimensions") or ()) for sort in sorts}
-    (first, *others) = dimensions
-    return int(first[0]) if len(first) == 1 and not others else None
+    (first, *later) = dimensions
+    return int(first[0]) if len(first) == 1 and not later else None
 
 
 def share_beside(launch: Instruction, slot: int, dimension: int) -> float:

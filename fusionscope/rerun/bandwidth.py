@@ -61,9 +61,9 @@ def _rate(prepare: Callable[[], tuple[Callable[[], object], int]], processors: l
         while True:
             begin = time.perf_counter()
             move()
-            done = time.perf_counter()
-            shortest = min(shortest, done - begin)
-            if done > end:
+            now = time.perf_counter()
+            shortest = min(shortest, now - begin)
+            if now > end:
                 return moved / shortest
 
     with ThreadPoolExecutor(len(processors)) as pool:

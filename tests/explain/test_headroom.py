@@ -538,7 +538,8 @@ less {{
 rows {{
   p0 = f32[16,4096]{{1,0}} parameter(0)
   places = s32[16,4096]{{1,0}} iota(), iota_dimension=1
-  ROOT both = (f32[16,4096]{{1,0}}, s32[16,4096]{{1,0}}) sort(p0, places), dimensions={{1}}, to_apply=less
+  ROOT both = (f32[16,4096]{{1,0}}, s32[16,4096]{{1,0}}) \
+sort(p0, places), dimensions={{1}}, to_apply=less
 }}
 
 cut {{

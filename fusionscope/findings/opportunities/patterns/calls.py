@@ -112,13 +112,13 @@ class CopiedResult:
         """Return whether a plain copy is one of a donated argument, or of something else that is
         computed, for the caller alone.
         """
-        made = copy.operands[0]
-        while made.opcode in ("bitcast", "get-tuple-element"):
-            made = made.operands[0]
+        source = copy.operands[0]
+        while source.opcode in ("bitcast", "get-tuple-element"):
+            source = source.operands[0]
         is_outside = copy.computation is copy.computation.module.entry
         is_result = bool(copy.users) and all(user.is_root for user in copy.users)
-        is_kept = made.name in donated and all(user.opcode != "tuple" for user in copy.users)
-        is_made = made.opcode != "parameter" and is_result
+        is_kept = source.name in donated and all(user.opcode != "tuple" for user in copy.users)
+        is_made = source.opcode != "parameter" and is_result
         return is_outside and copy.shape == copy.operands[0].shape and (is_kept or is_made)
 
 
