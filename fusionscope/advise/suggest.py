@@ -317,9 +317,9 @@ class _Trial:
         could be used. Without a limit, all are replayed, since the compiler tries them then.
         """
         most = self._most_operations
-        if most is None:
+        if most is None or not candidates:
             return True
-        if min(map(replays.count_operations, candidates), default=0) > most:
+        if min(map(replays.count_operations, candidates)) > most:
             self._untried += candidates
             return False
         if not replays.can_predict:
