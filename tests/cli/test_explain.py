@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec import structs
+from msgspec import structs, to_builtins
 from sample_dumps import (
     CONTROL,
     CPU,
@@ -30,6 +30,7 @@ from sample_kinds import all_samples
 from fusionscope.advise.suggest import suggest
 from fusionscope.facts.suggestions import Exclusion, HowTried, Step, Together
 from fusionscope.findings.resources.facts import SpillCost, SpillTrial, over_fused
+from fusionscope.findings.run.facts import Run
 
 pytestmark = pytest.mark.slow
 
@@ -165,6 +166,9 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
         document = json.loads(run(dump, *options, "--format", "json").out)
         assert document["schema"] == "fusionscope.explain/1"
         actual |= keys(document)
+    # What only a run tells, for which jax is needed.
+    run_facts = Run(time_us=2.0, runs=9, at_best_us=1.0, at_best_bytes=8.0, bandwidth=8.0)
+    actual |= keys({"modules": [{"run": to_builtins(run_facts)}]})
     actual = {
         re.sub(
             r"(\.kinds|\.reasons|\.outcomes)\.[\w-]+",
