@@ -571,3 +571,31 @@ def test_a_part_of_sorted_rows_needs_these_rows(tmp_path, shape, rows, read):
     least = headroom_of(module).at_best_bytes
     assert least == pytest.approx(4 * (read + first * second), rel=0.005)
     assert_sound(module)
+
+
+COPIED = """
+decay {
+  p0 = f32[1024,1024]{1,0} parameter(0)
+  ROOT square = f32[1024,1024]{1,0} multiply(p0, p0)
+}
+
+ENTRY main {
+  a = f32[1024,1024]{1,0} parameter(0), metadata={op_name="state['a']"}
+  b = f32[1024,1024]{1,0} parameter(1), metadata={op_name="state['b']"}
+  old_a = f32[1024,1024]{1,0} copy(a)
+  old_b = f32[1024,1024]{1,0} copy(b)
+  first = f32[1024,1024]{1,0} fusion(old_a), kind=kLoop, calls=decay
+  second = f32[1024,1024]{1,0} fusion(old_b), kind=kLoop, calls=decay
+  ROOT both = (f32[1024,1024]{1,0}, f32[1024,1024]{1,0}) tuple(first, second)
+}
+"""
+
+
+@pytest.mark.parametrize(("places", "is_displaced"), [((1, 0), True), ((0, 1), False)])
+def test_copies_of_donated_arguments_are_explained_where_results_change_places(
+    tmp_path, places, is_displaced
+):
+    aliasing = ", ".join(f"{{{n}}}: ({place}, {{}}, may-alias)" for n, place in enumerate(places))
+    module = facts_of(tmp_path, COPIED, f", input_output_alias={{ {aliasing} }}")
+    ids = [row.id for row in opportunities_of(module)]
+    assert ("copied-result" in ids) is is_displaced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from math import fsum
 
@@ -15,7 +15,8 @@ from fusionscope.grouping import grouped
 from fusionscope.history.handoffs import OUTSIDE
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.meaning import normal_attributes
-from fusionscope.hlo import Instruction
+from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo.search import reachable
 
 _MOVING = frozenset(
     """broadcast concatenate copy dynamic-slice gather iota pad reshape reverse slice
@@ -94,17 +95,17 @@ class CopiedResult:
     least: int = 2
 
     def matches(self, program: Program) -> Iterator[Match]:
-        entry = program.module.entry
-        aliasing = read_aliasing(program.module.attributes.get("input_output_alias", ""))
-        numbers = {slot for slot, _, _ in aliasing}
-        donated = {p.name for p in entry.parameters if p.parameter_number in numbers}
+        donated = _donated(program.module)
         alike: dict[str, list[int]] = defaultdict(list)
+        entry: Computation | None = None
         for number in program.with_operation("copy") if donated else ():
             copy = program.kernels[number].instruction
-            if copy.opcode == "copy" and self._is_for_result(copy, donated):
+            entry = copy.computation.module.entry
+            if copy.opcode == "copy" and self._is_for_result(copy, set(donated.values())):
                 alike[str(copy.shape)].append(number)
-        for kernels in alike.values():
-            if len(kernels) >= self.least:
+        shapes = _displaced(entry, donated) if entry is not None and alike else frozenset()
+        for shape, kernels in alike.items():
+            if len(kernels) >= self.least and shape in shapes:
                 yield from map(program.without, kernels)
 
     @staticmethod
@@ -112,14 +113,59 @@ class CopiedResult:
         """Return whether a plain copy is one of a donated argument, or of something else that is
         computed, for the caller alone.
         """
-        source = copy.operands[0]
-        while source.opcode in ("bitcast", "get-tuple-element"):
-            source = source.operands[0]
+        source = _source(copy)
         is_outside = copy.computation is copy.computation.module.entry
         is_result = bool(copy.users) and all(user.is_root for user in copy.users)
         is_kept = source.name in donated and all(user.opcode != "tuple" for user in copy.users)
         is_made = source.opcode != "parameter" and is_result
         return is_outside and copy.shape == copy.operands[0].shape and (is_kept or is_made)
+
+
+def _donated(module: Module) -> dict[int, str]:
+    """Return the names of the donated parameters by the number of the result in their memory."""
+    aliasing = read_aliasing(module.attributes.get("input_output_alias", ""))
+    names = {parameter.parameter_number: parameter.name for parameter in module.entry.parameters}
+    return {result[0] if result else 0: names[slot] for slot, result, _ in aliasing}
+
+
+def _displaced(entry: Computation, donated: Mapping[int, str]) -> frozenset[str]:
+    """Return the shapes of results that are computed from a donated argument of their shape, but
+    not from that whose memory they have.
+    """
+    results = entry.root.operands if entry.root.opcode == "tuple" else (entry.root,)
+    shapes: set[str] = set()
+    for number, name in donated.items():
+        shape = str(results[number].shape)
+        sources = _read_for(results[number]) if shape not in shapes else set()
+        alike = {source.name for source in sources if str(source.shape) == shape}
+        if alike & set(donated.values()) and all(
+            value.name != name for value in reachable(sources, lambda value: value.operands)
+        ):
+            shapes.add(shape)
+    return frozenset(shapes)
+
+
+def _source(value: Instruction) -> Instruction:
+    """Return what a value is a copy or a part of."""
+    while value.opcode in ("bitcast", "copy", "get-tuple-element"):
+        value = value.operands[0]
+    return value
+
+
+def _read_for(result: Instruction) -> set[Instruction]:
+    """Return what the kernel that computes a result reads for it, through copies."""
+    part = 0
+    while result.opcode in ("bitcast", "copy", "get-tuple-element"):
+        if result.opcode == "get-tuple-element":
+            part = int(result.attributes["index"])
+        result = result.operands[0]
+    if result.opcode != "fusion":
+        return set(map(_source, result.operands))
+    root = result.called[0].root
+    computed = root.operands[part] if root.opcode == "tuple" else root
+    inside = reachable([computed], lambda value: value.operands)
+    slots = [value.parameter_number for value in inside if value.opcode == "parameter"]
+    return {_source(result.operands[slot]) for slot in slots if slot is not None}
 
 
 class EqualCalls:
