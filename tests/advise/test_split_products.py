@@ -92,23 +92,18 @@ def figures_of(module: DumpedModule) -> Figures:
 
 
 @with_plugin
-def test_parts_predict_what_compiling_the_whole_shows(tmp_path: Path) -> None:
+def test_the_trial_says_what_compiling_the_whole_shows(tmp_path: Path) -> None:
     file = tmp_path / "layers.py"
     file.write_text(LAYERS)
     program = read_program(f"{file}:program", ("bf16[64,2048]", "bf16[3,2048,2048]"))
     target = read_target("h100")
     (module,) = open_dump(capture(program, target, tmp_path / "dump").directory).modules
     (offer,) = find_flag_offers(module)
-    within_limit = RegionTrial(module, figures_of(module), Compilation(sys.executable))
-    (exact,) = within_limit.run([offer], ())
-    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable), most=1_000)
+    trial = RegionTrial(module, figures_of(module), Compilation(sys.executable))
     (suggestion,) = trial.run([offer], ())
-    assert exact.change == suggestion.change == SPLIT_NOTHING
-    assert (exact.evidence, suggestion.evidence) == (HowTried.COMPILED, HowTried.REGION)
+    assert (suggestion.change, suggestion.evidence) == (SPLIT_NOTHING, HowTried.COMPILED)
     unsplit = capture(program, target, tmp_path / "unsplit", flags=[SPLIT_NOTHING])
     (after,) = open_dump(unsplit.directory).modules
     assert not find_flag_offers(after)
     actual = figures_of(after)
-    assert exact.after == actual
-    assert suggestion.before.time_us is not None and actual.time_us is not None
-    assert suggestion.saved_us == pytest.approx(suggestion.before.time_us - actual.time_us, rel=0.1)
+    assert suggestion.after == actual
