@@ -12,7 +12,7 @@ from fusionscope.capture.capture import environment_without_dump, mistake
 from fusionscope.capture.targets import Target
 
 _CHILD = Path(__file__).with_name("compiler_child.py")
-_AFTER_SCHEDULING = "fusion_block_level_rewriter"
+_AFTER_SCHEDULING = "fusion_block_level_rewriter"  # in the flag for a pass that changes kernels
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class Compiler:
             raise child.Unusable(f"{sys.executable} has no jax: {error}") from None
         self._device = device
         self._places = child.find_devices(device, 1)
-        self._ends_early = device["platform"] == "cuda" and child.hook.is_after_scheduling()
+        self._ends_early = device["platform"] == "cuda" and child.hook.has_post_scheduler()
 
     def compile(self, request: dict[str, Any]) -> dict[str, str]:
         """Return the optimized module of the HLO ``text``, compiled with ``options``, as text. If

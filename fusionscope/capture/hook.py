@@ -111,7 +111,7 @@ def is_there() -> bool:
     return True
 
 
-def is_after_scheduling() -> bool:
+def has_post_scheduler() -> bool:
     """Return whether jax has a hook after scheduling, too."""
     try:
         from jax.extend.xla import PipelineStage  # noqa: F401

@@ -92,7 +92,7 @@ class DumpCache:
         options: tuple[object, ...],
         make: Callable[[], Value],
     ) -> Value:
-        """Return the same about several modules."""
+        """Like ``get``, for one result about several modules."""
         if self._entries is None:
             return make()
         numbers = [self._numbers[id(module)] for module in modules]
@@ -157,8 +157,10 @@ class DumpCache:
     def _keep(self, entries: Cache, name: str, uses: Uses, value: object) -> None:
         import msgspec
 
-        places = self._places
-        files = (_UsedFile(places[file], r.stamp, r.digest) for file, r in uses.files.items())
+        files = (
+            _UsedFile(self._places[file], read.stamp, read.digest)
+            for file, read in uses.files.items()
+        )
         try:
             encoded = msgspec.msgpack.encode(value)
         except (ValueError, OverflowError):  # half of a character, a number of over 64 bits

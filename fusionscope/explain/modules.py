@@ -70,18 +70,22 @@ def rank(
         return [(_only(modules[0]), modules[0])], []
     cache = cache or DumpCache(dump, None)
     largest = max(modules, key=lambda module: module.last.file.size)
-    examination = cache.get_all(
+    results = cache.get_all(
         modules, ExaminedModules, (), partial(_examine_all, modules, largest, progress)
     )
-    pairs = zip(examination.modules, modules, strict=True)
-    examined = [(about, module) for about, module in pairs if about is not None]
+    pairs = zip(results.modules, modules, strict=True)
+    examined = [(examination, module) for examination, module in pairs if examination is not None]
     rows = _rows(examined)
     if len(rows) > 1 and not _is_settled(rows, largest):
         with suppress(UnusableInput):  # among the problems
             costs = cache.get(largest, Examined, (), partial(_examine, largest, has_cost=True))
-            cheaper = [entry for entry in examined if entry[1] is not largest]
-            rows = _rows([(costs, largest), *cheaper])
-    return rows, list(examination.problems)
+            rows = _rows(
+                [
+                    (costs if module is largest else examination, module)
+                    for examination, module in examined
+                ]
+            )
+    return rows, list(results.problems)
 
 
 def _examine_all(

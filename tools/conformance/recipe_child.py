@@ -5,25 +5,17 @@
 Reads one JSON request per line and answers each with a line. It runs under any Python that has jax.
 """
 
-import importlib.util
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_RUNNER = Path(__file__).parents[2] / "fusionscope" / "rerun" / "runner.py"
 _IMPORTS = "import jax\nimport jax.numpy as jnp\nfrom jax import lax\n"
 
 
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-runner = _load(_RUNNER)
+# It runs under a Python without fusionscope, too.
+sys.path.append(str(Path(__file__).parents[2] / "fusionscope" / "rerun"))
+runner: Any = import_module("runner")
 
 
 def _open(_: dict[str, Any]) -> tuple[dict[str, Any], Any]:

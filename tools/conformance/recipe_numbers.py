@@ -288,13 +288,12 @@ def program(keys, {", ".join(names)}):
 """
 
 
-def _update(draw: Draw) -> tuple[int, int, int]:
+def _update(draw: Draw) -> None:
     heads, length, width = draw.size(1, 6), draw.size(8, 200), draw.size(1, 40)
     kind = draw.one("f32", "bf16")
     draw.argument(kind, heads, length, width)
     draw.argument(kind, heads, 1, width)
     draw.argument("s32", 1, bound=length)
-    return heads, length, width
 
 
 def donate_update(draw: Draw) -> str:

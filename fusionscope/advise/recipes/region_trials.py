@@ -24,7 +24,7 @@ from fusionscope.facts.result import PairFacts
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, Together, merged
 from fusionscope.facts.times import clock_for
 from fusionscope.graph.mutable import to_module
-from fusionscope.history.kernels import Kernel, launches_of
+from fusionscope.history.kernels import Kernel, instructions_in, launches_of
 from fusionscope.hlo import Module
 from fusionscope.rerun.programs import (
     disabling,
@@ -340,7 +340,5 @@ class _OperationTimes:
 
 def _names(kernel: Kernel) -> frozenset[str]:
     """Return the framework's names of the operations of ``kernel``."""
-    instruction = kernel.instruction
-    bodies = instruction.called if instruction.opcode == "fusion" else ()
-    operations = [instruction, *(inner for body in bodies for inner in body.instructions)]
+    operations = (kernel.instruction, *instructions_in(kernel.instruction))
     return frozenset(operation.op_name for operation in operations if operation.op_name)
