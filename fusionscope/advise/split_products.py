@@ -57,8 +57,8 @@ class FlagOffer:
         )
 
     def partitions(self, program: Module) -> Iterator[list[Part]]:
-        """Yield all of ``program``; then what is around its split products, if each of them is
-        found there, and less than all of it.
+        """Yield all of ``program``, a result of ``prepare``; then what is around its split
+        products, if each of them is found there, and less than all of it.
         """
         yield [Part(program)]
         graph = prepare(program)
@@ -87,10 +87,13 @@ def find_flag_offers(module: DumpedModule) -> list[FlagOffer]:
 
 
 def sums_of_parts(module: Module) -> Iterator[Instruction]:
-    """Yield the operations that add up the parts of products that the compiler split."""
-    for instruction in module.walk():
-        if instruction.opcode == "reduce" and adds_up_parts(instruction):
-            yield instruction
+    """Return the operations that add up the parts of products that the compiler split."""
+    return filter(is_sum_of_parts, module.walk())
+
+
+def is_sum_of_parts(operation: Instruction) -> bool:
+    """Return whether it adds up the parts of a product that the compiler split."""
+    return operation.opcode == "reduce" and adds_up_parts(operation)
 
 
 def _op_name(instruction: MutableInstruction) -> str:

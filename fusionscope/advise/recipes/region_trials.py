@@ -14,7 +14,7 @@ from fusionscope.advise.recipes.recipe import Recipe, prepare
 from fusionscope.advise.recipes.region_sets import RegionSets
 from fusionscope.advise.recipes.regions import Region, cut_region, whole_region
 from fusionscope.advise.recipes.trying import Compilation, Offer, saves_more, suggestion_of
-from fusionscope.advise.split_products import FlagOffer
+from fusionscope.advise.split_products import FlagOffer, is_sum_of_parts
 from fusionscope.advise.together import find_together
 from fusionscope.advise.worth import why_not_better
 from fusionscope.capture.compiler import CompilerProcess
@@ -24,7 +24,7 @@ from fusionscope.facts.result import PairFacts
 from fusionscope.facts.suggestions import Figures, HowTried, Suggestion, Together, merged
 from fusionscope.facts.times import clock_for
 from fusionscope.graph.mutable import to_module
-from fusionscope.history.kernels import Kernel, instructions_in, launches_of
+from fusionscope.history.kernels import instructions_in, launches_of
 from fusionscope.hlo import Module
 from fusionscope.rerun.programs import (
     disabling,
@@ -37,11 +37,11 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module, as ``PartCompiler`` counts them.
-MOST_COMPILED = 20_000
+MOST_COMPILED = 16_000
 # Of the module's time: a change that concerns less is tried only where there is no limit.
 _LEAST_BOUND = 0.02
 # Of the module's time: a change that concerns more, and not in loops alone, is tried on all of the
-# program: a region would be wrong by as much, if the rest is not compiled as it is in the program.
+# program, too: its region is wrong by as much, if the rest is not compiled as it is in the program.
 _MUCH_OF_TIME = 0.25
 # Of the time after an edit, as much as this may be in kernels that the edit changes and that the
 # module does not have, or adds only to move data. With more, a region is no part of the module.
@@ -79,15 +79,16 @@ class RegionTrial:
         program = find_program(self.module)
         with ExitStack() as processes:
             compiler = PartCompiler(self.module, lambda: self._start(processes), self.most)
+            whole = to_module(prepare(program))
             if _TIMES_NOTHING in own_flags(self.module):
-                for whole in (program, to_module(prepare(program))):
-                    compiler.take_final_for(whole)
+                for text in (program, whole):
+                    compiler.take_final_for(text)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
             for search in self._worthwhile(offers, program, compiler):
                 if isinstance(search, FlagOffer):
-                    attempts.append((search, flags.run(search, program, refused)))
+                    attempts.append((search, flags.run(search, whole, refused)))
                     continue
                 attempts.append((search.offer, search))
                 while search.best is None and search.variants:
@@ -98,6 +99,7 @@ class RegionTrial:
                 if isinstance(result, _Search):
                     while result.variants:
                         self._go_on(result, compiler)
+                    self._confirm(result, compiler)
                     suggestion = self._suggestion(result, refused, recipes)
                 else:
                     suggestion = result
@@ -127,14 +129,15 @@ class RegionTrial:
         least = 0.0 if self.most is None else _LEAST_BOUND * all_us
         gains: list[tuple[float, _Search | FlagOffer]] = []
         for offer in offers:
-            bound = times.of(offer.op_names)
+            is_flag = isinstance(offer, FlagOffer)
+            bound = times.sums_of_parts_us if is_flag else times.of(offer.op_names)
             if bound < least:
                 self.untried.append(offer)
             elif isinstance(offer, FlagOffer):
                 gains.append((bound / (compiler.work([program], (), offer.flags) or inf), offer))
             else:
                 concerns_much = bound > _MUCH_OF_TIME * all_us
-                search = _Search(offer, program, compiler, prefers_whole=concerns_much)
+                search = _Search(offer, program, compiler, concerns_much)
                 gains.append((bound / (search.work or inf), search))
         return [search for _, search in sorted(gains, key=lambda gain: -gain[0])]
 
@@ -173,6 +176,18 @@ class RegionTrial:
         else:
             search.variants.clear()
 
+    def _confirm(self, search: _Search, compiler: PartCompiler) -> None:
+        """Try the best variant of what concerns much of the time on all of the program, within the
+        limit, unless it helps nowhere: what is next to its region may be compiled otherwise.
+        """
+        best = search.best
+        if best is None or best.region.is_whole or best.region.is_apart:
+            return
+        if search.concerns_much and not why_not_better(self.figures, best.figures):
+            whole = whole_region(best.recipe, search.program, compiler.backend)
+            attempt = self._try(best.recipe, whole, compiler) if whole is not None else None
+            search.best = attempt or best
+
     def _try(self, recipe: Recipe, region: Region, compiler: PartCompiler) -> _Tried | None:
         """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
         if not compiler.is_affordable(region.modules, ()):
@@ -197,14 +212,14 @@ class RegionTrial:
 @dataclass(slots=True)
 class _Search:
     """The search for the best variant of a recipe: the ``variants`` that are left, how they are
-    ``cut`` out of ``program``, and the ``best`` so far. With ``prefers_whole``, what is not in
-    loops alone is tried on all of the program, within the limit.
+    ``cut`` out of ``program``, and the ``best`` so far. ``concerns_much`` is whether the recipe
+    concerns much of the time of the program.
     """
 
     offer: Offer
     program: Module
     compiler: PartCompiler
-    prefers_whole: bool
+    concerns_much: bool
     variants: list[Recipe] = field(init=False)
     cut: Callable[[Recipe, Module, str], Region | None] = cut_region
     best: _Tried | None = None
@@ -219,20 +234,12 @@ class _Search:
         """
         while self.variants:
             if self._region is None:
-                self._region = self._cut_next()
+                self._region = self.cut(self.variants[0], self.program, self.compiler.backend)
             if self._region and self.compiler.is_affordable(self._region.modules, ()):
                 return True
             self._region = None
             del self.variants[0]
         return False
-
-    def _cut_next(self) -> Region | None:
-        region = self.cut(self.variants[0], self.program, self.compiler.backend)
-        if region is None or region.is_apart or not self.prefers_whole:
-            return region
-        whole = whole_region(self.variants[0], self.program, self.compiler.backend)
-        is_affordable = whole is not None and self.compiler.is_affordable(whole.modules, ())
-        return whole if is_affordable else region
 
     def take(self) -> tuple[Recipe, Region] | None:
         """Return the next variant with its region, and go on; None if there is none."""
@@ -307,7 +314,8 @@ def _is_within(jaxlib: str, version: str) -> bool:
 
 class _OperationTimes:
     """How long the operations of a program take. The framework's names tell which kernels compute
-    them.
+    them. ``sums_of_parts_us`` is the time of kernels that add up parts of products, in
+    microseconds.
     """
 
     def __init__(self, module: DumpedModule, program: Module) -> None:
@@ -317,13 +325,20 @@ class _OperationTimes:
             for instruction, name in names.items()
             for operand in instruction.operands
         }
+        self.sums_of_parts_us = 0.0
         self._kernels: list[tuple[frozenset[str], float]] = []
         final = require_final(module)
         clock = clock_for(final, module.backend, read_context(module).gpu)
         for kernel in launches_of(final, module.backend):
             time = clock.time(kernel) if clock is not None else None
-            if time is not None:
-                self._kernels.append((_names(kernel), kernel.runs * time.nanoseconds / 1_000))
+            if time is None:
+                continue
+            operations = (kernel.instruction, *instructions_in(kernel.instruction))
+            inside = frozenset(operation.op_name for operation in operations if operation.op_name)
+            time_us = kernel.runs * time.nanoseconds / 1_000
+            self._kernels.append((inside, time_us))
+            if any(map(is_sum_of_parts, operations)):
+                self.sums_of_parts_us += time_us
 
     def of(self, names: Collection[str]) -> float:
         """Return the time of the kernels with operations of these names, in them, or that read
@@ -336,9 +351,3 @@ class _OperationTimes:
             for inside, time in self._kernels
             if not readers.isdisjoint(inside) or any(name.startswith(prefixes) for name in inside)
         )
-
-
-def _names(kernel: Kernel) -> frozenset[str]:
-    """Return the framework's names of the operations of ``kernel``."""
-    operations = (kernel.instruction, *instructions_in(kernel.instruction))
-    return frozenset(operation.op_name for operation in operations if operation.op_name)

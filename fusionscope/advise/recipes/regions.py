@@ -165,15 +165,22 @@ def _distinct_cuts(
     """Return the parts of ``graph`` that hold ``places``, with what is around each, as
     ``_groups`` does: equal ones once, and how many there are.
     """
-    tops, structures = {place: _top(graph.entry, place) for place in places}, Structures(graph)
-    groups = grouped(
-        (structures.of(members), members)
-        for members in map(with_elements, _groups(graph.entry, tops, is_shared))
-    )
+    tops = {place: _top(graph.entry, place) for place in places}
+    groups = [with_elements(members) for members in _groups(graph.entry, tops, is_shared)]
     return [
         (_cut(graph, members, [place for place in tops if tops[place] in members]), 1 + len(equal))
-        for members, *equal in groups.values()
+        for members, *equal in _equal_groups(graph, groups)
     ]
+
+
+def _equal_groups(
+    graph: MutableModule, groups: list[set[MutableInstruction]]
+) -> Iterable[list[set[MutableInstruction]]]:
+    """Return ``groups``, equal ones together."""
+    if len(groups) == 1:
+        return [groups]
+    structures = Structures(graph)
+    return grouped((structures.of(members), members) for members in groups).values()
 
 
 def is_small(program: Module, parts: Iterable[Part]) -> bool:
