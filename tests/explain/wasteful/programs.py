@@ -231,6 +231,20 @@ def loss_of_classes(tokens, table, labels):
     return loss_of_logits(logits, labels)
 
 
+QUANTIZED = spec(8, 2048, dtype=jnp.bfloat16), spec(2048, 4096, dtype=jnp.int8)
+
+
+@example("dequantized", *QUANTIZED, spec(16, 4096))
+def product_of_scaled_weights(tokens, weights, scales):
+    scaled = weights.reshape(16, 128, 4096).astype(jnp.float32) * scales[:, None]
+    return tokens.astype(jnp.float32) @ scaled.reshape(2048, 4096)
+
+
+@example("not-dequantized", *QUANTIZED, spec(4096))
+def scaled_product(tokens, weights, scales):
+    return (tokens @ weights.astype(jnp.bfloat16)) * scales
+
+
 @example("turned-operand", spec(64, 512, 128), spec(64, 256, 128))
 def outer_dimensions(left, right):
     return jnp.einsum("abc,adc->bd", jnp.tanh(left), right)

@@ -14,6 +14,7 @@ PATTERNS: tuple[Pattern, ...] = (
     products.AttentionScores(),
     products.WideLogits(),
     products.SplitProduct(),
+    products.Dequantized(),
     products.TurnedOperand(),
     gradients.Rematerialized(),
     rows.ScatterGradient(),

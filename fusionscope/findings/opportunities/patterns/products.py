@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from fusionscope.findings.opportunities.patterns.program import Match, Program, Value
 from fusionscope.history.handoffs import OUTSIDE
+from fusionscope.hlo import Shape
 from fusionscope.hlo.search import reachable
 
 _MOVING = frozenset("copy reshape reverse slice transpose".split())
+_ENLARGING = _MOVING | frozenset("add broadcast convert dynamic-slice multiply subtract".split())
 _BATCH = '"lhs_batch_dimensions":["'
 
 
@@ -176,6 +178,46 @@ class SplitProduct:
         memory = fsum(program.bounds.limits[product].memory for product in products)
         best = program.time_of(products) - min(memory, saved)
         return replace(least, at_best_us=max(least.at_best_us, best))
+
+
+@dataclass(frozen=True)
+class Dequantized:
+    """Numbers of quantized weights, or scales for each, are written to memory, and only a product
+    reads them.
+
+    factor: by which there are more bytes than are read for them
+    """
+
+    id = "dequantized"
+    title = "quantized weights written larger for a product, {}"
+    advice = "multiply the narrow values, converted next to the product, and scale its sums"
+
+    factor: float = 2.0
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        kernels = program.with_operation("broadcast", "convert")
+        larger = {number for number in kernels if self._enlarges(number, program)}
+        products = {reader for number in larger for reader in program.readers(number)}
+        for product in sorted(products):
+            together = [product, *sorted(larger & program.makers(product))]
+            values = (value for kernel in together for value in program.read[kernel])
+            if any(_is_quantized(program.shape(value)) for value in values):
+                yield program.as_one(together)
+
+    def _enlarges(self, number: int, program: Program) -> bool:
+        readers = program.readers(number)
+        size = fsum(value.bytes for value in program.written[number])
+        return (
+            program.work(number) <= _ENLARGING
+            and size >= self.factor * fsum(value.bytes for value in program.read[number])
+            and len(readers) == 1
+            and all(reader != OUTSIDE and program.is_product(reader) for reader in readers)
+        )
+
+
+def _is_quantized(shape: Shape) -> bool:
+    """Return whether the elements of an array have 8 bits or fewer."""
+    return (shape.element_type or "").startswith(("f4", "f8", "s2", "s4", "s8", "u2", "u4", "u8"))
 
 
 class TurnedOperand:
