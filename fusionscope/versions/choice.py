@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from fusionscope.user_order.user_history import Rewriter
 
 _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
+# Passes that, run again, would change nothing: in the last stage of their pipeline, or after them.
+_LEAVING_NOTHING = (
+    ("dot-library-rewriter", "dot-library-passes", None),
+    ("fusion-wrapper", "HLO_passes_after_layout_assignment", "fusion-wrapper"),
+)
 _REPLACED = frozenset({"fusion", "fusion_merger"})  # by priority fusion
 
 
@@ -61,8 +66,8 @@ def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> C
     compilers = [
         _compiler_of(version, module.backend) for version in reversed(recognition.versions)
     ]
-    fitting = [name for name in compilers if name in candidates]
-    are_checked = bool(fitting) and fitting == compilers
+    fitting = tuple(name for name in compilers if name in candidates)
+    are_checked = bool(fitting) and len(fitting) == len(compilers)
     name = (
         _choose(fitting, module)
         if fitting
@@ -97,27 +102,37 @@ def find_rewriters(module: DumpedModule) -> dict[str, Rewriter]:
     return rewriters
 
 
-def _choose(names: list[str], module: DumpedModule) -> str:
+def _choose(names: tuple[str, ...], module: DumpedModule) -> str:
     """Return the name of the newest compiler that ``module`` does not contradict, or else the
-    newest one. No pass is moved between jaxlib 0.10.0 and 0.10.1, but they fuse differently on a
-    CPU.
+    newest one. No pass is moved between some versions that fuse differently on a CPU.
     """
-    if len(set(names)) == 1 or module.backend != "cpu":
+    distinct = tuple(dict.fromkeys(names))
+    if len(distinct) == 1 or module.backend != "cpu":
         return names[0]
+    return module.remember(distinct, lambda: _newest_fitting(distinct, module))
+
+
+def _newest_fitting(names: tuple[str, ...], module: DumpedModule) -> str:
     fitting = (name for name in names if not _contradicts(module, known.load_compiler(name)))
     return next(fitting, names[0])
 
 
 def _contradicts(module: DumpedModule, compiler: Compiler) -> bool:
-    """Return whether the library rewriter of ``compiler`` finds something to do in what that of
-    ``module`` left, or ``module`` has fusions in computations that ``compiler`` leaves out.
+    """Return whether the library rewriter or the wrapper of ``compiler`` finds something to do in
+    what that of ``module`` left, or ``module`` has fusions in computations that ``compiler`` leaves
+    out.
     """
-    stages = [stage for stage in module.stages if stage.name.pipeline == "dot-library-passes"]
-    if stages:
-        left = MutableModule(module.read(stages[-1]))
-        plan = compiler.find("dot-library-rewriter").run(left, read_flags(module))
-        if any(decision.fusion for decision in plan.decisions):
-            return True
+    for pass_name, pipeline, after in _LEAVING_NOTHING:
+        stages = [
+            stage
+            for stage in module.stages
+            if stage.name.pipeline == pipeline and after in (stage.name.after, None)
+        ]
+        if stages:
+            left = MutableModule(module.read(stages[-1]))
+            plan = compiler.find(pass_name).run(left, read_flags(module))
+            if any(decision.fusion for decision in plan.decisions):
+                return True
     skip = compiler.find("fusion").book.find(SkipCustomInEmbedded.id)
     return not isinstance(skip, SkipCustomInEmbedded) and any(
         is_embedded(instruction.computation)

@@ -17,6 +17,7 @@ VERSION = Version(
     gained={
         "cpu": (begins("dot-library-passes", "dot_decomposer", is_always=True),),
         "gpu": (
+            begins("optimization", "ragged_dot_rewriter"),
             begins("sanitize-constant-names", "sanitize-constant-names"),
             follows("post-fusion_optimization", "rename_fusions", "collective-combiner-annotator"),
         ),

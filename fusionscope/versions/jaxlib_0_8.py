@@ -1,7 +1,8 @@
-"""jaxlib 0.8."""
+"""jaxlib 0.8. For CPUs, its dumps replay with the rules of 0.9.0."""
 
 from __future__ import annotations
 
+from fusionscope.versions import jaxlib_0_9_0
 from fusionscope.versions.version import Version, begins, follows
 
 VERSION = Version(
@@ -20,4 +21,5 @@ VERSION = Version(
     lost={
         "gpu": (begins("post-layout_assignment", "float_normalization"),),
     },
+    compilers=jaxlib_0_9_0.VERSION.compilers[:1],
 )

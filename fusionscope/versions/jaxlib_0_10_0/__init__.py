@@ -11,6 +11,13 @@ VERSION = Version(
         "cpu": (begins("async-collective", "async-collective-replacer", is_always=True),),
         "gpu": (follows("hlo_normalization", "triton-gemm-rewriter", "hoist-fused-bitcasts"),),
     },
+    lost={
+        "gpu": (
+            follows("hlo_normalization", "gemm-fusion-swap-operands", "hoist-fused-bitcasts"),
+            follows("hlo_normalization", "hoist-fused-bitcasts", "dot-algorithm-rewriter"),
+        ),
+    },
+    flag="xla_gpu_experimental_force_split_k",
     compilers=(
         KnownCompiler("cpu-0.10.0", f"{__name__}.cpu"),
         jaxlib_0_10_1.VERSION.compilers[1],

@@ -10,11 +10,14 @@ from fusionscope.graph.properties import INTEGRAL, is_scalar_constant
 from fusionscope.passes import expense
 
 
-def is_expensive(instruction: MutableInstruction) -> bool:
-    """Return whether the CPU's fusion pass avoids computing an operation more than once."""
+def is_expensive(instruction: MutableInstruction, *, rounding: bool) -> bool:
+    """Return whether the CPU's fusion pass avoids computing an operation more than once. The
+    version decides whether ``rounding`` to bf16, which checks for NaNs, is such an operation.
+    """
     element_type = instruction.shape.element_type
-    if instruction.opcode == "convert":  # rounding to bf16 checks for NaNs
-        return element_type == "bf16" and instruction.operands[0].shape.element_type == "f32"
+    if instruction.opcode == "convert":
+        source = instruction.operands[0].shape.element_type
+        return rounding and (source, element_type) == ("f32", "bf16")
     if instruction.opcode in ("divide", "remainder"):
         # A bug of the compiler: it means the divisor, but checks the dividend.
         return element_type not in INTEGRAL or not is_scalar_constant(instruction.operands[0])

@@ -204,11 +204,15 @@ def _minor_extent(concatenate: MutableInstruction) -> int | None:
     return shape.dimensions[dimension]
 
 
+@dataclass(frozen=True, slots=True)
 class ExpensiveReuse(PairRule):
-    __slots__ = ()
+    """``rounding`` is whether rounding from f32 to bf16 is expensive."""
+
     id: ClassVar = "cpu-expensive-reuse"
     lasts: ClassVar = True
     message: ClassVar = "Fusion is not profitable."
+
+    rounding: bool = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         if (

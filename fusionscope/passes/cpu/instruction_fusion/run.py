@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.emitters import is_emitted_elementwise
 from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.cpu.instruction_fusion.rules import (
+    ExpensiveReuse,
     SkipCustom,
     SkipCustomInEmbedded,
     SoftmaxCoupling,
@@ -21,8 +23,10 @@ from fusionscope.passes.state import FusionPair, FusionState, UnfusibleBy
 
 
 def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    reuse = book.find(ExpensiveReuse.id)
+    rounding = not isinstance(reuse, ExpensiveReuse) or reuse.rounding
     state = FusionState(
-        is_expensive=is_expensive,
+        is_expensive=partial(is_expensive, rounding=rounding),
         may_duplicate=not context.has_multi_output,
         skipped=find_skipped(graph, emitters=context.has_emitters),
     )
