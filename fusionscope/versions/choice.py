@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.errors import UnusableInput
+from fusionscope.graph.comparison import compare
 from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.cpu.instruction_fusion.expense import is_rounding
 from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustomInEmbedded
 from fusionscope.passes.instruction_fusion import is_embedded
 from fusionscope.versions import known
@@ -20,10 +23,11 @@ if TYPE_CHECKING:
     from fusionscope.user_order.user_history import Rewriter
 
 _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
+_FUSING = "HLO_passes_after_layout_assignment"
 # Passes that, run again, would change nothing: in the last stage of their pipeline, or after them.
 _LEAVING_NOTHING = (
     ("dot-library-rewriter", "dot-library-passes", None),
-    ("fusion-wrapper", "HLO_passes_after_layout_assignment", "fusion-wrapper"),
+    ("fusion-wrapper", _FUSING, "fusion-wrapper"),
 )
 _REPLACED = frozenset({"fusion", "fusion_merger"})  # by priority fusion
 
@@ -118,27 +122,52 @@ def _newest_fitting(names: tuple[str, ...], module: DumpedModule) -> str:
 
 
 def _contradicts(module: DumpedModule, compiler: Compiler) -> bool:
-    """Return whether the library rewriter or the wrapper of ``compiler`` finds something to do in
-    what that of ``module`` left, or ``module`` has fusions in computations that ``compiler`` leaves
-    out.
+    """Return whether ``module`` shows what ``compiler`` would not have left."""
+    return (
+        any(_leaves_work(module, compiler, *place) for place in _LEAVING_NOTHING)
+        or _fuses_embedded(module, compiler)
+        or _rounds_otherwise(module, compiler)
+    )
+
+
+def _leaves_work(
+    module: DumpedModule, compiler: Compiler, pass_name: str, pipeline: str, after: str | None
+) -> bool:
+    """Return whether a pass of ``compiler`` finds something to do in what that of ``module``
+    left.
     """
-    for pass_name, pipeline, after in _LEAVING_NOTHING:
-        stages = [
-            stage
-            for stage in module.stages
-            if stage.name.pipeline == pipeline and after in (stage.name.after, None)
-        ]
-        if stages:
-            left = MutableModule(module.read(stages[-1]))
-            plan = compiler.find(pass_name).run(left, read_flags(module))
-            if any(decision.fusion for decision in plan.decisions):
-                return True
+    stages = [
+        stage
+        for stage in module.stages
+        if stage.name.pipeline == pipeline and after in (stage.name.after, None)
+    ]
+    if not stages:
+        return False
+    left = MutableModule(module.read(stages[-1]))
+    plan = compiler.find(pass_name).run(left, read_flags(module))
+    return any(decision.fusion for decision in plan.decisions)
+
+
+def _fuses_embedded(module: DumpedModule, compiler: Compiler) -> bool:
+    """Return whether ``module`` has fusions in computations that ``compiler`` leaves out."""
     skip = compiler.find("fusion").book.find(SkipCustomInEmbedded.id)
     return not isinstance(skip, SkipCustomInEmbedded) and any(
         is_embedded(instruction.computation)
         for instruction in MutableModule(module.read(module.last)).walk()
         if instruction.opcode == "fusion"
     )
+
+
+def _rounds_otherwise(module: DumpedModule, compiler: Compiler) -> bool:
+    """Return whether ``module`` rounds to bf16, and ``compiler`` would fuse that otherwise."""
+    for before, after in pairwise(module.stages):
+        if (after.name.pipeline, after.name.after) == (_FUSING, "fusion"):
+            graph = MutableModule(module.read(before))
+            if not any(map(is_rounding, graph.walk())):
+                return False
+            plan = compiler.find("fusion").run(graph, read_flags(module))
+            return not compare(plan.graph, MutableModule(module.read(after))).has_same_kernels()
+    return False
 
 
 def _compiler_of(version: str, backend: str | None) -> str | None:

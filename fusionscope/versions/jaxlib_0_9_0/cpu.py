@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from fusionscope.passes.cpu.fusion_wrapper.rules import WrapCopy
 from fusionscope.passes.cpu.instruction_fusion.rules import ExpensiveReuse
@@ -12,10 +13,14 @@ from fusionscope.versions.jaxlib_0_9_2.cpu import YNN_0_9_2
 from fusionscope.versions.jaxlib_0_10_0.cpu import CPU_FUSION_0_10_0
 from fusionscope.versions.jaxlib_0_10_2.cpu import CPU_WRAPPER_0_10
 
+
+class CheapRounding(ExpensiveReuse):
+    __slots__ = ()
+    rounding: ClassVar = False
+
+
 YNN_0_9_0 = YNN_0_9_2.renamed("cpu-ynn-0.9.0").without(Starters.id)
-CPU_FUSION_0_9_0 = CPU_FUSION_0_10_0.renamed("cpu-fusion-0.9.0").with_rule(
-    ExpensiveReuse(rounding=False)
-)
+CPU_FUSION_0_9_0 = CPU_FUSION_0_10_0.renamed("cpu-fusion-0.9.0").with_rule(CheapRounding())
 CPU_WRAPPER_0_9_0 = CPU_WRAPPER_0_10.renamed("cpu-wrapper-0.9.0").without(WrapCopy.id)
 
 COMPILER = replace(newer.COMPILER, name="cpu-0.9.0", release="0.9.0").with_books(

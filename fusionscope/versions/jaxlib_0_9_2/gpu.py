@@ -1,4 +1,4 @@
-"""The fusion passes of jaxlib 0.9.2 for GPUs: only linear operations join the dot that they read."""
+"""The fusion passes of jaxlib 0.9.2 for GPUs: only linear operations join the dot before them."""
 
 from __future__ import annotations
 

@@ -14,11 +14,19 @@ def is_expensive(instruction: MutableInstruction, *, rounding: bool) -> bool:
     """Return whether the CPU's fusion pass avoids computing an operation more than once. The
     version decides whether ``rounding`` to bf16, which checks for NaNs, is such an operation.
     """
-    element_type = instruction.shape.element_type
     if instruction.opcode == "convert":
-        source = instruction.operands[0].shape.element_type
-        return rounding and (source, element_type) == ("f32", "bf16")
+        return rounding and is_rounding(instruction)
+    element_type = instruction.shape.element_type
     if instruction.opcode in ("divide", "remainder"):
         # A bug of the compiler: it means the divisor, but checks the dividend.
         return element_type not in INTEGRAL or not is_scalar_constant(instruction.operands[0])
     return expense.is_expensive(instruction)
+
+
+def is_rounding(instruction: MutableInstruction) -> bool:
+    """Return whether it rounds from f32 to bf16."""
+    return (
+        instruction.opcode == "convert"
+        and instruction.shape.element_type == "bf16"
+        and instruction.operands[0].shape.element_type == "f32"
+    )

@@ -204,15 +204,12 @@ def _minor_extent(concatenate: MutableInstruction) -> int | None:
     return shape.dimensions[dimension]
 
 
-@dataclass(frozen=True, slots=True)
 class ExpensiveReuse(PairRule):
-    """``rounding`` is whether rounding from f32 to bf16 is expensive."""
-
+    __slots__ = ()
     id: ClassVar = "cpu-expensive-reuse"
+    rounding: ClassVar[bool] = True  # from f32 to bf16, is expensive
     lasts: ClassVar = True
     message: ClassVar = "Fusion is not profitable."
-
-    rounding: bool = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         if (

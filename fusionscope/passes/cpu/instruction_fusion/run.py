@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
@@ -23,14 +23,19 @@ from fusionscope.passes.state import FusionPair, FusionState, UnfusibleBy
 
 
 def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
-    reuse = book.find(ExpensiveReuse.id)
-    rounding = not isinstance(reuse, ExpensiveReuse) or reuse.rounding
     state = FusionState(
-        is_expensive=partial(is_expensive, rounding=rounding),
+        is_expensive=find_expense(book),
         may_duplicate=not context.has_multi_output,
         skipped=find_skipped(graph, emitters=context.has_emitters),
     )
     return CpuInstructionFusion(graph, book, state, context.deadline).run()
+
+
+def find_expense(book: RuleBook[Rule]) -> Callable[[MutableInstruction], bool]:
+    """Return what tells the operations that are too expensive to compute twice."""
+    rule = book.find(ExpensiveReuse.id)
+    rounding = rule.rounding if isinstance(rule, ExpensiveReuse) else ExpensiveReuse.rounding
+    return partial(is_expensive, rounding=rounding)
 
 
 class CpuInstructionFusion(InstructionFusion):
