@@ -11,8 +11,9 @@ from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import compare
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.passes.cpu.instruction_fusion.expense import is_rounding
+from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustomInEmbedded
+from fusionscope.passes.expense import is_expensive as is_plainly_expensive
 from fusionscope.passes.instruction_fusion import is_embedded
 from fusionscope.versions import known
 from fusionscope.versions.compiler import Compiler
@@ -126,7 +127,7 @@ def _contradicts(module: DumpedModule, compiler: Compiler) -> bool:
     return (
         any(_leaves_work(module, compiler, *place) for place in _LEAVING_NOTHING)
         or _fuses_embedded(module, compiler)
-        or _rounds_otherwise(module, compiler)
+        or _weighs_otherwise(module, compiler)
     )
 
 
@@ -158,12 +159,14 @@ def _fuses_embedded(module: DumpedModule, compiler: Compiler) -> bool:
     )
 
 
-def _rounds_otherwise(module: DumpedModule, compiler: Compiler) -> bool:
-    """Return whether ``module`` rounds to bf16, and ``compiler`` would fuse that otherwise."""
+def _weighs_otherwise(module: DumpedModule, compiler: Compiler) -> bool:
+    """Return whether ``module`` has operations that are expensive in some versions only, such as
+    rounding to bf16, and ``compiler`` would fuse them otherwise.
+    """
     for before, after in pairwise(module.stages):
         if (after.name.pipeline, after.name.after) == (_FUSING, "fusion"):
             graph = MutableModule(module.read(before))
-            if not any(map(is_rounding, graph.walk())):
+            if all(is_expensive(value) == is_plainly_expensive(value) for value in graph.walk()):
                 return False
             plan = compiler.find("fusion").run(graph, read_flags(module))
             return not compare(plan.graph, MutableModule(module.read(after))).has_same_kernels()

@@ -1,10 +1,11 @@
-"""The fusion passes of jaxlib 0.9.0 for CPUs: nothing goes to YNN, and rounding is cheap."""
+"""The fusion passes of jaxlib 0.9.0 for CPUs: nothing goes to YNN, rounding is cheap."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import ClassVar
 
+from fusionscope.passes import expense
 from fusionscope.passes.cpu.fusion_wrapper.rules import WrapCopy
 from fusionscope.passes.cpu.instruction_fusion.rules import ExpensiveReuse
 from fusionscope.passes.cpu.library_fusion.rules import Starters
@@ -14,13 +15,15 @@ from fusionscope.versions.jaxlib_0_10_0.cpu import CPU_FUSION_0_10_0
 from fusionscope.versions.jaxlib_0_10_2.cpu import CPU_WRAPPER_0_10
 
 
-class CheapRounding(ExpensiveReuse):
+class PlainExpense(ExpensiveReuse):
+    """What is expensive on other backends is so on a CPU: not rounding from f32 to bf16."""
+
     __slots__ = ()
-    rounding: ClassVar = False
+    is_expensive: ClassVar = staticmethod(expense.is_expensive)
 
 
 YNN_0_9_0 = YNN_0_9_2.renamed("cpu-ynn-0.9.0").without(Starters.id)
-CPU_FUSION_0_9_0 = CPU_FUSION_0_10_0.renamed("cpu-fusion-0.9.0").with_rule(CheapRounding())
+CPU_FUSION_0_9_0 = CPU_FUSION_0_10_0.renamed("cpu-fusion-0.9.0").with_rule(PlainExpense())
 CPU_WRAPPER_0_9_0 = CPU_WRAPPER_0_10.renamed("cpu-wrapper-0.9.0").without(WrapCopy.id)
 
 COMPILER = replace(newer.COMPILER, name="cpu-0.9.0", release="0.9.0").with_books(

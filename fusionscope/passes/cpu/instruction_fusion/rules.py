@@ -6,11 +6,13 @@ Source of all: xla/service/cpu/cpu_instruction_fusion.cc, ShouldFuse, unless sta
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import COMPLEX, is_effective_scalar, is_elementwise
+from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.indexing import emitted_too_often
 from fusionscope.passes.inplace import IN_PLACE_RULES, InPlaceRule
 from fusionscope.passes.pair_rules import (
@@ -205,9 +207,11 @@ def _minor_extent(concatenate: MutableInstruction) -> int | None:
 
 
 class ExpensiveReuse(PairRule):
+    """``is_expensive`` tells the operations that the pass avoids computing twice."""
+
     __slots__ = ()
     id: ClassVar = "cpu-expensive-reuse"
-    rounding: ClassVar[bool] = True  # from f32 to bf16, is expensive
+    is_expensive: ClassVar[Callable[[MutableInstruction], bool]] = staticmethod(is_expensive)
     lasts: ClassVar = True
     message: ClassVar = "Fusion is not profitable."
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.passes.context import PassContext
@@ -34,8 +33,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 def find_expense(book: RuleBook[Rule]) -> Callable[[MutableInstruction], bool]:
     """Return what tells the operations that are too expensive to compute twice."""
     rule = book.find(ExpensiveReuse.id)
-    rounding = rule.rounding if isinstance(rule, ExpensiveReuse) else ExpensiveReuse.rounding
-    return partial(is_expensive, rounding=rounding)
+    return rule.is_expensive if isinstance(rule, ExpensiveReuse) else is_expensive
 
 
 class CpuInstructionFusion(InstructionFusion):
