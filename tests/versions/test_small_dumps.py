@@ -3,20 +3,35 @@
 from pathlib import Path
 
 import pytest
+from conformance.examples import H100
 
 from fusionscope.dump import open_dump
+from fusionscope.gpu.triton_support import unsupported
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.hlo import parse
 from fusionscope.verify.verification import verify
+from fusionscope.versions import choice
 from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.known import load_compiler
 
 DUMPS = Path(__file__).parent / "dumps"
 
 
-@pytest.mark.parametrize("release", ["0.10.0", "0.10.1"])
-def test_a_dump_replays_with_the_rules_of_its_release(release):
-    dump = open_dump(DUMPS / f"cpu-jaxlib-{release}" / "attention")
+@pytest.mark.parametrize(
+    ("folder", "compiler"),
+    [
+        ("cpu-jaxlib-0.9.0/attention", "cpu-0.9.0"),
+        ("cpu-jaxlib-0.9.2/reductions", "cpu-0.9.2"),
+        ("h100-jaxlib-0.9.2/dense", "gpu-0.9.2"),
+        ("cpu-jaxlib-0.10.0/attention", "cpu-0.10.0"),
+        ("cpu-jaxlib-0.10.1/attention", "cpu-0.10.1"),
+    ],
+)
+def test_a_dump_replays_with_the_rules_of_its_release(folder, compiler):
+    dump = open_dump(DUMPS / folder)
     (module,) = dump.modules
-    choice = choose_compiler(module)
-    assert (choice.name, choice.are_checked) == (f"cpu-{release}", True)
+    chosen = choose_compiler(module)
+    assert (chosen.name, chosen.are_checked) == (compiler, True)
     (verified,) = verify(dump, dump.modules).modules
     assert verified.passes and all(run.is_identical for run in verified.passes)
     assert any(run.decisions.compared for run in verified.passes)
@@ -28,3 +43,34 @@ def test_only_newer_library_fusions_hold_single_dots(release, dots):
     (module,) = open_dump(DUMPS / f"cpu-jaxlib-{release}" / "attention").modules
     instructions = module.read(module.last).entry.instructions
     assert sum(instruction.opcode == "dot" for instruction in instructions) == dots
+
+
+def test_before_0_10_a_product_ends_where_its_result_is_no_longer_linear():
+    (module,) = open_dump(DUMPS / "h100-jaxlib-0.9.2" / "dense").modules
+    kernel = next(stage for stage in module.stages if stage.name.after == "triton-gemm-rewriter")
+    instructions = module.read(kernel).entry.instructions
+    assert [i.opcode for i in instructions if i.opcode in ("add", "fusion")] == ["fusion", "add"]
+
+
+@pytest.mark.parametrize(("name", "is_supported"), [("gpu-0.9.2", False), ("gpu-0.10.1", True)])
+@pytest.mark.parametrize("element_type", ["f16", "bf16", "f32"])
+def test_triton_divides_halves_since_0_10(name, is_supported, element_type):
+    shape = f"{element_type}[8]"
+    graph = MutableModule(
+        parse(
+            f"HloModule m\n\nENTRY main {{\n  a = {shape} parameter(0)\n"
+            f"  ROOT quotient = {shape} divide(a, a)\n}}\n"
+        )
+    )
+    triton = load_compiler(name).gpu.triton
+    problem = unsupported(graph.entry.root, H100, triton)
+    assert (problem is None) == (is_supported or element_type == "f32")
+
+
+def test_the_choice_is_made_once(monkeypatch):
+    (module,) = open_dump(DUMPS / "cpu-jaxlib-0.9.0" / "attention").modules
+    names = []
+    original = choice._contradicts
+    monkeypatch.setattr(choice, "_contradicts", lambda m, c: names.append(c.name) or original(m, c))
+    assert choose_compiler(module) == choose_compiler(module)
+    assert names == ["cpu-0.9.2", "cpu-0.9.0"]

@@ -13,6 +13,7 @@ VERSION = Version(
     },
     lost={
         "gpu": (
+            follows("hlo_normalization", "triton-gemm-rewriter", "gemm-fusion-swap-operands"),
             follows("hlo_normalization", "gemm-fusion-swap-operands", "hoist-fused-bitcasts"),
             follows("hlo_normalization", "hoist-fused-bitcasts", "dot-algorithm-rewriter"),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusionscope.versions import jaxlib_0_9_0
-from fusionscope.versions.version import Version, begins, follows
+from fusionscope.versions.version import KnownCompiler, Version, begins, follows
 
 VERSION = Version(
     name="0.8",
@@ -21,5 +21,8 @@ VERSION = Version(
     lost={
         "gpu": (begins("post-layout_assignment", "float_normalization"),),
     },
-    compilers=jaxlib_0_9_0.VERSION.compilers[:1],
+    compilers=(
+        jaxlib_0_9_0.VERSION.compilers[0],
+        KnownCompiler("gpu-0.8", f"{__name__}.gpu"),
+    ),
 )
