@@ -235,6 +235,7 @@ def test_a_dump_without_protos_says_that_the_order_of_equal_priorities_is_inferr
 
 
 def test_computations_that_were_removed_have_no_record():
-    kept, removed, renamed = (_Told(name, "sum", "fused") for name in ("a", "b", "c"))
-    statements = {"main": [kept], "comparator": [removed], "body": [renamed]}
-    assert _with_record(statements, [[renamed]], parse(BASE)) == [[kept], [renamed]]
+    decisions = [_Told(name, "sum", "fused") for name in ("a", "b", "c")]
+    statements = {"main": decisions[:1], "gone": decisions[1:2], "renamed": decisions[2:]}
+    recorded = _with_record(statements, [decisions[2:]], parse(BASE))
+    assert recorded == [decisions[:1], decisions[2:]]
