@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
+from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.passes import expense
 from fusionscope.passes.cpu.fusion_wrapper.rules import WrapCopy
 from fusionscope.passes.cpu.instruction_fusion.rules import ExpensiveReuse
@@ -19,7 +19,10 @@ class PlainExpense(ExpensiveReuse):
     """What is expensive on other backends is so on a CPU: not rounding from f32 to bf16."""
 
     __slots__ = ()
-    is_expensive: ClassVar = staticmethod(expense.is_expensive)
+
+    @staticmethod
+    def is_expensive(operation: MutableInstruction) -> bool:
+        return expense.is_expensive(operation)
 
 
 YNN_0_9_0 = YNN_0_9_2.renamed("cpu-ynn-0.9.0").without(Starters.id)

@@ -6,7 +6,6 @@ Source of all: xla/service/cpu/cpu_instruction_fusion.cc, ShouldFuse, unless sta
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -207,13 +206,15 @@ def _minor_extent(concatenate: MutableInstruction) -> int | None:
 
 
 class ExpensiveReuse(PairRule):
-    """``is_expensive`` tells the operations that the pass avoids computing twice."""
-
     __slots__ = ()
     id: ClassVar = "cpu-expensive-reuse"
-    is_expensive: ClassVar[Callable[[MutableInstruction], bool]] = staticmethod(is_expensive)
     lasts: ClassVar = True
     message: ClassVar = "Fusion is not profitable."
+
+    @staticmethod
+    def is_expensive(operation: MutableInstruction) -> bool:
+        """Return whether the pass avoids computing the operation twice."""
+        return is_expensive(operation)
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         if (
