@@ -9,6 +9,7 @@ from fusionscope.dump import open_dump
 from fusionscope.gpu.triton_support import unsupported
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
+from fusionscope.passes.gpu.gemm_fusion.rules import GemmState
 from fusionscope.verify.verification import verify
 from fusionscope.versions.choice import _contradicts, choose_compiler
 from fusionscope.versions.known import load_compiler
@@ -64,6 +65,31 @@ def test_triton_divides_halves_since_0_10(name, is_supported, element_type):
     triton = load_compiler(name).gpu.triton
     problem = unsupported(graph.entry.root, H100, triton)
     assert (problem is None) == (is_supported or element_type == "f32")
+
+
+@pytest.mark.parametrize(
+    ("element_type", "attributes", "is_refused"),
+    [
+        ("f32", "", False),
+        ("f32", ", operand_precision={default,highest}", True),
+        ("f32", ", operand_precision={highest,highest}, algorithm=dot_tf32_tf32_f32", False),
+        ("f16", ", algorithm=dot_f16_f16_f32", True),
+        ("f64", "", True),
+    ],
+)
+def test_before_0_10_1_fewer_products_go_to_triton(element_type, attributes, is_refused):
+    shape = f"{element_type}[64,64]"
+    text = (
+        f"HloModule m\n\nENTRY main {{\n  a = {shape} parameter(0)\n  ROOT product = {shape} "
+        "dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        f"{attributes}\n}}\n"
+    )
+    for name, is_expected in (("gpu-0.10.0", is_refused), ("gpu-0.10.1", False)):
+        compiler = load_compiler(name)
+        rule = compiler.find_rule("gf-dot-support")
+        state = GemmState(H100, 0, compiler.gpu.triton)
+        decision = rule.check(MutableModule(parse(text)).entry.root, state)
+        assert (decision is not None) == is_expected, name
 
 
 def test_the_choice_is_made_once(monkeypatch):
