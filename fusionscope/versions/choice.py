@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fusionscope.dump import DumpedModule
+from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import compare
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
 
 _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
 _FUSING = "HLO_passes_after_layout_assignment"
-# Passes that, run again, would change nothing: in the last stage of their pipeline, or after them.
-_LEAVING_NOTHING = (
-    ("dot-library-rewriter", "dot-library-passes", None),
-    ("fusion-wrapper", _FUSING, "fusion-wrapper"),
-)
+_LIBRARY = "dot-library-passes"
+_AFTER_WRAPPER = "simplification_after_layout_assignment"
 _REPLACED = frozenset({"fusion", "fusion_merger"})  # by priority fusion
 
 
@@ -124,29 +122,29 @@ def _newest_fitting(names: tuple[str, ...], module: DumpedModule) -> str:
 
 def _contradicts(module: DumpedModule, compiler: Compiler) -> bool:
     """Return whether ``module`` shows what ``compiler`` would not have left."""
+    library = [stage for stage in module.stages if stage.name.pipeline == _LIBRARY]
+    wrapped = [stage for stage in module.stages if stage.name.pipeline == _AFTER_WRAPPER]
     return (
-        any(_leaves_work(module, compiler, *place) for place in _LEAVING_NOTHING)
+        _finds_work(module, compiler, "dot-library-rewriter", library[-1:])
+        or _finds_work(module, compiler, "fusion-wrapper", wrapped[:1])
         or _fuses_embedded(module, compiler)
         or _weighs_otherwise(module, compiler)
     )
 
 
-def _leaves_work(
-    module: DumpedModule, compiler: Compiler, pass_name: str, pipeline: str, after: str | None
+def _finds_work(
+    module: DumpedModule, compiler: Compiler, pass_name: str, stages: Sequence[Stage]
 ) -> bool:
-    """Return whether a pass of ``compiler`` finds something to do in what that of ``module``
-    left.
+    """Return whether a pass of ``compiler`` finds something to do in ``stages``, which that of
+    ``module`` has left.
     """
-    stages = [
-        stage
-        for stage in module.stages
-        if stage.name.pipeline == pipeline and after in (stage.name.after, None)
-    ]
-    if not stages:
-        return False
-    left = MutableModule(module.read(stages[-1]))
-    plan = compiler.find(pass_name).run(left, read_flags(module))
-    return any(decision.fusion for decision in plan.decisions)
+    return any(
+        decision.fusion
+        for stage in stages
+        for decision in compiler.find(pass_name)
+        .run(MutableModule(module.read(stage)), read_flags(module))
+        .decisions
+    )
 
 
 def _fuses_embedded(module: DumpedModule, compiler: Compiler) -> bool:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from fusionscope.versions import jaxlib_0_9_0
-from fusionscope.versions.version import KnownCompiler, Version, begins, follows
+from fusionscope.versions.version import KnownCompiler, Version, begins
 
 VERSION = Version(
     name="0.8",
     gained={
-        "cpu": (
-            follows(
-                "HLO_passes_after_layout_assignment", "fusion-wrapper", "cpu-all-reduce-combiner"
-            ),
-        ),
         "gpu": (
             begins("post-layout_assignment", "sub-byte-collective-normalization"),
             begins("autotune-fusion-emitters", "fusion-wrapper"),

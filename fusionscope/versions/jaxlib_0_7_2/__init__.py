@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.versions.version import Version, begins, follows
+from fusionscope.versions.version import KnownCompiler, Version, begins, follows
 
 
 def normalize_layouts(graph: MutableModule) -> None:
@@ -15,7 +15,12 @@ def normalize_layouts(graph: MutableModule) -> None:
 VERSION = Version(
     name="0.7.2",
     gained={
-        "cpu": (begins("dot-library-passes", "dot_decomposer", is_always=True),),
+        "cpu": (
+            begins("dot-library-passes", "dot_decomposer", is_always=True),
+            follows(
+                "HLO_passes_after_layout_assignment", "fusion-wrapper", "cpu-all-reduce-combiner"
+            ),
+        ),
         "gpu": (
             begins("optimization", "ragged_dot_rewriter"),
             begins("sanitize-constant-names", "sanitize-constant-names"),
@@ -25,5 +30,6 @@ VERSION = Version(
     lost={
         "gpu": (begins("horizontal_fusion", "horizontal_loop_fusion"),),
     },
+    compilers=(KnownCompiler("cpu-0.7.2", f"{__name__}.cpu"),),
     rewriters={"layout_normalization": normalize_layouts},
 )
