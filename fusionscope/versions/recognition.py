@@ -18,6 +18,7 @@ VERSIONS = tuple(version.name for version in known.VERSIONS)
 _NEWEST = VERSIONS[-1]
 _NAMES = "names.json"
 _BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
+_LATE = "copy-insertion"  # leaves stages whatever the program
 _NUMBER = re.compile(r"[-_.]\d+$")
 
 
@@ -106,9 +107,12 @@ def _shows_all_passes(module: DumpedModule) -> bool:
 
 
 def _has_no_gap(module: DumpedModule) -> bool:
-    """Return whether the stages are numbered without a gap: none was deleted since."""
+    """Return whether the stages are numbered without a gap up to one of the last pipelines: none
+    was deleted since.
+    """
     counters = {stage.name.counter for stage in module.stages} - {None}
-    return counters == set(range(len(counters)))
+    is_late = any(stage.name.pipeline == _LATE for stage in module.stages)
+    return is_late and counters == set(range(len(counters)))
 
 
 def _shown_by_flags(module: DumpedModule) -> Iterator[tuple[frozenset[str], str]]:
