@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -165,6 +165,17 @@ class DumpedModule:
                 module = self._lazy[stage] = self._read(stage)
         self.reader.use(stage.file)
         return module
+
+    def remember(self, key: Hashable, find: Callable[[], Content]) -> Content:
+        """Return what ``find`` returned when it was first called for this ``key``."""
+        if key not in self._lazy:
+            with self.reader.recording() as uses:
+                content = find()
+            self._lazy[key] = content, uses
+        remembered: Content
+        remembered, uses = self._lazy[key]
+        self.reader.use_again(uses)
+        return remembered
 
     def note(self, problem: UnusableInput) -> None:
         """Keep a problem for the end of the report, if nothing else reports it."""

@@ -81,6 +81,12 @@ class FileReader:
         self._uses.files[file] = self._read[file]
         self._uses.unknown_opcodes |= self.unknown_opcodes.get(file, set())
 
+    def use_again(self, uses: Uses) -> None:
+        """Record the uses of a result that was kept."""
+        self._uses.files |= uses.files
+        self._uses.unknown_opcodes |= uses.unknown_opcodes
+        self._uses.is_repeatable &= uses.is_repeatable
+
     def fail(self) -> None:
         """Record that another run may find something else."""
         self._uses.is_repeatable = False

@@ -23,7 +23,8 @@ _TYPES = frozenset("pred s4 s8 s16 s32 s64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e5m
 _UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
 _NANOO_TYPES = frozenset({"f8e5m2fnuz", "f8e4m3fnuz"})
 _FLOAT8_TYPES = frozenset({"f8e5m2", "f8e4m3fn"})
-_FLOAT_TYPES = frozenset({"bf16", "f16", "f32", "f64"})
+_HALF_TYPES = frozenset({"bf16", "f16"})
+_FLOAT_TYPES = _HALF_TYPES | {"f32", "f64"}
 _FROM_4_BITS = frozenset({"s8", "u8", "f16", "bf16", "f32", "f64"})
 _FROM_FLOAT8 = frozenset({"f16", "bf16", "f32"})
 
@@ -42,6 +43,7 @@ class TritonVersion:
     """What one compiler version can do with Triton, and how it estimates that.
 
     - ``has_unsigned``: supports unsigned integers.
+    - ``divides_halves``: supports divisions of f16 and bf16.
     - ``has_pads``: supports padding at the end of an array, outside of matrix multiplications.
     - ``has_concatenates``: supports them outside of matrix multiplications.
     - ``aligns_concatenates``: the operands of a concatenate must be aligned.
@@ -56,6 +58,7 @@ class TritonVersion:
     """
 
     has_unsigned: bool
+    divides_halves: bool
     has_pads: bool
     has_concatenates: bool
     aligns_concatenates: bool
@@ -181,7 +184,11 @@ class _Support:
         if element_type in INTEGRAL:
             return supported | _LOGIC | {"divide", "not", "remainder"}
         supported |= {"reduce-precision"}
-        return supported | _FLOAT_OPERATIONS if element_type in _FLOAT_TYPES else supported
+        if element_type not in _FLOAT_TYPES:
+            return supported
+        supported |= _FLOAT_OPERATIONS
+        is_half = element_type in _HALF_TYPES
+        return supported - {"divide"} if is_half and not self._version.divides_halves else supported
 
     def concatenate(self, instruction: MutableInstruction) -> str | None:
         """Source: IsTritonSupportedConcatenate."""

@@ -6,7 +6,7 @@ import operator
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
@@ -390,7 +390,11 @@ def _verify_run(
     context.progress(f"comparing {run.pass_name}")
     after_graph = MutableModule(after)
     comparison = compare(plan.graph, after_graph)
-    compared = _compare(run, compiler, plan, comparison, before, after, theirs)
+    statements: list[list[_Told]] = []
+    if theirs:
+        by_computation = _told(plan, _record_of(compiler, compiler.find(run.pass_name).known))
+        statements = _with_record(by_computation, theirs, module.read(module.last))
+    compared = _compare(run, compiler, plan, comparison, before, after, statements, theirs)
     if record is not None:
         compared, followed = _with_steps(
             compared, plan, before, record, triton, context, compiler, users
@@ -422,6 +426,7 @@ def _compare(
     comparison: Comparison,
     before: Module,
     after: Module,
+    statements: list[list[_Told]],
     theirs: list[list[_Told]],
 ) -> PassVerification:
     divergence = comparison.find_divergence()
@@ -432,7 +437,6 @@ def _compare(
         outcomes = [outcomes_after(before, module_after) for module_after in (plan.module, after)]
         pairs = Agreement(len(outcomes[0]), sum(map(operator.is_, *outcomes)))
     fusion_pass = compiler.find(run.pass_name)
-    statements = _told(plan, _record_of(compiler, fusion_pass.known)) if theirs else []
     return PassVerification(
         pass_name=run.pass_name,
         book=fusion_pass.book.name,
@@ -500,7 +504,7 @@ class _Teller:
         return self._names.get(name, name)
 
 
-def _told(plan: FusionPlan, record: Record | None) -> list[list[_Told]]:
+def _told(plan: FusionPlan, record: Record | None) -> dict[str, list[_Told]]:
     """Return the decisions that the compiler would record, in its order, by computation."""
     tellers: dict[str, _Teller] = defaultdict(partial(_Teller, record))
     statements: dict[str, list[_Told]] = defaultdict(list)
@@ -517,7 +521,22 @@ def _told(plan: FusionPlan, record: Record | None) -> list[list[_Told]]:
             statements[decision.computation].append(
                 teller.tell(decision.producer, consumer, what, decision.fusion)
             )
-    return list(statements.values())
+    return statements
+
+
+def _with_record(
+    statements: Mapping[str, list[_Told]], theirs: list[list[_Told]], last: Module
+) -> list[list[_Told]]:
+    """Return the decisions in computations that have a record. It is written of the ``last``
+    module, and so lacks computations that were removed before.
+    """
+    names = {computation.name for computation in last.computations}
+    recorded = set(chain(*theirs))
+    return [
+        decisions
+        for name, decisions in statements.items()
+        if name in names or not recorded.isdisjoint(decisions)
+    ]
 
 
 def _record_of(compiler: Compiler, known_pass: KnownPass) -> Record | None:

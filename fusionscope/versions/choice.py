@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fusionscope.dump import DumpedModule
+from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.errors import UnusableInput
+from fusionscope.graph.comparison import compare
 from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustomInEmbedded
+from fusionscope.passes.expense import is_expensive as is_plainly_expensive
 from fusionscope.passes.instruction_fusion import is_embedded
 from fusionscope.versions import known
 from fusionscope.versions.compiler import Compiler
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
     from fusionscope.user_order.user_history import Rewriter
 
 _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
+_FUSING = "HLO_passes_after_layout_assignment"
+_LIBRARY = "dot-library-passes"
+_AFTER_WRAPPER = "simplification_after_layout_assignment"
 _REPLACED = frozenset({"fusion", "fusion_merger"})  # by priority fusion
 
 
@@ -61,8 +69,8 @@ def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> C
     compilers = [
         _compiler_of(version, module.backend) for version in reversed(recognition.versions)
     ]
-    fitting = [name for name in compilers if name in candidates]
-    are_checked = bool(fitting) and fitting == compilers
+    fitting = tuple(name for name in compilers if name in candidates)
+    are_checked = bool(fitting) and len(fitting) == len(compilers)
     name = (
         _choose(fitting, module)
         if fitting
@@ -97,33 +105,70 @@ def find_rewriters(module: DumpedModule) -> dict[str, Rewriter]:
     return rewriters
 
 
-def _choose(names: list[str], module: DumpedModule) -> str:
+def _choose(names: tuple[str, ...], module: DumpedModule) -> str:
     """Return the name of the newest compiler that ``module`` does not contradict, or else the
-    newest one. No pass is moved between jaxlib 0.10.0 and 0.10.1, but they fuse differently on a
-    CPU.
+    newest one. No pass is moved between some versions that fuse differently on a CPU.
     """
-    if len(set(names)) == 1 or module.backend != "cpu":
+    distinct = tuple(dict.fromkeys(names))
+    if len(distinct) == 1 or module.backend != "cpu":
         return names[0]
+    return module.remember(distinct, lambda: _newest_fitting(distinct, module))
+
+
+def _newest_fitting(names: tuple[str, ...], module: DumpedModule) -> str:
     fitting = (name for name in names if not _contradicts(module, known.load_compiler(name)))
     return next(fitting, names[0])
 
 
 def _contradicts(module: DumpedModule, compiler: Compiler) -> bool:
-    """Return whether the library rewriter of ``compiler`` finds something to do in what that of
-    ``module`` left, or ``module`` has fusions in computations that ``compiler`` leaves out.
+    """Return whether ``module`` shows what ``compiler`` would not have left."""
+    library = [stage for stage in module.stages if stage.name.pipeline == _LIBRARY]
+    wrapped = [stage for stage in module.stages if stage.name.pipeline == _AFTER_WRAPPER]
+    return (
+        _finds_work(module, compiler, "dot-library-rewriter", library[-1:])
+        or _finds_work(module, compiler, "fusion-wrapper", wrapped[:1])
+        or _fuses_embedded(module, compiler)
+        or _weighs_otherwise(module, compiler)
+    )
+
+
+def _finds_work(
+    module: DumpedModule, compiler: Compiler, pass_name: str, stages: Sequence[Stage]
+) -> bool:
+    """Return whether a pass of ``compiler`` finds something to do in ``stages``, which that of
+    ``module`` has left.
     """
-    stages = [stage for stage in module.stages if stage.name.pipeline == "dot-library-passes"]
-    if stages:
-        left = MutableModule(module.read(stages[-1]))
-        plan = compiler.find("dot-library-rewriter").run(left, read_flags(module))
-        if any(decision.fusion for decision in plan.decisions):
-            return True
+    return any(
+        decision.fusion
+        for stage in stages
+        for decision in compiler.find(pass_name)
+        .run(MutableModule(module.read(stage)), read_flags(module))
+        .decisions
+    )
+
+
+def _fuses_embedded(module: DumpedModule, compiler: Compiler) -> bool:
+    """Return whether ``module`` has fusions in computations that ``compiler`` leaves out."""
     skip = compiler.find("fusion").book.find(SkipCustomInEmbedded.id)
     return not isinstance(skip, SkipCustomInEmbedded) and any(
         is_embedded(instruction.computation)
         for instruction in MutableModule(module.read(module.last)).walk()
         if instruction.opcode == "fusion"
     )
+
+
+def _weighs_otherwise(module: DumpedModule, compiler: Compiler) -> bool:
+    """Return whether ``module`` has operations that are expensive in some versions only, such as
+    rounding to bf16, and ``compiler`` would fuse them otherwise.
+    """
+    for before, after in pairwise(module.stages):
+        if (after.name.pipeline, after.name.after) == (_FUSING, "fusion"):
+            graph = MutableModule(module.read(before))
+            if all(is_expensive(value) == is_plainly_expensive(value) for value in graph.walk()):
+                return False
+            plan = compiler.find("fusion").run(graph, read_flags(module))
+            return not compare(plan.graph, MutableModule(module.read(after))).has_same_kernels()
+    return False
 
 
 def _compiler_of(version: str, backend: str | None) -> str | None:

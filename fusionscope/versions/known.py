@@ -20,6 +20,7 @@ _NAMES = (
     "jaxlib_0_7_2",
     "jaxlib_0_8",
     "jaxlib_0_9_0",
+    "jaxlib_0_9_1",
     "jaxlib_0_9_2",
     "jaxlib_0_10_0",
     "jaxlib_0_10_1",

@@ -18,6 +18,7 @@ VERSIONS = tuple(version.name for version in known.VERSIONS)
 _NEWEST = VERSIONS[-1]
 _NAMES = "names.json"
 _BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
+_LATE = "copy-insertion"  # leaves stages whatever the program
 _NUMBER = re.compile(r"[-_.]\d+$")
 
 
@@ -50,7 +51,7 @@ class Recognition:
 
 
 def recognise(module: DumpedModule) -> Recognition:
-    """Return the possible versions of a dump, by the positions of its passes.
+    """Return the possible versions of a dump, by the positions of its passes and by its flags.
 
     A dump that could be of the newest version, but names a pass or a flag that no known version
     has, is of a newer or unknown compiler. Only CPUs and GPUs are recognised.
@@ -66,6 +67,7 @@ def recognise(module: DumpedModule) -> Recognition:
             visited.append((having, str(mark)))
         elif is_whole and mark.is_always:
             visited.append((frozenset(VERSIONS) - having, f"no {mark}"))
+    visited += _shown_by_flags(module)
     possible = _common(visited)
     if _NEWEST in possible and (unknown := next(_unknown_names(module), None)) is not None:
         return Recognition((), f"{unknown}, which none up to {_NEWEST} has", is_newer=True)
@@ -105,9 +107,27 @@ def _shows_all_passes(module: DumpedModule) -> bool:
 
 
 def _has_no_gap(module: DumpedModule) -> bool:
-    """Return whether the stages are numbered without a gap: none was deleted since."""
+    """Return whether the stages are numbered without a gap up to one of the last pipelines: none
+    was deleted since.
+    """
     counters = {stage.name.counter for stage in module.stages} - {None}
-    return counters == set(range(len(counters)))
+    is_late = any(stage.name.pipeline == _LATE for stage in module.stages)
+    return is_late and counters == set(range(len(counters)))
+
+
+def _shown_by_flags(module: DumpedModule) -> Iterator[tuple[frozenset[str], str]]:
+    """Yield the versions that list the same flags. Only a list with flags that are off has all."""
+    try:
+        config = module.config
+    except UnusableInput:  # reported when the flags are read
+        return
+    if config is None or not any("false" in values for values in config.values.values()):
+        return
+    for place, version in enumerate(known.VERSIONS):
+        if version.flag in config.values:
+            yield frozenset(VERSIONS[place:]), f"a flag {version.flag}"
+        elif version.flag is not None:
+            yield frozenset(VERSIONS[:place]), f"no flag {version.flag}"
 
 
 def _unknown_names(module: DumpedModule) -> Iterator[str]:

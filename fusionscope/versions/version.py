@@ -70,7 +70,8 @@ class Version:
 
     Releases that no mark distinguishes are one version. A release between two examined ones is
     recognised as one of these. ``gained`` are the marks that the previous version lacks, ``lost``
-    those that only it had, each by backend. ``compilers`` are the rules that were checked against
+    those that only it had, each by backend. ``flag`` is one that it and all newer versions have.
+    ``compilers`` are the rules that were checked against
     its dumps, if any. ``rewriters`` are the GPU passes that decide the order of users and have
     another form than in the previous version.
     """
@@ -78,5 +79,6 @@ class Version:
     name: str
     gained: Mapping[str, tuple[Mark, ...]] = field(default_factory=dict)
     lost: Mapping[str, tuple[Mark, ...]] = field(default_factory=dict)
+    flag: str | None = None
     compilers: tuple[KnownCompiler, ...] = ()
     rewriters: Mapping[str, Rewriter] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from fusionscope.graph.comparison import compare, find_divergence
 from fusionscope.hlo import parse, to_text
 from fusionscope.passes.context import PassContext
 from fusionscope.rules.changes import Changes
-from fusionscope.verify.verification import order_notes, verify
+from fusionscope.verify.verification import _Told, _with_record, order_notes, verify
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.known import load_compiler
@@ -232,3 +232,10 @@ def test_a_dump_without_protos_says_that_the_order_of_equal_priorities_is_inferr
     assert not order_notes(with_protos, differing)
     (note,) = order_notes(module, differing)
     assert "--xla_dump_hlo_as_proto" in note
+
+
+def test_computations_that_were_removed_have_no_record():
+    decisions = [_Told(name, "sum", "fused") for name in ("a", "b", "c")]
+    statements = {"main": decisions[:1], "gone": decisions[1:2], "renamed": decisions[2:]}
+    recorded = _with_record(statements, [decisions[2:]], parse(BASE))
+    assert recorded == [decisions[:1], decisions[2:]]

@@ -97,6 +97,32 @@ def test_where_nothing_shows_the_version_it_is_unknown(tmp_path):
     assert str(actual) == "an unknown version of jaxlib"
 
 
+@pytest.mark.parametrize(
+    ("flags", "versions"),
+    [
+        ((), ("0.5.3", "0.6.2", "0.7.2", "0.8")),
+        (("xla_gpu_default_to_alg_dot_bf16_bf16_f32",), ("0.9.0",)),
+        (
+            (
+                "xla_gpu_default_to_alg_dot_bf16_bf16_f32",
+                "xla_gpu_experimental_all_fusions_with_triton",
+            ),
+            ("0.9.1",),
+        ),
+    ],
+)
+def test_flags_show_the_version(flags, versions, tmp_path):
+    lines = [f"  {flag}: true\n" for flag in flags]
+    options = tmp_path / "module_0001.jit_f.config.pbtxt"
+    label = "0001.fusion.after_priority-fusion.before_cse.txt"
+    options.write_text(f"debug_options {{\n  xla_gpu_enable_triton_gemm: false\n{''.join(lines)}}}")
+    actual = recognise(dumped(tmp_path, [label])).versions
+    assert actual[-len(versions) :] == versions
+    # Some writers leave out flags that are off.
+    options.write_text(f"debug_options {{\n  xla_gpu_enable_triton_gemm: true\n{''.join(lines)}}}")
+    assert recognise(dumped(tmp_path, [label])).versions == VERSIONS
+
+
 def test_samples_are_of_the_versions_that_their_folders_name():
     visited = set()
     for folder in SAMPLES.iterdir():

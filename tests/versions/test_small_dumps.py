@@ -3,20 +3,35 @@
 from pathlib import Path
 
 import pytest
+from conformance.examples import H100
 
 from fusionscope.dump import open_dump
+from fusionscope.gpu.triton_support import unsupported
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.hlo import parse
+from fusionscope.passes.gpu.gemm_fusion.rules import GemmState
 from fusionscope.verify.verification import verify
-from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.choice import _contradicts, choose_compiler
+from fusionscope.versions.known import load_compiler
 
 DUMPS = Path(__file__).parent / "dumps"
 
 
-@pytest.mark.parametrize("release", ["0.10.0", "0.10.1"])
-def test_a_dump_replays_with_the_rules_of_its_release(release):
-    dump = open_dump(DUMPS / f"cpu-jaxlib-{release}" / "attention")
+@pytest.mark.parametrize(
+    ("folder", "compiler"),
+    [
+        ("cpu-jaxlib-0.9.0/attention", "cpu-0.9.0"),
+        ("cpu-jaxlib-0.9.2/reductions", "cpu-0.9.2"),
+        ("h100-jaxlib-0.9.2/dense", "gpu-0.9.2"),
+        ("cpu-jaxlib-0.10.0/attention", "cpu-0.10.0"),
+        ("cpu-jaxlib-0.10.1/attention", "cpu-0.10.1"),
+    ],
+)
+def test_a_dump_replays_with_the_rules_of_its_release(folder, compiler):
+    dump = open_dump(DUMPS / folder)
     (module,) = dump.modules
     choice = choose_compiler(module)
-    assert (choice.name, choice.are_checked) == (f"cpu-{release}", True)
+    assert (choice.name, choice.are_checked) == (compiler, True)
     (verified,) = verify(dump, dump.modules).modules
     assert verified.passes and all(run.is_identical for run in verified.passes)
     assert any(run.decisions.compared for run in verified.passes)
@@ -28,3 +43,63 @@ def test_only_newer_library_fusions_hold_single_dots(release, dots):
     (module,) = open_dump(DUMPS / f"cpu-jaxlib-{release}" / "attention").modules
     instructions = module.read(module.last).entry.instructions
     assert sum(instruction.opcode == "dot" for instruction in instructions) == dots
+
+
+def test_before_0_10_a_product_ends_where_its_result_is_no_longer_linear():
+    (module,) = open_dump(DUMPS / "h100-jaxlib-0.9.2" / "dense").modules
+    kernel = next(stage for stage in module.stages if stage.name.after == "triton-gemm-rewriter")
+    instructions = module.read(kernel).entry.instructions
+    assert [i.opcode for i in instructions if i.opcode in ("add", "fusion")] == ["fusion", "add"]
+
+
+@pytest.mark.parametrize(("name", "is_supported"), [("gpu-0.9.2", False), ("gpu-0.10.1", True)])
+@pytest.mark.parametrize("element_type", ["f16", "bf16", "f32"])
+def test_triton_divides_halves_since_0_10(name, is_supported, element_type):
+    shape = f"{element_type}[8]"
+    graph = MutableModule(
+        parse(
+            f"HloModule m\n\nENTRY main {{\n  a = {shape} parameter(0)\n"
+            f"  ROOT quotient = {shape} divide(a, a)\n}}\n"
+        )
+    )
+    triton = load_compiler(name).gpu.triton
+    problem = unsupported(graph.entry.root, H100, triton)
+    assert (problem is None) == (is_supported or element_type == "f32")
+
+
+@pytest.mark.parametrize(
+    ("element_type", "attributes", "is_refused"),
+    [
+        ("f32", "", False),
+        ("f32", ", operand_precision={default,highest}", True),
+        ("f32", ", operand_precision={highest,highest}, algorithm=dot_tf32_tf32_f32", False),
+        ("f16", ", algorithm=dot_f16_f16_f32", True),
+        ("f64", "", True),
+    ],
+)
+def test_before_0_10_1_fewer_products_go_to_triton(element_type, attributes, is_refused):
+    shape = f"{element_type}[64,64]"
+    text = (
+        f"HloModule m\n\nENTRY main {{\n  a = {shape} parameter(0)\n  ROOT product = {shape} "
+        "dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        f"{attributes}\n}}\n"
+    )
+    for name, is_expected in (("gpu-0.10.0", is_refused), ("gpu-0.10.1", False)):
+        compiler = load_compiler(name)
+        rule = compiler.find_rule("gf-dot-support")
+        state = GemmState(H100, 0, compiler.gpu.triton)
+        decision = rule.check(MutableModule(parse(text)).entry.root, state)
+        assert (decision is not None) == is_expected, name
+
+
+def test_the_choice_is_made_once(monkeypatch):
+    (module,) = open_dump(DUMPS / "cpu-jaxlib-0.9.0" / "attention").modules
+    names = []
+
+    def contradicts(module, compiler):
+        names.append(compiler.name)
+        return _contradicts(module, compiler)
+
+    monkeypatch.setattr("fusionscope.versions.choice._contradicts", contradicts)
+    assert choose_compiler(module) == choose_compiler(module)
+    assert names == ["cpu-0.9.2", "cpu-0.9.0"]

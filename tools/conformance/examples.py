@@ -18,9 +18,12 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import Module, parse
 from fusionscope.passes.context import GpuTarget, PassContext
-from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
-from fusionscope.passes.cpu.instruction_fusion.run import CpuInstructionFusion, find_skipped
+from fusionscope.passes.cpu.instruction_fusion.run import (
+    CpuInstructionFusion,
+    find_expense,
+    find_skipped,
+)
 from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
@@ -30,6 +33,7 @@ from fusionscope.passes.rule import RuleBook
 from fusionscope.passes.state import FusionState
 from fusionscope.rules.examples import Example
 from fusionscope.rules.pages import read_examples
+from fusionscope.versions.jaxlib_0_9_0.cpu import CPU_FUSION_0_9_0
 from fusionscope.versions.jaxlib_0_10_0.cpu import CPU_FUSION_0_10_0
 from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
 from fusionscope.versions.jaxlib_0_12.gpu import GPU_0_12
@@ -52,6 +56,7 @@ OLDER_CPU_EXAMPLES: list[tuple[str, Example, Book]] = [
     (id, example, book)
     for id, condition, book in [
         ("cpu-concat", "before jaxlib 0.12", CPU_FUSION_0_11),
+        ("cpu-expensive-reuse", "before jaxlib 0.9.1", CPU_FUSION_0_9_0),
         ("cpu-skip-custom", "before jaxlib 0.10.1", CPU_FUSION_0_10_0),
     ]
     for example in read_examples(id, condition)
@@ -60,7 +65,7 @@ OLDER_CPU_EXAMPLES: list[tuple[str, Example, Book]] = [
 
 def replay_cpu(module: Module, book: Book = CPU_FUSION) -> FusionPlan:
     graph = MutableModule(module)
-    state = FusionState(is_expensive=is_expensive, skipped=find_skipped(graph))
+    state = FusionState(is_expensive=find_expense(book), skipped=find_skipped(graph))
     return CpuInstructionFusion(graph, book, state, None).run()
 
 

@@ -17,8 +17,11 @@ samples = load(ROOT / "samples" / "make.py")
 samples.LARGE = 1024  # bytes; small dumps are enough here
 
 BATCHES = (
-    samples.Batch("cpu-jaxlib-0.7", "0.7", "cpu", ("softmax",), ("softmax",)),
+    samples.Batch("cpu-jaxlib-0.6", "0.6", "cpu", ("softmax",), ("softmax",)),
     samples.Batch("h100-jaxlib-0.7", "0.7", "h100", ("dense",)),
+    samples.Batch("cpu-jaxlib-0.9.0", "0.9.0", "cpu", ("attention",), ("attention",)),
+    samples.Batch("cpu-jaxlib-0.9.2", "0.9.2", "cpu", ("reductions",), ("reductions",)),
+    samples.Batch("h100-jaxlib-0.9.2", "0.9.2", "h100", ("dense",)),
     samples.Batch("cpu-jaxlib-0.10.0", "0.10.0", "cpu", ("attention",), ("attention",)),
     samples.Batch("cpu-jaxlib-0.10.1", "0.10.1", "cpu", ("attention",), ("attention",)),
 )

@@ -1,8 +1,7 @@
-"""jaxlib 0.10.0. For GPUs, its dumps replay with the rules of 0.10.1."""
+"""jaxlib 0.10.0."""
 
 from __future__ import annotations
 
-from fusionscope.versions import jaxlib_0_10_1
 from fusionscope.versions.version import KnownCompiler, Version, begins, follows
 
 VERSION = Version(
@@ -11,8 +10,16 @@ VERSION = Version(
         "cpu": (begins("async-collective", "async-collective-replacer", is_always=True),),
         "gpu": (follows("hlo_normalization", "triton-gemm-rewriter", "hoist-fused-bitcasts"),),
     },
+    lost={
+        "gpu": (
+            follows("hlo_normalization", "triton-gemm-rewriter", "gemm-fusion-swap-operands"),
+            follows("hlo_normalization", "gemm-fusion-swap-operands", "hoist-fused-bitcasts"),
+            follows("hlo_normalization", "hoist-fused-bitcasts", "dot-algorithm-rewriter"),
+        ),
+    },
+    flag="xla_gpu_experimental_force_split_k",
     compilers=(
         KnownCompiler("cpu-0.10.0", f"{__name__}.cpu"),
-        jaxlib_0_10_1.VERSION.compilers[1],
+        KnownCompiler("gpu-0.10.0", f"{__name__}.gpu"),
     ),
 )

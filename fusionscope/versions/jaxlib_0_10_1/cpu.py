@@ -21,6 +21,7 @@ class LargeReduce(Reduce):
     """A reduction of many elements that XLA would not fuse with the operation before it."""
 
     min_elements: int = 32768
+    not_behind: frozenset[str] = _NOT_BEHIND
 
     def check(self, operation: MutableInstruction) -> Decision | None:
         decision = Reduce.check(self, operation)
@@ -32,7 +33,7 @@ class LargeReduce(Reduce):
             return self.refuse(elements=elements, min_elements=self.min_elements)
         is_converted = source.opcode == "convert"
         types = tuple(value.shape.element_type for value in (*source.operands[:1], source))
-        if source.opcode in _NOT_BEHIND or (is_converted and types not in _WIDENED):
+        if source.opcode in self.not_behind or (is_converted and types not in _WIDENED):
             return self.refuse(source=source.opcode)
         return decision
 

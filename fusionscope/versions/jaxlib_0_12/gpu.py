@@ -25,6 +25,7 @@ from fusionscope.versions.compiler import Compiler
 
 TRITON_0_12 = TritonVersion(
     has_unsigned=True,
+    divides_halves=True,
     has_pads=False,
     has_concatenates=True,
     aligns_concatenates=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.versions.version import KnownCompiler, Version, begins
+from fusionscope.versions.version import KnownCompiler, Version, begins, follows
 
 
 def normalize_layouts(graph: MutableModule) -> None:
@@ -15,7 +15,10 @@ def normalize_layouts(graph: MutableModule) -> None:
 VERSION = Version(
     name="0.4.34",
     gained={
-        "gpu": (begins("conv_canonicalization", "float-normalization-bf16"),),
+        "gpu": (
+            begins("conv_canonicalization", "float-normalization-bf16"),
+            follows("hlo_normalization", "triton-gemm-rewriter", "gemm-fusion-swap-operands"),
+        ),
     },
     lost={
         "gpu": (begins("conv_canonicalization", "bf16-normalization"),),

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import COMPLEX, is_effective_scalar, is_elementwise
+from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.indexing import emitted_too_often
 from fusionscope.passes.inplace import IN_PLACE_RULES, InPlaceRule
 from fusionscope.passes.pair_rules import (
@@ -209,6 +210,11 @@ class ExpensiveReuse(PairRule):
     id: ClassVar = "cpu-expensive-reuse"
     lasts: ClassVar = True
     message: ClassVar = "Fusion is not profitable."
+
+    @staticmethod
+    def is_expensive(operation: MutableInstruction) -> bool:
+        """Return whether the pass avoids computing the operation twice."""
+        return is_expensive(operation)
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         if (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.emitters import is_emitted_elementwise
 from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.cpu.instruction_fusion.rules import (
+    ExpensiveReuse,
     SkipCustom,
     SkipCustomInEmbedded,
     SoftmaxCoupling,
@@ -22,11 +23,17 @@ from fusionscope.passes.state import FusionPair, FusionState, UnfusibleBy
 
 def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
     state = FusionState(
-        is_expensive=is_expensive,
+        is_expensive=find_expense(book),
         may_duplicate=not context.has_multi_output,
         skipped=find_skipped(graph, emitters=context.has_emitters),
     )
     return CpuInstructionFusion(graph, book, state, context.deadline).run()
+
+
+def find_expense(book: RuleBook[Rule]) -> Callable[[MutableInstruction], bool]:
+    """Return what tells the operations that are too expensive to compute twice."""
+    rule = book.find(ExpensiveReuse.id)
+    return rule.is_expensive if isinstance(rule, ExpensiveReuse) else is_expensive
 
 
 class CpuInstructionFusion(InstructionFusion):

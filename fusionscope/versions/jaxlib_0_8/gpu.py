@@ -1,0 +1,34 @@
+"""The fusion passes of jaxlib 0.8 for GPUs: as in 0.9.2, but none for sorts that read an iota."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusionscope.passes.gpu.sort_iota_fusion.rules import GPU_SORTING
+from fusionscope.versions.jaxlib_0_9_2 import gpu as newer
+
+_NORMALIZATION = newer.COMPILER.pipelines["hlo_normalization"]
+_GEMM = _NORMALIZATION.index("triton-gemm-rewriter")
+_PIPELINES = {
+    **newer.COMPILER.pipelines,
+    "hlo_normalization": (
+        *_NORMALIZATION[:_GEMM],
+        "transpose-dimension-grouper",
+        *_NORMALIZATION[_GEMM:],
+    ),
+    "fusion": tuple(
+        name for name in newer.COMPILER.pipelines["fusion"] if name != GPU_SORTING.pass_name
+    ),
+}
+
+COMPILER = replace(
+    newer.COMPILER,
+    name="gpu-0.8",
+    release="0.8.3",
+    passes=tuple(
+        fusion_pass
+        for fusion_pass in newer.COMPILER.passes
+        if fusion_pass.name != GPU_SORTING.pass_name
+    ),
+    pipelines=_PIPELINES,
+)
