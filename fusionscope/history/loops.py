@@ -263,8 +263,7 @@ def _steps(comparison: _Value, loop: Instruction, body: Computation) -> int | No
 
 def _multiplied(value: _Value) -> tuple[_Value, int]:
     """Return what ``value`` is a constant multiple of, and the factor: the compiler counts by one
-    where the program counts by more. Source: the pass
-    simplify-while-loops.
+    where the program counts by more. Source: the pass simplify-while-loops.
     """
     if value.instruction.opcode == "multiply" and not value.indices:
         first, second = value.operand(0), value.operand(1)
