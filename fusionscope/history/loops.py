@@ -253,11 +253,24 @@ def _steps(comparison: _Value, loop: Instruction, body: Computation) -> int | No
     if end is None:
         end, counter = _constant(left, loop, body), right
         direction = _MIRRORED.get(direction, "")
+    counter, factor = _multiplied(counter)
     step = _step(counter, body)
     start = _resolve(_Value(loop.operands[0], counter.indices)).number
     if end is None or step is None or start is None:
         return None
-    return _until(direction, start, end, step)
+    return _until(direction, start * factor, end, step * factor)
+
+
+def _multiplied(value: _Value) -> tuple[_Value, int]:
+    """Return what ``value`` is a constant multiple of, and the factor: the compiler counts by one
+    where the program counts by more. Source: the pass simplify-while-loops.
+    """
+    if value.instruction.opcode == "multiply" and not value.indices:
+        first, second = value.operand(0), value.operand(1)
+        for counter, factor in ((first, second.number), (second, first.number)):
+            if factor is not None:
+                return counter, factor
+    return value, 1
 
 
 def _until(direction: str, start: int, end: int, step: int) -> int | None:

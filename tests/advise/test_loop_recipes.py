@@ -16,6 +16,8 @@ from fusionscope.advise.recipes.associative_scan import AssociativeScan
 from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
 from fusionscope.advise.recipes.loops import find_loops
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
+from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.graph.mutable import to_module
 from fusionscope.hlo import Module, parse, to_text
 
 pytestmark = [
@@ -194,6 +196,25 @@ def test_recurrences_of_random_programs_compute_the_same_without_a_loop(seed: in
 )
 def test_random_steps_compute_the_same_with_work_before_the_loop(seed: int) -> None:
     check(HoistFromLoop(), Steps(seed).lower())
+
+
+def test_steps_with_work_before_the_loop_can_be_unrolled() -> None:
+    import jax
+
+    def program(key, start):
+        def step(carried, _):
+            state, key = carried
+            key, drawn = jax.random.split(key)
+            return (jax.numpy.sin(state) + jax.random.normal(drawn, (4,)), key), None
+
+        return jax.lax.scan(step, (start, key), None, 6)[0]
+
+    before = lower(program, ((2,), "uint32"), ((4,), "float32"))
+    graph = prepare(before)
+    for recipe in (HoistFromLoop(), UnrollLoop(2)):
+        (site, *_) = recipe.find(graph, "gpu")  # the loop of keys is already unrolled
+        site.rewrite()
+    check_equal(UnrollLoop(2), before, to_module(graph))
 
 
 def test_a_recurrence_leaves_a_loop_that_remains() -> None:

@@ -44,6 +44,8 @@ condition {{
   first = f32[1] slice(x), slice={{[0:1]}}
   head = f32[] reshape(first)
   zero = f32[] constant(0)
+  five = s32[] constant(5)
+  fives = s32[] multiply(i, five)
   positive = pred[] compare(head, zero), direction=GT
   less = pred[] compare({compared}), direction={direction}
   {test}
@@ -91,6 +93,9 @@ def loop_of(**changed: object) -> Module:
         ({"step": 7, "direction": "NE"}, 1),
         ({"compared": "end, i", "direction": "GT"}, 7),
         ({"compared": "i, n"}, 12),  # the state passes it on
+        ({"compared": "fives, end", "end": 25}, 5),
+        ({"compared": "fives, end", "end": 26, "start": 2}, 4),  # 10, 15, 20, 25
+        ({"compared": "end, fives", "end": 23, "direction": "GT"}, 5),
         ({"test": "ROOT other = pred[] not(less)", "direction": "GE"}, 7),
         ({"test": "ROOT both = pred[] and(less, less)"}, 7),
     ],

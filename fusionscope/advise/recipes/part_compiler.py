@@ -48,6 +48,11 @@ class PartCompiler:
         key = to_text(program), frozenset[str]()
         self._modules[key], self._contents[key] = self._final, self.final
 
+    def reserve(self, work: int) -> None:
+        """Take so much off the limit, or give it back if negative. It may be more than is left."""
+        if self.left is not None:
+            self.left -= work
+
     def is_affordable(self, programs: Iterable[Module], *variants: Sequence[str]) -> bool:
         """Return whether compiling ``programs`` with the flags of each of ``variants`` is within
         the limit.

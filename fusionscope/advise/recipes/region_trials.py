@@ -38,6 +38,7 @@ from fusionscope.versions.recognition import VERSIONS, recognise
 
 # Instructions that are compiled for one module, as ``PartCompiler`` counts them.
 MOST_COMPILED = 16_000
+_FOR_SETS = 0.25  # of these, for several changes together
 # Of the module's time: a change that concerns less is tried only where there is no limit.
 _LEAST_BOUND = 0.02
 # Of the module's time: a change that concerns more, and not in loops alone, is tried on all of the
@@ -94,7 +95,9 @@ class RegionTrial:
                 while search.best is None and search.variants:
                     self._go_on(search, compiler)
             helpful = list(self.beside)
-            # What is left of the limit is for recipes with another number.
+            # What is left of the limit is for recipes with another number, and for sets of changes.
+            reserve = int(_FOR_SETS * self.most) if self.most and len(attempts) > 1 else 0
+            compiler.reserve(reserve)
             for offer, result in attempts:
                 if isinstance(result, _Search):
                     while result.variants:
@@ -109,6 +112,7 @@ class RegionTrial:
                 if not why_not_better(suggestion.before, suggestion.after):
                     helpful.append(suggestion)
                 yield suggestion
+            compiler.reserve(-reserve)
             sets = RegionSets(program, compiler, recipes, flags)
             self.together = find_together(merged(helpful), sets.try_together)
 

@@ -166,7 +166,7 @@ def program(start, force):
         loop.called = [
             longer if computation is body else computation for computation in loop.called
         ]
-        loop.attributes_text = calling(loop.attributes_text, body, longer)
+        loop.set_attributes(calling(loop.attributes_text, body, longer))
 
     def _block(self, element: Shape) -> Shape:
         """Return the shape of as many elements of an array as there are steps in one."""
