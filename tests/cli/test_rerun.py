@@ -222,3 +222,15 @@ def test_a_plan_for_a_rewritten_program(run, tmp_path):
     refused = run(*words, "--output", tmp_path / "refused")
     assert (refused.code, refused.errors.count("\n")) == (2, 1)
     assert "unrolled.hlo:1:" in refused.errors
+
+
+@with_jax
+def test_explain_says_what_a_run_took_beside_its_bound(run_command):
+    """The bound is by the parameters and the results, each moved once."""
+    result = run_command("explain", CPU, "--compile", "--format", "json")
+    assert result.code == 0, result.errors
+    (module,) = json.loads(result.out)["modules"]
+    facts = module["run"]
+    assert facts["runs"] > 1
+    assert 0 < facts["at_best_us"] < facts["time_us"]
+    assert facts["at_best_bytes"] == 4 * (1024 * (128 + 128 + 64) + 320 + 1024 * (320 + 160))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import fsum
 from typing import TYPE_CHECKING
 
 from fusionscope.findings import BRIEF
@@ -36,7 +38,7 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the first of them. One that a suggestion answers names only its number."""
-    opportunities = without_parts(module)
+    opportunities = _first(module)
     changes = module.suggestions.helpful if module.suggestions is not None else ()
     time = module.summary.time
     total = time.microseconds if time is not None else 0.0
@@ -66,8 +68,21 @@ def _answer(opportunity: Opportunity, changes: Iterable[Suggestion], total: floa
 
 def without_parts(module: ModuleFacts) -> list[Opportunity]:
     """Return those that are no parts of the program: *Where it goes* shows the bounds of parts."""
-    opportunities = module.find_all(Opportunity)
-    return [row for row in opportunities if row.id != OpportunityKind.ONE_KERNEL]
+    return [row for row in module.find_all(Opportunity) if not _is_part(row)]
+
+
+def _is_part(opportunity: Opportunity) -> bool:
+    return opportunity.id == OpportunityKind.ONE_KERNEL
+
+
+def _first(module: ModuleFacts) -> list[Opportunity]:
+    """Return those without parts, and as the last one that the first screen shows, the part that
+    gains more than all that it shows of them, if there is one.
+    """
+    named = without_parts(module)
+    most = fsum(row.gain_us for row in named[:BRIEF])
+    larger = (row for row in module.find_all(Opportunity) if _is_part(row) and row.gain_us > most)
+    return [*named[: BRIEF - 1], *islice(larger, 1), *named[BRIEF - 1 :]]
 
 
 def _section(

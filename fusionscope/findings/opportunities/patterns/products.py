@@ -182,14 +182,14 @@ class SplitProduct:
 
 @dataclass(frozen=True)
 class Dequantized:
-    """Numbers of quantized weights, or scales for each, are written to memory, and only a product
-    reads them.
+    """Values of 8 bits, such as quantized weights, or a scale for each, are written wider, and only
+    a product reads them.
 
     factor: by which there are more bytes than are read for them
     """
 
     id = "dequantized"
-    title = "quantized weights written larger for a product, {}"
+    title = "values of 8 bits written wider for a product, {}"
     advice = "multiply the narrow values, converted next to the product, and scale its sums"
 
     factor: float = 2.0
