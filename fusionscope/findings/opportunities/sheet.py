@@ -79,10 +79,11 @@ def _first(module: ModuleFacts) -> list[Opportunity]:
     """Return those without parts, and as the last one that the first screen shows, the part that
     gains more than all that it shows of them, if there is one.
     """
-    named = without_parts(module)
-    most = fsum(row.gain_us for row in named[:BRIEF])
-    larger = (row for row in module.find_all(Opportunity) if _is_part(row) and row.gain_us > most)
-    return [*named[: BRIEF - 1], *islice(larger, 1), *named[BRIEF - 1 :]]
+    rows = without_parts(module)
+    gain_us = fsum(row.gain_us for row in rows[:BRIEF])
+    parts = filter(_is_part, module.find_all(Opportunity))
+    larger = (part for part in parts if part.gain_us > gain_us)
+    return [*rows[: BRIEF - 1], *islice(larger, 1), *rows[BRIEF - 1 :]]
 
 
 def _section(
