@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 TITLE = "What could be faster"
+_MANY = 20  # kernels: *Where it goes* alone shows the parts of a smaller module
 
 
 # The recipes that do what is advised against an opportunity. Flags are in the advice itself.
@@ -77,9 +78,11 @@ def _is_part(opportunity: Opportunity) -> bool:
 
 def _first(module: ModuleFacts) -> list[Opportunity]:
     """Return those without parts, and as the last one that the first screen shows, the part that
-    gains more than all that it shows of them, if there is one.
+    gains more than all that it shows of them, if there is one in a module of many kernels.
     """
     rows = without_parts(module)
+    if len(module.kernels) < _MANY:
+        return rows
     gain_us = fsum(row.gain_us for row in rows[:BRIEF])
     parts = filter(_is_part, module.find_all(Opportunity))
     larger = (part for part in parts if part.gain_us > gain_us)
