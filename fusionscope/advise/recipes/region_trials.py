@@ -82,8 +82,8 @@ class RegionTrial:
             compiler = PartCompiler(self.module, lambda: self._start(processes), self.most)
             whole = to_module(prepare(program))
             if _TIMES_NOTHING in own_flags(self.module):
-                for text in (program, whole):
-                    compiler.take_final_for(text)
+                compiler.take_final_for(program)
+                compiler.take_final_for(whole)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
@@ -133,8 +133,9 @@ class RegionTrial:
         least = 0.0 if self.most is None else _LEAST_BOUND * all_us
         gains: list[tuple[float, _Search | FlagOffer]] = []
         for offer in offers:
-            is_flag = isinstance(offer, FlagOffer)
-            bound = times.sums_of_parts_us if is_flag else times.of(offer.op_names)
+            bound = (
+                times.sums_of_parts_us if isinstance(offer, FlagOffer) else times.of(offer.op_names)
+            )
             if bound < least:
                 self.untried.append(offer)
             elif isinstance(offer, FlagOffer):

@@ -211,7 +211,8 @@ class Dequantized:
             program.work(number) <= _ENLARGING
             and size >= self.factor * fsum(value.bytes for value in program.read[number])
             and len(readers) == 1
-            and all(reader != OUTSIDE and program.is_product(reader) for reader in readers)
+            and OUTSIDE not in readers
+            and all(map(program.is_product, readers))
         )
 
 
