@@ -102,11 +102,17 @@ def _verdict(upgrade: Upgrade, is_nominal: bool) -> Section:
         if side.problem
     )
     return Section(
-        title=f"{upgrade.verdict}: {upgrade.program} for {upgrade.device}, jaxlib "
+        title=f"{_headline(upgrade)}: {upgrade.program} for {upgrade.device}, jaxlib "
         f"{before.jaxlib} → {after.jaxlib}",
         blocks=(Table(columns=columns, rows=rows, noun="figure"), lines(notes)),
         is_heading=True,
     )
+
+
+def _headline(upgrade: Upgrade) -> str:
+    if upgrade.verdict is not Verdict.SAME or upgrade.where is Where.NOWHERE:
+        return str(upgrade.verdict)
+    return f"same figures, other {'code' if upgrade.where is Where.BELOW else 'HLO'}"
 
 
 def _name(figure: Figure, is_nominal: bool) -> str:

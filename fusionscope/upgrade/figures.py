@@ -94,8 +94,10 @@ class Change(Facts, frozen=True):
     verdict: Verdict
 
 
-def side_of(captured: Captured) -> Side:
-    """Return the figures of a dump. Raises ``UnusableInput`` if it cannot be read."""
+def side_of(captured: Captured, python: str) -> Side:
+    """Return the figures of a dump that the interpreter ``python`` made. Raises ``UnusableInput``
+    if it cannot be read.
+    """
     module = module_of(captured.directory)
     final, gpu = module.read(module.last), read_gpu(module)
     figures = count_figures(final, module.backend, gpu)
@@ -105,7 +107,7 @@ def side_of(captured: Captured) -> Side:
         memory = None
     return Side(
         jaxlib=captured.versions.get("jaxlib", ""),
-        python=captured.python,
+        python=python,
         dump=captured.directory,
         launches=figures.launches,
         bytes_moved=figures.bytes_moved,

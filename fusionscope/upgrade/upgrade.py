@@ -106,7 +106,7 @@ class Trial(Facts, frozen=True, kw_only=True):
         )
         if not captured.has_stages:
             raise UnusableInput(f"jaxlib {jaxlib}: {captured.problem}")
-        return side_of(captured)
+        return side_of(captured, interpreter)
 
 
 def upgrade(
@@ -125,17 +125,13 @@ def upgrade(
     ``UnusableInput`` if one of the two cannot compile it, or there is nothing to follow.
     """
     before, after = _compile_both(trial, pythons, progress)
-    difference = compare(before.dump, after.dump, progress=progress)
     changes = compare_figures(before, after)
-    where, code = _where(difference), None
-    if where is Where.NOWHERE:
-        code = compare_code(before.dump, after.dump)
-        where = Where.BELOW if code else where
+    difference, where, code = _compare(before, after, progress)
     boundary: Boundary | None = None
     remedies: tuple[Remedy, ...] = ()
     flags_tried = 0
     if bisects:
-        boundary = _walk(trial, (before, after), by or _first(changes), progress)
+        boundary = _walk(trial, (before, after), by or _first(changes, where), progress)
     if most_flags and overall(changes) is Verdict.WORSE:
         remedies, flags_tried = try_flags(
             (before, after), difference, most_flags, trial.compile, progress
@@ -171,14 +167,18 @@ def _compile_both(trial: Trial, pythons: tuple[str, str], progress: Progress) ->
     return before, after
 
 
-def _where(difference: Difference) -> Where:
-    """Return where HLO differs first, or that it does not."""
-    differing = [module for module in difference.modules if not is_same_program(module)]
-    if not differing:
-        return Where.NOWHERE
-    divergence = differing[0].first_divergence
-    is_lowered = divergence is not None and divergence.last_same is None
-    return Where.LOWERING if is_lowered else Where.PASSES
+def _compare(
+    before: Side, after: Side, progress: Progress
+) -> tuple[Difference, Where, tuple[CodeChange, ...] | None]:
+    """Return what differs between two dumps, and where: first HLO, then code."""
+    difference = compare(before.dump, after.dump, progress=progress)
+    for module in difference.modules:
+        if not is_same_program(module):
+            divergence = module.first_divergence
+            is_lowered = divergence is not None and divergence.last_same is None
+            return difference, Where.LOWERING if is_lowered else Where.PASSES, None
+    code = compare_code(before.dump, after.dump)
+    return difference, Where.BELOW if code else Where.NOWHERE, code
 
 
 def is_same_program(module: ModuleDifference) -> bool:
@@ -197,33 +197,43 @@ _DEFAULTS = frozenset({"none", "false", "0", '"0"', "[]", '""', "{}"})
 _ONE_SIDE = (("instruction", "", "there"),)  # an edit that adds or removes one
 
 
-def _first(changes: Sequence[Change]) -> Figure:
-    for change in changes:
-        if change.verdict is not Verdict.SAME:
-            return change.figure
-    raise UnusableInput("no figure differs, so there is no release since which it does")
+def _first(changes: Sequence[Change], where: Where) -> Figure | Where:
+    """Return what to follow: the figure that decides the verdict, else the place."""
+    differing = (change.figure for change in changes if change.verdict is not Verdict.SAME)
+    return next(differing, where)
 
 
 def _walk(
-    trial: Trial, ends: tuple[Side, Side], by: Figure | PairPattern, progress: Progress
-) -> Boundary:
-    def is_after(side: Side) -> bool:
-        if isinstance(by, PairPattern):
-            return is_fused(side, by) != fused[0]
-        old, new, value = (end.figure(by) for end in (*ends, side))
-        if old is None or new is None or value is None:
-            raise UnusableInput(f"the dump of {side.jaxlib} does not show {by}")
-        return abs(value - new) < abs(value - old)
-
+    trial: Trial,
+    ends: tuple[Side, Side],
+    by: Figure | PairPattern | Where,
+    progress: Progress,
+) -> Boundary | None:
+    """Return since when the program is as with the last release; None if nothing differs."""
+    if by is Where.NOWHERE:
+        return None
+    first, last = (end.jaxlib for end in ends)
     fused = [is_fused(end, by) for end in ends] if isinstance(by, PairPattern) else []
     if fused and fused[0] == fused[1]:
         words = {None: "not there", True: "fused", False: "not fused"}[fused[0]]
         raise UnusableInput(f"{by} is {words} with both releases")
 
+    def is_after(side: Side) -> bool:
+        if isinstance(by, PairPattern):
+            return is_fused(side, by) != fused[0]
+        if isinstance(by, Where):
+            return _compare(ends[0], side, progress)[1] is not Where.NOWHERE
+        old, new, value = (end.figure(by) for end in (*ends, side))
+        if old is None or new is None or value is None:
+            raise UnusableInput(f"the dump of {side.jaxlib} does not show {by}")
+        return abs(value - new) < abs(value - old)
+
     def compile_with(release: str) -> Side:
         progress(f"compiling with {release}")
         return trial.compile(release, release)
 
-    first, last = (end.jaxlib for end in ends)
+    words = "the code of kernels" if by is Where.BELOW else "HLO"
     releases = releases_between(first, last, ends[1].python)
-    return find_boundary(str(by), ends, releases, compile_with, is_after)
+    return find_boundary(
+        words if isinstance(by, Where) else str(by), ends, releases, compile_with, is_after
+    )
