@@ -15,6 +15,7 @@ from fusionscope.system.processes import run_for_output
 _RELEASE = re.compile(r"\d+(\.\d+)+")
 _LIMIT_S = 900.0
 _CUDA_13 = (0, 11)  # the first release whose plugin is tested with these libraries
+_ANY_NVCC = (0, 4, 36)  # earlier releases import it, which its later versions do not allow
 _NUMPY = (0, 10)  # earlier releases came before numpy 2.4
 _READY = "ready"  # a file that the last step leaves
 
@@ -48,7 +49,11 @@ def find_python(words: str, target: Target) -> str:
     if not (folder / _READY).exists():
         packages = _packages(words, target.platform)
         shutil.rmtree(folder, ignore_errors=True)
-        _make(folder, python, packages)
+        try:
+            _make(folder, python, packages)
+        except UnusableInput:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         (folder / _READY).touch()
     return str(python)
 
@@ -61,9 +66,10 @@ def _packages(release: str, platform: str) -> list[str]:
     if platform in ("cuda", "gpu"):
         cuda = "cuda12" if number < _CUDA_13 else "cuda13"
         packages += (f"jax-{cuda}-{part}=={release}" for part in ("plugin", "pjrt"))
-        packages += (
-            ["nvidia-cuda-nvcc-cu12"] if cuda == "cuda12" else ["nvidia-cuda-nvcc", "nvidia-nvvm"]
-        )
+        if cuda == "cuda13":
+            packages += ["nvidia-cuda-nvcc", "nvidia-nvvm"]
+        else:
+            packages.append(f"nvidia-cuda-nvcc-cu12{'' if number >= _ANY_NVCC else '<12.9'}")
     elif platform == "tpu":
         packages[1] = f"jax[tpu]<={release}"
     elif platform != "cpu":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from fusionscope.capture.capture import Captured
+from fusionscope.capture.capture import LATE, Captured
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
@@ -55,7 +55,7 @@ class Side(Facts, frozen=True, kw_only=True):
     time_us: the estimated time of a run in microseconds, nominal for a CPU
     peak_bytes: the most memory that is alive at once; null if the dump does not show it
     compile_s: seconds to compile it and dump its stages, the shorter of two times if they seemed
-        to differ; null if it did not finish
+        to differ, the limit if it took longer; null if it did not finish
     problem: why the compiler did not finish; empty if it did
     """
 
@@ -94,9 +94,9 @@ class Change(Facts, frozen=True):
     verdict: Verdict
 
 
-def side_of(captured: Captured, python: str) -> Side:
-    """Return the figures of a dump that the interpreter ``python`` made. Raises ``UnusableInput``
-    if it cannot be read.
+def side_of(captured: Captured, python: str, limit_s: float) -> Side:
+    """Return the figures of a dump that the interpreter ``python`` made in at most ``limit_s``
+    seconds. Raises ``UnusableInput`` if it cannot be read.
     """
     module = module_of(captured.directory)
     final, gpu = module.read(module.last), read_gpu(module)
@@ -113,7 +113,7 @@ def side_of(captured: Captured, python: str) -> Side:
         bytes_moved=figures.bytes_moved,
         time_us=figures.time_us,
         peak_bytes=memory.peak_bytes if memory is not None else None,
-        compile_s=captured.compile_s,
+        compile_s=limit_s if captured.problem.startswith(LATE) else captured.compile_s,
         problem=captured.problem,
     )
 

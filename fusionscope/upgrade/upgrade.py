@@ -106,7 +106,7 @@ class Trial(Facts, frozen=True, kw_only=True):
         )
         if not captured.has_stages:
             raise UnusableInput(f"jaxlib {jaxlib}: {captured.problem}")
-        return side_of(captured, interpreter)
+        return side_of(captured, interpreter, self.limit_s)
 
 
 def upgrade(
@@ -212,6 +212,8 @@ def _walk(
     """Return since when the program is as with the last release; None if nothing differs."""
     if by is Where.NOWHERE:
         return None
+    if isinstance(by, Figure) and judge(by, *ends) is Verdict.SAME:
+        raise UnusableInput(f"{by.replace('-', ' ')} is the same with both releases")
     first, last = (end.jaxlib for end in ends)
     fused = [is_fused(end, by) for end in ends] if isinstance(by, PairPattern) else []
     if fused and fused[0] == fused[1]:
@@ -230,7 +232,10 @@ def _walk(
 
     def compile_with(release: str) -> Side:
         progress(f"compiling with {release}")
-        return trial.compile(release, release)
+        side = trial.compile(release, release)
+        if by is Figure.COMPILE_TIME:
+            side = side.at_least(trial.compile(release, f"{release}-again"))
+        return side
 
     words = "the code of kernels" if by is Where.BELOW else "HLO"
     releases = releases_between(first, last, ends[1].python)

@@ -25,7 +25,7 @@ DONATED = TESTS / "explain" / "data" / "donated"
 CPU = Target("cpu", "cpu")
 
 
-def side(dump: Path, jaxlib: str = "0.1") -> Side:
+def side(dump: Path, jaxlib: str = "0.1", problem: str = "") -> Side:
     return side_of(
         Captured(
             directory=dump,
@@ -37,10 +37,11 @@ def side(dump: Path, jaxlib: str = "0.1") -> Side:
             arguments=(),
             python="python",
             versions={"jaxlib": jaxlib},
-            problem="",
-            compile_s=1.0,
+            problem=problem,
+            compile_s=None if problem else 1.0,
         ),
         "python",
+        60.0,
     )
 
 
@@ -108,6 +109,14 @@ def test_a_figure_of_its_own_has_to_differ_enough() -> None:
     assert judge(Figure.PEAK, before, replace(before, peak_bytes=None)) is Verdict.SAME
 
 
+def test_a_compiler_that_does_not_finish_takes_longer() -> None:
+    dump = DUMPS / "h100/softmax"
+    late = side(dump, problem="stopped: it took longer than 60 s")
+    assert judge(Figure.COMPILE_TIME, side(dump), late) is Verdict.WORSE
+    crashed = side(dump, problem="the process crashed with SIGSEGV")
+    assert judge(Figure.COMPILE_TIME, side(dump), crashed) is Verdict.SAME
+
+
 ATOMIC = "  %3 = atomicrmw fadd ptr %1, float %2 monotonic, align 4\n"
 LOOP = "  %3 = cmpxchg ptr %1, i32 %2, i32 %4 monotonic monotonic, align 4\n"
 WIDE, NARROW = (f"  %5 = fadd <{w} x float> %6, %7\n" for w in (16, 4))
@@ -173,6 +182,8 @@ def test_what_cannot_be_compiled_is_left_out() -> None:
 def test_there_must_be_something_to_follow() -> None:
     dump = DUMPS / "h100/softmax"
     assert compared(dump, dump, bisects=True).boundary is None
+    with pytest.raises(UnusableInput, match="compile time is the same with both releases"):
+        compared(dump, dump, bisects=True, by=Figure.COMPILE_TIME)
     with pytest.raises(UnusableInput, match="dot -> \\* is not there with both releases"):
         compared(dump, dump, bisects=True, by=PairPattern("dot", "*"))
 
