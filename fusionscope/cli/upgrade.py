@@ -63,10 +63,10 @@ _FIGURES = ("time", "bytes", "launches", "peak", "compile-time")
     "--try",
     "most_flags",
     metavar="N",
-    default=0,
+    default=5,
     show_default=True,
     type=click.IntRange(0),
-    help="If it is worse, compile up to N flags that may get it back.",
+    help="If it is worse, compile it with up to N flags that may get it back.",
 )
 @flag_option
 @directory_option(
@@ -98,12 +98,12 @@ def command(
     A release gets an environment of its own, made once with uv or venv. The figures come first:
     estimated time, bytes, launches, memory and the time to compile. Then each fusion that was lost
     or gained, with the pass and the rule. Where HLO is the same, the code of its kernels is
-    compared. The exit code is 1 if it is worse.
+    compared. If it is worse, flags that may get it back are compiled. The exit code is then 1.
 
     \b
     Examples:
       fusionscope upgrade model.py:step --from 0.10.1 --to 0.12.0 --device h100
-      fusionscope upgrade model.py:step --from 0.9.2 --to 0.12.0 --bisect --try 10
+      fusionscope upgrade model.py:step --from 0.9.2 --to 0.12.0 --bisect --try 20
       fusionscope upgrade model.py:step --from old/bin/python --to new/bin/python
       fusionscope upgrade model.py:step --from 0.9.2 --to 0.12.0 --bisect --by 'reduce -> subtract'
     """

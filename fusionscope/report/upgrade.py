@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.report.difference import module_sections
@@ -10,19 +10,23 @@ from fusionscope.upgrade.figures import Figure, Verdict
 from fusionscope.upgrade.upgrade import Where, is_same_program
 from fusionscope.words.section import (
     Column,
+    Entry,
     Lines,
     Section,
     Span,
     Table,
     Tone,
     command,
+    line,
     lines,
+    ranked,
     spans,
+    strong,
 )
 from fusionscope.words.text import duration, percent_change, plural, size
 
 if TYPE_CHECKING:
-    from fusionscope.upgrade.figures import Change
+    from fusionscope.upgrade.figures import Change, Side
     from fusionscope.upgrade.remedies import Remedy
     from fusionscope.upgrade.upgrade import Upgrade
     from fusionscope.upgrade.walk import Boundary
@@ -96,11 +100,7 @@ def _verdict(upgrade: Upgrade, is_nominal: bool) -> Section:
     if upgrade.where is Where.NOWHERE:
         traits = "" if upgrade.code is None else ", and so are the traits of its kernels' code"
         notes = [f"{notes[0]}{traits}"]
-    notes += (
-        f"jaxlib {side.jaxlib} did not finish, figures are of its last stage: {side.problem}"
-        for side in (before, after)
-        if side.problem
-    )
+    notes += _unfinished((before, after))
     return Section(
         title=f"{_headline(upgrade)}: {upgrade.program} for {upgrade.device}, jaxlib "
         f"{before.jaxlib} → {after.jaxlib}",
@@ -134,6 +134,15 @@ def _text(figure: Figure, value: float | None) -> str:
     return size(int(value))
 
 
+def _unfinished(sides: Sequence[Side]) -> Iterator[str]:
+    for side in sides:
+        if side.problem:
+            yield (
+                f"jaxlib {side.jaxlib} did not finish, figures are of its last stage: "
+                f"{side.problem}"
+            )
+
+
 def _boundary(boundary: Boundary, is_nominal: bool) -> Section:
     rows = tuple(
         (side.jaxlib, *(_text(figure, side.figure(figure)) for figure in Figure))
@@ -148,6 +157,7 @@ def _boundary(boundary: Boundary, is_nominal: bool) -> Section:
         summary=spans(f"by {boundary.by}; jaxlib=={boundary.last_before} is the last before"),
         blocks=(
             Table(columns=columns, rows=rows, noun="release"),
+            lines(_unfinished(boundary.sides[1:-1]), Tone.WARNING),
             lines((f"not compiled: {words}" for words in boundary.skipped), Tone.WARNING),
         ),
     )
@@ -159,17 +169,18 @@ def _remedies(upgrade: Upgrade, top: int | None) -> Section:
         return Section(
             title="What gets it back", blocks=(lines([f"none of {flags} that were compiled"]),)
         )
-    texts = [_remedy(remedy) for remedy in upgrade.remedies[:top]]
+    entries = [_remedy(rank, remedy) for rank, remedy in enumerate(upgrade.remedies[:top], 1)]
     return Section(
         title="What gets it back",
         summary=spans(f"of {flags} that were compiled, beside {upgrade.before.jaxlib}"),
-        blocks=(lines(texts),),
+        blocks=(ranked("flag", entries, len(upgrade.remedies)),),
     )
 
 
-def _remedy(remedy: Remedy) -> str:
-    figures = ", ".join(filter(None, map(_left, remedy.changes))) or "all figures as before"
-    return f"{remedy.flag}  {'whole' if remedy.is_whole else 'in part'}: {figures}"
+def _remedy(rank: int, remedy: Remedy) -> Entry:
+    left = ", ".join(filter(None, map(_left, remedy.changes)))
+    words = f"in part: {left}" if left else "wholly: no figure differs any more"
+    return Entry(label=f"{rank}.", name=strong(remedy.flag), lines=(line(words),))
 
 
 def _left(change: Change) -> str:

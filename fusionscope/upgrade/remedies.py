@@ -26,7 +26,7 @@ class Remedy(Facts, frozen=True, kw_only=True):
     """A flag with which the second release is better than without.
 
     flag: in the notation of XLA_FLAGS
-    is_whole: whether no figure is worse than with the first release
+    is_whole: whether no figure but the time to compile is worse than with the first release
     changes: the figures of the first release, and of the second with the flag
     """
 
@@ -71,8 +71,11 @@ def _flags(difference: Difference, after: Side) -> Iterator[str]:
     flags += (module.flags for module in difference.same)
     for flags_of_module in flags:
         for name, old, new in flags_of_module:
-            if "/" not in old + new and (old or new == "true"):  # a flag that is new is off before
+            is_path = "/" in old + new
+            if not is_path and (old or new == "true"):  # a flag that is new is off before
                 yield f"--{name}={old or 'false'}"
+            elif not is_path and new != "false" and not new.isdecimal():  # and a list is empty
+                yield f"--{name}="
     passes = {
         name
         for module in difference.modules

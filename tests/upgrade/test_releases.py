@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -115,6 +115,37 @@ def test_a_compiler_that_does_not_finish_takes_longer() -> None:
     assert judge(Figure.COMPILE_TIME, side(dump), late) is Verdict.WORSE
     crashed = side(dump, problem="the process crashed with SIGSEGV")
     assert judge(Figure.COMPILE_TIME, side(dump), crashed) is Verdict.SAME
+
+
+class WithFlags(Stored, frozen=True):
+    """The pass runs again if nothing disables it; some flags, the compiler does not know."""
+
+    def compile(self, python: str, name: str, more: Sequence[str] = ()) -> Side:
+        if "--xla_disable_hlo_passes=" in more:
+            return replace(side(self.dumps["0.1"], python), python=python)
+        if more and "triton" in more[0]:
+            raise UnusableInput("Unknown flag in XLA_FLAGS")
+        return super().compile(python, name)
+
+
+def test_the_flag_that_differs_is_tried_first() -> None:
+    trial = WithFlags(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"),
+        target=CPU,
+        folder=Path(),
+        dumps={
+            "0.1": DUMPS / "h100/softmax",
+            "0.2": DUMPS / "h100-without-triton-softmax/softmax",
+        },
+    )
+    one, several = (upgrade(trial, ("0.1", "0.2"), most_flags=most) for most in (1, 6))
+    assert one.flags_tried == 1
+    assert [(remedy.flag, remedy.is_whole) for remedy in one.remedies] == [
+        ("--xla_disable_hlo_passes=", True)
+    ]
+    assert several.remedies == one.remedies
+    assert several.flags_tried == 6
+    assert upgrade(trial, ("0.2", "0.1"), most_flags=6).flags_tried == 0  # it is better
 
 
 ATOMIC = "  %3 = atomicrmw fadd ptr %1, float %2 monotonic, align 4\n"
