@@ -111,7 +111,8 @@ def command(
     from fusionscope.passes.overrides import PairPattern
     from fusionscope.report.upgrade import sections_of
     from fusionscope.upgrade.figures import Figure, Verdict
-    from fusionscope.upgrade.upgrade import Trial, upgrade
+    from fusionscope.upgrade.trial import Trial
+    from fusionscope.upgrade.upgrade import upgrade
 
     followed: Figure | PairPattern | None = None
     if by in _FIGURES:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.report.difference import module_sections
 from fusionscope.upgrade.figures import Figure, Verdict
-from fusionscope.upgrade.upgrade import Where, is_same_program
+from fusionscope.upgrade.place import Where, is_same_program
 from fusionscope.words.section import (
     Column,
     Entry,

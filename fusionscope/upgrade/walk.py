@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.facts import Facts
-from fusionscope.upgrade.figures import Side
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.progress import Progress
+from fusionscope.upgrade.environments import releases_between
+from fusionscope.upgrade.figures import Figure, Side, Verdict, is_fused, judge
+from fusionscope.upgrade.place import Where, compare_dumps
+from fusionscope.upgrade.trial import Trial
 
 
 class Boundary(Facts, frozen=True, kw_only=True):
@@ -24,6 +29,47 @@ class Boundary(Facts, frozen=True, kw_only=True):
     first_after: str
     sides: tuple[Side, ...]
     skipped: tuple[str, ...]
+
+
+def walk(
+    trial: Trial,
+    ends: tuple[Side, Side],
+    by: Figure | PairPattern | Where,
+    progress: Progress,
+) -> Boundary | None:
+    """Return since when the program is as with the last release; None if nothing differs."""
+    if by is Where.NOWHERE:
+        return None
+    if isinstance(by, Figure) and judge(by, *ends) is Verdict.SAME:
+        raise UnusableInput(f"{by.replace('-', ' ')} is the same with both releases")
+    first, last = (end.jaxlib for end in ends)
+    fused = [is_fused(end, by) for end in ends] if isinstance(by, PairPattern) else []
+    if fused and fused[0] == fused[1]:
+        words = {None: "not there", True: "fused", False: "not fused"}[fused[0]]
+        raise UnusableInput(f"{by} is {words} with both releases")
+
+    def is_after(side: Side) -> bool:
+        if isinstance(by, PairPattern):
+            return is_fused(side, by) != fused[0]
+        if isinstance(by, Where):
+            return compare_dumps(ends[0], side, progress)[1] is not Where.NOWHERE
+        old, new, value = (end.figure(by) for end in (*ends, side))
+        if old is None or new is None or value is None:
+            raise UnusableInput(f"the dump of {side.jaxlib} does not show {by}")
+        return abs(value - new) < abs(value - old)
+
+    def compile_with(release: str) -> Side:
+        progress(f"compiling with {release}")
+        side = trial.compile(release, release)
+        if by is Figure.COMPILE_TIME:
+            side = side.at_least(trial.compile(release, f"{release}-again"))
+        return side
+
+    words = "the code of kernels" if by is Where.BELOW else "HLO"
+    releases = releases_between(first, last, ends[1].python)
+    return find_boundary(
+        words if isinstance(by, Where) else str(by), ends, releases, compile_with, is_after
+    )
 
 
 def find_boundary(

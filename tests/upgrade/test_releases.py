@@ -16,7 +16,9 @@ from fusionscope.upgrade import environments
 from fusionscope.upgrade.below import CodeChange, compare_code
 from fusionscope.upgrade.environments import find_python, releases_between
 from fusionscope.upgrade.figures import Figure, Side, Verdict, compare_figures, judge, side_of
-from fusionscope.upgrade.upgrade import Trial, Upgrade, Where, upgrade
+from fusionscope.upgrade.place import Where
+from fusionscope.upgrade.trial import Trial
+from fusionscope.upgrade.upgrade import Upgrade, upgrade
 from fusionscope.upgrade.walk import find_boundary
 
 TESTS = Path(__file__).parents[1]
@@ -138,12 +140,12 @@ def test_the_flag_that_differs_is_tried_first() -> None:
             "0.2": DUMPS / "h100-without-triton-softmax/softmax",
         },
     )
-    one, several = (upgrade(trial, ("0.1", "0.2"), most_flags=most) for most in (1, 6))
-    assert one.flags_tried == 1
-    assert [(remedy.flag, remedy.is_whole) for remedy in one.remedies] == [
+    single, several = (upgrade(trial, ("0.1", "0.2"), most_flags=most) for most in (1, 6))
+    assert single.flags_tried == 1
+    assert [(remedy.flag, remedy.is_whole) for remedy in single.remedies] == [
         ("--xla_disable_hlo_passes=", True)
     ]
-    assert several.remedies == one.remedies
+    assert several.remedies == single.remedies
     assert several.flags_tried == 6
     assert upgrade(trial, ("0.2", "0.1"), most_flags=6).flags_tried == 0  # it is better
 
