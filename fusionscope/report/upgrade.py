@@ -178,8 +178,8 @@ def _remedies(upgrade: Upgrade, top: int | None) -> Section:
 
 
 def _remedy(rank: int, remedy: Remedy) -> Entry:
-    left = ", ".join(filter(None, map(_left, remedy.changes)))
-    words = f"in part: {left}" if left else "wholly: no figure differs any more"
+    left = ", ".join(filter(None, map(_left, remedy.changes))) or "no figure differs any more"
+    words = f"{'wholly' if remedy.is_whole else 'in part'}: {left}"
     return Entry(label=f"{rank}.", name=strong(remedy.flag), lines=(line(words),))
 
 

@@ -12,6 +12,7 @@ from fusionscope.capture.capture import Captured
 from fusionscope.capture.targets import Program, ProgramKind, Target
 from fusionscope.errors import UnusableInput
 from fusionscope.passes.overrides import PairPattern
+from fusionscope.report.upgrade import sections_of
 from fusionscope.upgrade import environments
 from fusionscope.upgrade.below import CodeChange, compare_code
 from fusionscope.upgrade.environments import find_python, releases_between
@@ -20,6 +21,7 @@ from fusionscope.upgrade.place import Where
 from fusionscope.upgrade.trial import Trial
 from fusionscope.upgrade.upgrade import Upgrade, upgrade
 from fusionscope.upgrade.walk import find_boundary
+from fusionscope.words.section import Lines, Table
 
 TESTS = Path(__file__).parents[1]
 DUMPS = TESTS.parent / "samples" / "dumps"
@@ -103,11 +105,13 @@ def test_a_dump_is_the_same_as_itself(device: str, program: str) -> None:
 def test_a_figure_of_its_own_has_to_differ_enough() -> None:
     before = side(DUMPS / "h100/softmax")
     assert before.time_us is not None
-    rounded = replace(before, time_us=before.time_us * 1.009, compile_s=2.9)
+    more = before.bytes_moved + 4
+    rounded = replace(before, time_us=before.time_us * 1.009, bytes_moved=more, compile_s=2.9)
     assert {change.verdict for change in compare_figures(before, rounded)} == {Verdict.SAME}
     slower = replace(before, time_us=before.time_us * 1.02, compile_s=3.1)
     assert judge(Figure.TIME, before, slower) is Verdict.WORSE
     assert judge(Figure.COMPILE_TIME, slower, before) is Verdict.BETTER
+    assert judge(Figure.LAUNCHES, before, replace(before, launches=2)) is Verdict.WORSE
     assert judge(Figure.PEAK, before, replace(before, peak_bytes=None)) is Verdict.SAME
 
 
@@ -249,3 +253,19 @@ def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {"jaxlib==0.10.1", "jax-cuda12-plugin==0.10.1"} <= set(commands[1])
     with pytest.raises(UnusableInput, match="no packages are known for rocm"):
         find_python("0.10.1", Target("mi300x", "rocm"))
+
+
+def test_the_report_begins_with_the_verdict() -> None:
+    worse = compared(DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softmax")
+    first, *later = sections_of(worse, 5)
+    assert first.title == "worse: program for cpu, jaxlib 0.1 → 0.2"
+    (table, notes) = first.blocks
+    assert isinstance(table, Table) and isinstance(notes, Lines)
+    assert [row[0] for row in table.rows][:3] == ["nominal time", "bytes moved", "launches"]
+    assert table.rows[2][1:4] == ("1", "3", "+200%")
+    assert "makes other HLO" in notes.lines[0].text
+    assert any("ended differently" in section.title for section in later)  # what diff says
+    same = next(iter(sections_of(compared(DUMPS / "cpu/softmax", DUMPS / "cpu/softmax"), 5)))
+    assert same.title.startswith("same: ")
+    smaller = replace(worse, verdict=Verdict.SAME, where=Where.BELOW)
+    assert next(iter(sections_of(smaller, 5))).title.startswith("same figures, other code: ")
