@@ -37,6 +37,7 @@ _GPU = ("--xla_dump_hlo_as_proto",)  # only protos contain the ids of instructio
 _ABSENT = ("--xla_gpu_autotune_level=0",)  # an absent card cannot be timed
 # Without them, a program cannot be run from its dump.
 CONSTANTS = "--xla_dump_large_constants=true"
+LATE = "stopped: it took longer than"
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
 _BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
 # What the compiler's log has before a message: level and date, time, thread, and the place.
@@ -204,7 +205,7 @@ def run_process(
         reply = _answer(result)
     if ended.is_late:
         step = f" ({reply['step']})" if reply.get("step") else ""
-        return reply, 1, f"stopped: it took longer than {limit_s:g} s{step}"
+        return reply, 1, f"{LATE} {limit_s:g} s{step}"
     if not reply and ended.code == 0:
         raise UnusableInput(
             f"{python} ran without an answer, expected a Python", hint="name one with --python"

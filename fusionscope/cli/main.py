@@ -26,6 +26,7 @@ COMMANDS = {
     "report": "Write a page about a dump that opens in any browser.",
     "check": "Check dumps against expectations or a baseline, for CI.",
     "capture": "Compile a program, even for a device that is absent, and explain its dump.",
+    "upgrade": "Say what an upgrade of jaxlib changed for a program: same, better or worse.",
     "rerun": "Recompile a dumped program with the fusions that changed rules make.",
     "tune": "Search for fusions that make a dumped program faster on the local device.",
     "bisect": "Find which fusion changes the results of a program, or makes it slow.",
@@ -84,6 +85,7 @@ def cli(debug: bool) -> None:
       fusionscope verify dump_dir/ --at-least 99.5
       fusionscope check dump_dir/ --expect fusions.toml
       fusionscope capture model.py:step --device h100
+      fusionscope upgrade model.py:step --from 0.10.1 --to 0.12.0
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
       fusionscope tune dump_dir/ --budget 300
       fusionscope bisect dump_dir/ --output wrong

@@ -162,11 +162,20 @@ def running_options(command: Command) -> Command:
     return inputs(seed(command))
 
 
-def compiling_options(
+flag_option = click.option(
+    "--flag",
+    "flags",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=lambda _context, _option, flags: as_flags(flags),
+    help="An additional XLA flag; repeatable.",
+)
+
+
+def directory_option(
     directory: str, holds: str, *, picks_free: bool = False
 ) -> Callable[[Command], Command]:
-    """Add the options of commands that compile, as ``flags``, ``output``, ``python``, ``limit_s``
-    and ``format_name``. ``directory`` is the default of ``--output``, ``holds`` its help. If
+    """Add ``--output``, a directory. ``directory`` is its default, ``holds`` its help. If
     ``picks_free`` is set, a number is appended to a default that is in use.
     """
 
@@ -174,27 +183,30 @@ def compiling_options(
         is_default = context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT
         return _free(output) if picks_free and is_default else output
 
+    return click.option(
+        "--output",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path(directory),
+        show_default=True,
+        callback=pick,
+        help=holds,
+    )
+
+
+def compiling_options(
+    directory: str, holds: str, *, picks_free: bool = False
+) -> Callable[[Command], Command]:
+    """Add the options of commands that compile, as ``flags``, ``output``, ``python``, ``limit_s``
+    and ``format_name``. The arguments are those of ``directory_option``.
+    """
+
     def add(command: Command) -> Command:
         for option in (
             format_option("text", "json"),
             limit_option,
             python_option,
-            click.option(
-                "--output",
-                type=click.Path(path_type=Path, file_okay=False),
-                default=Path(directory),
-                show_default=True,
-                callback=pick,
-                help=holds,
-            ),
-            click.option(
-                "--flag",
-                "flags",
-                metavar="NAME=VALUE",
-                multiple=True,
-                callback=lambda _context, _option, flags: as_flags(flags),
-                help="An additional XLA flag; repeatable.",
-            ),
+            directory_option(directory, holds, picks_free=picks_free),
+            flag_option,
         ):
             command = option(command)
         return command

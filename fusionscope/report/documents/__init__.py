@@ -24,6 +24,7 @@ DOCUMENTS = {
     "diff": (f"{_FORMS}.diff", "Document"),
     "check": (f"{_FORMS}.check", "Document"),
     "capture": ("fusionscope.capture.capture", "Captures"),
+    "upgrade": ("fusionscope.upgrade.upgrade", "Upgrade"),
     "rerun": (f"{_FORMS}.rerun", "Document"),
     "self_test": ("fusionscope.study.self_test", "SelfTest"),
     "tune": ("fusionscope.tune.results", "Tuning"),

@@ -1,0 +1,191 @@
+"""What an upgrade changed, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from fusionscope.report.difference import module_sections
+from fusionscope.upgrade.figures import Figure, Verdict
+from fusionscope.upgrade.place import Where, is_same_program
+from fusionscope.words.section import (
+    Column,
+    Entry,
+    Lines,
+    Section,
+    Span,
+    Table,
+    Tone,
+    command,
+    line,
+    lines,
+    ranked,
+    spans,
+    strong,
+)
+from fusionscope.words.text import duration, percent_change, plural, size
+
+if TYPE_CHECKING:
+    from fusionscope.upgrade.figures import Change, Side
+    from fusionscope.upgrade.remedies import Remedy
+    from fusionscope.upgrade.upgrade import Upgrade
+    from fusionscope.upgrade.walk import Boundary
+
+_TONES = {Verdict.SAME: Tone.PLAIN, Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD}
+_WHERE = {
+    Where.NOWHERE: "the final HLO is the same",
+    Where.LOWERING: "jax already hands another program to the compiler",
+    Where.PASSES: "the compiler gets the same program, and makes other HLO of it",
+    Where.BELOW: "HLO is the same: the difference is below it",
+}
+_FIGURES = {Figure.BYTES: "bytes moved", Figure.PEAK: "peak of memory"}
+
+
+def sections_of(upgrade: Upgrade, top: int | None) -> Iterator[Section]:
+    """Yield the verdict with its figures, since when, what gets it back, and what differs; ``top``
+    limits every list.
+    """
+    is_nominal = upgrade.device == "cpu"
+    yield _verdict(upgrade, is_nominal)
+    if upgrade.boundary is not None:
+        yield _boundary(upgrade.boundary, is_nominal)
+    if upgrade.flags_tried:
+        yield _remedies(upgrade, top)
+    if upgrade.code:
+        rows = tuple(
+            (change.kernel, change.trait, f"{change.before:,}", f"{change.after:,}")
+            for change in upgrade.code[:top]
+        )
+        columns = (
+            Column("kernel", is_flexible=True),
+            Column("trait"),
+            Column(upgrade.before.jaxlib, is_number=True),
+            Column(upgrade.after.jaxlib, is_number=True),
+        )
+        hidden = len(upgrade.code) - len(rows)
+        table = Table(columns=columns, rows=rows, noun="trait", hidden=hidden)
+        yield Section(title="Code of kernels", blocks=(table,))
+    for module in upgrade.difference.modules:
+        if not is_same_program(module):
+            yield from module_sections(module, top)
+    dumps = str(upgrade.before.dump), str(upgrade.after.dump)
+    commands = (("diff", *dumps), ("explain", dumps[1]))
+    more = tuple(command(("fusionscope", *words)) for words in commands)
+    yield Section(title="More", blocks=(Lines(more),))
+
+
+def _verdict(upgrade: Upgrade, is_nominal: bool) -> Section:
+    before, after = upgrade.before, upgrade.after
+    rows = tuple(
+        (
+            _name(change.figure, is_nominal),
+            _text(change.figure, change.before),
+            _text(change.figure, change.after),
+            percent_change(change.before, change.after)
+            if change.before and change.after is not None
+            else "",
+            Span(str(change.verdict), _TONES[change.verdict]),
+        )
+        for change in upgrade.changes
+        if (change.before, change.after) != (None, None)
+    )
+    columns = (
+        Column("figure"),
+        Column(before.jaxlib, is_number=True),
+        Column(after.jaxlib, is_number=True),
+        Column("change", is_number=True),
+        Column("verdict"),
+    )
+    notes = [_WHERE[upgrade.where]]
+    if upgrade.where is Where.NOWHERE:
+        traits = "" if upgrade.code is None else ", and so are the traits of its kernels' code"
+        notes = [f"{notes[0]}{traits}"]
+    notes += _unfinished((before, after))
+    return Section(
+        title=f"{_headline(upgrade)}: {upgrade.program} for {upgrade.device}, jaxlib "
+        f"{before.jaxlib} → {after.jaxlib}",
+        blocks=(Table(columns=columns, rows=rows, noun="figure"), lines(notes)),
+        is_heading=True,
+    )
+
+
+def _headline(upgrade: Upgrade) -> str:
+    if upgrade.verdict is not Verdict.SAME or upgrade.where is Where.NOWHERE:
+        return str(upgrade.verdict)
+    return f"same figures, other {'code' if upgrade.where is Where.BELOW else 'HLO'}"
+
+
+def _name(figure: Figure, is_nominal: bool) -> str:
+    if figure is Figure.TIME:
+        return "nominal time" if is_nominal else "estimated time"
+    return _FIGURES.get(figure, figure.replace("-", " "))
+
+
+def _text(figure: Figure, value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    match figure:
+        case Figure.TIME:
+            return duration(value)
+        case Figure.COMPILE_TIME:
+            return duration(value * 1e6)
+        case Figure.LAUNCHES:
+            return f"{value:,}"
+    return size(int(value))
+
+
+def _unfinished(sides: Sequence[Side]) -> Iterator[str]:
+    for side in sides:
+        if side.problem:
+            yield (
+                f"jaxlib {side.jaxlib} did not finish, figures are of its last stage: "
+                f"{side.problem}"
+            )
+
+
+def _boundary(boundary: Boundary, is_nominal: bool) -> Section:
+    rows = tuple(
+        (side.jaxlib, *(_text(figure, side.figure(figure)) for figure in Figure))
+        for side in boundary.sides
+    )
+    columns = (
+        Column("jaxlib"),
+        *(Column(_name(figure, is_nominal), is_number=True) for figure in Figure),
+    )
+    return Section(
+        title=f"Since jaxlib {boundary.first_after}",
+        summary=spans(f"by {boundary.by}; jaxlib=={boundary.last_before} is the last before"),
+        blocks=(
+            Table(columns=columns, rows=rows, noun="release"),
+            lines(_unfinished(boundary.sides[1:-1]), Tone.WARNING),
+            lines((f"not compiled: {words}" for words in boundary.skipped), Tone.WARNING),
+        ),
+    )
+
+
+def _remedies(upgrade: Upgrade, top: int | None) -> Section:
+    flags = plural(upgrade.flags_tried, "flag")
+    if not upgrade.remedies:
+        return Section(
+            title="What gets it back", blocks=(lines([f"none of {flags} that were compiled"]),)
+        )
+    entries = [_remedy(rank, remedy) for rank, remedy in enumerate(upgrade.remedies[:top], 1)]
+    return Section(
+        title="What gets it back",
+        summary=spans(f"of {flags} that were compiled, beside {upgrade.before.jaxlib}"),
+        blocks=(ranked("flag", entries, len(upgrade.remedies)),),
+    )
+
+
+def _remedy(rank: int, remedy: Remedy) -> Entry:
+    left = ", ".join(filter(None, map(_left, remedy.changes))) or "no figure differs any more"
+    words = f"{'wholly' if remedy.is_whole else 'in part'}: {left}"
+    return Entry(label=f"{rank}.", name=strong(remedy.flag), lines=(line(words),))
+
+
+def _left(change: Change) -> str:
+    """Return what a figure still differs by."""
+    if change.verdict is Verdict.SAME or change.before is None or change.after is None:
+        return ""
+    before, after = (_text(change.figure, value) for value in (change.before, change.after))
+    return f"{change.figure} {before} → {after}"

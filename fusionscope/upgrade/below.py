@@ -1,0 +1,72 @@
+"""What differs below HLO: the code of kernels that both dumps have, LLVM's or PTX."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from fusionscope.facts.facts import Facts
+from fusionscope.system.files import read_text
+
+_LLVM = re.compile(r"^define [^@\n]*@\"?([\w.$-]+)\"?\(.*?^\}", re.MULTILINE | re.DOTALL)
+_PTX = re.compile(r"^\.visible \.entry ([\w.$]+)\(.*?^\}", re.MULTILINE | re.DOTALL)
+_VECTOR = re.compile(r"<(\d+) x (?:float|double|half|bfloat|i\d+)>")
+_CALL = re.compile(r"\bcall [^@\n]*@\"?([\w.$-]+)")
+# What a kernel gains or loses a multiple of its speed by, and how it is written.
+_COUNTED = {
+    "atomic operations": re.compile(r"\batomicrmw\b|\b(?:atom|red)\.(?!\S*cas)\S+"),
+    "compare-and-swap loops": re.compile(r"\bcmpxchg\b|\batom\.\S*cas\S*"),
+    "places in local memory": re.compile(r"\balloca\b|^\s*\.local\b", re.MULTILINE),
+    "operations on tensor cores": re.compile(r"\b(?:wgmma\.mma_async|mma|tcgen05\.mma)\.\S+"),
+    "vectors of 4 in PTX": re.compile(r"\b(?:ld|st)\.\S*v4\S*"),
+    "vectors of 2 in PTX": re.compile(r"\b(?:ld|st)\.\S*v2\S*"),
+}
+_WIDTH = "elements of the widest vector"
+
+
+class CodeChange(Facts, frozen=True):
+    """A trait of the code of a kernel that both sides have.
+
+    kernel: the function
+    trait: what is counted: atomic operations, vector widths, calls of a function, …
+    before: how much of it the first release makes
+    after: how much of it the second release makes
+    """
+
+    kernel: str
+    trait: str
+    before: int
+    after: int
+
+
+def compare_code(before: Path, after: Path) -> tuple[CodeChange, ...] | None:
+    """Return the traits in which kernels of the same name differ; None if the dumps share none."""
+    ours, theirs = dict(_kernels(before)), dict(_kernels(after))
+    shared = [name for name in ours if name in theirs]
+    if not shared:
+        return None
+    return tuple(
+        CodeChange(name, trait, ours[name][trait], theirs[name][trait])
+        for name in shared
+        for trait in sorted(ours[name].keys() | theirs[name].keys())
+        if ours[name][trait] != theirs[name][trait]
+    )
+
+
+def _kernels(dump: Path) -> Iterator[tuple[str, Counter[str]]]:
+    for file in sorted(dump.glob("*.ir-with-opt.ll")):
+        if not any(dump.glob("*.ptx")):  # of a GPU, PTX says the same later
+            for kernel in _LLVM.finditer(read_text(file)):
+                yield kernel[1], _traits(kernel[0])
+    for file in sorted(dump.glob("*.ptx")):
+        for kernel in _PTX.finditer(read_text(file)):
+            yield kernel[1], _traits(kernel[0])
+
+
+def _traits(code: str) -> Counter[str]:
+    traits = Counter({name: len(form.findall(code)) for name, form in _COUNTED.items()})
+    traits[_WIDTH] = max(map(int, _VECTOR.findall(code)), default=1)
+    traits.update(f"calls of {name}" for name in _CALL.findall(code) if "llvm." not in name)
+    return traits

@@ -1,0 +1,163 @@
+"""What a compiled program costs, and whether that is the same, better or worse than before."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from fusionscope.capture.capture import LATE, Captured
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.explain import explain_module
+from fusionscope.facts.facts import Facts
+from fusionscope.facts.pair_names import names_end
+from fusionscope.facts.times import count_figures
+from fusionscope.findings.memory.find import find_memory
+from fusionscope.findings.memory.savings import RefusedPairs
+from fusionscope.history.outcomes import TOGETHER, Outcome
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.versions.context import read_gpu
+
+
+class Verdict(StrEnum):
+    SAME = "same"
+    BETTER = "better"
+    WORSE = "worse"
+
+
+class Figure(StrEnum):
+    """A figure of a compiled program. The first that differs decides the verdict."""
+
+    TIME = "time"
+    BYTES = "bytes"
+    LAUNCHES = "launches"
+    PEAK = "peak"
+    COMPILE_TIME = "compile-time"
+
+
+# Releases round the description of a device differently, and keep other constants in memory. The
+# time to compile varies: it has to double, and by seconds.
+_SHARE = 0.01
+_COMPILE_TIMES, _COMPILE_S = 2.0, 2.0
+
+
+class Side(Facts, frozen=True, kw_only=True):
+    """A program as one release compiles it. ``problem`` says why the compiler did not finish, and
+    is empty if it did. Figures are None where nothing shows them.
+
+    jaxlib: the release
+    python: the interpreter that compiled it
+    dump: the folder of its dump
+    launches: launches in a run
+    bytes_moved: bytes that these move, as shapes tell
+    time_us: the estimated time of a run in microseconds, nominal for a CPU
+    peak_bytes: the most memory that is alive at once; null if the dump does not show it
+    compile_s: seconds to compile it and dump its stages, the shorter of two times if they seemed
+        to differ, the limit if it took longer; null if it did not finish
+    problem: why the compiler did not finish; empty if it did
+    """
+
+    jaxlib: str
+    python: str
+    dump: Path
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+    peak_bytes: int | None
+    compile_s: float | None
+    problem: str
+
+    def figure(self, figure: Figure) -> float | None:
+        values = self.time_us, self.bytes_moved, self.launches, self.peak_bytes, self.compile_s
+        return dict(zip(Figure, values, strict=True))[figure]
+
+    def at_least(self, again: Side) -> Side:
+        """Return it with the shorter time of two compilations."""
+        times = [side.compile_s for side in (self, again) if side.compile_s is not None]
+        return replace(self, compile_s=min(times, default=None))
+
+
+class Change(Facts, frozen=True):
+    """A figure of both sides.
+
+    figure: ``time``, ``bytes``, ``launches``, ``peak`` or ``compile-time``
+    before: with the first release; null if it is unknown
+    after: with the second release; null if it is unknown
+    verdict: ``same``, ``better`` or ``worse``
+    """
+
+    figure: Figure
+    before: float | None
+    after: float | None
+    verdict: Verdict
+
+
+def side_of(captured: Captured, python: str, limit_s: float) -> Side:
+    """Return the figures of a dump that the interpreter ``python`` made in at most ``limit_s``
+    seconds. Raises ``UnusableInput`` if it cannot be read.
+    """
+    module = module_of(captured.directory)
+    final, gpu = module.read(module.last), read_gpu(module)
+    figures = count_figures(final, module.backend, gpu)
+    try:
+        memory = find_memory(module, final, RefusedPairs((), (), ()), gpu)
+    except UnusableInput:  # the files about memory are of a form that is not read
+        memory = None
+    return Side(
+        jaxlib=captured.versions.get("jaxlib", ""),
+        python=python,
+        dump=captured.directory,
+        launches=figures.launches,
+        bytes_moved=figures.bytes_moved,
+        time_us=figures.time_us,
+        peak_bytes=memory.peak_bytes if memory is not None else None,
+        compile_s=limit_s if captured.problem.startswith(LATE) else captured.compile_s,
+        problem=captured.problem,
+    )
+
+
+def module_of(dump: Path) -> DumpedModule:
+    """Return the program's module: the largest, if the compiler made small ones beside it."""
+    return max(open_dump(dump).modules, key=lambda module: module.last.file.size)
+
+
+def compare_figures(before: Side, after: Side) -> tuple[Change, ...]:
+    return tuple(
+        Change(figure, before.figure(figure), after.figure(figure), judge(figure, before, after))
+        for figure in Figure
+    )
+
+
+def judge(figure: Figure, before: Side, after: Side) -> Verdict:
+    """Return whether a figure is the same, better or worse. What is unknown does not differ."""
+    old, new = before.figure(figure), after.figure(figure)
+    if old is None or new is None:
+        return Verdict.SAME
+    least, most = sorted((old, new))
+    is_same = most <= least * (1 + _SHARE)
+    if figure is Figure.LAUNCHES:
+        is_same = least == most
+    elif figure is Figure.COMPILE_TIME:
+        is_same = most < least * _COMPILE_TIMES or most < least + _COMPILE_S
+    if is_same:
+        return Verdict.SAME
+    return Verdict.WORSE if new > old else Verdict.BETTER
+
+
+def overall(changes: tuple[Change, ...]) -> Verdict:
+    """Return the verdict on the first figure that differs."""
+    differing = (change.verdict for change in changes if change.verdict is not Verdict.SAME)
+    return next(differing, Verdict.SAME)
+
+
+def is_fused(side: Side, pattern: PairPattern) -> bool | None:
+    """Return whether all pairs that ``pattern`` names are fused; None if there is none."""
+    facts = explain_module(module_of(side.dump))
+    outcomes: set[str] = {
+        pair.outcome
+        for pair in facts.pairs
+        if names_end(pattern.producer, pair.producer) and names_end(pattern.consumer, pair.consumer)
+    } - {Outcome.GONE}
+    return outcomes.issubset(TOGETHER) if outcomes else None

@@ -1,0 +1,62 @@
+"""Compiles a program with one release, or with both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fusionscope.capture.capture import capture
+from fusionscope.capture.installation import find_installation
+from fusionscope.capture.targets import Program, Target
+from fusionscope.errors import UnusableInput
+from fusionscope.facts.facts import Facts
+from fusionscope.progress import Progress
+from fusionscope.upgrade.environments import find_python, release_number
+from fusionscope.upgrade.figures import Figure, Side, Verdict, judge, side_of
+
+_CODE = "--xla_dump_emitter_re=.*"
+_TAKES_CODE = (0, 9)  # earlier compilers always dump code, and refuse the flag
+
+
+class Trial(Facts, frozen=True, kw_only=True):
+    """What is compiled, for what, into which folder."""
+
+    program: Program
+    target: Target
+    folder: Path
+    flags: tuple[str, ...] = ()
+    limit_s: float = 600.0
+
+    def compile(self, python: str, name: str, more: Sequence[str] = ()) -> Side:
+        """Compile with the Python or release ``python`` into the folder ``name``. Raises
+        ``UnusableInput`` if there is no such Python, or nothing comes of it.
+        """
+        interpreter = find_python(python, self.target)
+        jaxlib = find_installation(interpreter, self.limit_s).versions.get("jaxlib", "0")
+        code = [_CODE] if release_number(jaxlib) >= _TAKES_CODE else []
+        captured = capture(
+            self.program,
+            self.target,
+            self.folder / name,
+            flags=[*code, *self.flags, *more],
+            python=interpreter,
+            limit_s=self.limit_s,
+        )
+        if not captured.has_stages:
+            raise UnusableInput(f"jaxlib {jaxlib}: {captured.problem}")
+        return side_of(captured, interpreter, self.limit_s)
+
+
+def compile_both(trial: Trial, pythons: tuple[str, str], progress: Progress) -> tuple[Side, Side]:
+    """Compile with both, and again if one seems to take longer: the first compilation with an
+    interpreter also reads its libraries.
+    """
+    progress(f"compiling with {pythons[0]}")
+    before = trial.compile(pythons[0], "from")
+    progress(f"compiling with {pythons[1]}")
+    after = trial.compile(pythons[1], "to")
+    if judge(Figure.COMPILE_TIME, before, after) is not Verdict.SAME:
+        progress("compiling again")
+        before = before.at_least(trial.compile(pythons[0], "from-again"))
+        after = after.at_least(trial.compile(pythons[1], "to-again"))
+    return before, after

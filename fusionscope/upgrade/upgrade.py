@@ -1,0 +1,102 @@
+"""Compiles a program with two releases of the compiler, and says what that changed, where, since
+when, and what gets it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from fusionscope.compare.difference import Difference
+from fusionscope.facts.facts import Facts
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.progress import Progress, silent
+from fusionscope.upgrade.below import CodeChange
+from fusionscope.upgrade.figures import Change, Figure, Side, Verdict, compare_figures, overall
+from fusionscope.upgrade.place import Where, compare_dumps
+from fusionscope.upgrade.remedies import Remedy, try_flags
+from fusionscope.upgrade.trial import Trial, compile_both
+from fusionscope.upgrade.walk import Boundary, walk
+
+
+class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusionscope.upgrade/1"):
+    """What an upgrade changed.
+
+    program: what was compiled
+    device: what it was compiled for
+    before: the program with the first release
+    after: the program with the second release
+    verdict: ``same``, ``better`` or ``worse``, by the first of ``changes`` that differs
+    changes: all figures of both sides
+    where: ``lowering`` if the compiler gets another program, ``passes`` if they make another of it,
+        ``below`` if the final HLO is the same and code of kernels differs, otherwise ``nowhere``
+    code: traits of kernels' code that differ, if the final HLO is the same; null if the dumps share
+        no code
+    boundary: the releases between which it changed; null if that was not asked
+    remedies: flags that get it back at least in part, the best first
+    flags_tried: how many flags were compiled
+    """
+
+    internal: ClassVar[tuple[str, ...]] = ("difference",)
+
+    program: str
+    device: str
+    before: Side
+    after: Side
+    verdict: Verdict
+    changes: tuple[Change, ...]
+    where: Where
+    difference: Difference
+    code: tuple[CodeChange, ...] | None
+    boundary: Boundary | None = None
+    remedies: tuple[Remedy, ...] = ()
+    flags_tried: int = 0
+
+
+def upgrade(
+    trial: Trial,
+    pythons: tuple[str, str],
+    *,
+    by: Figure | PairPattern | None = None,
+    bisects: bool = False,
+    most_flags: int = 0,
+    progress: Progress = silent,
+) -> Upgrade:
+    """Compare what two ``pythons`` make of a program: paths, or releases of jaxlib.
+
+    If it ``bisects``, the releases between them are walked: ``by`` is what is followed, by default
+    the figure that decides the verdict. Up to ``most_flags`` flags are tried if it is worse. Raises
+    ``UnusableInput`` if one of the two cannot compile it, or there is nothing to follow.
+    """
+    before, after = compile_both(trial, pythons, progress)
+    changes = compare_figures(before, after)
+    difference, where, code = compare_dumps(before, after, progress)
+    boundary: Boundary | None = None
+    remedies: tuple[Remedy, ...] = ()
+    flags_tried = 0
+    if bisects:
+        boundary = walk(trial, (before, after), by or _first(changes, where), progress)
+    if most_flags and overall(changes) is Verdict.WORSE:
+        remedies, flags_tried = try_flags(
+            (before, after), difference, most_flags, trial.compile, progress
+        )
+    return Upgrade(
+        program=trial.program.name or str(trial.program.file),
+        device=trial.target.name,
+        before=before,
+        after=after,
+        verdict=overall(changes),
+        changes=changes,
+        where=where,
+        difference=difference,
+        code=code,
+        boundary=boundary,
+        remedies=remedies,
+        flags_tried=flags_tried,
+    )
+
+
+def _first(changes: Sequence[Change], where: Where) -> Figure | Where:
+    """Return what to follow: the figure that decides the verdict, else the place."""
+    differing = (change.figure for change in changes if change.verdict is not Verdict.SAME)
+    return next(differing, where)

@@ -1,0 +1,271 @@
+"""What an upgrade changed: the verdict, the place, the code below HLO, and the walk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from fusionscope.capture.capture import Captured
+from fusionscope.capture.targets import Program, ProgramKind, Target
+from fusionscope.errors import UnusableInput
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.report.upgrade import sections_of
+from fusionscope.upgrade import environments
+from fusionscope.upgrade.below import CodeChange, compare_code
+from fusionscope.upgrade.environments import find_python, releases_between
+from fusionscope.upgrade.figures import Figure, Side, Verdict, compare_figures, judge, side_of
+from fusionscope.upgrade.place import Where
+from fusionscope.upgrade.trial import Trial
+from fusionscope.upgrade.upgrade import Upgrade, upgrade
+from fusionscope.upgrade.walk import find_boundary
+from fusionscope.words.section import Lines, Table
+
+TESTS = Path(__file__).parents[1]
+DUMPS = TESTS.parent / "samples" / "dumps"
+DONATED = TESTS / "explain" / "data" / "donated"
+CPU = Target("cpu", "cpu")
+
+
+def side(dump: Path, jaxlib: str = "0.1", problem: str = "") -> Side:
+    return side_of(
+        Captured(
+            directory=dump,
+            program="program",
+            target="cpu",
+            flags=(),
+            program_flags="",
+            notes=(),
+            arguments=(),
+            python="python",
+            versions={"jaxlib": jaxlib},
+            problem=problem,
+            compile_s=None if problem else 1.0,
+        ),
+        "python",
+        60.0,
+    )
+
+
+class Stored(Trial, frozen=True):
+    """Dumps that are there already, by release."""
+
+    dumps: dict[str, Path]
+
+    def compile(self, python: str, name: str, more: object = ()) -> Side:
+        return replace(side(self.dumps[python], python), python=python)
+
+
+def compared(before: Path, after: Path, **options: object) -> Upgrade:
+    trial = Stored(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"),
+        target=CPU,
+        folder=Path(),
+        dumps={"0.1": before, "0.2": after},
+    )
+    return upgrade(trial, ("0.1", "0.2"), **options)
+
+
+def verdicts(result: Upgrade) -> dict[Figure, Verdict]:
+    return {change.figure: change.verdict for change in result.changes}
+
+
+def test_a_lost_fusion_is_worse() -> None:
+    result = compared(
+        DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softmax"
+    )  # one kernel became three, and the scores are written
+    assert result.verdict is Verdict.WORSE
+    assert (result.before.launches, result.after.launches) == (1, 3)
+    assert result.where is Where.PASSES
+    assert result.code is None
+    back = compared(DUMPS / "h100-without-triton-softmax/softmax", DUMPS / "h100/softmax")
+    assert back.verdict is Verdict.BETTER
+
+
+def test_memory_alone_can_be_worse() -> None:
+    # openxla/xla#45912: since 0.7.2, 4,194,304 numbers no longer have the donated memory.
+    result = compared(DONATED / "0.6.2", DONATED / "0.7.2")
+    assert verdicts(result)[Figure.PEAK] is Verdict.WORSE
+    assert result.before.peak_bytes is not None and result.after.peak_bytes is not None
+    assert result.after.peak_bytes - result.before.peak_bytes > 4 * 4_194_304 - 1000
+
+
+@pytest.mark.parametrize("device", ["cpu", "h100"])
+@pytest.mark.parametrize("program", ["concatenate", "elementwise", "reductions", "softmax"])
+def test_a_dump_is_the_same_as_itself(device: str, program: str) -> None:
+    dump = DUMPS / device / program
+    result = compared(dump, dump)
+    assert result.verdict is Verdict.SAME
+    assert result.where is Where.NOWHERE
+    assert set(verdicts(result).values()) == {Verdict.SAME}
+
+
+def test_a_figure_of_its_own_has_to_differ_enough() -> None:
+    before = side(DUMPS / "h100/softmax")
+    assert before.time_us is not None
+    more = before.bytes_moved + 4
+    rounded = replace(before, time_us=before.time_us * 1.009, bytes_moved=more, compile_s=2.9)
+    assert {change.verdict for change in compare_figures(before, rounded)} == {Verdict.SAME}
+    slower = replace(before, time_us=before.time_us * 1.02, compile_s=3.1)
+    assert judge(Figure.TIME, before, slower) is Verdict.WORSE
+    assert judge(Figure.COMPILE_TIME, slower, before) is Verdict.BETTER
+    assert judge(Figure.LAUNCHES, before, replace(before, launches=2)) is Verdict.WORSE
+    assert judge(Figure.PEAK, before, replace(before, peak_bytes=None)) is Verdict.SAME
+
+
+def test_a_compiler_that_does_not_finish_takes_longer() -> None:
+    dump = DUMPS / "h100/softmax"
+    late = side(dump, problem="stopped: it took longer than 60 s")
+    assert judge(Figure.COMPILE_TIME, side(dump), late) is Verdict.WORSE
+    crashed = side(dump, problem="the process crashed with SIGSEGV")
+    assert judge(Figure.COMPILE_TIME, side(dump), crashed) is Verdict.SAME
+
+
+class WithFlags(Stored, frozen=True):
+    """The pass runs again if nothing disables it; some flags, the compiler does not know."""
+
+    def compile(self, python: str, name: str, more: Sequence[str] = ()) -> Side:
+        if "--xla_disable_hlo_passes=" in more:
+            return replace(side(self.dumps["0.1"], python), python=python)
+        if more and "triton" in more[0]:
+            raise UnusableInput("Unknown flag in XLA_FLAGS")
+        return super().compile(python, name)
+
+
+def test_the_flag_that_differs_is_tried_first() -> None:
+    trial = WithFlags(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"),
+        target=CPU,
+        folder=Path(),
+        dumps={
+            "0.1": DUMPS / "h100/softmax",
+            "0.2": DUMPS / "h100-without-triton-softmax/softmax",
+        },
+    )
+    single, several = (upgrade(trial, ("0.1", "0.2"), most_flags=most) for most in (1, 6))
+    assert single.flags_tried == 1
+    assert [(remedy.flag, remedy.is_whole) for remedy in single.remedies] == [
+        ("--xla_disable_hlo_passes=", True)
+    ]
+    assert several.remedies == single.remedies
+    assert several.flags_tried == 6
+    assert upgrade(trial, ("0.2", "0.1"), most_flags=6).flags_tried == 0  # it is better
+
+
+ATOMIC = "  %3 = atomicrmw fadd ptr %1, float %2 monotonic, align 4\n"
+LOOP = "  %3 = cmpxchg ptr %1, i32 %2, i32 %4 monotonic monotonic, align 4\n"
+WIDE, NARROW = (f"  %5 = fadd <{w} x float> %6, %7\n" for w in (16, 4))
+
+
+def write_code(folder: Path, lines: str) -> Path:
+    folder.mkdir()
+    text = f"define ptr @add_fusion(ptr %0) #0 {{\n{lines}  ret ptr null\n}}\n"
+    (folder / "module_0001.jit_f.add_fusion_kernel_module.ir-with-opt.ll").write_text(text)
+    return folder
+
+
+def test_code_of_the_same_kernel_is_compared(tmp_path: Path) -> None:
+    before = write_code(tmp_path / "before", ATOMIC + WIDE)
+    after = write_code(tmp_path / "after", LOOP + NARROW)
+    assert compare_code(before, after) == (
+        CodeChange("add_fusion", "atomic operations", 1, 0),
+        CodeChange("add_fusion", "compare-and-swap loops", 0, 1),
+        CodeChange("add_fusion", "elements of the widest vector", 16, 4),
+    )
+    assert compare_code(before, before) == ()
+    assert compare_code(before, tmp_path) is None
+
+
+RELEASES = tuple(f"0.{number}" for number in range(2, 12))
+
+
+def ends() -> tuple[Side, Side]:
+    dumps = DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softmax"
+    return side(dumps[0], "0.1"), side(dumps[1], "0.12")
+
+
+def compiling(first_bad: int, broken: tuple[str, ...] = ()) -> Callable[[str], Side]:
+    before, after = ends()
+
+    def compile_with(release: str) -> Side:
+        if release in broken:
+            raise UnusableInput("no wheel")
+        is_bad = int(release.partition(".")[2]) >= first_bad
+        return replace(after if is_bad else before, jaxlib=release)
+
+    return compile_with
+
+
+@pytest.mark.parametrize("first_bad", range(2, 13))
+def test_the_walk_ends_at_the_first_bad_release(first_bad: int) -> None:
+    boundary = find_boundary(
+        "launches", ends(), RELEASES, compiling(first_bad), lambda side: side.launches > 1
+    )
+    assert boundary.first_after == f"0.{first_bad}"
+    assert boundary.last_before == f"0.{first_bad - 1}"
+    assert len(boundary.sides) <= 6  # two ends, and log2 of ten
+
+
+def test_what_cannot_be_compiled_is_left_out() -> None:
+    boundary = find_boundary(
+        "launches", ends(), RELEASES, compiling(6, ("0.5", "0.6")), lambda side: side.launches > 1
+    )
+    assert (boundary.last_before, boundary.first_after) == ("0.4", "0.7")
+    assert {words.partition(":")[0] for words in boundary.skipped} == {"0.5", "0.6"}
+
+
+def test_there_must_be_something_to_follow() -> None:
+    dump = DUMPS / "h100/softmax"
+    assert compared(dump, dump, bisects=True).boundary is None
+    with pytest.raises(UnusableInput, match="compile time is the same with both releases"):
+        compared(dump, dump, bisects=True, by=Figure.COMPILE_TIME)
+    with pytest.raises(UnusableInput, match="dot -> \\* is not there with both releases"):
+        compared(dump, dump, bisects=True, by=PairPattern("dot", "*"))
+
+
+def test_releases_come_from_pip_in_their_order(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\necho 'jaxlib (0.10.1)'\n"
+        "echo 'Available versions: 0.10.1, 0.10.0, 0.9.2, 0.9.0.1, 0.9.0, 0.9.0rc1, 0.8.3'\n"
+    )
+    python.chmod(0o755)
+    assert releases_between("0.9.0", "0.10.1", str(python)) == ["0.9.0.1", "0.9.2", "0.10.0"]
+    assert releases_between("0.10.0", "0.8.3", str(python)) == ["0.9.2", "0.9.0.1", "0.9.0"]
+
+
+def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(environments.shutil, "which", lambda name: name)
+
+    def run(command: list[str], _what: str) -> str:
+        commands.append(command)
+        (tmp_path / "fusionscope-environments/0.10.1-cuda").mkdir(parents=True, exist_ok=True)
+        return ""
+
+    monkeypatch.setattr(environments, "_run", run)
+    python = find_python("0.10.1", Target("h100", "cuda"))
+    assert find_python("0.10.1", Target("h100", "cuda")) == python
+    assert [command[1] for command in commands] == ["venv", "pip"]
+    assert {"jaxlib==0.10.1", "jax-cuda12-plugin==0.10.1"} <= set(commands[1])
+    with pytest.raises(UnusableInput, match="no packages are known for rocm"):
+        find_python("0.10.1", Target("mi300x", "rocm"))
+
+
+def test_the_report_begins_with_the_verdict() -> None:
+    worse = compared(DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softmax")
+    first, *later = sections_of(worse, 5)
+    assert first.title == "worse: program for cpu, jaxlib 0.1 → 0.2"
+    (table, notes) = first.blocks
+    assert isinstance(table, Table) and isinstance(notes, Lines)
+    assert [row[0] for row in table.rows][:3] == ["nominal time", "bytes moved", "launches"]
+    assert table.rows[2][1:4] == ("1", "3", "+200%")
+    assert "makes other HLO" in notes.lines[0].text
+    assert any("ended differently" in section.title for section in later)  # what diff says
+    same = next(iter(sections_of(compared(DUMPS / "cpu/softmax", DUMPS / "cpu/softmax"), 5)))
+    assert same.title.startswith("same: ")
+    smaller = replace(worse, verdict=Verdict.SAME, where=Where.BELOW)
+    assert next(iter(sections_of(smaller, 5))).title.startswith("same figures, other code: ")
