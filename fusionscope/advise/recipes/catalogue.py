@@ -28,6 +28,7 @@ from fusionscope.advise.recipes.select_in_windows import SelectInWindows
 from fusionscope.advise.recipes.shift_depthwise import ShiftDepthwise
 from fusionscope.advise.recipes.store_narrow import StoreNarrow
 from fusionscope.advise.recipes.sum_in_parts import SumInParts
+from fusionscope.advise.recipes.take_apart import TakeApart
 from fusionscope.advise.recipes.top_of_sort import TopOfSort
 from fusionscope.advise.recipes.total_of_rows import TotalOfRows
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
@@ -52,6 +53,7 @@ RECIPES: tuple[Recipe, ...] = (
     TopOfSort(),
     SearchBySort(),
     GatherPayload(),
+    TakeApart(),
     DonateUpdate(),
     UpdateInPlace(),
     StoreNarrow(),
