@@ -168,9 +168,11 @@ def _reduce(instruction: MutableInstruction, place: int) -> Form | None:
         return None
     dimensions = instruction.attribute("dimensions")
     rank = instruction.operands[0].shape.rank
-    kept = [number for number in range(rank) if number not in dimensions]
-    text = with_attributes(instruction, {"dimensions": integers(_shifted(dimensions, kept[place]))})
-    return Form((kept[place], None), text)
+    remaining = [number for number in range(rank) if number not in dimensions]
+    text = with_attributes(
+        instruction, {"dimensions": integers(_shifted(dimensions, remaining[place]))}
+    )
+    return Form((remaining[place], None), text)
 
 
 def _gather(instruction: MutableInstruction, place: int) -> Form | None:
@@ -203,16 +205,16 @@ def _scatter(instruction: MutableInstruction, place: int) -> Form | None:
     operand, _, updates = (source.shape for source in instruction.operands)
     if place in inserted or place in addressed:
         return None
-    kept = [number for number in range(operand.rank) if number not in inserted]
-    written = windows[kept.index(place)]
-    if updates.dimensions[written] != operand.dimensions[place]:
+    remaining = [number for number in range(operand.rank) if number not in inserted]
+    window = windows[remaining.index(place)]
+    if updates.dimensions[window] != operand.dimensions[place]:
         return None
     values = {
-        "update_window_dims": integers(_shifted(windows, written)),
+        "update_window_dims": integers(_shifted(windows, window)),
         "inserted_window_dims": integers(_shifted(inserted, place)),
         "scatter_dims_to_operand_dims": integers(_shifted(addressed, place)),
     }
-    return Form((place, None, written), with_attributes(instruction, values))
+    return Form((place, None, window), with_attributes(instruction, values))
 
 
 _RULES: dict[str, Callable[[MutableInstruction, int], Form | None]] = {

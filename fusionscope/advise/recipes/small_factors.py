@@ -134,7 +134,8 @@ def _read_system(instruction: MutableInstruction) -> _System | None:
         transposition = attributes.get("transpose_a", "")
     elif attributes.get("custom_call_target", "").strip('"') in _TRIANGULAR:
         letters = {
-            key: chr(int(code)) for key, code in _LETTER.findall(attributes["backend_config"])
+            key: chr(int(code))
+            for key, code in _LETTER.findall(attributes.get("backend_config", ""))
         }
         is_left, has_ones = letters.get("side") == "L", letters.get("diag") == "U"
         is_lower = letters.get("uplo") == "L"
@@ -149,115 +150,125 @@ def _read_system(instruction: MutableInstruction) -> _System | None:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """A square matrix of a batch, ``operand`` of a part that is built: ``count`` rows."""
+    """A batch of square matrices with ``count`` rows: ``%p0`` of a part that is built."""
 
-    operand: str
     element_type: str
     batch: tuple[int, ...]
     count: int
 
-    @property
-    def number(self) -> str:
-        """The type of one element of each matrix."""
-        return array(self.element_type, self.batch)
+    def array(self, *dimensions: int | None, element_type: str = "") -> str:
+        """Return the type of an array for each matrix: without ``dimensions``, of a number."""
+        return array(element_type or self.element_type, (*self.batch, *dimensions))
 
-    def elements(self) -> list[str]:
-        """Return the lines that define each element, ``a.ROW.COLUMN``."""
-        one = array(self.element_type, (*self.batch, 1, 1))
-        whole = [f"[0:{size}]" for size in self.batch]
-        lines = []
+    def bounds(self, *ranges: str) -> str:
+        """Return the bounds of a slice, ``ranges`` those of the last dimensions."""
+        return f"{{{','.join([*(f'[0:{size}]' for size in self.batch), *ranges])}}}"
+
+    def split(self) -> Iterator[str]:
+        """Yield the lines that define each element, ``a.ROW.COLUMN``."""
         for row in range(self.count):
             for column in range(self.count):
-                bounds = [*whole, f"[{row}:{row + 1}]", f"[{column}:{column + 1}]"]
-                lines += [
-                    f"c.{row}.{column} = {one} slice({self.operand}), slice={{{','.join(bounds)}}}",
-                    f"a.{row}.{column} = {self.number} reshape(c.{row}.{column})",
-                ]
-        return lines
+                bounds = self.bounds(f"[{row}:{row + 1}]", f"[{column}:{column + 1}]")
+                yield f"c.{row}.{column} = {self.array(1, 1)} slice(%p0), slice={bounds}"
+                yield f"a.{row}.{column} = {self.array()} reshape(c.{row}.{column})"
+
+    def join(self) -> Iterator[str]:
+        """Yield the lines that define ``factor``: ``l.ROW.COLUMN``, and above its diagonal what is
+        there in the matrix.
+        """
+        rank = len(self.batch)
+        for row in range(self.count):
+            parts = [f"o.{row}.{column}" for column in range(self.count)]
+            for column, part in enumerate(parts):
+                element = f"{'l' if column <= row else 'a'}.{row}.{column}"
+                yield f"{part} = {self.array(1, 1)} reshape({element})"
+            joined = f"concatenate({', '.join(parts)}), dimensions={integers([rank + 1])}"
+            yield f"line.{row} = {self.array(1, self.count)} {joined}"
+        parts = [f"line.{row}" for row in range(self.count)]
+        joined = f"concatenate({', '.join(parts)}), dimensions={integers([rank])}"
+        yield f"factor = {self.array(self.count, self.count)} {joined}"
 
 
 def _matrix(value: MutableInstruction) -> _Matrix:
     *batch, count, _ = (size or 0 for size in value.shape.dimensions)
-    return _Matrix("%p0", value.shape.element_type, tuple(batch), count)
+    return _Matrix(value.shape.element_type, tuple(batch), count)
 
 
 def _factor(call: MutableInstruction) -> None:
     """Replace a Cholesky decomposition, whose second result is 0 if all pivots are positive."""
     matrix = _matrix(call.operands[0])
-    number, rank = matrix.number, len(matrix.batch)
-    lines, tests = matrix.elements(), []
-    lines.append(f"none = {matrix.element_type}[] constant(0)")
-    lines.append(f"zero = {number} broadcast(none), dimensions={{}}")
-    for row in range(matrix.count):
-        for column in range(row + 1):
-            at, rest = f"{row}.{column}", f"a.{row}.{column}"
-            for k in range(column):
-                lines.append(f"m.{at}.{k} = {number} multiply(l.{row}.{k}, l.{column}.{k})")
-                lines.append(f"r.{at}.{k} = {number} subtract({rest}, m.{at}.{k})")
-                rest = f"r.{at}.{k}"
-            if row != column:
-                lines.append(f"l.{at} = {number} divide({rest}, l.{column}.{column})")
-                continue
-            lines.append(f"l.{at} = {number} sqrt({rest})")
-            test = f"{array('pred', matrix.batch)} compare({rest}, zero), direction=GT"
-            lines.append(f"is.{row} = {test}")
-            tests.append(f"is.{row}")
-    is_positive = tests[0]
-    for place, test in enumerate(tests[1:]):
-        lines.append(f"both.{place} = {array('pred', matrix.batch)} and({is_positive}, {test})")
-        is_positive = f"both.{place}"
-    status = array("s32", matrix.batch)
-    lines += [
-        f"failed = {array('pred', matrix.batch)} not({is_positive})",
-        f"status = {status} convert(failed)",
-    ]
-    names = [
-        [f"{'l' if column <= row else 'a'}.{row}.{column}" for column in range(matrix.count)]
-        for row in range(matrix.count)
-    ]
-    one = array(matrix.element_type, (*matrix.batch, 1, 1))
-    line = array(matrix.element_type, (*matrix.batch, 1, matrix.count))
-    whole = array(matrix.element_type, (*matrix.batch, matrix.count, matrix.count))
-    for row, elements in enumerate(names):
-        lines += [f"o.{name} = {one} reshape({name})" for name in elements]
-        parts = ", ".join(f"o.{name}" for name in elements)
-        lines.append(f"line.{row} = {line} concatenate({parts}), dimensions={integers([rank + 1])}")
-    parts = ", ".join(f"line.{row}" for row in range(matrix.count))
-    lines += [
-        f"factor = {whole} concatenate({parts}), dimensions={integers([rank])}",
-        f"ROOT both = ({whole}, {status}) tuple(factor, status)",
+    square, status = matrix.array(matrix.count, matrix.count), matrix.array(element_type="s32")
+    lines = [
+        *matrix.split(),
+        *_factor_lines(matrix),
+        *matrix.join(),
+        *_status_lines(matrix),
+        f"ROOT results = ({square}, {status}) tuple(factor, status)",
     ]
     results = build(call, "\n".join(lines), call.operands[:1]).operands
     for element in list(call.users):
         replace_and_prune(element, results[element.attribute("index")])
 
 
+def _factor_lines(matrix: _Matrix) -> Iterator[str]:
+    """Yield the lines that define the factor's elements ``l.ROW.COLUMN``, and ``pivot.ROW``."""
+    number = matrix.array()
+    for row in range(matrix.count):
+        for column in range(row + 1):
+            at, value = f"{row}.{column}", f"a.{row}.{column}"
+            for k in range(column):
+                yield f"m.{at}.{k} = {number} multiply(l.{row}.{k}, l.{column}.{k})"
+                yield f"r.{at}.{k} = {number} subtract({value}, m.{at}.{k})"
+                value = f"r.{at}.{k}"
+            if row == column:
+                yield f"pivot.{row} = {number} copy({value})"
+                yield f"l.{at} = {number} sqrt({value})"
+            else:
+                yield f"l.{at} = {number} divide({value}, l.{column}.{column})"
+
+
+def _status_lines(matrix: _Matrix) -> Iterator[str]:
+    """Yield the lines that define ``status``: 0 if all pivots are positive, else 1."""
+    truth = matrix.array(element_type="pred")
+    yield f"zero = {matrix.element_type}[] constant(0)"
+    yield f"zeros = {matrix.array()} broadcast(zero), dimensions={{}}"
+    for row in range(matrix.count):
+        test = f"compare(pivot.{row}, zeros), direction=GT"
+        yield f"is_positive.{row} = {truth} {test}"
+        if row:
+            earlier = "all" if row > 1 else "is_positive"
+            yield f"all.{row} = {truth} and({earlier}.{row - 1}, is_positive.{row})"
+    yield f"is_failure = {truth} not(all.{matrix.count - 1})"
+    yield f"status = {matrix.array(element_type='s32')} convert(is_failure)"
+
+
 def _solve(call: MutableInstruction, system: _System) -> None:
     factor, values = call.operands
-    matrix, rank = _matrix(factor), len(_matrix(factor).batch)
-    *_, width = values.shape.dimensions
-    columns = array(matrix.element_type, (*matrix.batch, width))
-    line = array(matrix.element_type, (*matrix.batch, 1, width))
-    lines, solved = matrix.elements(), list[int]()
-    whole = [f"[0:{size}]" for size in matrix.batch]
-    for row in range(matrix.count) if system.is_lower else reversed(range(matrix.count)):
-        bounds = ",".join([*whole, f"[{row}:{row + 1}]", f"[0:{width}]"])
-        lines.append(f"cut.{row} = {line} slice(%p1), slice={{{bounds}}}")
-        lines.append(f"b.{row} = {columns} reshape(cut.{row})")
-        rest = f"b.{row}"
-        for k in (*solved, row):
-            name = f"a.{k}.{row}" if system.is_transposed else f"a.{row}.{k}"
-            spread = f"broadcast({name}), dimensions={integers(range(rank))}"
-            lines.append(f"f.{row}.{k} = {columns} {spread}")
-            if k == row:
-                lines.append(f"x.{row} = {columns} divide({rest}, f.{row}.{k})")
-                continue
-            lines.append(f"m.{row}.{k} = {columns} multiply(f.{row}.{k}, x.{k})")
-            lines.append(f"r.{row}.{k} = {columns} subtract({rest}, m.{row}.{k})")
-            rest = f"r.{row}.{k}"
-        lines.append(f"o.{row} = {line} reshape(x.{row})")
-        solved.append(row)
+    matrix, width = _matrix(factor), values.shape.dimensions[-1]
+    lines = [*matrix.split(), *_solution_lines(matrix, system, width)]
     parts = ", ".join(f"o.{row}" for row in range(matrix.count))
-    result = array(matrix.element_type, values.shape.dimensions)
-    lines.append(f"ROOT all = {result} concatenate({parts}), dimensions={integers([rank])}")
+    rows = f"concatenate({parts}), dimensions={integers([len(matrix.batch)])}"
+    lines.append(f"ROOT solution = {matrix.array(matrix.count, width)} {rows}")
     put(call, "\n".join(lines), [factor, values])
+
+
+def _solution_lines(matrix: _Matrix, system: _System, width: int | None) -> Iterator[str]:
+    """Yield the lines that define the rows ``o.ROW`` of the solution for ``%p1``."""
+    columns, line = matrix.array(width), matrix.array(1, width)
+    solved: list[int] = []
+    for row in range(matrix.count) if system.is_lower else reversed(range(matrix.count)):
+        bounds = matrix.bounds(f"[{row}:{row + 1}]", f"[0:{width}]")
+        yield f"cut.{row} = {line} slice(%p1), slice={bounds}"
+        yield f"b.{row} = {columns} reshape(cut.{row})"
+        value = f"b.{row}"
+        for k in (*solved, row):
+            element = f"a.{k}.{row}" if system.is_transposed else f"a.{row}.{k}"
+            spread = f"broadcast({element}), dimensions={integers(range(len(matrix.batch)))}"
+            yield f"f.{row}.{k} = {columns} {spread}"
+            if k != row:
+                yield f"m.{row}.{k} = {columns} multiply(f.{row}.{k}, x.{k})"
+                yield f"r.{row}.{k} = {columns} subtract({value}, m.{row}.{k})"
+                value = f"r.{row}.{k}"
+        yield f"x.{row} = {columns} divide({value}, f.{row}.{row})"
+        yield f"o.{row} = {line} reshape(x.{row})"
+        solved.append(row)

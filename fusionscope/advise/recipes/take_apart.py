@@ -78,13 +78,13 @@ def program(points, neighbours):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        taken: dict[MutableInstruction, int] = {}
+        members: dict[MutableInstruction, int] = {}
         for instruction in list(graph.walk()):
-            if instruction.opcode in ("gather", "scatter") and instruction not in taken:
+            if instruction.opcode in ("gather", "scatter") and instruction not in members:
                 place = self._components(instruction)
                 if place is not None:
                     places = _spread(instruction, place)
-                    taken |= places
+                    members |= places
                     yield Site(instruction, partial(_rewrite, places), also=tuple(places))
 
     def _components(self, instruction: MutableInstruction) -> int | None:
@@ -197,15 +197,15 @@ class _Splitter:
 def _sum(reduction: MutableInstruction, parts: _Parts, place: int) -> MutableInstruction:
     target, opcode = reduction.computation, combiner(reduction)
     assert opcode is not None
-    total, *others = parts
-    for part in others:
+    total, *later = parts
+    for part in later:
         total = target.make(opcode, total.shape, [total, part])
     text = reduce_without(reduction, place)
     if text is None:
         return total
-    rest = clone_into(reduction, target, [total, reduction.operands[1]])
-    rest.attributes_text = text
-    return rest
+    remainder = clone_into(reduction, target, [total, reduction.operands[1]])
+    remainder.attributes_text = text
+    return remainder
 
 
 def _take(cut: MutableInstruction, parts: _Parts, place: int) -> MutableInstruction:
