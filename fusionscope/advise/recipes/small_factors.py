@@ -211,7 +211,9 @@ def _factor(call: MutableInstruction) -> None:
 
 
 def _factor_lines(matrix: _Matrix) -> Iterator[str]:
-    """Yield the lines that define the factor's elements ``l.ROW.COLUMN``, and ``pivot.ROW``."""
+    """Yield the lines that define the factor's elements ``l.ROW.COLUMN``, with
+    the square roots of ``_pivot(ROW)`` on its diagonal.
+    """
     number = matrix.array()
     for row in range(matrix.count):
         for column in range(row + 1):
@@ -221,10 +223,13 @@ def _factor_lines(matrix: _Matrix) -> Iterator[str]:
                 yield f"r.{at}.{k} = {number} subtract({value}, m.{at}.{k})"
                 value = f"r.{at}.{k}"
             if row == column:
-                yield f"pivot.{row} = {number} copy({value})"
                 yield f"l.{at} = {number} sqrt({value})"
             else:
                 yield f"l.{at} = {number} divide({value}, l.{column}.{column})"
+
+
+def _pivot(row: int) -> str:
+    return f"r.{row}.{row}.{row - 1}" if row else "a.0.0"
 
 
 def _status_lines(matrix: _Matrix) -> Iterator[str]:
@@ -233,7 +238,7 @@ def _status_lines(matrix: _Matrix) -> Iterator[str]:
     yield f"zero = {matrix.element_type}[] constant(0)"
     yield f"zeros = {matrix.array()} broadcast(zero), dimensions={{}}"
     for row in range(matrix.count):
-        test = f"compare(pivot.{row}, zeros), direction=GT"
+        test = f"compare({_pivot(row)}, zeros), direction=GT"
         yield f"is_positive.{row} = {truth} {test}"
         if row:
             earlier = "all" if row > 1 else "is_positive"
