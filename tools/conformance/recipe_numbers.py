@@ -386,6 +386,51 @@ def program(start, force):
 """
 
 
+def take_apart(draw: Draw) -> str:
+    count, components = draw.size(200, 900), draw.size(2, 4)
+    draw.argument("f32", count, components)
+    draw.argument("s32", count, draw.size(24, 40), bound=count)
+    apart = draw.one(
+        "points[:, None] - points[neighbours]",
+        "points[neighbours] * 0.5",
+        "points[neighbours] - points[neighbours[:, :1]]",
+        "points[neighbours] * jnp.arange(1.0, {} + 1)",
+    ).format(components)
+    total = draw.one(
+        "(apart ** 2).sum(-1)", "apart.prod(-1)", "apart[..., 0] * apart[..., -1]", "apart.max(-1)"
+    )
+    near = draw.one("jnp.tanh({}).sum()", "jnp.exp(-jnp.abs({})).sum()").format(total)
+    further = draw.one("", " + apart.sum() * 0.1", " + (apart @ jnp.ones(({}, 2))).sum()")
+    result = draw.one("grad(energy)", "value_and_grad(energy)")
+    return f"""
+def program(points, neighbours):
+    def energy(points):
+        apart = {apart}
+        return {near}{further.format(components)}
+    return jax.{result}({draw.around("points")})
+"""
+
+
+def small_factors(draw: Draw) -> str:
+    rows, columns = draw.size(2, 8), draw.size(1, 9)
+    batch = draw.one((), (draw.size(1, 5),), (2, draw.size(1, 3)))
+    draw.argument("f32", *batch, rows, rows)
+    draw.argument("f32", *batch, rows, columns)
+    solution = draw.one(
+        "jax.scipy.linalg.solve_triangular(factor, values, lower=True)",
+        "lax.linalg.triangular_solve(factor, values, left_side=True, lower=True, transpose_a=True)",
+        "lax.linalg.triangular_solve("
+        "jnp.swapaxes(factor, -1, -2), values, left_side=True, lower=False)",
+        "jax.scipy.linalg.cho_solve((factor, True), values)",
+    )
+    return f"""
+def program(matrices, values):
+    square = matrices @ jnp.swapaxes(matrices, -1, -2)
+    factor = jnp.linalg.cholesky(square {draw.one("+", "+", "+", "-")} {rows} * jnp.eye({rows}))
+    return factor, {solution}
+"""
+
+
 def remove_barrier(draw: Draw) -> str:
     draw.argument("f32", draw.size(1, 60), draw.size(1, 60))
     return f"""

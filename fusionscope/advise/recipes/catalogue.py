@@ -26,8 +26,10 @@ from fusionscope.advise.recipes.search_by_sort import SearchBySort
 from fusionscope.advise.recipes.select_for_scatter import SelectForScatter
 from fusionscope.advise.recipes.select_in_windows import SelectInWindows
 from fusionscope.advise.recipes.shift_depthwise import ShiftDepthwise
+from fusionscope.advise.recipes.small_factors import SmallFactors
 from fusionscope.advise.recipes.store_narrow import StoreNarrow
 from fusionscope.advise.recipes.sum_in_parts import SumInParts
+from fusionscope.advise.recipes.take_apart import TakeApart
 from fusionscope.advise.recipes.top_of_sort import TopOfSort
 from fusionscope.advise.recipes.total_of_rows import TotalOfRows
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
@@ -47,11 +49,13 @@ RECIPES: tuple[Recipe, ...] = (
     MultiplyPixels(),
     ShiftDepthwise(),
     BatchCalls(),
+    SmallFactors(),
     TotalOfRows(),
     ArgmaxOfLogits(),
     TopOfSort(),
     SearchBySort(),
     GatherPayload(),
+    TakeApart(),
     DonateUpdate(),
     UpdateInPlace(),
     StoreNarrow(),

@@ -71,7 +71,7 @@ def _moved(dimensions: Iterable[int]) -> str:
     return integers([dimension + 1 for dimension in dimensions])
 
 
-def _with(instruction: MutableInstruction, values: dict[str, str]) -> str:
+def with_attributes(instruction: MutableInstruction, values: dict[str, str]) -> str:
     """Return its attributes, with ``values`` for some."""
     text = instruction.attributes_text
     for key, value in values.items():
@@ -82,7 +82,7 @@ def _with(instruction: MutableInstruction, values: dict[str, str]) -> str:
 
 def _broadcast(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -> Form:
     dimensions = [0, *(place + 1 for place in instruction.attribute("dimensions") or ())]
-    return Form(_with(instruction, {"dimensions": integers(dimensions)}), (True,))
+    return Form(with_attributes(instruction, {"dimensions": integers(dimensions)}), (True,))
 
 
 def _reshape(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -> Form:
@@ -91,20 +91,20 @@ def _reshape(instruction: MutableInstruction, stacked: Sequence[bool], steps: in
 
 def _transpose(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -> Form:
     dimensions = [0, *(place + 1 for place in instruction.attribute("dimensions"))]
-    return Form(_with(instruction, {"dimensions": integers(dimensions)}), (True,))
+    return Form(with_attributes(instruction, {"dimensions": integers(dimensions)}), (True,))
 
 
 def _over_dimensions(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -> Form:
     """Reversals and concatenations."""
     dimensions = _moved(instruction.attribute("dimensions"))
-    return Form(_with(instruction, {"dimensions": dimensions}), (True,) * len(stacked))
+    return Form(with_attributes(instruction, {"dimensions": dimensions}), (True,) * len(stacked))
 
 
 def _reduce(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -> Form | None:
     if len(instruction.operands) != 2 or stacked[1]:
         return None
     dimensions = _moved(instruction.attribute("dimensions"))
-    return Form(_with(instruction, {"dimensions": dimensions}), (True, False))
+    return Form(with_attributes(instruction, {"dimensions": dimensions}), (True, False))
 
 
 def _slice(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -> Form:
@@ -118,7 +118,7 @@ def _pad(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -
     if stacked[1] or not instruction.shape.dimensions:
         return None
     padding = f"0_0x{instruction.attributes['padding']}"
-    return Form(_with(instruction, {"padding": padding}), (True, False))
+    return Form(with_attributes(instruction, {"padding": padding}), (True, False))
 
 
 def _dot(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -> Form | None:
@@ -137,7 +137,7 @@ def _dot(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -
             if places:
                 values[key] = integers(places)
     place = 0 if roles[0] else len(dot_dimensions(instruction).left_free)
-    return Form(_with(instruction, values), roles, place)
+    return Form(with_attributes(instruction, values), roles, place)
 
 
 def _gather(instruction: MutableInstruction, stacked: Sequence[bool], steps: int) -> Form | None:
@@ -147,7 +147,7 @@ def _gather(instruction: MutableInstruction, stacked: Sequence[bool], steps: int
     for key in ("offset_dims", "start_indices_batching_dims"):
         if instruction.attribute(key) is not None:
             values[key] = _moved(instruction.attribute(key))
-    text = _with(instruction, values).replace(", indices_are_sorted=true", "")
+    text = with_attributes(instruction, values).replace(", indices_are_sorted=true", "")
     return Form(text, (False, True))
 
 
