@@ -62,18 +62,20 @@ class Product:
 @dataclass(frozen=True)
 class Bounds:
     """What bounds the time of kernels: their limits, the values that they hand on, and their
-    products, None for a kernel without. All kernels are in the order of the module.
+    products, None for a kernel without. All kernels are in the order of the module, and ``running``
+    are the numbers of those that run at all.
     """
 
     launch_us: float
     bytes_per_us: float
     limits: tuple[Limits, ...]
+    running: frozenset[int]
     handed: tuple[Handed, ...]
     products: tuple[Product | None, ...]
 
     def at_best(self, kernels: Iterable[int]) -> Bound:
         """Return the bound of the kernels with these numbers."""
-        members = frozenset(kernel for kernel in kernels if self.limits[kernel].launches)
+        members = self.running.intersection(kernels)
         if not members:
             return Bound(0.0, 0.0, Decides.LAUNCH)
         size = self.bytes_of(members)
