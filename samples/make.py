@@ -35,8 +35,8 @@ LARGE = 6 * 1024  # bytes; a larger text file is stored compressed
 # unique ids which order its queue.
 KEPT = re.compile(
     r".*(after|before)_.*\.txt"
-    r"|.*\.(priority_fusion_dump\.txt|thunk_sequence\.txt|gpu_target_config\.pbtxt|target_arguments\.txt"
-    r"|debug_options|metadata\.textproto|_fusion\.pyz|_fusion\.html)"
+    r"|.*\.(priority_fusion_dump\.txt|thunk_sequence\.txt|gpu_target_config\.pbtxt"
+    r"|target_arguments\.txt|debug_options|metadata\.textproto|_fusion\.pyz|_fusion\.html)"
     r"|.*\.fusion\.after_(pipeline-start|variadic-op-splitter|priority-fusion)\..*\.hlo\.pb"
 )
 SKIPPED = "-buffer-assignment-values.txt"  # repeats the instructions

@@ -61,7 +61,7 @@ def find_needs(
     clock: Clock | None,
     loops: LoopFacts,
 ) -> Needs | None:
-    """Return what the kernels of a module need; None unless a GPU is known."""
+    """Return what the kernels of a module need; None unless a GPU or TPU is known."""
     gpu_times = [
         time for time in times if time is not None and time.source is not TimeSource.NOMINAL
     ]

@@ -36,7 +36,8 @@ def estimate(
     """Return the time of one run of ``module``, which may be final, replayed or edited.
 
     ``target`` is the device (``versions.context.read_target``). Returns None if nothing is known of
-    it: another backend, or an unknown GPU or TPU. Of a TPU, only final modules have times. Times before and after a change are comparable if both modules come from the same stage of
+    it: another backend, or an unknown GPU or TPU. Of a TPU, only final modules have times. Times
+    before and after a change are comparable if both modules come from the same stage of
     the pipeline. Raises ``UnusableInput`` if ``module`` contradicts itself.
     """
     clock = clock_for(module, backend, target)
@@ -71,8 +72,8 @@ def figures_of(kernels: Sequence[Kernel], time: TimeEstimate | None) -> Figures:
 
 
 def estimate_final(module: DumpedModule) -> TimeEstimate | None:
-    """Return the time of the final module of a dump for a GPU or TPU; None for other backends, or if
-    there is no such module. Raises ``UnusableInput``.
+    """Return the time of the final module of a dump for a GPU or TPU; None for other backends, or
+    if there is no such module. Raises ``UnusableInput``.
     """
     target = read_target(module)
     if target is None or module.final is None:

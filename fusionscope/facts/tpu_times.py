@@ -55,8 +55,7 @@ class TpuClock(Clock):
         if cycles is None:
             return self._floor(kernel.instruction, read, write)
         total = cycles / self._clock_ghz
-        # Bytes and operations overlap: what the bytes do not explain counts as computing.
-        compute = max(total - read - write, min(total, self.products(kernel)))
+        compute = min(total, self.products(kernel))
         return KernelTime(total, TimeSource.MODEL, 0.0, read, write, compute)
 
     def _floor(self, launch: Instruction, read: float, write: float) -> KernelTime:
