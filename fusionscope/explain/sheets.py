@@ -206,8 +206,8 @@ def _remarks(module: ModuleFacts) -> Iterator[str]:
 
 
 def _estimated(floors: int, launches: int) -> str:
-    rest = f"; of {floors:,} of {plural(launches, 'launch')} the least that its bytes take"
-    return f"(times as the compiler estimates them{rest if floors else ''})"
+    remainder = f"; {floors:,} of {plural(launches, 'launch')} as the least that its bytes take"
+    return f"(times as the compiler estimates them{remainder if floors else ''})"
 
 
 def _assumptions(module: ModuleFacts) -> Iterator[str]:
