@@ -74,14 +74,17 @@ class Bounds:
     products: tuple[Product | None, ...]
 
     def at_best(self, kernels: Iterable[int]) -> Bound:
-        """Return the bound of the kernels with these numbers."""
+        """Return the bound of the kernels with these numbers, at most the time that they take: a
+        copy may take none, beside others.
+        """
         members = self.running.intersection(kernels)
         if not members:
             return Bound(0.0, 0.0, Decides.LAUNCH)
         size = self.bytes_of(members)
         times = (self.launch_us, size / self.bytes_per_us, self.computing(members))
         decides = (Decides.LAUNCH, Decides.BYTES, Decides.OPERATIONS)[times.index(max(times))]
-        return Bound(self.launch_us + max(times[1:]), size, decides)
+        total = fsum(self.limits[kernel].total for kernel in members)
+        return Bound(min(self.launch_us + max(times[1:]), total), size, decides)
 
     def bytes_of(self, members: frozenset[int]) -> float:
         """Return the bytes that enter and leave a set of kernels in a run."""

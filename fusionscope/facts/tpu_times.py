@@ -59,10 +59,8 @@ class TpuClock(Clock):
         return KernelTime(total, TimeSource.MODEL, 0.0, read, write, compute)
 
     def _floor(self, launch: Instruction, read: float, write: float) -> KernelTime:
-        hidden = self._time_beside(launch)
-        left = max(read + write - hidden, 0.0)
-        share = left / (read + write) if left else 0.0
-        return KernelTime(left, TimeSource.FLOOR, 0.0, share * read, share * write)
+        left = max(read + write - self._time_beside(launch), 0.0)
+        return KernelTime(left, TimeSource.FLOOR, 0.0, read, write)
 
     def _time_beside(self, launch: Instruction) -> float:
         """Return the nanoseconds of the kernels between an asynchronous launch and its end."""
