@@ -3,9 +3,10 @@
 Bandwidths and peak rates are those of ``jax/_src/tpu_info.py`` (jax 0.12) and of the pages of each
 generation at docs.cloud.google.com/tpu/docs, whichever is higher: bounds follow from them. Clocks
 follow from the peak rate in bf16 and the multipliers (``num_mxus`` and ``mxu_column_size`` there):
-the rate is 2 * clock * multipliers, 128 * 128 each in 4 units to v5p, and the 4 * 256 * 256 that
-give v6e and tpu7x the rates that they have. A v4 has 1,050 MHz in Jouppi et al. 2023, "TPU v4",
-table 4, and the peak rate gives 1,049.
+the rate is 2 * clock * multipliers, in units of 128 * 128, 4 for each core, to v5p. A v6e and a
+core of a tpu7x count with 4 units of 256 * 256: the compiler's cycles for a product of two
+bf16[8192,8192] have 369,000 and 422,000 flops each, and the two units in that file make 262,144.
+A v4 has 1,050 MHz in Jouppi et al. 2023, "TPU v4", table 4, and its peak rate gives 1,049.
 
 The compiler's own figures agree: at these clocks, its cycles for ``x + 1`` of f32[8192,8192] are
 1.24 to 1.41 times what the bytes take at the bandwidth (for a v4 with that of one core).
