@@ -36,7 +36,7 @@ LARGE = 6 * 1024  # bytes; a larger text file is stored compressed
 KEPT = re.compile(
     r".*(after|before)_.*\.txt"
     r"|.*\.(priority_fusion_dump\.txt|thunk_sequence\.txt|gpu_target_config\.pbtxt"
-    r"|debug_options|metadata\.textproto|_fusion\.pyz|_fusion\.html)"
+    r"|target_arguments\.txt|debug_options|metadata\.textproto|_fusion\.pyz|_fusion\.html)"
     r"|.*\.fusion\.after_(pipeline-start|variadic-op-splitter|priority-fusion)\..*\.hlo\.pb"
 )
 SKIPPED = "-buffer-assignment-values.txt"  # repeats the instructions

@@ -63,7 +63,7 @@ from fusionscope.progress import Progress, about, silent
 from fusionscope.system.files import is_there
 from fusionscope.system.memory import working_memory
 from fusionscope.verify.agreement import RulesUsed
-from fusionscope.versions.context import read_gpu
+from fusionscope.versions.context import read_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -671,7 +671,7 @@ def _count_kernels(numbered: NumberedModule, dumped: DumpedModule, backend: str 
     backend = dumped.backend or backend
     kernels = find_kernels(numbered, backend)
     try:
-        clock = clock_for(numbered.module, backend, read_gpu(dumped))
+        clock = clock_for(numbered.module, backend, read_target(dumped))
     except UnusableInput:  # nothing says which GPU: no times
         clock = None
     times = [clock.time(kernel).nanoseconds if clock is not None else None for kernel in kernels]

@@ -100,10 +100,11 @@ class DumpedModule:
 
     @property
     def final(self) -> Stage | None:
-        """The module after all optimizations."""
+        """The module after all optimizations: of a TPU as its code generation leaves it, which only
+        adds what it estimates.
+        """
         finals = [stage for stage in self.stages if stage.is_final]
-        plain = [stage for stage in finals if stage.label != "after_codegen"]
-        return (plain or finals)[-1] if finals else None
+        return finals[-1] if finals else None
 
     @property
     def last(self) -> Stage:

@@ -14,6 +14,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.dump.names import tpu_build
+from fusionscope.dump.tpu_target import TpuTarget
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.miscompiled import find_miscompiled
 from fusionscope.explain.modules import NO_FINAL
@@ -73,7 +74,7 @@ from fusionscope.reasons.reasons import Reasons
 from fusionscope.reasons.replayed import ReplayedReasons, SharedReplays, replay_passes
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.verify.agreement import RulesUsed
-from fusionscope.versions.context import read_gpu
+from fusionscope.versions.context import read_gpu, read_target
 from fusionscope.versions.known import compiler_named
 from fusionscope.versions.runs import find_runs
 
@@ -137,9 +138,9 @@ def analyze_module(
     explain_pair = _explainer(module, followed, knowledge, loops)
     facts = [explain_pair(pair) for pair in followed.pairs]
     flags = _read(lambda: module.flags, notes)
-    clock = clock_for(followed.last.module, module.backend, knowledge.gpu)
+    clock = clock_for(followed.last.module, module.backend, knowledge.target)
     times = _times(clock, kernels)
-    clock_before = clock_for(followed.first.module, module.backend, knowledge.gpu)
+    clock_before = clock_for(followed.first.module, module.backend, knowledge.target)
     times_before = _times(clock_before, kernels_before)
     needs = find_needs(followed.last, kernels, times, clock, loops)
     bounds = needs.bounds if needs is not None else None
@@ -173,7 +174,7 @@ def analyze_module(
             number=module.number,
             name=module.name,
             backend=module.backend,
-            device=_describe(knowledge.device) if knowledge.device else knowledge.tpu,
+            device=_device_in_words(knowledge),
             flags=flag_texts(flags),
             stages=Stages(ends.before.label if ends.before else None, ends.final.label),
             summary=_summary(
@@ -207,6 +208,12 @@ def analyze_module(
     )
 
 
+def _device_in_words(knowledge: _Known) -> str | None:
+    if knowledge.device is not None:
+        return _describe(knowledge.device)
+    return str(knowledge.tpu) if knowledge.tpu is not None else None
+
+
 def _reason_before(fact: PairFacts) -> str | None:
     return fact.fused_by_later_pass.reason if fact.fused_by_later_pass is not None else None
 
@@ -235,7 +242,7 @@ def needed_bytes_of(module: DumpedModule) -> float | None:
     final = Numbering().number(module.read(module.last))
     loops = read_loop_facts(module)
     kernels = find_kernels(final, module.backend, loops)
-    clock = clock_for(final.module, module.backend, read_gpu(module, None))
+    clock = clock_for(final.module, module.backend, read_target(module))
     if clock is None or not all(kernel.runs_known for kernel in kernels):
         return None
     return needed_bytes(final, kernels, clock, loops)
@@ -276,11 +283,15 @@ class _Known:
     """The sources of reasons, each None if it does not exist."""
 
     device: Device | None
-    tpu: str | None
+    tpu: TpuTarget | None
     gpu: GpuTarget | None
     evidence: Evidence | None
     replayed: ReplayedReasons | None
     inferred: InferredReasons | None
+
+    @property
+    def target(self) -> GpuTarget | TpuTarget | None:
+        return self.gpu or self.tpu
 
 
 def _gather(
@@ -306,7 +317,7 @@ def _gather(
     gpu = _read(lambda: read_gpu(module, device), notes)
     tpu = _read(lambda: module.tpu, notes)
     inferred = infers(module, tpu)
-    return _Known(device, str(tpu) if tpu else None, gpu, evidence, replayed, inferred)
+    return _Known(device, tpu, gpu, evidence, replayed, inferred)
 
 
 def try_changes(

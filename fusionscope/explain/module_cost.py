@@ -18,7 +18,7 @@ from fusionscope.history.loops import NOTHING_MORE, LoopFacts, read_loop_facts
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.hlo.source_location import SourceLocation
-from fusionscope.versions.context import read_gpu
+from fusionscope.versions.context import read_target
 
 _NO_WORD = re.compile(r"\W+")
 _NAMELESS = frozenset({"lambda", "unnamed_function", "unnamed_wrapped_function", "unknown"})
@@ -69,7 +69,7 @@ def device_name(module: DumpedModule) -> str:
 
 def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> TimeEstimate | None:
     try:
-        clock = clock_for(last, module.backend, read_gpu(module))
+        clock = clock_for(last, module.backend, read_target(module))
     except UnusableInput:  # reported where the module is explained
         return None
     return None if clock is None else sum_up(kernels, [clock.time(kernel) for kernel in kernels])

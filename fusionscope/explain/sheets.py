@@ -197,10 +197,17 @@ def _remarks(module: ModuleFacts) -> Iterator[str]:
         launches = plural(module.summary.launches, "launch")
         inside = f"{module.graphs.launches:,} of {launches}"
         yield f"({inside} in CUDA graphs, which the host launches {times})"
+    if module.backend == "tpu" and module.summary.time is not None:
+        yield _estimated(module.summary.time.floor_launches, module.summary.launches)
     if not module.summary.exact:
         assumptions = "; ".join(_assumptions(module))
         if assumptions:
             yield f"({assumptions})"
+
+
+def _estimated(floors: int, launches: int) -> str:
+    remainder = f"; {floors:,} of {plural(launches, 'launch')} as the least that its bytes take"
+    return f"(times as the compiler estimates them{remainder if floors else ''})"
 
 
 def _assumptions(module: ModuleFacts) -> Iterator[str]:

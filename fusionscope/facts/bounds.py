@@ -62,24 +62,29 @@ class Product:
 @dataclass(frozen=True)
 class Bounds:
     """What bounds the time of kernels: their limits, the values that they hand on, and their
-    products, None for a kernel without. All kernels are in the order of the module.
+    products, None for a kernel without. All kernels are in the order of the module, and ``running``
+    are the numbers of those that run at all.
     """
 
     launch_us: float
     bytes_per_us: float
     limits: tuple[Limits, ...]
+    running: frozenset[int]
     handed: tuple[Handed, ...]
     products: tuple[Product | None, ...]
 
     def at_best(self, kernels: Iterable[int]) -> Bound:
-        """Return the bound of the kernels with these numbers."""
-        members = frozenset(kernel for kernel in kernels if self.limits[kernel].launches)
+        """Return the bound of the kernels with these numbers, at most the time that they take: a
+        copy may take none, beside others.
+        """
+        members = self.running.intersection(kernels)
         if not members:
             return Bound(0.0, 0.0, Decides.LAUNCH)
         size = self.bytes_of(members)
         times = (self.launch_us, size / self.bytes_per_us, self.computing(members))
         decides = (Decides.LAUNCH, Decides.BYTES, Decides.OPERATIONS)[times.index(max(times))]
-        return Bound(self.launch_us + max(times[1:]), size, decides)
+        total = fsum(self.limits[kernel].total for kernel in members)
+        return Bound(min(self.launch_us + max(times[1:]), total), size, decides)
 
     def bytes_of(self, members: frozenset[int]) -> float:
         """Return the bytes that enter and leave a set of kernels in a run."""

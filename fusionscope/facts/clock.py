@@ -101,13 +101,15 @@ def is_near_tie(difference: float, time: float) -> bool:
 
 
 def limits_of(kernel: Kernel, time: KernelTime | None) -> Limits | None:
-    """Return the limits of all runs of a kernel; None unless a GPU is known."""
+    """Return the limits of all runs of a kernel; None unless a GPU or TPU is known."""
     if time is None or time.source is TimeSource.NOMINAL:
         return None
     runs = kernel.runs / 1_000
     launches, beyond = runs * time.launch, runs * (time.nanoseconds - time.launch)
     if kernel.kind is KernelKind.LIBRARY:
         return Limits(launches, library=beyond)
+    if max(time.memory, time.compute) < (time.nanoseconds - time.launch) / 2:
+        return Limits(launches, unexplained=beyond)
     if time.memory >= time.compute:
         return Limits(launches, memory=beyond)
     return Limits(launches, compute=beyond)

@@ -11,8 +11,8 @@ from fusionscope.facts.result import Limit
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Microseconds of kernels that start them, that read and write, that compute, and that the
-    calls of libraries take at least.
+    """Microseconds of kernels that start them, that read and write, that compute, that the calls
+    of libraries take at least, and those of kernels of which none of these explains half.
 
     A kernel reads, writes and computes at once: the longer one counts.
     """
@@ -21,15 +21,16 @@ class Limits:
     memory: float = 0.0
     compute: float = 0.0
     library: float = 0.0
+    unexplained: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.launches + self.memory + self.compute + self.library
+        return self.launches + self.memory + self.compute + self.library + self.unexplained
 
     @property
     def limited_by(self) -> Limit:
-        for limit in (Limit.LAUNCHES, Limit.MEMORY, Limit.COMPUTE, Limit.LIBRARY):
-            if self.share(limit) > 0.5:
+        for limit in Limit:
+            if limit is not Limit.MIXED and self.share(limit) > 0.5:
                 return limit
         return Limit.MIXED
 
@@ -50,4 +51,5 @@ def sum_of_limits(limits: Iterable[Limits | None]) -> Limits | None:
         fsum(row.memory for row in rows),
         fsum(row.compute for row in rows),
         fsum(row.library for row in rows),
+        fsum(row.unexplained for row in rows),
     )

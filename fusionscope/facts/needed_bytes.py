@@ -61,7 +61,7 @@ def find_needs(
     clock: Clock | None,
     loops: LoopFacts,
 ) -> Needs | None:
-    """Return what the kernels of a module need; None unless a GPU is known."""
+    """Return what the kernels of a module need; None unless a GPU or TPU is known."""
     gpu_times = [
         time for time in times if time is not None and time.source is not TimeSource.NOMINAL
     ]
@@ -121,6 +121,7 @@ class Needs:
             launch_us=max(time.launch for time in times) / 1_000,
             bytes_per_us=clock.machine.bandwidth * 1_000,
             limits=tuple(limit for limit in limits if limit is not None),
+            running=frozenset(n for n, kernel in enumerate(kernels) if kernel.runs),
             handed=tuple(self._handed()),
             products=tuple(self._products()),
         )

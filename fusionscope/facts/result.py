@@ -18,8 +18,8 @@ Findings = dict[str, Facts | tuple[Facts, ...]]
 class TimeSource(StrEnum):
     """The source of the time of a kernel: see ``facts/times.py``."""
 
-    MODEL = "model"  # the GPU compiler's own estimate
-    FLOOR = "floor"  # a GPU needs at least as long
+    MODEL = "model"  # the compiler's own estimate
+    FLOOR = "floor"  # a GPU or TPU needs at least as long
     NOMINAL = "nominal"  # on a nominal CPU
 
 
@@ -37,6 +37,7 @@ class Limit(StrEnum):
     MEMORY = "memory"
     COMPUTE = "compute"
     LIBRARY = "library"
+    UNEXPLAINED = "unexplained"  # neither bytes nor products: on a TPU
     MIXED = "mixed"  # none of the others
 
 
@@ -191,10 +192,10 @@ class KernelFacts:
 
     ``launches`` is 0 instead of ``runs`` if a function contains it, which is launched as a whole.
     ``time_ns`` are nanoseconds of one run, None if nothing is known of the device.
-    ``time_source`` is their source: ``model`` (the GPU compiler's own), ``floor`` (the least that a
-    GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop whose
-    trip count the compiler does not know, and inside a branch: these count once. ``members`` are
-    the opcodes that it computes. ``resources`` are None unless they were requested.
+    ``time_source`` is their source: ``model`` (the compiler's own), ``floor`` (the least that a GPU
+    or TPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop
+    whose trip count the compiler does not know, and inside a branch: these count once. ``members``
+    are the opcodes that it computes. ``resources`` are None unless they were requested.
     ``measured_us`` and its ``measurement`` are those of all launches in a run, None without a trace
     that has the kernel: kernels that ran at once share the time. ``at_best_us`` is the least that
     all runs can take, and ``limited_by`` what takes over half of their time; None if no GPU is
@@ -409,10 +410,12 @@ class Summary(Facts, frozen=True, kw_only=True):
         device
     time: the same of the final stage
     at_best_us: least microseconds of one kernel that does all of that (see ``modules[].headroom``
-        and, for a CPU, ``modules[].run``); null unless a GPU is known, or a CPU was measured
+        and, for a CPU, ``modules[].run``); null unless a GPU or TPU is known, or a CPU was
+        measured
     at_best_from: ``model``, or ``measured`` bandwidth; null with it
     limited_by: what takes over half of the time: ``launches``, ``memory`` (reading and writing),
-        ``compute``, ``library`` (calls of libraries), ``mixed`` (none of these); null with it
+        ``compute``, ``library`` (calls of libraries), ``unexplained`` (kernels of a TPU of which
+        neither bytes nor products explain half), ``mixed`` (none of these); null with it
     branches: conditionals of the final stage, each branch of which counts once
     kinds: kernels by kind, those that move most first
     outcomes: pairs with this outcome (see ``pairs[].outcome``)

@@ -91,12 +91,16 @@ def _applications(instruction: AnyInstruction) -> int:
 
 
 def _products(instruction: AnyInstruction) -> int:
-    """That go into one element of a result; those with the padding of a convolution count, too."""
+    """That go into one element of a result; those with the padding of a convolution count, too, but
+    not those with the gaps of its base dilation, by which TPUs express batches of products.
+    """
     left, right = (operand.shape for operand in instruction.operands)
     if instruction.opcode == "dot":
         contracted = instruction.attribute("lhs_contracting_dims") or ()
         return math.prod(sizes(left)[dimension] for dimension in contracted)
-    return _products_of_filter(right, instruction.attributes["dim_labels"])
+    window = read_window(instruction.attributes.get("window", "{}"))
+    gaps = math.prod(dimension.base_dilation for dimension in window)
+    return _products_of_filter(right, instruction.attributes["dim_labels"]) // gaps
 
 
 def _products_of_filter(shape: Shape, labels: str) -> int:

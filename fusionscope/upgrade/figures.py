@@ -18,7 +18,7 @@ from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.history.outcomes import TOGETHER, Outcome
 from fusionscope.passes.overrides import PairPattern
-from fusionscope.versions.context import read_gpu
+from fusionscope.versions.context import read_gpu, read_target
 
 
 class Verdict(StrEnum):
@@ -100,7 +100,7 @@ def side_of(captured: Captured, python: str, limit_s: float) -> Side:
     """
     module = module_of(captured.directory)
     final, gpu = module.read(module.last), read_gpu(module)
-    figures = count_figures(final, module.backend, gpu)
+    figures = count_figures(final, module.backend, read_target(module))
     try:
         memory = find_memory(module, final, RefusedPairs((), (), ()), gpu)
     except UnusableInput:  # the files about memory are of a form that is not read

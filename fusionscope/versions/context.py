@@ -16,6 +16,7 @@ from fusionscope.versions.runs import find_runs
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
+    from fusionscope.dump.tpu_target import TpuTarget
     from fusionscope.gpu.cost.model import Lookups
     from fusionscope.gpu.model import GpuModel
 
@@ -74,6 +75,13 @@ def read_gpu(module: DumpedModule, device: Device | None = None) -> GpuTarget | 
     if module.backend != "gpu":
         return None
     return GpuTarget(device=read_device(module, device), gpu_model=_read_model(module))
+
+
+def read_target(module: DumpedModule, device: Device | None = None) -> GpuTarget | TpuTarget | None:
+    """Return what gives times to a module: its GPU as ``read_gpu`` does, its TPU if a file of the
+    dump shows it, or None. Raises ``UnusableInput`` likewise.
+    """
+    return module.tpu if module.backend == "tpu" else read_gpu(module, device)
 
 
 def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:

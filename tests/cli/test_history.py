@@ -54,9 +54,13 @@ class Told:
         for name, content in files.items():
             if match := re.fullmatch(r"module_\d+\.(?:\w+)(?:\.cl_\d+)?\.(\d{4})\.(.*)\.txt", name):
                 numbered[int(match[1])] = match[2], content.decode()
-            elif match := re.search(r"\.((?:before|[\w.]*after)_optimizations)\.txt$", name):
+            elif match := re.search(
+                r"\.((?:before|[\w.]*after)_optimizations|after_codegen)\.txt$", name
+            ):
                 ends[re.sub(r"^.*cl_\d+\.", "", match[1])] = content.decode()
-        (last,) = (label for label in ends if label.endswith("after_optimizations"))
+        codegen = [label for label in ends if label == "after_codegen"]  # of TPUs
+        plain = [label for label in ends if label.endswith("after_optimizations")]
+        (last,) = codegen or plain
         # Label and text of each stage: the first, those with a number, the last.
         self.stages = [
             ("before_optimizations", ends["before_optimizations"]),

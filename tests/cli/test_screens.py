@@ -19,6 +19,7 @@ SCREENS = {
     "library calls": "explain h100-without-triton-gemm/projections --top 5",
     "compile time": "explain h100/attention --top 1",
     "a loop": "explain cpu/loop",
+    "a TPU": "explain tpu-v5e/attention",
     "by file": "explain cpu/concatenate --by file,1",
     "overruled": "explain h100/reductions --reason pf-negative",
     "a rule left out": "what-if cpu/concatenate --disable cpu-concat",

@@ -46,7 +46,7 @@ def only(dump: Path):
     [
         (CPU, "cpu", "dot-library-passes.after_pipeline-start", "cpu_after_optimizations"),
         (GPU, "gpu", "before_algsimp", "sm_9.0a_gpu_after_optimizations"),
-        (TPU, "tpu", "Main_fusion.after_pipeline-start.before_tpu_fusion", "after_optimizations"),
+        (TPU, "tpu", "Main_fusion.after_pipeline-start.before_tpu_fusion", "after_codegen"),
     ],
 )
 def test_a_dump_of_one_module(dump, backend, before, final):

@@ -120,7 +120,7 @@ def test_days_versions_and_devices_are_those_of_the_dumps(tables: Path) -> None:
         ("2026-11-24", "0.12", "cpu"),
         ("2026-11-24", "0.12", "NVIDIA H100 80GB HBM3"),
         ("2026-11-24", "0.10.2 or 0.11.0", "NVIDIA H100 80GB HBM3"),
-        ("2026-11-24", "libtpu build 1003875606", "tpu"),
+        ("2026-11-24", "libtpu build 1003875606", "TPU v5e"),
         ("2026-11-25", "0.12", "cpu"),
         ("2025-11-13", "0.12", "cpu"),
     } == set(actual)
@@ -130,7 +130,7 @@ def test_other_readers_find_the_partitions(tables: Path) -> None:
     import pyarrow.dataset
 
     actual = pyarrow.dataset.dataset(tables / "pairs", partitioning="hive").to_table()
-    assert set(actual["device"].to_pylist()) == {"cpu", "NVIDIA H100 80GB HBM3", "tpu"}
+    assert set(actual["device"].to_pylist()) == {"cpu", "NVIDIA H100 80GB HBM3", "TPU v5e"}
     assert actual.num_rows == rows(tables, "SELECT count(*) FROM once.pairs")[0][0]
 
 

@@ -35,6 +35,8 @@ class Headroom(Facts, frozen=True, kw_only=True):
     memory_us: microseconds in which kernels read and write
     compute_us: microseconds in which kernels compute, where that takes longer
     library_us: microseconds that calls of libraries take at least, without their launches
+    unexplained_us: microseconds of kernels of a TPU of which neither bytes nor products explain
+        half
     at_best_us: least microseconds of one kernel that does the same as all
     at_best_by_step_us: the same with one kernel for each step of a loop, and one for all outside of
         loops; null without loops
@@ -51,6 +53,7 @@ class Headroom(Facts, frozen=True, kw_only=True):
     memory_us: float
     compute_us: float
     library_us: float
+    unexplained_us: float
     at_best_us: float
     at_best_by_step_us: float | None
     at_best_bytes: float
@@ -61,7 +64,7 @@ class Headroom(Facts, frozen=True, kw_only=True):
 class Fields(Facts, frozen=True):
     """
     headroom: what limits the module, and the least time that it could take, below; null unless a
-        GPU is known
+        GPU or TPU is known
     """
 
     headroom: Headroom | None = None

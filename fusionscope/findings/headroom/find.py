@@ -20,6 +20,7 @@ def find_headroom(needs: Needs) -> Headroom:
         memory_us=limits.memory,
         compute_us=limits.compute,
         library_us=limits.library,
+        unexplained_us=limits.unexplained,
         at_best_us=bound.time_us,
         at_best_by_step_us=_by_step(needs),
         at_best_bytes=bound.bytes,

@@ -48,7 +48,11 @@ def brief(module: ModuleFacts) -> Iterator[Section]:
 
 def _texts(module: ModuleFacts, headroom: Headroom) -> Iterator[str]:
     limits = Limits(
-        headroom.launches_us, headroom.memory_us, headroom.compute_us, headroom.library_us
+        headroom.launches_us,
+        headroom.memory_us,
+        headroom.compute_us,
+        headroom.library_us,
+        headroom.unexplained_us,
     )
     launches = plural(module.summary.launches, "kernel")
     verbs = {
@@ -56,6 +60,7 @@ def _texts(module: ModuleFacts, headroom: Headroom) -> Iterator[str]:
         Limit.MEMORY: "reads and writes",
         Limit.COMPUTE: "computes",
         Limit.LIBRARY: "is in libraries",
+        Limit.UNEXPLAINED: "is in kernels that neither bytes nor products explain",
     }
     shares = sorted(((limits.share(limit), verb) for limit, verb in verbs.items()), reverse=True)
     large = [pair for pair in shares if pair[0] >= _LEAST]
