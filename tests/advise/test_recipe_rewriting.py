@@ -16,6 +16,7 @@ import pytest
 
 from fusionscope.advise.recipes.catalogue import RECIPES, all_pages
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
+from fusionscope.advise.recipes.small_factors import SmallFactors
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
@@ -280,6 +281,9 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
         ("sum-in-parts", "gpu", "f32[] constant(0)", "f32[] constant(1)"),
         # Sums within a row.
         ("sum-in-parts", "gpu", "dimensions={0}", "dimensions={1}"),
+        # More components than a few, and few elements.
+        ("take-apart", "cpu", "3]", "5]"),
+        ("take-apart", "cpu", "2048", "8"),
         # What `jax.checkpoint` put there.
         (
             "remove-barrier",
@@ -305,3 +309,37 @@ def test_a_program_that_lacks_an_attribute_is_no_fault(recipe: Recipe, backend: 
     for item in left_out:
         with contextlib.suppress(UnusableInput):
             apply_recipe(recipe, parse(text[: item.start()] + text[item.end() :]), backend)
+
+
+CUSOLVER = """
+HloModule filter
+
+ENTRY main {
+  covariance = f32[6,3,3] parameter(0)
+  values = f32[6,3,2] parameter(1)
+  both = (f32[6,3,3], s32[6]) custom-call(covariance), custom_call_target="cusolver_potrf_ffi", backend_config={lower = true}
+  factor = f32[6,3,3] get-tuple-element(both), index=0
+  status = s32[6] get-tuple-element(both), index=1
+  solution = f32[6,3,2] triangular-solve(factor, values), left_side=true, lower=true, transpose_a=TRANSPOSE
+  ROOT all = (f32[6,3,2], s32[6]) tuple(solution, status)
+}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "remaining"),
+    [
+        ("", "", set()),
+        ("lower = true", "lower = false", {"custom-call"}),
+        ("left_side=true", "left_side=false", {"triangular-solve"}),
+        ("lower=true", "lower=true, unit_diagonal=true", {"triangular-solve"}),
+        ("TRANSPOSE", "ADJOINT", {"triangular-solve"}),
+    ],
+)
+def test_what_cusolver_and_cublas_compute_of_few_rows_becomes_arithmetic(
+    old: str, new: str, remaining: set[str]
+) -> None:
+    rewritten = apply_recipe(SmallFactors(), parse(CUSOLVER.replace(old, new)), "gpu")
+    assert rewritten is not None
+    opcodes = {instruction.opcode for instruction in rewritten.module.walk()}
+    assert opcodes & {"custom-call", "triangular-solve"} == remaining
