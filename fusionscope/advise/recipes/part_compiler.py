@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from fusionscope.advise.recipes.compiled import Compiled, read_compiled
@@ -10,6 +11,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.suggestions import Figures
 from fusionscope.graph.comparison import meaning
+from fusionscope.graph.mutable import backend_kind_of
 from fusionscope.hlo import Instruction, Module, parse, to_text
 from fusionscope.rerun.programs import require_final
 from fusionscope.versions.context import read_context
@@ -19,6 +21,9 @@ from fusionscope.versions.context import read_context
 # chooses tiles once.
 _PROGRAM, _PRODUCT = 100, 10
 _STEPS = 3
+# For a kernel of Triton, the compiler finds a tile for each way from the result to an instruction,
+# and compares it with the others: so many pairs take as long as an instruction.
+_PAIRS_OF_WAYS = 90
 _PRODUCTS = frozenset({"convolution", "dot"})
 _NO_CODE = frozenset("bitcast constant get-tuple-element parameter tuple".split())
 
@@ -40,6 +45,8 @@ class PartCompiler:
         self._gpu = read_context(module).gpu
         self._final = require_final(module)
         self.final = read_compiled(self._final, self.backend, self._gpu)
+        tiles = _pairs_of_ways(self._final) / _PAIRS_OF_WAYS
+        self._work_of_instruction = 1 + tiles / max(_count(self._final), 1)
         self._modules: dict[tuple[str, frozenset[str]], Module | None] = {}
         self._contents: dict[tuple[str, frozenset[str]], Compiled | None] = {}
 
@@ -67,7 +74,7 @@ class PartCompiler:
             for flags in variants
         }
         pending = (program for key, program in programs_by_key.items() if key not in self._modules)
-        return sum(map(_work, pending))
+        return sum(map(self._work, pending))
 
     def compile(self, program: Module, flags: Sequence[str] = ()) -> Module | None:
         """Return the final module of ``program``; None if it is beyond the limit, or cannot be
@@ -76,7 +83,7 @@ class PartCompiler:
         key = to_text(program), frozenset(flags)
         if key not in self._modules:
             if self.left is not None:
-                if (work := _work(program)) > self.left:
+                if (work := self._work(program)) > self.left:
                     return None
                 self.left -= work
             options = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
@@ -102,12 +109,36 @@ class PartCompiler:
         contents = self.contents(program, flags)
         return None if contents is None else contents.figures
 
+    def _work(self, program: Module) -> int:
+        products = {_origin(value) for value in program.walk() if value.opcode in _PRODUCTS}
+        return (
+            _PROGRAM + int(self._work_of_instruction * _count(program)) + _PRODUCT * len(products)
+        )
 
-def _work(program: Module) -> int:
-    instructions = list(program.walk())
-    products = {_origin(product) for product in instructions if product.opcode in _PRODUCTS}
-    code = sum(instruction.opcode not in _NO_CODE for instruction in instructions)
-    return _PROGRAM + code + _PRODUCT * len(products)
+
+def _count(program: Module) -> int:
+    return sum(instruction.opcode not in _NO_CODE for instruction in program.walk())
+
+
+def _pairs_of_ways(final: Module) -> int:
+    """Return the sum over the kernels of Triton of the square of the number of ways from their
+    results to instructions.
+    """
+    pairs = 0
+    for fusion in final.walk():
+        if fusion.opcode != "fusion" or not _is_triton(fusion):
+            continue
+        ways: Counter[Instruction] = Counter([fusion.called[0].root])
+        for instruction in reversed(fusion.called[0].instructions):
+            for operand in instruction.operands:
+                ways[operand] += ways[instruction]
+        pairs += ways.total() ** 2
+    return pairs
+
+
+def _is_triton(fusion: Instruction) -> bool:
+    kind = backend_kind_of(fusion.attribute("backend_config"))
+    return kind is not None and kind.startswith("__triton")
 
 
 def _origin(product: Instruction) -> tuple[tuple[str, ...], ...]:
