@@ -31,6 +31,7 @@ from fusionscope.facts.times import count_figures
 from fusionscope.hlo import parse, to_text
 from fusionscope.rerun.programs import find_program
 from fusionscope.versions.context import read_context
+from tests.conftest import Samples
 
 with_plugin = pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax for GPUs"
@@ -290,3 +291,18 @@ def test_what_can_save_next_to_nothing_is_compiled_only_without_a_limit(tmp_path
     assert trial.untried == [elsewhere]
     unlimited = RegionTrial(module, figures_of(module), Compilation(sys.executable), None)
     assert worthwhile(unlimited) == [here, elsewhere]
+
+
+def test_the_tiles_of_a_kernel_of_triton_count_by_pairs_of_ways_through_it(
+    samples: Samples,
+) -> None:
+    module = samples.module("h100/softmax")
+    program = find_program(module)
+    without_code = {"parameter", "constant"}
+    count = sum(value.opcode not in without_code for value in program.walk())
+    # From the result: one way to the division, the sum, its broadcast and its zero, two to the
+    # exponential, the subtraction, the broadcast of the maximum, that and its constant, four to the
+    # parameter, which are 18. The final module has ten instructions with code, two of them
+    # combine elements.
+    compiler = PartCompiler(module, pytest.fail, None)
+    assert compiler.work([program], ()) == 100 + int(count * (1 + 18**2 / 90 / 10))
