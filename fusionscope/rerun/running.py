@@ -32,6 +32,9 @@ from fusionscope.rerun.programs import (
 
 RUNNER = Path(__file__).parent / "runner.py"
 CPU = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}  # for a child
+# Where only results count. LLVM takes minutes to vectorize some bodies of loops, such as those with
+# the rounds of random numbers.
+_PLAIN_CODE = "--xla_backend_optimization_level=0"
 _DRIVER = Path("/proc/driver/nvidia")  # exists on machines with an NVIDIA GPU
 # A call of a Python function, which lives in the process that compiled the program.
 _CALLBACK = re.compile(r"xla_\w*python\w*_callback")
@@ -213,7 +216,7 @@ def measure(
         environment = environment_for(module)
         if on_cpu:
             request["device"] = CPU
-            environment |= {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+            environment |= {"XLA_FLAGS": _PLAIN_CODE, "JAX_PLATFORMS": "cpu"}
         reply, code, errors = run_process(
             python, RUNNER, request, environment, limit_s, progress=progress
         )
