@@ -10,6 +10,7 @@ import click
 
 from fusionscope.cli.completion import complete_device
 from fusionscope.cli.output import (
+    arguments_option,
     as_flags,
     compiling_options,
     open_console,
@@ -32,13 +33,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 @click.command(name="capture")
 @click.argument("program", metavar="TARGET")
-@click.option(
-    "--arg",
-    "arguments",
-    metavar="SHAPE",
-    multiple=True,
-    help="The shape of the next argument, such as 'f32[128,256]'.",
-)
+@arguments_option
 @click.option(
     "--device",
     "devices",

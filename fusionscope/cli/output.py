@@ -162,6 +162,15 @@ def running_options(command: Command) -> Command:
     return inputs(seed(command))
 
 
+arguments_option = click.option(
+    "--arg",
+    "arguments",
+    metavar="SHAPE",
+    multiple=True,
+    help="The shape of the next argument, such as 'f32[128,256]'.",
+)
+
+
 flag_option = click.option(
     "--flag",
     "flags",

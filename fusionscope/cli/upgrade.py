@@ -8,6 +8,7 @@ import click
 
 from fusionscope.cli.completion import complete_device
 from fusionscope.cli.output import (
+    arguments_option,
     directory_option,
     flag_option,
     format_option,
@@ -37,13 +38,7 @@ _FIGURES = ("time", "bytes", "launches", "peak", "compile-time")
     required=True,
     help="The release after, or a Python that has it.",
 )
-@click.option(
-    "--arg",
-    "arguments",
-    metavar="SHAPE",
-    multiple=True,
-    help="The shape of the next argument, such as 'f32[128,256]'.",
-)
+@arguments_option
 @click.option(
     "--device",
     metavar="NAME|FILE",

@@ -10,6 +10,7 @@ from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.suggestions import Figures
+from fusionscope.gpu.emitters import TRITON
 from fusionscope.graph.comparison import meaning
 from fusionscope.graph.mutable import backend_kind_of
 from fusionscope.hlo import Instruction, Module, parse, to_text
@@ -138,7 +139,7 @@ def _pairs_of_ways(final: Module) -> int:
 
 def _is_triton(fusion: Instruction) -> bool:
     kind = backend_kind_of(fusion.attribute("backend_config"))
-    return kind is not None and kind.startswith("__triton")
+    return kind is not None and kind.startswith(TRITON)
 
 
 def _origin(product: Instruction) -> tuple[tuple[str, ...], ...]:
