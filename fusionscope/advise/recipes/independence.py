@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fusionscope.advise.recipes.directions import Direction, read_direction
+from fusionscope.advise.recipes.inner_loops import find_stacked, stack_loop
 from fusionscope.advise.recipes.loops import (
     Loop,
     StepNumbers,
@@ -24,7 +25,7 @@ from fusionscope.graph.mutable import MutableInstruction, replace_operand
 from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import Shape
 
-_HEAVY = frozenset({"dot", "fft", "gather", "reduce"})
+_HEAVY = frozenset({"dot", "fft", "gather", "reduce", "while"})
 _INTEGERS = frozenset("s32 s64 u32 u64".split())
 _LIGHT = frozenset("broadcast constant get-tuple-element iota reshape".split())
 # Of one element: a kernel's worth, such as a random number.
@@ -74,6 +75,7 @@ class Independence:
         self.numbers = StepNumbers(loop)
         self.is_stacked: dict[MutableInstruction, bool] = {}
         self.states: dict[int, State] = {}
+        self.inner_loops: dict[MutableInstruction, tuple[bool, ...]] = {}
         self.schedule: list[MutableInstruction | State] = []
         self._has_recurrences, self._longest_chain = has_recurrences, longest_chain
         self._order = [item for item in loop.body.post_order() if item is not loop.body.root]
@@ -103,7 +105,8 @@ class Independence:
 
     def _classify(self) -> None:
         for instruction in self._order:
-            if instruction not in self.is_stacked and self._is_known(instruction):
+            is_new = instruction not in self.is_stacked and instruction not in self.inner_loops
+            if is_new and self._is_known(instruction):
                 self.schedule.append(instruction)
 
     def _is_known(self, instruction: MutableInstruction) -> bool:
@@ -111,6 +114,13 @@ class Independence:
         if instruction.opcode in ("constant", "iota"):
             self.is_stacked[instruction] = False
             return True
+        if instruction.opcode == "while":
+            return self._is_known_loop(instruction)
+        if instruction.opcode == "get-tuple-element":
+            elements = self.inner_loops.get(instruction.operands[0])
+            if elements is not None:
+                self.is_stacked[instruction] = elements[instruction.attribute("index")]
+            return elements is not None
         if not instruction.operands or not all(o in self.is_stacked for o in instruction.operands):
             return False
         stacked = [self.is_stacked[operand] for operand in instruction.operands]
@@ -121,6 +131,17 @@ class Independence:
         if is_possible:
             self.is_stacked[instruction] = any(stacked)
         return is_possible
+
+    def _is_known_loop(self, loop: MutableInstruction) -> bool:
+        """Return whether a loop in the body can be computed for all steps."""
+        (start,) = loop.operands
+        if start.opcode != "tuple" or not all(o in self.is_stacked for o in start.operands):
+            return False
+        starts = [self.is_stacked[operand] for operand in start.operands]
+        stacked = find_stacked(loop, starts, self.loop.steps)
+        if stacked is not None:
+            self.inner_loops[loop] = stacked
+        return stacked is not None
 
     def _open(self) -> Iterator[tuple[int, MutableInstruction]]:
         """Yield the elements of the state that are not known, and what they become."""
@@ -233,12 +254,18 @@ class Independence:
         """Return the bytes of what has to be stored of all steps."""
         results = self.results()
         sources = {source for result in results for source in self.sources(result)}
-        stored = {*results, *(source for source in sources if source.opcode in _HEAVY)}
+        stored = {*results, *filter(self._is_stored, sources)}
         directions = (state for state in self.states.values() if isinstance(state, Direction))
         return self.loop.steps * (
             sum(value.shape.byte_size or 0 for value in stored if self.is_stacked.get(value))
             + sum(direction.bytes_stacked for direction in directions)
         )
+
+
+    def _is_stored(self, source: MutableInstruction) -> bool:
+        """Return whether it is in memory between kernels: what a loop computes, for example."""
+        is_element = source.opcode == "get-tuple-element"
+        return source.opcode in _HEAVY or (is_element and source.operands[0] in self.inner_loops)
 
 
 class Outside:
@@ -252,11 +279,18 @@ class Outside:
         self._builder = Builder(instruction.computation, instruction, self._loop.steps)
         self.values: dict[MutableInstruction, Value] = {}
         self.finals: dict[int, Value] = {}
+        self._inner: dict[MutableInstruction, list[Value]] = {}
         self._solver = Solver(self._builder, self.values)
         self._start()
         for item in independence.schedule:
             if not isinstance(item, MutableInstruction):
                 self._settle(item)
+            elif item in independence.inner_loops:
+                starts = [self.values[operand] for operand in item.operands[0].operands]
+                stacked = independence.inner_loops[item]
+                self._inner[item] = stack_loop(item, stacked, starts, self._builder)
+            elif item.opcode == "get-tuple-element" and item.operands[0] in self._inner:
+                self.values[item] = self._inner[item.operands[0]][item.attribute("index")]
             elif item not in self.values and all(o in self.values for o in item.operands):
                 # What is left out is between the steps of a recurrence that nothing else reads.
                 self.values[item] = self._compute(item)
@@ -395,7 +429,7 @@ def _run_chain(loop: Loop, index: int) -> tuple[Value, Value]:
     )
     set_result(chain, len(chain.results) - 1, update)
     times = max(factor for factor in _FACTORS if loop.steps % factor == 0)
-    if times > 1:
+    if times > 1 and not chain.body.opcodes["while"]:
         UnrollLoop(times).unroll(chain.instruction)
     stacked, final = (add_element(chain.instruction, n) for n in (len(chain.results) - 1, index))
     return Value(stacked, True), Value(final, False)
