@@ -20,6 +20,7 @@ from fusionscope.advise.recipes.narrow_dot import NarrowDot
 from fusionscope.advise.recipes.one_pass_variance import OnePassVariance
 from fusionscope.advise.recipes.proofs import Proof, read_proofs
 from fusionscope.advise.recipes.recipe import Recipe
+from fusionscope.advise.recipes.recompute_residuals import RecomputeResiduals
 from fusionscope.advise.recipes.reduce_parts import ReduceParts
 from fusionscope.advise.recipes.remove_barrier import RemoveBarrier
 from fusionscope.advise.recipes.search_by_sort import SearchBySort
@@ -61,6 +62,7 @@ RECIPES: tuple[Recipe, ...] = (
     StoreNarrow(),
     AssociativeScan(),
     HoistFromLoop(),
+    RecomputeResiduals(),
     UnrollLoop(),
     RemoveBarrier(),
 )

@@ -29,7 +29,9 @@ def find_stacked(
         stacked = _classify(body, elements, steps)
         if stacked is None:
             return None
-        after = [before or stacked[r] for before, r in zip(elements, body.root.operands, strict=True)]
+        after = [
+            before or stacked[r] for before, r in zip(elements, body.root.operands, strict=True)
+        ]
         if after == elements:
             break
         elements = after

@@ -26,8 +26,8 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack
 from fusionscope.rerun.injection import Injection
-from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
 from fusionscope.rerun.measuring import Speed
+from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
 from fusionscope.rerun.racing import Race, Racer, race
 from fusionscope.rerun.running import Numbers, measure, why_not_run
 from fusionscope.system.files import write_file
