@@ -371,6 +371,19 @@ def program(inputs, weights, state):
 """
 
 
+def divide_for_remainder(draw: Draw) -> str:
+    draw.argument("f32", draw.size(1, 40), draw.size(32, 90))
+    if draw.one(0, 1):
+        draw.arguments[-1] = draw.arguments[-1].replace("[", "[64,")
+    constant = draw.one("1.0", "0.75", "3.0", "10.0", "-2.5")
+    rest = draw.one("jnp.mod({}, {})", "lax.rem({}, jnp.float32({}))", "({} % {})")
+    shifted = f"{draw.one('1', '7', '-3')} * {draw.around('x')}"
+    return f"""
+def program(x):
+    {draw.result(rest.format(shifted, constant))}
+"""
+
+
 def recompute_residuals(draw: Draw) -> str:
     steps, rows, width = draw.size(2, 24), draw.size(1, 12), draw.size(4, 40)
     draw.argument("f32", steps, rows, width)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
 from fusionscope.advise.recipes.associative_scan import AssociativeScan
 from fusionscope.advise.recipes.batch_calls import BatchCalls
+from fusionscope.advise.recipes.divide_for_remainder import DivideForRemainder
 from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
 from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
@@ -57,6 +58,7 @@ RECIPES: tuple[Recipe, ...] = (
     SearchBySort(),
     GatherPayload(),
     TakeApart(),
+    DivideForRemainder(),
     DonateUpdate(),
     UpdateInPlace(),
     StoreNarrow(),
