@@ -315,12 +315,12 @@ def test_what_is_read_elsewhere_is_stored_all_the_same() -> None:
 
     def program(start):
         def step(state, _):
-            kept = jnp.sin(state)
-            return kept * 2, kept
+            row = jnp.sin(state)
+            return row * 2, row
 
-        last, kept = jax.lax.scan(step, start, None, 5)
-        again = jax.lax.scan(lambda total, row: (jnp.cos(total) + row, None), last, kept)[0]
-        return again, kept
+        last, rows = jax.lax.scan(step, start, None, 5)
+        again = jax.lax.scan(lambda total, row: (jnp.cos(total) + row, None), last, rows)[0]
+        return again, rows
 
     before = lower(program, ((4,), "float32"))
     assert apply_recipe(RecomputeResiduals(most_share=1000), before, "cpu") is None

@@ -376,11 +376,11 @@ def divide_for_remainder(draw: Draw) -> str:
     if draw.one(0, 1):
         draw.arguments[-1] = draw.arguments[-1].replace("[", "[64,")
     constant = draw.one("1.0", "0.75", "3.0", "10.0", "-2.5")
-    rest = draw.one("jnp.mod({}, {})", "lax.rem({}, jnp.float32({}))", "({} % {})")
+    remainder = draw.one("jnp.mod({}, {})", "lax.rem({}, jnp.float32({}))", "({} % {})")
     shifted = f"{draw.one('1', '7', '-3')} * {draw.around('x')}"
     return f"""
 def program(x):
-    {draw.result(rest.format(shifted, constant))}
+    {draw.result(remainder.format(shifted, constant))}
 """
 
 

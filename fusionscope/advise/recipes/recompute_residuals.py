@@ -138,18 +138,18 @@ class _Residual:
 
 def _find_residuals(forward: Loop, backward: Loop) -> Iterator[_Residual]:
     """Yield the residuals of ``forward`` whose rows ``backward`` reads in one order."""
-    written, read = StepNumbers(forward), StepNumbers(backward)
+    forward_numbers, backward_numbers = StepNumbers(forward), StepNumbers(backward)
     invariants, common = backward.invariants, None
     for element in forward.instruction.users:
         places = [place for place, start in enumerate(backward.starts) if start is element]
-        stack = read_stack(forward, written, element.attribute("index"))
+        stack = read_stack(forward, forward_numbers, element.attribute("index"))
         if stack is None or len(element.users) != 1 or len(places) != 1:
             continue
         readers = [user for item in backward.elements(places[0]) for user in item.users]
         readers = [reader for reader in readers if reader is not backward.body.root]
         if places[0] not in invariants or not readers:
             continue
-        numbers = [_row_numbers(reader, stack, read) for reader in readers]
+        numbers = [_row_numbers(reader, stack, backward_numbers) for reader in readers]
         common = common or (stack.numbers, numbers[0])
         if None not in numbers and all((stack.numbers, steps) == common for steps in numbers):
             yield _Residual(stack, readers, readers[0].operands[1], numbers[0] or ())
@@ -209,27 +209,27 @@ class _Plan:
         """Return whether a counter is the number of the row that a step writes."""
         return forward.count(index)[:-1] == list(self._first.stack.numbers)
 
-    def _needed(self, forward: Loop) -> set[MutableInstruction]:
+    def _needs(self, forward: Loop) -> set[MutableInstruction]:
         """Return what has to be computed or read in the other loop."""
-        needed: set[MutableInstruction] = set()
+        sources: set[MutableInstruction] = set()
         for residual in self.computed:
-            needed.update(self.sources(forward, residual.stack.update) or ())
-        return needed
+            sources.update(self.sources(forward, residual.stack.update) or ())
+        return sources
 
     def states(self, forward: Loop) -> list[MutableInstruction]:
         """Return the elements of the state that have to be stored: how they start."""
         return [forward.starts[index] for index in self._changing(forward)]
 
     def _changing(self, forward: Loop) -> list[int]:
-        indices = {element_of(item) for item in self._needed(forward)}
+        indices = {element_of(item) for item in self._needs(forward)}
         return sorted(
             index for index in indices if index is not None and index not in forward.settled
         )
 
     def carry_out(self, forward: Loop, backward: Loop) -> None:
         """Store the state in ``forward``, and compute the residuals in ``backward``."""
-        needed = self._needed(forward)
-        order = [item for item in forward.body.post_order() if item in needed]
+        sources = self._needs(forward)
+        order = [item for item in forward.body.post_order() if item in sources]
         rows = self._store(forward)
         near, place = self._first.readers[0], self._first.place
         elements: dict[int, MutableInstruction] = {}
@@ -260,7 +260,7 @@ class _Plan:
             freeze(forward, residual.stack.index)
 
     def _store(self, forward: Loop) -> dict[int, int]:
-        """Let ``forward`` store the elements of its state that are needed, before each step. Return
+        """Let ``forward`` store the elements of its state that are read, before each step. Return
         the indices of the arrays by those of the elements.
         """
         place = self._first.stack.place
