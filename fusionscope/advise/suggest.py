@@ -586,12 +586,11 @@ class _Trial:
                 self._helpful.append(suggestion)
         for problem in problems:
             self.note(problem)
-        if module.backend == "gpu":
-            self._progress("compiling with several changes")
-            self._best_set = find_together(
-                merged(self._helpful),
-                lambda changes: try_together(module, changes, compilation),
-            )
+        self._progress("compiling with several changes")
+        self._best_set = find_together(
+            merged(self._helpful),
+            lambda changes: try_together(module, changes, compilation),
+        )
 
     def _try_regions(
         self, recipes: Sequence[Offer], regions: Compilation | None, figures: Figures

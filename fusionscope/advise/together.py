@@ -19,7 +19,7 @@ from fusionscope.facts.suggestions import (
 MOST = 8  # changes, those that save most
 NOT_TRIED = "not tried with them"
 EXCLUDED = "excluded by them: after their edits, it fits nowhere"
-_ADDS_NOTHING = "adds nothing to them"
+ADDS_NOTHING = "adds nothing to them"
 
 # What came of several changes at once, and how it was found, or why there is no such.
 Result = tuple[Figures, HowTried] | str
@@ -45,15 +45,20 @@ def find_together(suggestions: Sequence[Suggestion], try_together: TryTogether) 
     excluded = []
     for change in candidates:
         result = try_together([*members, change])
-        if isinstance(result, str) or why_not_better(after, result[0]):
-            why = result if isinstance(result, str) else _ADDS_NOTHING
+        if isinstance(result, str) or _why_not_better(after, *result):
+            why = result if isinstance(result, str) else ADDS_NOTHING
             excluded.append(Exclusion(change=change.change, why=why))
             continue
         members.append(change)
         after, evidence = result
         steps.append(Step(change=change.change, after=after))
-    if len(steps) < 2 or why_not_better(ranked[0].after, after):
+    if len(steps) < 2 or _why_not_better(ranked[0].after, after, evidence):
         return None
     return Together(
         before=first.before, steps=tuple(steps), excluded=tuple(excluded), evidence=evidence
     )
+
+
+def _why_not_better(before: Figures, after: Figures, evidence: HowTried) -> str:
+    is_measured = evidence is HowTried.MEASURED
+    return why_not_better(before, after, is_measured=is_measured)

@@ -7,9 +7,9 @@ from fusionscope.facts.suggestions import Figures
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 
 
-def why_not_better(before: Figures, after: Figures) -> str:
-    """Return why a change is not worth it by estimates; nothing if it is: the time is noticeably
-    less, unless launches or bytes increase and neither decreases.
+def why_not_better(before: Figures, after: Figures, *, is_measured: bool = False) -> str:
+    """Return why a change is not worth it; nothing if it is: the time is noticeably less, and if it
+    is an estimate, launches and bytes do not increase, or one of them decreases.
 
     If no time is known, launches or bytes have to be fewer, and neither may be more.
     """
@@ -30,6 +30,6 @@ def why_not_better(before: Figures, after: Figures) -> str:
         return "it takes longer"
     if after.time_us >= before.time_us * (1 - _LEAST_GAIN):
         return f"it saves less than {_LEAST_GAIN:.1%} of the time"
-    if more and not fewer:
+    if more and not fewer and not is_measured:
         return f"more {' and '.join(more)}, so the estimated time is not trusted"
     return ""

@@ -33,7 +33,11 @@ def keep_only(
         elif any(user in included for user in instruction.users):
             clones[instruction] = new.make_parameter(instruction.shape)
             clones[instruction].origin = instruction.origin
-    results = [member for member in order if member in members and _is_result(member, members)]
+    tuples = {
+        item for item in included if item.opcode == "tuple" and members.issuperset(item.users)
+    }
+    inside = members | tuples
+    results = [member for member in order if member in members and _is_result(member, inside)]
     shape = Shape(TUPLE, elements=tuple(result.shape for result in results))
     new.root = new.make("tuple", shape, [clones[result] for result in results])
     for instruction in old.instructions:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.util
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fusionscope.advise.recipes.associative_scan import AssociativeScan
 from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
 from fusionscope.advise.recipes.loops import find_loops
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
+from fusionscope.advise.recipes.recompute_residuals import RecomputeResiduals
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
 from fusionscope.graph.mutable import to_module
 from fusionscope.hlo import Module, parse, to_text
@@ -27,13 +29,13 @@ pytestmark = [
 FAST, ALL = range(3), range(3, 55)
 
 
-def lower(function: Callable[..., Any], *arguments: Any) -> Module:
-    """As for a device: a CPU computes random numbers in loops."""
+def lower(function: Callable[..., Any], *arguments: Any, platform: str = "tpu") -> Module:
+    """By default as for a device: a CPU computes random numbers in loops."""
     import jax
 
     jax.config.update("jax_enable_x64", False)
     types = [jax.ShapeDtypeStruct(shape, kind) for shape, kind in arguments]
-    lowered = jax.jit(function).trace(*types).lower(lowering_platforms=("tpu",))
+    lowered = jax.jit(function).trace(*types).lower(lowering_platforms=(platform,))
     return parse(lowered.compiler_ir("hlo").as_hlo_text())
 
 
@@ -173,7 +175,7 @@ class Steps:
         inputs = (jnp.arange(self.steps), rows, indices)
         return jax.lax.scan(step, (start, key), inputs, reverse=self.is_reversed)
 
-    def lower(self) -> Module:
+    def lower(self, platform: str) -> Module:
         return lower(
             self.program,
             ((2,), "uint32"),
@@ -181,7 +183,55 @@ class Steps:
             ((self.size + 5, self.size), "float32"),
             ((self.steps,), "int32"),
             ((self.size,), "float32"),
+            platform=platform,
         )
+
+
+class Gradients:
+    """The gradient of a random scan, which stores values of each step: of the state, of rows and
+    weights, of the number of the step, and of a product, forwards or backwards.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.choose = random.Random(seed)
+        self.steps, self.size = self.choose.randint(2, 9), self.choose.randint(2, 7)
+        names = ("sine", "gelu", "gate", "product", "number")
+        self.names = self.choose.sample(names, self.choose.randint(2, 4))
+        self.is_reversed = self.choose.random() < 0.5
+
+    def step(self, weights, state, inputs):
+        import jax
+        import jax.numpy as jnp
+
+        number, row = inputs
+        terms = {
+            "sine": lambda value: jnp.sin(value) * jnp.cos(row),
+            "gelu": lambda value: jax.nn.gelu(value + row),
+            "gate": lambda value: jax.nn.sigmoid(value) * jnp.tanh(state * row),
+            "product": lambda value: jnp.tanh(value @ weights),
+            "number": lambda value: value * jnp.exp(-number * value**2),
+        }
+        value = state
+        for name in self.names:
+            value = terms[name](value)
+        return value, value.sum()
+
+    def program(self, weights, rows, start):
+        import jax
+        import jax.numpy as jnp
+
+        def loss(weights, start):
+            inputs = (jnp.arange(self.steps), rows)
+            step = partial(self.step, weights)
+            last, sums = jax.lax.scan(step, start, inputs, reverse=self.is_reversed)
+            return (last**2).sum() + (sums**3).sum()
+
+        return jax.grad(loss, (0, 1))(0.3 * weights, start)
+
+    def lower(self) -> Module:
+        size = self.size
+        shapes = (size, size), (self.steps, 3, size), (3, size)
+        return lower(self.program, *((shape, "float32") for shape in shapes))
 
 
 @pytest.mark.parametrize(
@@ -191,11 +241,89 @@ def test_recurrences_of_random_programs_compute_the_same_without_a_loop(seed: in
     check(AssociativeScan(), Recurrences(seed).lower(), loops_left=0)
 
 
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
 @pytest.mark.parametrize(
     "seed", [*FAST, *(pytest.param(seed, marks=pytest.mark.slow) for seed in ALL)]
 )
-def test_random_steps_compute_the_same_with_work_before_the_loop(seed: int) -> None:
-    check(HoistFromLoop(), Steps(seed).lower())
+def test_random_steps_compute_the_same_with_work_before_the_loop(seed: int, platform: str) -> None:
+    check(HoistFromLoop(), Steps(seed).lower(platform))
+
+
+def test_the_rounds_of_random_numbers_run_once_for_all_steps() -> None:
+    import jax
+
+    def program(state):
+        def step(state, key):
+            return jax.numpy.tanh(state + jax.random.normal(key, (4,))), None
+
+        return jax.lax.scan(step, state, jax.random.split(jax.random.key(7), 6))[0]
+
+    before = lower(program, ((4,), "float32"), platform="cpu")
+    after = apply_recipe(HoistFromLoop(), before, "cpu")
+    assert after is not None
+    loops_inside = [
+        sum("while" in inner.opcodes for inner in loop.called)
+        for module in (before, after.module)
+        for loop in prepare(module).walk()
+        if loop.opcode == "while"
+    ]
+    assert loops_inside.count(1) == 1  # of the program before
+    (rounds, *_) = [loop for loop in prepare(after.module).walk() if loop.opcode == "while"]
+    assert any(part.dimensions[:1] == (6,) for part in rounds.shape.elements)
+
+
+@pytest.mark.parametrize("with_products", [True, False])
+@pytest.mark.parametrize(
+    "seed", [*FAST, *(pytest.param(seed, marks=pytest.mark.slow) for seed in ALL)]
+)
+def test_gradients_of_random_scans_compute_the_same_from_the_state(
+    seed: int, with_products: bool
+) -> None:
+    before = Gradients(seed).lower()
+    recipe = RecomputeResiduals(with_products=with_products, most_share=1000)
+    if apply_recipe(recipe, before, "cpu") is not None:
+        check(recipe, before)
+
+
+def test_the_state_alone_is_stored_for_the_gradient() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    def program(weights, start):
+        def loss(weights):
+            def step(state, _):
+                return jax.nn.gelu(state @ weights), None
+
+            return jax.lax.scan(step, start, None, 5)[0].sum()
+
+        return jax.grad(loss)(jnp.tanh(weights))
+
+    before = lower(program, ((4, 4), "float32"), ((3, 4), "float32"))
+    stored = []
+    for recipe in (RecomputeResiduals(), RecomputeResiduals(with_products=False)):
+        after = apply_recipe(recipe, before, "cpu")
+        assert after is not None
+        (loop, _) = find_loops(prepare(after.module))
+        changing = set(range(len(loop.results))) - loop.settled
+        stored.append(sum(loop.starts[index].shape.dimensions == (5, 3, 4) for index in changing))
+    assert stored == [1, 2]  # the state; and the product, of which gelu and its slope are computed
+
+
+def test_what_is_read_elsewhere_is_stored_all_the_same() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    def program(start):
+        def step(state, _):
+            row = jnp.sin(state)
+            return row * 2, row
+
+        last, rows = jax.lax.scan(step, start, None, 5)
+        again = jax.lax.scan(lambda total, row: (jnp.cos(total) + row, None), last, rows)[0]
+        return again, rows
+
+    before = lower(program, ((4,), "float32"))
+    assert apply_recipe(RecomputeResiduals(most_share=1000), before, "cpu") is None
 
 
 def test_steps_with_work_before_the_loop_can_be_unrolled() -> None:
@@ -341,4 +469,4 @@ def test_what_does_not_depend_on_the_direction_alone_stays(step: Callable[..., A
 def test_too_many_bytes_stay_in_the_loop() -> None:
     before = Recurrences(0).lower()
     assert apply_recipe(AssociativeScan(most_bytes=8), before, "gpu") is None
-    assert apply_recipe(HoistFromLoop(most_bytes=8), Steps(0).lower(), "gpu") is None
+    assert apply_recipe(HoistFromLoop(most_bytes=8), Steps(0).lower("tpu"), "gpu") is None

@@ -284,6 +284,14 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
         # More components than a few, and few elements.
         ("take-apart", "cpu", "3]", "5]"),
         ("take-apart", "cpu", "2048", "8"),
+        # Few elements, and a divisor that may be infinite.
+        ("divide-for-remainder", "cpu", "4096,64]", "4,64]"),
+        (
+            "divide-for-remainder",
+            "cpu",
+            "%constant.6 = f32[] constant(3)",
+            "%constant.6 = f32[] exponential(%constant.7)",
+        ),
         # What `jax.checkpoint` put there.
         (
             "remove-barrier",

@@ -53,6 +53,16 @@ def test_no_part_of_a_dump_is_taken_for_another_version(path, data, tmp_path_fac
         assert version_of(path) in recognise(module).versions
 
 
+@pytest.mark.parametrize("path", [p for p in LISTS if p.stem.startswith("cpu")], ids=str)
+def test_a_dump_whose_flags_turn_libraries_off_is_recognised(path, tmp_path):
+    """As with ``--xla_cpu_experimental_ynn_fusion_type=``."""
+    *stages, program, final = path.read_text().split()
+    labels = [stage.partition(".")[2] for stage in stages if ".dot-library-passes." not in stage]
+    numbered = [f"{number:04}.{label}" for number, label in enumerate(labels)]
+    module = dumped(tmp_path, [*numbered, program, final])
+    assert version_of(path) in recognise(module).versions
+
+
 @pytest.mark.parametrize("target", ["cpu", "h100"])
 def test_an_unknown_pass_is_of_a_newer_version(target, tmp_path):
     labels = (HERE / "stages" / f"{target}-0.12.0.1.txt").read_text().split()

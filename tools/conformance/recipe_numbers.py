@@ -356,12 +356,50 @@ def hoist_from_loop(draw: Draw) -> str:
     draw.argument("f32", width, width)
     draw.argument("f32", rows, width)
     product = draw.one("row @ weights", "jnp.sin(row) @ weights", "row @ jnp.tanh(weights)")
+    drawn = draw.one("jax.random.normal(key, {})", "jax.random.uniform(key, {})").format(
+        "row.shape"
+    )
+    change = draw.one(product, drawn, f"{product} * {drawn}")
     return f"""
 def program(inputs, weights, state):
-    def step(state, row):
-        state = jnp.tanh({draw.around("state")} + {product})
+    def step(state, row_and_key):
+        row, key = row_and_key
+        state = jnp.tanh({draw.around("state")} + {change})
         return state, {draw.around("state")}
-    {draw.one("return lax.scan(step, state, inputs)[1]", "return lax.scan(step, state, inputs)")}
+    rows = inputs, jax.random.split(jax.random.key({draw.size(0, 99)}), {steps})
+    {draw.one("return lax.scan(step, state, rows)[1]", "return lax.scan(step, state, rows)")}
+"""
+
+
+def divide_for_remainder(draw: Draw) -> str:
+    draw.argument("f32", draw.size(1, 40), draw.size(32, 90))
+    if draw.one(0, 1):
+        draw.arguments[-1] = draw.arguments[-1].replace("[", "[64,")
+    constant = draw.one("1.0", "0.75", "3.0", "10.0", "-2.5")
+    remainder = draw.one("jnp.mod({}, {})", "lax.rem({}, jnp.float32({}))", "({} % {})")
+    shifted = f"{draw.one('1', '7', '-3')} * {draw.around('x')}"
+    return f"""
+def program(x):
+    {draw.result(remainder.format(shifted, constant))}
+"""
+
+
+def recompute_residuals(draw: Draw) -> str:
+    steps, rows, width = draw.size(2, 24), draw.size(1, 12), draw.size(4, 40)
+    draw.argument("f32", steps, rows, width)
+    draw.argument("f32", width, width)
+    draw.argument("f32", rows, width)
+    activation = draw.one("jax.nn.gelu", "jax.nn.silu", "jnp.tanh", "jax.nn.softplus")
+    product = draw.one("state @ weights", "state * weights[0]", "jnp.sin(state) @ weights")
+    return f"""
+def program(inputs, weights, start):
+    def loss(weights):
+        def step(state, row):
+            state = 0.5 * state + {activation}({product} + {draw.around("row")})
+            return state, {draw.one("None", "state.sum()", "(row * state).sum()")}
+        last, sums = lax.scan(step, start, inputs{draw.one("", ", reverse=True")})
+        return (last ** 2).mean() + sum(leaf.mean() for leaf in jax.tree.leaves(sums))
+    return jax.{draw.one("grad", "value_and_grad")}(loss)(weights / {width})
 """
 
 

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
 from fusionscope.advise.recipes.associative_scan import AssociativeScan
 from fusionscope.advise.recipes.batch_calls import BatchCalls
+from fusionscope.advise.recipes.divide_for_remainder import DivideForRemainder
 from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
 from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
@@ -20,6 +21,7 @@ from fusionscope.advise.recipes.narrow_dot import NarrowDot
 from fusionscope.advise.recipes.one_pass_variance import OnePassVariance
 from fusionscope.advise.recipes.proofs import Proof, read_proofs
 from fusionscope.advise.recipes.recipe import Recipe
+from fusionscope.advise.recipes.recompute_residuals import RecomputeResiduals
 from fusionscope.advise.recipes.reduce_parts import ReduceParts
 from fusionscope.advise.recipes.remove_barrier import RemoveBarrier
 from fusionscope.advise.recipes.search_by_sort import SearchBySort
@@ -56,11 +58,13 @@ RECIPES: tuple[Recipe, ...] = (
     SearchBySort(),
     GatherPayload(),
     TakeApart(),
+    DivideForRemainder(),
     DonateUpdate(),
     UpdateInPlace(),
     StoreNarrow(),
     AssociativeScan(),
     HoistFromLoop(),
+    RecomputeResiduals(),
     UnrollLoop(),
     RemoveBarrier(),
 )

@@ -42,25 +42,30 @@ class HoistFromLoop(Recipe):
         "memory. What one kernel of the step computes with the rest saves no launch. A product of "
         "all rows may be summed in another order than one of a few."
     )
-    backends: ClassVar = frozenset({"gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
-        ("f32[64,16,128]", "f32[128,128]", "f32[16,128]"),
+        ("f32[64,64,16]", "f32[16,128]", "f32[64,128]"),
         """
 def program(inputs, weights, state):
-    def step(state, row):
-        state = jnp.tanh(state + row @ weights)
-        return state, state
+    def step(state, row_and_key):
+        row, key = row_and_key
+        noise = jax.random.normal(key, state.shape)
+        state = jnp.tanh(0.5 * state + row @ weights + noise)
+        return state, state.sum()
 
-    return lax.scan(step, state, inputs)[1]
+    keys = jax.random.split(jax.random.key(7), 64)
+    return lax.scan(step, state, (inputs, keys))
 """,
         """
 def program(inputs, weights, state):
-    def step(state, row):
-        state = jnp.tanh(state + row)
-        return state, state
+    def step(state, change):
+        state = jnp.tanh(0.5 * state + change)
+        return state, state.sum()
 
-    return lax.scan(step, state, inputs @ weights)[1]
+    keys = jax.random.split(jax.random.key(7), 64)
+    noise = jax.vmap(lambda key: jax.random.normal(key, state.shape))(keys)
+    return lax.scan(step, state, inputs @ weights + noise)
 """,
     )
 

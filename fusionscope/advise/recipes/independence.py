@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusionscope.advise.recipes.directions import Direction, read_direction
+from fusionscope.advise.recipes.inner_loops import find_stacked, stack_loop
 from fusionscope.advise.recipes.loops import (
     Loop,
     StepNumbers,
@@ -13,18 +14,24 @@ from fusionscope.advise.recipes.loops import (
     element_of,
     extend_state,
     freeze,
-    set_result,
 )
-from fusionscope.advise.recipes.patterns import array, build, integers, is_zero
+from fusionscope.advise.recipes.patterns import build, integers, is_zero
 from fusionscope.advise.recipes.recurrences import Recurrence, Solver, read_recurrence
+from fusionscope.advise.recipes.rows import (
+    Stack,
+    read_row,
+    read_stack,
+    step_place,
+    write_rows,
+)
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
-from fusionscope.advise.recipes.vectorizing import Builder, Value, form_of, is_run
+from fusionscope.advise.recipes.vectorizing import Builder, Value, form_of
 from fusionscope.graph.fusing import add_element
 from fusionscope.graph.mutable import MutableInstruction, replace_operand
 from fusionscope.hlo.search import reachable
 from fusionscope.hlo.shape import Shape
 
-_HEAVY = frozenset({"dot", "fft", "gather", "reduce"})
+_HEAVY = frozenset({"dot", "fft", "gather", "reduce", "while"})
 _INTEGERS = frozenset("s32 s64 u32 u64".split())
 _LIGHT = frozenset("broadcast constant get-tuple-element iota reshape".split())
 # Of one element: a kernel's worth, such as a random number.
@@ -38,15 +45,6 @@ class Delay:
 
     index: int
     result: MutableInstruction
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """Element ``index`` of a state, in which each step writes a row at its own of ``numbers``."""
-
-    index: int
-    update: MutableInstruction
-    numbers: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,7 @@ class Independence:
         self.numbers = StepNumbers(loop)
         self.is_stacked: dict[MutableInstruction, bool] = {}
         self.states: dict[int, State] = {}
+        self.inner_loops: dict[MutableInstruction, tuple[bool, ...]] = {}
         self.schedule: list[MutableInstruction | State] = []
         self._has_recurrences, self._longest_chain = has_recurrences, longest_chain
         self._order = [item for item in loop.body.post_order() if item is not loop.body.root]
@@ -103,7 +102,8 @@ class Independence:
 
     def _classify(self) -> None:
         for instruction in self._order:
-            if instruction not in self.is_stacked and self._is_known(instruction):
+            is_new = instruction not in self.is_stacked and instruction not in self.inner_loops
+            if is_new and self._is_known(instruction):
                 self.schedule.append(instruction)
 
     def _is_known(self, instruction: MutableInstruction) -> bool:
@@ -111,6 +111,13 @@ class Independence:
         if instruction.opcode in ("constant", "iota"):
             self.is_stacked[instruction] = False
             return True
+        if instruction.opcode == "while":
+            return self._is_known_loop(instruction)
+        if instruction.opcode == "get-tuple-element":
+            elements = self.inner_loops.get(instruction.operands[0])
+            if elements is not None:
+                self.is_stacked[instruction] = elements[instruction.attribute("index")]
+            return elements is not None
         if not instruction.operands or not all(o in self.is_stacked for o in instruction.operands):
             return False
         stacked = [self.is_stacked[operand] for operand in instruction.operands]
@@ -121,6 +128,17 @@ class Independence:
         if is_possible:
             self.is_stacked[instruction] = any(stacked)
         return is_possible
+
+    def _is_known_loop(self, loop: MutableInstruction) -> bool:
+        """Return whether a loop in the body can be computed for all steps."""
+        (start,) = loop.operands
+        if start.opcode != "tuple" or not all(o in self.is_stacked for o in start.operands):
+            return False
+        starts = [self.is_stacked[operand] for operand in start.operands]
+        stacked = find_stacked(loop, starts, self.loop.steps)
+        if stacked is not None:
+            self.inner_loops[loop] = stacked
+        return stacked is not None
 
     def _open(self) -> Iterator[tuple[int, MutableInstruction]]:
         """Yield the elements of the state that are not known, and what they become."""
@@ -145,25 +163,8 @@ class Independence:
         return Delay(index, result) if result in self.is_stacked else None
 
     def _stack(self, index: int) -> Stack | None:
-        result = self.loop.results[index]
-        if result.opcode != "dynamic-update-slice" or len(result.operands) < 3:
-            return None
-        whole, update, place, *later = result.operands
-        numbers = self.numbers.of(place)
-        if (
-            element_of(whole) == index
-            and [user for item in self.loop.elements(index) for user in item.users] == [result]
-            and list(result.users) == [self.loop.body.root]
-            and update in self.is_stacked
-            and whole.shape.dimensions == (self.loop.steps, *update.shape.dimensions[1:])
-            and update.shape.dimensions[0] == 1
-            and all(map(is_zero, later))
-            and numbers is not None
-            and min(numbers) == 0
-            and is_run(numbers)
-        ):
-            return Stack(index, update, numbers)
-        return None
+        stack = read_stack(self.loop, self.numbers, index)
+        return stack if stack is not None and stack.update in self.is_stacked else None
 
     def _recurrence(self, index: int) -> Recurrence | Direction | None:
         if not self._has_recurrences:
@@ -233,12 +234,17 @@ class Independence:
         """Return the bytes of what has to be stored of all steps."""
         results = self.results()
         sources = {source for result in results for source in self.sources(result)}
-        stored = {*results, *(source for source in sources if source.opcode in _HEAVY)}
+        stored = {*results, *filter(self._is_stored, sources)}
         directions = (state for state in self.states.values() if isinstance(state, Direction))
         return self.loop.steps * (
             sum(value.shape.byte_size or 0 for value in stored if self.is_stacked.get(value))
             + sum(direction.bytes_stacked for direction in directions)
         )
+
+    def _is_stored(self, source: MutableInstruction) -> bool:
+        """Return whether it is in memory between kernels: what a loop computes, for example."""
+        is_element = source.opcode == "get-tuple-element"
+        return source.opcode in _HEAVY or (is_element and source.operands[0] in self.inner_loops)
 
 
 class Outside:
@@ -252,11 +258,18 @@ class Outside:
         self._builder = Builder(instruction.computation, instruction, self._loop.steps)
         self.values: dict[MutableInstruction, Value] = {}
         self.finals: dict[int, Value] = {}
+        self._inner: dict[MutableInstruction, list[Value]] = {}
         self._solver = Solver(self._builder, self.values)
         self._start()
         for item in independence.schedule:
             if not isinstance(item, MutableInstruction):
                 self._settle(item)
+            elif item in independence.inner_loops:
+                starts = [self.values[operand] for operand in item.operands[0].operands]
+                stacked = independence.inner_loops[item]
+                self._inner[item] = stack_loop(item, stacked, starts, self._builder)
+            elif item.opcode == "get-tuple-element" and item.operands[0] in self._inner:
+                self.values[item] = self._inner[item.operands[0]][item.attribute("index")]
             elif item not in self.values and all(o in self.values for o in item.operands):
                 # What is left out is between the steps of a recurrence that nothing else reads.
                 self.values[item] = self._compute(item)
@@ -374,44 +387,13 @@ def _run_chain(loop: Loop, index: int) -> tuple[Value, Value]:
     for number in range(len(loop.results)):
         if number != index and number not in loop.settled:
             freeze(chain, number)
-    shape = loop.starts[index].shape
-    rows = (loop.steps, *shape.dimensions)
-    text = array(shape.element_type, rows)
-    zeros = f"""
-        zero = {shape.element_type}[] constant({"false" if shape.element_type == "pred" else 0})
-        ROOT zeros = {text} broadcast(zero), dimensions={{}}
-        """
-    stack = extend_state(chain, build(loop.instruction, zeros, []))
-    elements = chain.elements(index) or [add_element(chain.body.parameters[0], index)]
-    place, later = step_place(chain), ", zero" * shape.rank
-    update = build(
-        elements[0],
-        f"""
-        row = {array(shape.element_type, (1, *shape.dimensions))} reshape(%p0)
-        zero = {place.shape} constant(0)
-        ROOT rows = {text} dynamic-update-slice(%p1, row, %p2{later})
-        """,
-        [elements[0], stack, place],
-    )
-    set_result(chain, len(chain.results) - 1, update)
+    (element, *_) = chain.elements(index) or [add_element(chain.body.parameters[0], index)]
+    rows = write_rows(chain, element, step_place(chain))
     times = max(factor for factor in _FACTORS if loop.steps % factor == 0)
-    if times > 1:
+    if times > 1 and not chain.body.opcodes["while"]:
         UnrollLoop(times).unroll(chain.instruction)
-    stacked, final = (add_element(chain.instruction, n) for n in (len(chain.results) - 1, index))
+    stacked, final = (add_element(chain.instruction, n) for n in (rows, index))
     return Value(stacked, True), Value(final, False)
-
-
-def step_place(loop: Loop) -> MutableInstruction:
-    """Return the number of the step in the body, from zero."""
-    (counter, *_) = loop.elements(loop.counter)
-    first, _ = loop.counters[loop.counter]
-    if first == 0:
-        return counter
-    lines = f"""
-        first = {counter.shape} constant({first})
-        ROOT place = {counter.shape} subtract(%p0, first)
-        """
-    return build(counter, lines, [counter])
 
 
 def move_out(independence: Independence) -> None:
@@ -441,14 +423,6 @@ def _replace_finals(loop: Loop, outside: Outside) -> None:
 def _read_inside(loop: Loop, instruction: MutableInstruction, value: Value) -> None:
     """Let the body read what was computed outside."""
     stack = extend_state(loop, value.instruction)
-    shape, place = instruction.shape, step_place(loop)
-    row = array(shape.element_type, (1, *shape.dimensions))
-    sizes = integers([1, *(size or 0 for size in shape.dimensions)])
-    lines = f"""
-        zero = {place.shape} constant(0)
-        row = {row} dynamic-slice(%p0, %p1{", zero" * shape.rank}), dynamic_slice_sizes={sizes}
-        ROOT value = {array(shape.element_type, shape.dimensions)} reshape(row)
-        """
-    row_read = build(instruction, lines, [stack, place])
+    row_read = read_row(stack, step_place(loop), instruction.shape, instruction)
     for user in list(instruction.users):
         replace_operand(user, instruction, row_read)

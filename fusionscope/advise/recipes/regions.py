@@ -29,6 +29,8 @@ _ENDS = frozenset(
 _COPIED = frozenset({"broadcast", "constant", "iota"})  # each kernel has its own
 _APART = frozenset({"conditional", "while"})  # what is in them is fused apart from the rest
 
+_Places = tuple[MutableInstruction, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -80,14 +82,15 @@ def cut_together(
     ``is_whole`` is set; None if one of them does not fit. Raises as ``cut_region`` does.
     """
     graph = prepare(program)
-    places = _places(recipes, graph, backend)
+    sites = _sites(recipes, graph, backend)
+    places = [place for site in sites for place in site]
     is_whole = is_whole or sum(1 for _ in graph.walk()) <= _SMALL
     is_apart = is_whole or all(_top(graph.entry, place).opcode in _APART for place in places)
     if is_whole:
         module = to_module(graph)
         cuts = [(_Cut(module, frozenset(place.name for place in places)), 1)]
     else:
-        cuts = _distinct_cuts(graph, places, _is_computed)
+        cuts = _distinct_cuts(graph, sites, _is_computed)
     edits, applied = [], set[str]()
     for cut, times in cuts:
         edited = prepare(cut.module)
@@ -113,7 +116,7 @@ def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str
     """
     graph = prepare(program)
     members = set[MutableInstruction]().union(
-        *_groups(graph.entry, _places((recipe,), graph, backend), _is_computed)
+        *_groups(graph.entry, _sites((recipe,), graph, backend), _is_computed)
     )
     inside = reachable(
         members, lambda member: [inner for callee in member.called for inner in callee.instructions]
@@ -121,12 +124,9 @@ def names_around(recipe: Recipe, program: Module, backend: str) -> frozenset[str
     return frozenset(instruction.origin for instruction in inside) - {""}
 
 
-def _places(
-    recipes: Sequence[Recipe], graph: MutableModule, backend: str
-) -> list[MutableInstruction]:
-    """Return the instructions that the recipes change, but for what they only read."""
-    sites = [site for recipe in recipes for site in recipe.find(graph, backend)]
-    return [place for site in sites for place in (site.at, *site.also)]
+def _sites(recipes: Sequence[Recipe], graph: MutableModule, backend: str) -> list[_Places]:
+    """Return the instructions that the recipes change at each site, but for what they only read."""
+    return [(s.at, *s.also) for recipe in recipes for s in recipe.find(graph, backend)]
 
 
 def _rewrite(recipe: Recipe, graph: MutableModule, backend: str, origins: Collection[str]) -> bool:
@@ -145,7 +145,7 @@ def cut_parts(graph: MutableModule, places: Collection[MutableInstruction]) -> l
     the module contradicts itself.
     """
     tops = {_top(graph.entry, place) for place in places}
-    cuts = _distinct_cuts(graph, places, tops.__contains__)
+    cuts = _distinct_cuts(graph, [(place,) for place in places], tops.__contains__)
     return [Part(cut.module, times) for cut, times in cuts]
 
 
@@ -159,14 +159,14 @@ class _Cut:
 
 def _distinct_cuts(
     graph: MutableModule,
-    places: Iterable[MutableInstruction],
+    sites: Iterable[_Places],
     is_shared: Callable[[MutableInstruction], bool],
 ) -> list[tuple[_Cut, int]]:
-    """Return the parts of ``graph`` that hold ``places``, with what is around each, as
+    """Return the parts of ``graph`` that hold ``sites``, with what is around each, as
     ``_groups`` does: equal ones once, and how many there are.
     """
-    tops = {place: _top(graph.entry, place) for place in places}
-    groups = [with_elements(members) for members in _groups(graph.entry, tops, is_shared)]
+    tops = {place: _top(graph.entry, place) for site in sites for place in site}
+    groups = [with_elements(members) for members in _groups(graph.entry, sites, is_shared)]
     return [
         (_cut(graph, members, [place for place in tops if tops[place] in members]), 1 + len(equal))
         for members, *equal in _equal_groups(graph, groups)
@@ -191,17 +191,20 @@ def is_small(program: Module, parts: Iterable[Part]) -> bool:
 
 def _groups(
     entry: MutableComputation,
-    places: Iterable[MutableInstruction],
+    sites: Iterable[_Places],
     is_shared: Callable[[MutableInstruction], bool],
 ) -> list[set[MutableInstruction]]:
-    """Return what is around each place. Those with an instruction in common that ``is_shared``
-    accepts are one group.
+    """Return what is around the places of each site. Sites with an instruction in common that
+    ``is_shared`` accepts are one group.
     """
     groups: list[set[MutableInstruction]] = []
-    for top in dict.fromkeys(_top(entry, place) for place in places):
-        members = {top}
-        if top.opcode not in _APART:
-            _grow(members)
+    for tops in dict.fromkeys(frozenset(_top(entry, place) for place in site) for site in sites):
+        members: set[MutableInstruction] = set()
+        for top in tops:
+            around = {top}
+            if top.opcode not in _APART:
+                _grow(around)
+            members |= around
         near = [group for group in groups if any(map(is_shared, group & members))]
         groups = [group for group in groups if group not in near]
         groups.append(members.union(*near))

@@ -12,7 +12,7 @@ from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.recipes.rewriting import rewrite
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import settled_pairs
-from fusionscope.advise.together import EXCLUDED, NOT_TRIED, Result
+from fusionscope.advise.together import ADDS_NOTHING, EXCLUDED, NOT_TRIED, Result
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
@@ -26,9 +26,10 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack
 from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.measuring import Speed
 from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
 from fusionscope.rerun.racing import Race, Racer, race
-from fusionscope.rerun.running import Numbers, why_not_run
+from fusionscope.rerun.running import Numbers, measure, why_not_run
 from fusionscope.system.files import write_file
 from fusionscope.versions.context import read_context
 
@@ -170,23 +171,69 @@ def by_compiler(
 def try_together(
     module: DumpedModule, changes: Sequence[Suggestion], compilation: Compilation
 ) -> Result:
-    """Return what comes of flags and recipes together, by compiling ``module``, which is for a GPU,
-    with all of them, or why that is unknown.
+    """Return what comes of flags and recipes together, by compiling ``module`` with all of them, or
+    why that is unknown. On a CPU the last change has to be faster than the others alone.
     """
-    flags = [word for change in changes if not change.recipe for word in change.change.split()]
+    flags = _flags(changes)
     if len({flag.partition("=")[0] for flag in flags}) < len(flags):
         return NOT_TRIED
-    recipes = (read_recipe(change.recipe) for change in changes if change.recipe)
     try:
-        program = rewrite(module, recipes)
+        program = _rewritten(module, changes)
     except UnusableInput:
         return EXCLUDED
     try:
         with TemporaryDirectory() as scratch:
             dump = _Compiler(module, Path(scratch), compilation).compile(program, flags)
-            return _figures(dump, None), HowTried.COMPILED
+            figures = _figures(dump, None)
+        if module.backend != "cpu":
+            return figures, HowTried.COMPILED
+        after = Injection(program=program, flags=tuple(flags))
+        return _measure_last(module, changes, after, figures, compilation)
     except UnusableInput:
         return NOT_TRIED
+
+
+def _flags(changes: Iterable[Suggestion]) -> list[str]:
+    return [word for change in changes if not change.recipe for word in change.change.split()]
+
+
+def _rewritten(module: DumpedModule, changes: Iterable[Suggestion]) -> Module:
+    """Return the program after the recipes among ``changes``. Raises ``UnusableInput`` if one of
+    them fits nowhere.
+    """
+    return rewrite(module, (read_recipe(change.recipe) for change in changes if change.recipe))
+
+
+def _measure_last(
+    module: DumpedModule,
+    changes: Sequence[Suggestion],
+    after: Injection,
+    figures: Figures,
+    compilation: Compilation,
+) -> Result:
+    """Return ``figures`` with the time of the program ``after`` all of ``changes``, as a share of
+    that of the unchanged one, if the last of them makes it faster and its results are the same.
+    Raises ``UnusableInput`` if it cannot be run.
+    """
+    first, *_ = changes
+    earlier = changes[:-1]
+    before = Injection(program=_rewritten(module, earlier), flags=tuple(_flags(earlier)))
+    runs = measure(
+        module,
+        before,
+        [after, Injection()],
+        seconds=3 * compilation.seconds,
+        python=compilation.python,
+        limit_s=compilation.limit_s,
+    )
+    timings = [run.timing for run in runs if run.numbers is not Numbers.DIFFERENT]
+    with_all, unchanged = timings if len(timings) == len(runs) else (None, None)
+    if with_all is None or unchanged is None or first.before.time_us is None:
+        return NOT_TRIED
+    if with_all.verdict is not Speed.FASTER:
+        return ADDS_NOTHING
+    share = with_all.variant_ns / unchanged.variant_ns
+    return replace(figures, time_us=first.before.time_us * share), HowTried.MEASURED
 
 
 def _best(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusionscope.advise.recipes.patterns import dot_dimensions, integers
+from fusionscope.advise.recipes.rows import is_run
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.hlo.shape import Shape
@@ -274,12 +275,3 @@ class Builder:
         end = self.cut(stacked, (rows or 1) - 1, rows or 1)
         shape = Shape(stacked.shape.element_type, tuple(sizes))
         return self.make("reshape", shape, [end])
-
-
-def is_run(numbers: Sequence[int]) -> bool:
-    """Return whether they are consecutive, upwards or downwards."""
-    first, count = numbers[0], len(numbers)
-    return list(numbers) in (
-        list(range(first, first + count)),
-        list(range(first, first - count, -1)),
-    )
