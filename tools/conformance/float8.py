@@ -183,10 +183,10 @@ def _select_ones(graph: MutableModule) -> bool:
     for dot, operand in _wide_operands(graph):
         kind, sizes = operand.shape.element_type, operand.shape.dimensions
         mask = _new_parameter(graph, Shape("pred", sizes))
-        other = _new_parameter(graph, Shape(kind, ()))
-        wide = graph.entry.make("broadcast", operand.shape, [other], ", dimensions={}")
-        chosen = graph.entry.make("select", operand.shape, [mask, operand, wide])
-        replace_operand(dot, operand, chosen)
+        number = _new_parameter(graph, Shape(kind, ()))
+        wide = graph.entry.make("broadcast", operand.shape, [number], ", dimensions={}")
+        choice = graph.entry.make("select", operand.shape, [mask, operand, wide])
+        replace_operand(dot, operand, choice)
         return True
     return False
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from fusionscope.findings.float8.facts import Float8Product
 
 
-def discover(known: FindingInput) -> tuple[Float8Product, ...]:
+def discover(analysis: FindingInput) -> tuple[Float8Product, ...]:
     """Return the products of 8-bit floats."""
-    if known.module.backend != "gpu":
+    if analysis.module.backend != "gpu":
         return ()
     from fusionscope.findings.float8.find import find_products
 
     with suppress(UnusableInput):  # the dump itself reports a damaged stage
-        return find_products(known.module, known.last.module)
+        return find_products(analysis.module, analysis.last.module)
     return ()

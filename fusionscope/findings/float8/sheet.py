@@ -32,6 +32,12 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     )
 
 
+def brief(module: ModuleFacts) -> Iterator[Section]:
+    """Yield the first product that is no such call."""
+    if not all(product.is_call for product in module.find_all(Float8Product)):
+        yield from sheet(module, 1)
+
+
 def _entry(rank: int, product: Float8Product) -> Entry:
     return Entry(
         label=f"{rank}.",

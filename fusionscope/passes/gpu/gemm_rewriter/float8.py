@@ -67,13 +67,13 @@ class Operand:
         if len(self.path) < 3 or self.path[1].opcode != "convert":
             return None
         wider, scaled = self.path[1:3]
-        others = [operand for operand in scaled.operands if operand is not wider]
+        factors = [operand for operand in scaled.operands if operand is not wider]
         is_scaled = scaled.opcode == "multiply" or (
             scaled.opcode == "divide" and scaled.operands[0] is wider
         )
-        if not is_scaled or len(others) != 1 or others[0].opcode != "broadcast":
+        if not is_scaled or len(factors) != 1 or factors[0].opcode != "broadcast":
             return None
-        return others[0].operands[0]
+        return factors[0].operands[0]
 
     @property
     def later(self) -> tuple[MutableInstruction, ...]:
@@ -201,10 +201,10 @@ def _keeps_values(instruction: MutableInstruction, source: MutableInstruction | 
         return instruction.shape.element_type == instruction.operands[0].shape.element_type
     if instruction.opcode == "select":
         _, yes, no = instruction.operands
-        other = no if yes is source else yes
-        constant = other.operands[0] if other.opcode == "broadcast" else other
+        filling = no if yes is source else yes
+        constant = filling.operands[0] if filling.opcode == "broadcast" else filling
         is_scalar = constant.opcode == "constant" and not constant.shape.dimensions
-        return other.opcode == "broadcast" and is_scalar and constant.literal in ("0", "-0")
+        return filling.opcode == "broadcast" and is_scalar and constant.literal in ("0", "-0")
     return True
 
 
