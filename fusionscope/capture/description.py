@@ -22,6 +22,10 @@ _NUMBERS = """threads_per_block_limit threads_per_warp shared_memory_per_block
     fpus_per_core block_dim_limit_x block_dim_limit_y block_dim_limit_z memory_bandwidth
     l2_cache_size clock_rate_ghz device_memory_size registers_per_core_limit
     registers_per_block_limit""".split()
+# What the driver of a card reports, as all descriptions of NVIDIA's in
+# xla/backends/gpu/target_config/specs have it. Without them the compiler uses no library for 8-bit
+# floats, and no cuDNN.
+_VERSIONS = {"driver_version": "13.0.0", "runtime_version": "12.8.0", "dnn_version": "9.10.0"}
 _FEATURES = {"a": "ACCELERATED_FEATURES", "f": "FAMILY_COMPATIBLE_FEATURES"}
 
 
@@ -31,6 +35,8 @@ def describe_target(device: Device) -> str:
     info.append(f"name: {_quoted(device.name)}")
     if device.compile_time_toolkit_version:
         info.append(f"compile_time_toolkit_version: {_quoted(device.compile_time_toolkit_version)}")
+    if isinstance(device.capability, CudaCapability):
+        info += [f"{name}: {_quoted(version)}" for name, version in _VERSIONS.items()]
     info += _capability(device.capability)
     info += _units("scalar_unit_description", device.scalar_units)
     info += _units("matrix_unit_description", device.matrix_units)

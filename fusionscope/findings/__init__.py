@@ -33,6 +33,7 @@ NAMES = (
     "kernels",
     "refusals",
     "libraries",
+    "float8",
     "movements",
     "resources",
     "recomputed",

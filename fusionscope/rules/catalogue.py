@@ -20,6 +20,7 @@ def collect_facts() -> Iterator[RuleFacts]:
     """Yield all rules in the order of passes and of the compiler; then the causes."""
     yield from map(_facts_of_rule, known.all_rules())
     yield from map(_facts_of_tpu_rule, TPU_RULES)
+    yield from _facts_of_calls()
     yield from map(_facts_of_cause, CAUSES)
 
 
@@ -59,6 +60,14 @@ def _facts_of_rule(rule: Rule) -> RuleFacts:
 
 def _facts_of_tpu_rule(rule: TpuRule) -> RuleFacts:
     return _without_book(rule, PASS_NAME, "tpu", _accuracy(rule.id))
+
+
+def _facts_of_calls() -> Iterator[RuleFacts]:
+    """Yield the conditions for calls of libraries on GPUs, which a dump for a CPU does not need."""
+    from fusionscope.passes.gpu.gemm_rewriter.float8 import FLOAT8
+
+    for rule in FLOAT8:
+        yield _without_book(rule, FLOAT8.pass_name, FLOAT8.backend, "")
 
 
 def _facts_of_cause(cause: type[Cause]) -> RuleFacts:

@@ -8,6 +8,7 @@ from sample_dumps import documented, keys
 
 from fusionscope.hlo import parse
 from fusionscope.passes.causes import CAUSES
+from fusionscope.passes.gpu.gemm_rewriter.float8 import FLOAT8
 from fusionscope.passes.tpu.rules import TPU_RULES
 from fusionscope.versions.known import all_rules
 
@@ -18,7 +19,7 @@ def pages(run, *arguments):
     return json.loads(run(*arguments, "--format", "json").out)["rules"]
 
 
-IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES)}
+IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES, *FLOAT8)}
 
 
 @pytest.mark.main

@@ -1,0 +1,38 @@
+"""Products of 8-bit floats, and why they are no call of the library for them."""
+
+from __future__ import annotations
+
+from fusionscope.facts.facts import Facts
+
+
+class Float8Product(Facts, frozen=True, kw_only=True, rename={"at": "instruction"}):
+    """A product of which at least one operand is computed from 8-bit floats.
+
+    name: the dot in ``stage``
+    stage: label of the stage in which it was examined, before products become calls
+    source: the user's line, as ``file:line``
+    made_by: who computes it in the final module: ``cuBLASLt``, ``Triton``, …; null if unknown
+    is_call: whether that is a call of cuBLASLt that reads 8-bit floats and scales them
+    rule: the first condition for such a call that is not met, from ``rules``; null if all are
+    at: the instruction of ``stage`` that does not meet it; null if it is the dot
+    why: what it found; empty if all conditions are met
+    """
+
+    finding = "float8"
+
+    name: str
+    stage: str
+    source: str | None
+    made_by: str | None
+    is_call: bool
+    rule: str | None
+    at: str | None
+    why: str
+
+
+class Fields(Facts, frozen=True):
+    """
+    float8: products of 8-bit floats on NVIDIA GPUs, below
+    """
+
+    float8: tuple[Float8Product, ...] = ()

@@ -1,0 +1,1 @@
+"""Products that cuBLASLt computes."""

@@ -1,0 +1,130 @@
+"""Which condition keeps a product of 8-bit floats from being one call of cuBLASLt.
+
+The expectations are those of XLA's source; the compiler agrees, without Triton.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Program, ProgramKind, read_target
+from fusionscope.dump import open_dump
+from fusionscope.dump.device import CudaCapability
+from fusionscope.findings.float8.find import find_products
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.hlo import parse
+from fusionscope.passes.gpu.gemm_rewriter.float8 import Product, find_refusal, read_operand
+
+HOPPER = CudaCapability(9, 0, "a")
+PROGRAM = """HloModule product
+
+ENTRY main {{
+  x = {left}[32,64] parameter(0)
+  w = {right}[64,16] parameter(1)
+  x_scale = f32[] parameter(2)
+  w_scale = {scale} parameter(3)
+  x_wide = f32[32,64] convert(x)
+  x_scales = f32[32,64] broadcast(x_scale), dimensions={{}}
+  x_scaled = f32[32,64] {scaling}(x_wide, x_scales)
+  w_wide = f32[64,16] convert(w)
+  w_scales = f32[64,16] broadcast(w_scale), dimensions={dimensions}
+  w_scaled = f32[64,16] multiply(w_scales, w_wide)
+  {between}
+  ROOT dot = f32[32,16] dot({operand}, w_scaled), lhs_contracting_dims={{1}}, \
+rhs_contracting_dims={{0}}, metadata={{op_name="product"}}
+}}
+"""
+USUAL = {
+    "left": "f8e4m3fn",
+    "right": "f8e4m3fn",
+    "scale": "f32[]",
+    "scaling": "multiply",
+    "dimensions": "{}",
+    "between": "",
+    "operand": "x_scaled",
+}
+CASES = {
+    "scaled by numbers": ({}, None),
+    "divided by a number": ({"scaling": "divide"}, None),
+    "one operand in the other format": ({"left": "f8e5m2"}, None),
+    "both operands in the other format": ({"left": "f8e5m2", "right": "f8e5m2"}, "f8-formats"),
+    "a format of another vendor": ({"left": "f8e4m3fnuz"}, "f8-formats"),
+    "a scale for each column": ({"scale": "f32[16]", "dimensions": "{1}"}, "f8-scale"),
+    "an operand in full precision": ({"right": "f32"}, "f8-source"),
+    "no scale": ({"operand": "x_wide"}, None),
+    "negated after scaling": (
+        {"between": "negated = f32[32,64] negate(x_scaled)", "operand": "negated"},
+        "f8-between",
+    ),
+    "transposed after scaling": (
+        {
+            "between": "turned = f32[64,32] transpose(x_scaled), dimensions={1,0}\n"
+            "back = f32[32,64] reshape(turned)",
+            "operand": "back",
+        },
+        None,
+    ),
+}
+
+
+def find_rule(text: str, capability: CudaCapability | None = HOPPER) -> str | None:
+    (dot,) = [item for item in MutableModule(parse(text)).walk() if item.opcode == "dot"]
+    product = Product(dot, (read_operand(dot, 0), read_operand(dot, 1)), capability)
+    refusal = find_refusal(product)
+    return refusal.rule if refusal is not None else None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_condition_that_is_not_met_is_named(name: str) -> None:
+    changes, rule = CASES[name]
+    assert find_rule(PROGRAM.format(**USUAL | changes)) == rule
+
+
+@pytest.mark.parametrize(
+    ("capability", "rule"),
+    [(CudaCapability(8, 0, ""), "f8-device"), (CudaCapability(8, 9, ""), None), (None, None)],
+)
+def test_the_gpu_has_to_have_such_instructions(
+    capability: CudaCapability | None, rule: str | None
+) -> None:
+    assert find_rule(PROGRAM.format(**USUAL), capability) == rule
+
+
+def test_a_selection_between_the_operand_and_zeros_can_come_first() -> None:
+    masked = """mask = pred[32,64] parameter(4)
+  {constant} = f32[] constant({value})
+  others = f32[32,64] broadcast({constant}), dimensions={{}}
+  chosen = f32[32,64] select(mask, x_scaled, others)"""
+    rules = [
+        find_rule(
+            PROGRAM.format(
+                **USUAL
+                | {"between": masked.format(constant="number", value=value), "operand": "chosen"}
+            )
+        )
+        for value in ("0", "1")
+    ]
+    assert rules == [None, "f8-between"]
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("name", CASES)
+def test_the_compiler_agrees(name: str, tmp_path: Path) -> None:
+    changes, rule = CASES[name]
+    file = tmp_path / "product.hlo"
+    file.write_text(PROGRAM.format(**USUAL | changes))
+    captured = capture(
+        Program(kind=ProgramKind.HLO, file=file),
+        read_target("h100"),
+        tmp_path / "dump",
+        flags=["--xla_gpu_enable_triton_gemm=false"],
+    )
+    assert not captured.problem
+    (dump,) = open_dump(captured.directory).modules
+    assert dump.final is not None
+    (product,) = find_products(dump, dump.read(dump.final))
+    assert product.rule == rule
+    assert product.is_call == (rule is None)

@@ -1,0 +1,202 @@
+"""What is said of products of 8-bit floats is what the compiler makes of them, mutants included.
+
+The modules are those in FILES: HLO, or C++ with HLO in raw strings, such as
+``xla/backends/gpu/transforms/gemm_rewriter_fp8_test.cc``. Each is compiled without Triton as it is,
+and with one condition broken where all were met. A product that meets all conditions has to become
+a call for 8-bit floats, and no other one; where a condition was broken, that one has to be named.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from conformance.findings import Finding, counted, problem
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Program, ProgramKind, read_target
+from fusionscope.dump import open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.findings.float8.facts import Float8Product
+from fusionscope.findings.float8.find import find_products
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
+from fusionscope.hlo import Module, parse, to_text
+from fusionscope.hlo.shape import Shape
+
+_RAW = re.compile(r'R"\((.*?)\)"', re.DOTALL)
+_PLACEHOLDERS = {"<<F8E4M3>>": "f8e4m3fn", "<<F8E5M2>>": "f8e5m2"}
+_FLAGS = ("--xla_gpu_enable_triton_gemm=false",)
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--device", default="h100")
+    parser.add_argument("--python", default=sys.executable, help="one that compiles for the device")
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    for file in options.files:
+        for number, module in enumerate(_modules(file)):
+            name = f"{file.name} {number}"
+            products = _compile(module, options)
+            yield from _compared(name, products)
+            if not products or any(product.rule for product in products):
+                continue
+            for expected, break_condition in _MUTATIONS:
+                graph = MutableModule(parse(to_text(module)))
+                if not break_condition(graph):
+                    continue
+                mutant = f"{name}, {break_condition.__name__.strip('_')}"
+                products = _compile(to_module(graph), options)
+                yield from _compared(mutant, products)
+                rules = {product.rule for product in products or ()}
+                if rules and not rules & expected:
+                    yield problem("other conditions", f"{mutant}: {rules}, expected {expected}")
+                elif rules:
+                    yield counted("conditions named", f"{mutant}: {rules}")
+
+
+def _compared(name: str, products: tuple[Float8Product, ...] | None) -> Iterator[Finding]:
+    if products is None:
+        yield counted("modules that do not compile", name)
+    for product in products or ():
+        words = f"{name}: {product.rule or 'all met'}, {product.made_by}"
+        is_right = product.is_call == (product.rule is None)
+        yield (counted if is_right else problem)("products" if is_right else "differences", words)
+
+
+def _modules(file: Path) -> Iterator[Module]:
+    """Yield the modules with dots of a file, each dot with a name of its own."""
+    text = file.read_text(encoding="utf-8")
+    for raw in _RAW.findall(text) if file.suffix == ".cc" else [text]:
+        for placeholder, kind in _PLACEHOLDERS.items():
+            raw = raw.replace(placeholder, kind)
+        if "dot(" not in raw or "CHECK" in raw or "<<" in raw:
+            continue
+        raw = raw.strip()
+        if not raw.startswith("HloModule"):
+            raw = f"HloModule m\n\n{'' if 'ENTRY' in raw else 'ENTRY '}{raw}"
+        try:
+            graph = MutableModule(parse(raw + "\n"))
+        except UnusableInput:
+            continue
+        for number, dot in enumerate(_dots(graph)):
+            dot.attributes_text += f', metadata={{op_name="dot{number}"}}'
+        yield to_module(graph)
+
+
+def _compile(module: Module, options: Namespace) -> tuple[Float8Product, ...] | None:
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch) / "module.hlo"
+        file.write_text(to_text(module), encoding="utf-8")
+        try:
+            captured = capture(
+                Program(kind=ProgramKind.HLO, file=file),
+                read_target(options.device),
+                Path(scratch) / "dump",
+                flags=_FLAGS,
+                python=options.python,
+            )
+            if captured.problem:
+                return None
+            (dump,) = open_dump(captured.directory).modules
+            assert dump.final is not None
+            return find_products(dump, dump.read(dump.final))
+        except UnusableInput:
+            return None
+
+
+def _dots(graph: MutableModule) -> list[MutableInstruction]:
+    return [instruction for instruction in graph.walk() if instruction.opcode == "dot"]
+
+
+def _new_parameter(graph: MutableModule, shape: Shape) -> MutableInstruction:
+    return graph.entry.make_parameter(shape)
+
+
+def _wide_operands(graph: MutableModule) -> Iterator[tuple[MutableInstruction, MutableInstruction]]:
+    """Yield dots with their operands that are no 8-bit floats themselves."""
+    for dot in _dots(graph):
+        for operand in dict.fromkeys(dot.operands):
+            if dot.computation is graph.entry and operand.shape.element_type[:2] != "f8":
+                yield dot, operand
+
+
+def _both_in_e5m2(graph: MutableModule) -> bool:
+    for instruction in graph.walk():
+        if instruction.shape.is_array and instruction.shape.element_type == "f8e4m3fn":
+            instruction.shape = Shape("f8e5m2", instruction.shape.dimensions)
+    return True
+
+
+def _scale_by_vector(graph: MutableModule) -> bool:
+    for instruction in graph.entry.post_order():
+        if instruction.opcode != "broadcast" or instruction.operands[0].shape.dimensions:
+            continue
+        readers = [user for user in instruction.users if user.opcode in ("multiply", "divide")]
+        scaled = [user for user in readers if _converts_float8(user.operands[0])]
+        if scaled and instruction.operands[0].opcode == "parameter":
+            *_, size = instruction.shape.dimensions
+            vector = _new_parameter(graph, Shape(instruction.shape.element_type, (size,)))
+            text = f", dimensions={{{instruction.shape.rank - 1}}}"
+            wide = graph.entry.make("broadcast", instruction.shape, [vector], text)
+            replace_operand(scaled[0], instruction, wide)
+            return True
+    return False
+
+
+def _converts_float8(value: MutableInstruction) -> bool:
+    return value.opcode == "convert" and value.operands[0].shape.element_type.startswith("f8")
+
+
+def _negate_operand(graph: MutableModule) -> bool:
+    for dot, operand in _wide_operands(graph):
+        negated = graph.entry.make("negate", operand.shape, [operand])
+        replace_operand(dot, operand, negated)
+        return True
+    return False
+
+
+def _scale_again(graph: MutableModule) -> bool:
+    for dot, operand in _wide_operands(graph):
+        scalar = _new_parameter(graph, Shape(operand.shape.element_type, ()))
+        wide = graph.entry.make("broadcast", operand.shape, [scalar], ", dimensions={}")
+        tripled = graph.entry.make("tanh", operand.shape, [wide])
+        scaled = graph.entry.make("multiply", operand.shape, [operand, tripled])
+        again = graph.entry.make("multiply", operand.shape, [scaled, wide])
+        replace_operand(dot, operand, again)
+        return True
+    return False
+
+
+def _read_a_wide_parameter(graph: MutableModule) -> bool:
+    for dot, operand in _wide_operands(graph):
+        replace_operand(dot, operand, _new_parameter(graph, operand.shape))
+        return True
+    return False
+
+
+def _select_ones(graph: MutableModule) -> bool:
+    for dot, operand in _wide_operands(graph):
+        kind, sizes = operand.shape.element_type, operand.shape.dimensions
+        mask = _new_parameter(graph, Shape("pred", sizes))
+        number = _new_parameter(graph, Shape(kind, ()))
+        wide = graph.entry.make("broadcast", operand.shape, [number], ", dimensions={}")
+        choice = graph.entry.make("select", operand.shape, [mask, operand, wide])
+        replace_operand(dot, operand, choice)
+        return True
+    return False
+
+
+# The conditions that each breaks. The types of what a dot itself reads are asked first.
+_MUTATIONS: tuple[tuple[set[str], Callable[[MutableModule], bool]], ...] = (
+    ({"f8-formats", "f8-types"}, _both_in_e5m2),
+    ({"f8-scale"}, _scale_by_vector),
+    ({"f8-between"}, _negate_operand),
+    ({"f8-between"}, _scale_again),
+    ({"f8-source"}, _read_a_wide_parameter),
+    ({"f8-between"}, _select_ones),
+)
