@@ -34,7 +34,9 @@ class HoistFromLoop(Recipe):
     )
     why: ClassVar = (
         "On a GPU each step launches the kernels of its body, on one row each. One kernel for all "
-        "rows is one launch, and occupies the device. Products read their weights once."
+        "rows is one launch, and occupies the device. Products read their weights once. On a CPU "
+        "the rounds of JAX's random numbers are a loop of their own in each step: afterwards they "
+        "run once, over the numbers of all steps."
     )
     backfires: ClassVar = (
         "The values of all steps are stored, at most 256 MiB here: more would take longer to write "
