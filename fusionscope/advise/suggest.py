@@ -596,7 +596,7 @@ class _Trial:
         self, recipes: Sequence[Offer], regions: Compilation | None, figures: Figures
     ) -> Sequence[Offer]:
         """Return the recipes that were not tried. The flag for split products is tried, too."""
-        if regions is None or self._module.backend != "gpu":
+        if regions is None or self._module.backend not in ("gpu", "tpu"):
             return recipes
         flags: list[FlagOffer] = []
         with suppress(UnusableInput):

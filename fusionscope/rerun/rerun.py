@@ -33,7 +33,7 @@ from fusionscope.rerun.programs import (
 from fusionscope.rerun.requests import Request, find_hook, find_made, look_up
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.system.files import write_file
-from fusionscope.versions.context import read_context
+from fusionscope.versions.context import read_target
 from fusionscope.what_if.changed_passes import ChangedPasses
 
 
@@ -234,8 +234,8 @@ def _requests(
 def _estimates(
     module: DumpedModule, final: Module, ends: Module
 ) -> tuple[TimeEstimate, TimeEstimate] | None:
-    gpu = read_context(module).gpu
-    before, after = (estimate(module_text, module.backend, gpu) for module_text in (final, ends))
+    target = read_target(module)
+    before, after = (estimate(module_text, module.backend, target) for module_text in (final, ends))
     return None if before is None or after is None else (before, after)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fusionscope.dump.tpu_target import TpuTarget
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import clock_for, figures_of, sum_up
 from fusionscope.history.kernels import Kernel, launches_of
@@ -51,10 +52,12 @@ class Compiled:
         )
 
 
-def read_compiled(final: Module, backend: str | None, gpu: GpuTarget | None) -> Compiled:
+def read_compiled(
+    final: Module, backend: str | None, target: GpuTarget | TpuTarget | None
+) -> Compiled:
     """Return what a final module consists of. Raises ``UnusableInput`` if it contradicts itself."""
     kernels = launches_of(final, backend)
-    clock = clock_for(final, backend, gpu)
+    clock = clock_for(final, backend, target)
     times = [clock.time(kernel) if clock is not None else None for kernel in kernels]
     by_work: dict[Work, float] = {}
     counts: Counter[Work] = Counter()

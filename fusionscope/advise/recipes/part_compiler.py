@@ -18,9 +18,9 @@ from fusionscope.rerun.programs import require_final
 from fusionscope.versions.context import read_context
 
 # What takes as long to compile up to its schedule as so many other instructions: any program, and
-# a product. Of equal products, which read what is computed equally in as many steps, the compiler
-# chooses tiles once.
-_PROGRAM, _PRODUCT = 100, 10
+# a product; for a TPU, with its code. Of equal products, which read what is computed equally in as
+# many steps, the compiler chooses tiles once.
+_PROGRAM, _PRODUCT, _PRODUCT_OF_TPU = 100, 10, 800
 _STEPS = 3
 # For a kernel of Triton, the compiler finds a tile for each way from the result to an instruction,
 # and compares it with the others: so many pairs take as long as an instruction.
@@ -43,9 +43,9 @@ class PartCompiler:
         self.left = left
         self._start = start
         self._process: CompilerProcess | None = None
-        self._gpu = read_context(module).gpu
+        self._device = read_context(module).gpu or module.tpu
         self._final = require_final(module)
-        self.final = read_compiled(self._final, self.backend, self._gpu)
+        self.final = read_compiled(self._final, self.backend, self._device)
         tiles = _pairs_of_ways(self._final) / _PAIRS_OF_WAYS
         self._work_of_instruction = 1 + tiles / max(_count(self._final), 1)
         self._modules: dict[tuple[str, frozenset[str]], Module | None] = {}
@@ -100,7 +100,7 @@ class PartCompiler:
         final = self.compile(program, flags)
         if final is not None and key not in self._contents:
             try:
-                self._contents[key] = read_compiled(final, self.backend, self._gpu)
+                self._contents[key] = read_compiled(final, self.backend, self._device)
             except UnusableInput:
                 self._contents[key] = None
         return self._contents.get(key)
@@ -112,9 +112,8 @@ class PartCompiler:
 
     def _work(self, program: Module) -> int:
         products = {_origin(value) for value in program.walk() if value.opcode in _PRODUCTS}
-        return (
-            _PROGRAM + int(self._work_of_instruction * _count(program)) + _PRODUCT * len(products)
-        )
+        product = _PRODUCT_OF_TPU if self.backend == "tpu" else _PRODUCT
+        return _PROGRAM + int(self._work_of_instruction * _count(program)) + product * len(products)
 
 
 def _count(program: Module) -> int:

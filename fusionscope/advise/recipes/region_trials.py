@@ -1,4 +1,6 @@
-"""Compiles the regions that changes concern, without and with them, for an absent GPU."""
+"""Compiles the regions that changes concern, without and with them, for an absent GPU, and all of
+a program for an absent TPU.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ from fusionscope.rerun.programs import (
     own_flags,
     require_final,
 )
-from fusionscope.versions.context import read_context
+from fusionscope.versions.context import read_target
 from fusionscope.versions.recognition import VERSIONS, recognise
+from fusionscope.words.text import duration, size
 
 # Instructions that are compiled for one module, as ``PartCompiler`` counts them.
 MOST_COMPILED = 16_000
@@ -87,7 +90,11 @@ class RegionTrial:
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
-            for search in self._worthwhile(offers, program, compiler):
+            searches = self._worthwhile(offers, program, compiler)
+            if searches and self.module.backend == "tpu":
+                _require_same(program, compiler)
+                compiler.take_final_for(whole)
+            for search in searches:
                 if isinstance(search, FlagOffer):
                     attempts.append((search, flags.run(search, whole, refused)))
                     continue
@@ -232,6 +239,8 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.variants = list(self.offer.recipe.variants)
+        if self.compiler.backend == "tpu":  # which compiles most programs in a few seconds
+            self.cut = whole_region
 
     def has_next(self) -> bool:
         """Return whether a variant is left. Drops those before it that do not fit, or are beyond
@@ -301,6 +310,29 @@ def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerPr
     )
 
 
+def _require_same(program: Module, compiler: PartCompiler) -> None:
+    """Raises ``UnusableInput`` if ``program``, all of the module, compiles to something else than
+    in the dump, which does not have all flags for a TPU. It does not count as compiled.
+    """
+    work = compiler.work([program], ())
+    figures = compiler.figures(program)
+    expected = compiler.final.figures
+    if figures is None:
+        raise UnusableInput("the program cannot be compiled here, or within the limit (--all)")
+    if figures != expected:
+        raise UnusableInput(
+            f"compiled here, the program is not as in the dump: {_words(figures)}, expected "
+            f"{_words(expected)}",
+            hint="it is of another libtpu (--python), or of other flags (LIBTPU_INIT_ARGS)",
+        )
+    compiler.reserve(-work)
+
+
+def _words(figures: Figures) -> str:
+    time = f"{duration(figures.time_us)}, " if figures.time_us is not None else ""
+    return f"{time}{figures.launches:,} launches, {size(figures.bytes_moved)}"
+
+
 def _require_version(module: DumpedModule, jaxlib: str) -> None:
     """Raises ``UnusableInput`` if another version made the dump: it decides differently."""
     recognised = recognise(module)
@@ -333,7 +365,7 @@ class _OperationTimes:
         self.sums_of_parts_us = 0.0
         self._kernels: list[tuple[frozenset[str], float]] = []
         final = require_final(module)
-        clock = clock_for(final, module.backend, read_context(module).gpu)
+        clock = clock_for(final, module.backend, read_target(module))
         for kernel in launches_of(final, module.backend):
             time = clock.time(kernel) if clock is not None else None
             if time is None:
