@@ -606,7 +606,7 @@ class _Trial:
         self._progress(f"compiling what {len(recipes) + len(flags)} changes concern")
         try:
             for suggestion in trial.run([*recipes, *flags], self._refused):
-                why_not = why_not_better(suggestion.before, suggestion.after)
+                why_not = suggestion.why_not or why_not_better(suggestion.before, suggestion.after)
                 if why_not:
                     self._rejected.append(replace(suggestion, pairs=(), why_not=why_not))
                 else:
