@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +55,24 @@ class Compiled:
             for kernel, count in moving.items()
             if _MOVES.issuperset(kernel.operations)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledEdit:
+    """What a part of which there are ``times`` equal ones compiles to, ``before`` and ``after`` an
+    edit, or with further flags.
+    """
+
+    before: Compiled
+    after: Compiled
+    times: int
+
+
+def changed_figures(before: Figures, edits: Iterable[CompiledEdit]) -> Figures:
+    """Return the figures of a program after ``edits``: they change as those of its parts do."""
+    for edit in edits:
+        before = before.plus_difference(edit.before.figures, edit.after.figures, edit.times)
+    return before
 
 
 def read_compiled(

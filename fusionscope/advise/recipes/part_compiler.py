@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import sqrt
 
-from fusionscope.advise.recipes.compiled import Compiled, read_compiled
+from fusionscope.advise.recipes.compiled import Compiled, CompiledEdit, read_compiled
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.facts.suggestions import Figures
+from fusionscope.facts.suggestions import Figures, Suggestion
 from fusionscope.gpu.emitters import TRITON
 from fusionscope.graph.comparison import meaning
 from fusionscope.graph.mutable import backend_kind_of
+from fusionscope.graph.work import count_work
 from fusionscope.hlo import Instruction, Module, parse, to_text
 from fusionscope.rerun.programs import require_final
 from fusionscope.versions.context import read_context
+from fusionscope.words.text import plural
 
 # What takes as long to compile up to its schedule as so many other instructions: any program, and
-# a product; for a TPU, with its code. Of equal products, which read what is computed equally in as
-# many steps, the compiler chooses tiles once.
-_PROGRAM, _PRODUCT, _PRODUCT_OF_TPU = 100, 10, 800
+# a product. Of equal products, which read what is computed equally in as many steps, the compiler
+# chooses tiles once.
+_PROGRAM, _PRODUCT = 100, 10
+# For a TPU, code is generated, too, and a larger product has more: with the square root of its
+# flops to at most a second (24 programs for a v5e, libtpu 0.0.52).
+_FOR_GIGAFLOPS, _MOST_FOR_PRODUCT = 150, 800
 _STEPS = 3
 # For a kernel of Triton, the compiler finds a tile for each way from the result to an instruction,
 # and compares it with the others: so many pairs take as long as an instruction.
 _PAIRS_OF_WAYS = 90
 _PRODUCTS = frozenset({"convolution", "dot"})
+# What a launch on a TPU may take that a change adds and of which only the least time is known, in
+# microseconds: of the kernels that only move at most 100 kB, nine tenths have an estimate of at
+# most 2,114 cycles (24 programs for a v5e, libtpu 0.0.52).
+_UNPRICED_US = 2.0
 _NO_CODE = frozenset("bitcast constant get-tuple-element parameter tuple".split())
 
 
@@ -110,10 +120,33 @@ class PartCompiler:
         contents = self.contents(program, flags)
         return None if contents is None else contents.figures
 
+    def why_not_certain(self, parts: Iterable[CompiledEdit], change: Suggestion) -> str:
+        """Return why a ``change`` of ``parts`` for a TPU may save no time: launches that it adds
+        have no estimate. Nothing if it saves more than these can take.
+        """
+        added = sum(
+            part.times * (part.after.unpriced - part.before.unpriced)
+            for part in parts
+            if self.backend == "tpu"
+        )
+        saved = (change.before.time_us or 0.0) - (change.after.time_us or 0.0)
+        if added <= 0 or not 0 < saved <= added * _UNPRICED_US:
+            return ""
+        return f"it adds {plural(added, 'launch')} of unknown time"
+
     def _work(self, program: Module) -> int:
-        products = {_origin(value) for value in program.walk() if value.opcode in _PRODUCTS}
-        product = _PRODUCT_OF_TPU if self.backend == "tpu" else _PRODUCT
-        return _PROGRAM + int(self._work_of_instruction * _count(program)) + product * len(products)
+        products = {_origin(value): value for value in program.walk() if value.opcode in _PRODUCTS}
+        return (
+            _PROGRAM
+            + int(self._work_of_instruction * _count(program))
+            + sum(map(self._work_of_product, products.values()))
+        )
+
+    def _work_of_product(self, product: Instruction) -> int:
+        if self.backend != "tpu":
+            return _PRODUCT
+        code = int(_FOR_GIGAFLOPS * sqrt(count_work(product).flops / 1e9))
+        return _PRODUCT + min(code, _MOST_FOR_PRODUCT)
 
 
 def _count(program: Module) -> int:

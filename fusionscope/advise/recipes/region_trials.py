@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from fusionscope.advise.recipes.compiled import Compiled
+from fusionscope.advise.recipes.compiled import CompiledEdit, changed_figures
 from fusionscope.advise.recipes.flag_trials import FlagTrial
 from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import Recipe, prepare
@@ -37,7 +37,7 @@ from fusionscope.rerun.programs import (
 )
 from fusionscope.versions.context import read_target
 from fusionscope.versions.recognition import VERSIONS, recognise
-from fusionscope.words.text import duration, plural, size
+from fusionscope.words.text import duration, size
 
 # Instructions that are compiled for one module, as ``PartCompiler`` counts them.
 MOST_COMPILED = 16_000
@@ -50,10 +50,6 @@ _MUCH_OF_TIME = 0.25
 # Of the time after an edit, as much as this may be in kernels that the edit changes and that the
 # module does not have, or adds only to move data. With more, a region is no part of the module.
 _MOST_FOREIGN = 0.15
-# What a launch on a TPU may take that a change adds and of which only the least time is known, in
-# microseconds: of the kernels that only move at most 100 kB, nine tenths have an estimate of at
-# most 2,114 cycles (24 programs for a v5e, libtpu 0.0.52).
-_UNPRICED_US = 2.0
 # Without it, kernels of the dump may be those that were fastest on its device, which is absent.
 _TIMES_NOTHING = "--xla_gpu_autotune_level=0"
 
@@ -114,7 +110,7 @@ class RegionTrial:
                     while result.variants:
                         self._go_on(result, compiler)
                     self._confirm(result, compiler)
-                    suggestion = self._suggestion(result, refused, recipes)
+                    suggestion = self._suggestion(result, compiler, refused, recipes)
                 else:
                     suggestion = result
                 if suggestion is None:
@@ -161,7 +157,11 @@ class RegionTrial:
         return [search for _, search in sorted(gains, key=lambda gain: -gain[0])]
 
     def _suggestion(
-        self, search: _Search, refused: Sequence[PairFacts], recipes: dict[str, Recipe]
+        self,
+        search: _Search,
+        compiler: PartCompiler,
+        refused: Sequence[PairFacts],
+        recipes: dict[str, Recipe],
     ) -> Suggestion | None:
         """Return what came of a recipe, None if it was not tried. Adds its best variant to
         ``recipes``.
@@ -177,9 +177,7 @@ class RegionTrial:
             self.figures,
             best.figures,
         )
-        if self.module.backend == "tpu" and (why_not := best.why_not_certain()):
-            return replace(suggestion, why_not=why_not)
-        return suggestion
+        return replace(suggestion, why_not=compiler.why_not_certain(best.parts, suggestion))
 
     def _go_on(self, search: _Search, compiler: PartCompiler) -> None:
         """Try the next variant of a recipe, the last one if it is no better than the one before."""
@@ -214,12 +212,12 @@ class RegionTrial:
         """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
         if not compiler.is_affordable(region.modules, ()):
             return None
-        parts: list[_CompiledEdit] = []
+        parts: list[CompiledEdit] = []
         for edit in region.edits:
             before, after = compiler.contents(edit.before), compiler.contents(edit.after)
             if before is None or after is None:
                 return None
-            parts.append(_CompiledEdit(before, after, edit.times))
+            parts.append(CompiledEdit(before, after, edit.times))
         return _Tried(recipe, region, self.figures, tuple(parts))
 
     def _is_part(self, attempt: _Tried, compiler: PartCompiler) -> bool:
@@ -281,17 +279,6 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _CompiledEdit:
-    """What a part of which there are ``times`` equal ones compiles to, ``before`` and ``after`` an
-    edit.
-    """
-
-    before: Compiled
-    after: Compiled
-    times: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Tried:
     """What the ``parts`` of ``region``, which ``recipe`` changes, compile to. The program has the
     figures ``all_before``.
@@ -300,27 +287,12 @@ class _Tried:
     recipe: Recipe
     region: Region
     all_before: Figures
-    parts: tuple[_CompiledEdit, ...]
+    parts: tuple[CompiledEdit, ...]
 
     @property
     def figures(self) -> Figures:
-        """The figures of the program after the edit: they change as those of the parts do."""
-        figures = self.all_before
-        for part in self.parts:
-            figures = figures.plus_difference(part.before.figures, part.after.figures, part.times)
-        return figures
-
-    def why_not_certain(self) -> str:
-        """Return why the edit may save no time: launches that it adds have no estimate. Nothing if
-        it saves more than these can take.
-        """
-        added = sum(
-            part.times * (part.after.unpriced - part.before.unpriced) for part in self.parts
-        )
-        saved = (self.all_before.time_us or 0.0) - (self.figures.time_us or 0.0)
-        if added <= 0 or saved > added * _UNPRICED_US:
-            return ""
-        return f"it adds {plural(added, 'launch')} that the compiler gives no time"
+        """The figures of the program after the edit."""
+        return changed_figures(self.all_before, self.parts)
 
 
 def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerProcess:
