@@ -40,12 +40,17 @@ CONSTANTS = "--xla_dump_large_constants=true"
 LATE = "stopped: it took longer than"
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
 _OF_LIBTPU = re.compile(r"--xla_(jf|mosaic|msa|sc|tpu|vf)_")  # jaxlib does not know them
-_BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
+_BACKEND_MISSING = re.compile(
+    "Unable to initialize backend|not found|topology not implemented|TPU support not installed"
+)
 # What the compiler's log has before a message: level and date, time, thread, and the place.
 _LOGGED = re.compile(r"^[EFIW]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (\S+)\] ")
 _FIRST = ".before_optimizations.txt"
 _MODULE = re.compile(rf"module_\d+\.(.+){re.escape(_FIRST)}")
 _NUMBER = re.compile(r"\bmodule_(\d+)\.")
+_HIGHER_LIMIT = (
+    ", or the limit higher: `vmem_limit_bytes` of the kernel, xla_tpu_scoped_vmem_limit_kib of all"
+)
 _LIBRARY_MISSING = ("libdevice", "ptxas", "No supported config found")
 _NEEDED = {
     "cuda": "pip install jax-cuda13-plugin jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm",
@@ -419,6 +424,9 @@ def _with_hint(problem: str, target: Target) -> str:
 def _hint(problem: str, target: Target) -> str | None:
     if "no jax" in problem:
         return f"{_NEEDED['cpu']}, or name one that has it with --python"
+    if problem.startswith("out of vector memory"):
+        is_limit = "a kernel may take" in problem
+        return "make its blocks smaller" + (_HIGHER_LIMIT if is_limit else "")
     if "ptxas too old" in problem:
         return (
             "CUDA's tools no longer generate code for that GPU; all stages up to there are dumped"
