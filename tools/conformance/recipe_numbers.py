@@ -344,6 +344,27 @@ def program(caches, rows, places):
 """
 
 
+def join_halves(draw: Draw) -> str:
+    heads, rows, pairs, parts = draw.size(1, 4), draw.size(2, 20), draw.size(1, 20), draw.size(2, 3)
+    kind = draw.one("f32", "bf16")
+    draw.argument(kind, heads, rows, parts * pairs)
+    draw.argument(kind, heads, rows, parts * pairs)
+    draw.argument("f32", rows, pairs)
+    order = draw.one("hqd,hkd->hqk", "hqd,hkd->qkh", "hqd,kd->hqk")
+    key = "rotated(keys)" if "hkd" in order else "rotated(keys)[0]"
+    scale = draw.one("", " * 0.25", " / 3")
+    return f"""
+def program(queries, keys, angles):
+    def rotated(x):
+        parts = [x[..., number::{parts}] for number in range({parts})]
+        first = parts[0] * jnp.cos(angles) - parts[1] * jnp.sin(angles)
+        parts = [first, *(part * angles + {draw.around("parts[0]")} for part in parts[1:])]
+        return jnp.stack(parts, -1).reshape(x.shape).astype(x.dtype)
+    scores = jnp.einsum("{order}", rotated(queries){scale}, {key})
+    {draw.result("scores")}
+"""
+
+
 def store_narrow(draw: Draw) -> str:
     layers, width, rows = draw.size(2, 5), draw.size(2, 60), draw.size(1, 9)
     kind, name = draw.one(("bf16", "bfloat16"), ("f16", "float16"))
