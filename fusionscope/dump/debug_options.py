@@ -242,7 +242,7 @@ FUSION_FLAGS = (
         "xla_tpu_scoped_vmem_limit_kib",
         ("-1",),
         "how much vector memory a kernel may take, and with it how large its windows are",
-        others=(("65536",), ("98304",)),
+        others=(("32768",), ("65536",)),
     ),
     FusionFlag(
         "xla_tpu_dot_dot_fusion_duplicated",

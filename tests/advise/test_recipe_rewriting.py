@@ -309,6 +309,7 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
             "cpu",
             "%constant.6 = f32[] constant(3)",
             "%constant.6 = f32[] exponential(%constant.7)",
+        ),
         # The keys are as they came.
         ("join-halves", "tpu", "reshape(%stack.11)", "reshape(%keys.1)"),
         # A scatter that keeps what was there.

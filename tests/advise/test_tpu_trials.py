@@ -92,7 +92,7 @@ def test_recipes_and_flags_are_compiled_with_all_of_the_program(
     compiler = Compiler(final(30_000, 30_000), final(45_000))
     _, suggestions = tried(monkeypatch, module, compiler, None)
     changes = {suggestion.change for suggestion in suggestions}
-    assert changes == {"remove-barrier", f"--{FLAG}=65536", f"--{FLAG}=98304"}
+    assert changes == {"remove-barrier", f"--{FLAG}=32768", f"--{FLAG}=65536"}
     array = 2048 * 2048 * 4
     for suggestion in suggestions:
         assert suggestion.evidence is HowTried.COMPILED
