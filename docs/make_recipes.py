@@ -29,10 +29,10 @@ MEASURED = """
 ## Measurements
 
 Each recipe has an example: a JAX function before and after the edit. Both are compiled for a CPU,
-for an absent H100 and for an absent TPU v5e. The HLO of the first function as rewritten by the recipe is compiled as
-well, and has to save as much as the edit. All of them run on the CPU, on the same random inputs,
-and their results have to agree. `python -m conformance recipe_proofs` does this for one
-version of jaxlib; the page of a recipe has the figures of the rewritten HLO, too.
+for an absent H100 and for an absent TPU v5e. The HLO of the first function as rewritten by the
+recipe is compiled as well, and has to save as much as the edit. All of them run on the CPU, on the
+same random inputs, and their results have to agree. `python -m conformance recipe_proofs` does this
+for one version of jaxlib; the page of a recipe has the figures of the rewritten HLO, too.
 
 Times for a CPU are ratios to the time before the edit, of alternating runs: the median, and its
 95 % confidence interval. Times for an H100 and a v5e are the compiler's own estimates; where it

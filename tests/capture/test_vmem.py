@@ -7,8 +7,8 @@ import pytest
 from fusionscope.capture.vmem import vmem_problem
 
 # As libtpu 0.0.52 prints them, shortened.
-WHOLE = """RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space vmem. \
-Used 159.80M of 128.00M vmem. Exceeded vmem capacity by 31.80M.
+WHOLE = """RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory \
+space vmem. Used 159.80M of 128.00M vmem. Exceeded vmem capacity by 31.80M.
 
 Program vmem requirement 159.80M:
     scoped          159.80M

@@ -25,8 +25,8 @@ from fusionscope.words.text import plural
 # chooses tiles once.
 _PROGRAM, _PRODUCT = 100, 10
 # For a TPU, code is generated, too, and a larger product has more: with the square root of its
-# flops to at most a second (24 programs for a v5e, libtpu 0.0.52).
-_FOR_GIGAFLOPS, _MOST_FOR_PRODUCT = 150, 800
+# flops to at most two seconds (24 programs for a v5e, libtpu 0.0.52).
+_FOR_GIGAFLOPS, _MOST_FOR_PRODUCT = 300, 1_600
 _STEPS = 3
 # For a kernel of Triton, the compiler finds a tile for each way from the result to an instruction,
 # and compares it with the others: so many pairs take as long as an instruction.
@@ -97,12 +97,24 @@ class PartCompiler:
                 if (work := self._work(program)) > self.left:
                     return None
                 self.left -= work
-            options = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
-            if self._process is None:
-                self._process = self._start()
-            compiled = self._process.compile(key[0], options)
-            self._modules[key] = None if compiled.problem else _read(compiled.text)
+            self._modules[key] = self._compile(key[0], flags)
         return self._modules[key]
+
+    def figures_again(self, program: Module) -> Figures | None:
+        """Return the figures of ``program`` as it is compiled here, whatever was taken for it, and
+        without counting it. Returns None as ``compile`` does.
+        """
+        if self.left is not None and self._work(program) > self.left:
+            return None
+        final = self._compile(to_text(program), ())
+        return None if final is None else read_compiled(final, self.backend, self._device).figures
+
+    def _compile(self, text: str, flags: Sequence[str]) -> Module | None:
+        options = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
+        if self._process is None:
+            self._process = self._start()
+        compiled = self._process.compile(text, options)
+        return None if compiled.problem else _read(compiled.text)
 
     def contents(self, program: Module, flags: Sequence[str] = ()) -> Compiled | None:
         """Return what ``program`` compiles to; None as ``compile`` does."""

@@ -84,16 +84,16 @@ class RegionTrial:
         with ExitStack() as processes:
             compiler = PartCompiler(self.module, lambda: self._start(processes), self.most)
             whole = to_module(prepare(program))
-            if _TIMES_NOTHING in own_flags(self.module):
+            is_tpu = self.module.backend == "tpu"
+            if is_tpu or _TIMES_NOTHING in own_flags(self.module):
                 compiler.take_final_for(program)
                 compiler.take_final_for(whole)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
             searches = self._worthwhile(offers, program, compiler)
-            if searches and self.module.backend == "tpu":
+            if searches and is_tpu:
                 _require_same(program, compiler)
-                compiler.take_final_for(whole)
             for search in searches:
                 if isinstance(search, FlagOffer):
                     attempts.append((search, flags.run(search, whole, refused)))
@@ -142,10 +142,12 @@ class RegionTrial:
         least = 0.0 if self.most is None else _LEAST_BOUND * all_us
         gains: list[tuple[float, _Search | FlagOffer]] = []
         for offer in offers:
-            if isinstance(offer, Offer):
-                bound = times.of(offer.op_names)
-            else:
-                bound = times.sums_of_parts_us if offer.sums else all_us
+            if isinstance(offer, FlagOffer) and not offer.sums:
+                gains.append((0.0, offer))  # it concerns all of the program, a little
+                continue
+            bound = (
+                times.sums_of_parts_us if isinstance(offer, FlagOffer) else times.of(offer.op_names)
+            )
             if bound < least:
                 self.untried.append(offer)
             elif isinstance(offer, FlagOffer):
@@ -306,10 +308,9 @@ def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerPr
 
 def _require_same(program: Module, compiler: PartCompiler) -> None:
     """Raises ``UnusableInput`` if ``program``, all of the module, compiles to something else than
-    in the dump, which does not have all flags for a TPU. It does not count as compiled.
+    in the dump, which does not have all flags for a TPU.
     """
-    work = compiler.work([program], ())
-    figures = compiler.figures(program)
+    figures = compiler.figures_again(program)
     expected = compiler.final.figures
     if figures is None:
         raise UnusableInput("the program cannot be compiled here, or within the limit (--all)")
@@ -319,7 +320,6 @@ def _require_same(program: Module, compiler: PartCompiler) -> None:
             f"{_words(expected)}",
             hint="it is of another libtpu (--python), or of other flags (LIBTPU_INIT_ARGS)",
         )
-    compiler.reserve(-work)
 
 
 def _words(figures: Figures) -> str:
