@@ -15,6 +15,7 @@ from fusionscope.advise.recipes import region_trials
 from fusionscope.advise.recipes.region_trials import RegionTrial
 from fusionscope.advise.recipes.trying import Compilation, find_offers
 from fusionscope.advise.split_products import find_flag_offers
+from fusionscope.advise.worth import why_not_better
 from fusionscope.capture.capture import environment_without_dump
 from fusionscope.capture.targets import Target
 from fusionscope.dump import DumpedModule, open_dump
@@ -121,6 +122,11 @@ def test_launches_of_unknown_time_may_take_what_a_change_saves(
         assert first.after.time_us is not None and first.before.time_us is not None
         assert first.after.time_us < first.before.time_us
         assert bool(first.why_not) is not is_certain
+
+
+def test_more_launches_may_take_less_time_by_what_the_compiler_says_of_its_code() -> None:
+    before, after = Figures(5, 100, 10.0), Figures(6, 101, 9.0)
+    assert why_not_better(before, after, "gpu") and not why_not_better(before, after, "tpu")
 
 
 def test_what_is_beyond_the_limit_is_not_tried(

@@ -117,7 +117,7 @@ class RegionTrial:
                     self.untried.append(offer)
                     continue
                 if not suggestion.why_not and not why_not_better(
-                    suggestion.before, suggestion.after
+                    suggestion.before, suggestion.after, self.module.backend
                 ):
                     helpful.append(suggestion)
                 yield suggestion
