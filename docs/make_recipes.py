@@ -17,7 +17,7 @@ INTRODUCTION = """# Edits of a program that help
 **Which edit of my program saves launches, bytes or time?**
 
 ```sh
-fusionscope explain dump            # names the recipes that match; for GPUs, tries them
+fusionscope explain dump            # names the recipes that match; for GPUs and TPUs, tries them
 fusionscope explain dump --compile  # compiles the edited HLO; on a CPU, also times it
 fusionscope recipes unroll-loop     # one page: what it replaces, and when it backfires
 ```
@@ -28,15 +28,15 @@ fusionscope recipes unroll-loop     # one page: what it replaces, and when it ba
 MEASURED = """
 ## Measurements
 
-Each recipe has an example: a JAX function before and after the edit. Both are compiled for a CPU
-and for an absent H100. The HLO of the first function as rewritten by the recipe is compiled as
-well, and has to save as much as the edit. All of them run on the CPU, on the same random inputs,
-and their results have to agree. `python -m conformance recipe_proofs` does this for one
-version of jaxlib; the page of a recipe has the figures of the rewritten HLO, too.
+Each recipe has an example: a JAX function before and after the edit. Both are compiled for a CPU,
+for an absent H100 and for an absent TPU v5e. The HLO of the first function as rewritten by the
+recipe is compiled as well, and has to save as much as the edit. All of them run on the CPU, on the
+same random inputs, and their results have to agree. `python -m conformance recipe_proofs` does this
+for one version of jaxlib; the page of a recipe has the figures of the rewritten HLO, too.
 
 Times for a CPU are ratios to the time before the edit, of alternating runs: the median, and its
-95 % confidence interval. Times for an H100 are the compiler's own estimates; where it has
-none, for sorts and library calls, at least the time to move their bytes.
+95 % confidence interval. Times for an H100 and a v5e are the compiler's own estimates; where it
+has none, for sorts and library calls, at least the time to move their bytes.
 
 """
 TRIED = """

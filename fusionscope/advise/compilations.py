@@ -24,7 +24,7 @@ from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import Measurement, Numbers, Timing, measure, why_not_run
 from fusionscope.rerun.trial import make_variant
 from fusionscope.rules.changes import NO_CHANGES
-from fusionscope.versions.context import read_context
+from fusionscope.versions.context import read_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compile
 
 
 def _figures(module: DumpedModule, final: Module) -> Figures:
-    return count_figures(final, module.backend, read_context(module).gpu)
+    return count_figures(final, module.backend, read_target(module))
 
 
 def _timed(

@@ -1,4 +1,6 @@
-"""The flag that splits no product, for the products that the compiler splits."""
+"""Flags that are tried without ``--compile``: on GPUs the one that splits no product, for the
+products that the compiler splits, on TPUs the limit of the vector memory of a kernel.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from fusionscope.passes.causes import SplitSum
 from fusionscope.reasons.causes import adds_up_parts
 from fusionscope.rerun.programs import require_final
 
-_FLAG = "xla_gpu_experimental_force_split_k"
+_FLAGS = {"gpu": "xla_gpu_experimental_force_split_k", "tpu": "xla_tpu_scoped_vmem_limit_kib"}
 _PRODUCTS = frozenset({"convolution", "dot"})
 
 
 @dataclass(frozen=True, slots=True)
 class FlagOffer:
     """A flag for the products with the framework's names ``op_names``. ``sums`` is the number of
-    operations in the final module that add up their parts.
+    operations in the final module that add up their parts; with none, the flag is for all of it.
     """
 
     candidate: Candidate
@@ -61,6 +63,8 @@ class FlagOffer:
         products, if each of them is found there, and less than all of it.
         """
         yield [Part(program)]
+        if not self.sums:
+            return
         graph = prepare(program)
         places = list(self._places(graph))
         if {_op_name(place) for place in places} == self.op_names:
@@ -75,14 +79,15 @@ class FlagOffer:
 
 
 def find_flag_offers(module: DumpedModule) -> list[FlagOffer]:
-    """Return the flag if the compiler splits products of ``module``. Raises ``UnusableInput`` if
-    the dump lacks the final module.
+    """Return the flag of a GPU if the compiler splits products of ``module``, that of a TPU with
+    each of its values. Raises ``UnusableInput`` if the dump lacks the final module.
     """
     sums = list(sums_of_parts(require_final(module))) if module.backend == "gpu" else []
     names = frozenset(operation.op_name or "" for operation in sums)
-    if not sums or "" in names:
+    if (not sums and module.backend != "tpu") or "" in names:
         return []
-    candidates = (turn for turn in flag_candidates(module) if _FLAG in turn.flags)
+    flag = _FLAGS.get(module.backend or "")
+    candidates = (turn for turn in flag_candidates(module) if flag in turn.flags)
     return [FlagOffer(candidate, names, len(sums)) for candidate in candidates]
 
 

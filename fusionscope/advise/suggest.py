@@ -534,7 +534,7 @@ class _Trial:
                 self._in_vain.append(attempt.candidate)
                 continue
             then, now, how = before, attempt.figures, HowTried.COMPILED
-            why_not = why_not_better(then, now)
+            why_not = why_not_better(then, now, self._module.backend)
             if attempt.timing is not None:
                 then = replace(then, time_us=attempt.timing.baseline_ns / 1_000)
                 now = replace(now, time_us=attempt.timing.variant_ns / 1_000)
@@ -577,7 +577,7 @@ class _Trial:
             if attempt.race is not None:
                 why_not = _why_not_faster(attempt.race.verdict, attempt.race.noise)
             else:
-                why_not = why_not_better(suggestion.before, suggestion.after)
+                why_not = why_not_better(suggestion.before, suggestion.after, module.backend)
             if why_not:
                 self._rejected.append(replace(suggestion, pairs=(), why_not=why_not))
             elif attempt.race is None and module.backend == "cpu":
@@ -596,7 +596,7 @@ class _Trial:
         self, recipes: Sequence[Offer], regions: Compilation | None, figures: Figures
     ) -> Sequence[Offer]:
         """Return the recipes that were not tried. The flag for split products is tried, too."""
-        if regions is None or self._module.backend != "gpu":
+        if regions is None or self._module.backend not in ("gpu", "tpu"):
             return recipes
         flags: list[FlagOffer] = []
         with suppress(UnusableInput):
@@ -606,7 +606,9 @@ class _Trial:
         self._progress(f"compiling what {len(recipes) + len(flags)} changes concern")
         try:
             for suggestion in trial.run([*recipes, *flags], self._refused):
-                why_not = why_not_better(suggestion.before, suggestion.after)
+                why_not = suggestion.why_not or why_not_better(
+                    suggestion.before, suggestion.after, self._module.backend
+                )
                 if why_not:
                     self._rejected.append(replace(suggestion, pairs=(), why_not=why_not))
                 else:

@@ -7,9 +7,12 @@ from fusionscope.facts.suggestions import Figures
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 
 
-def why_not_better(before: Figures, after: Figures, *, is_measured: bool = False) -> str:
+def why_not_better(
+    before: Figures, after: Figures, backend: str | None = None, *, is_measured: bool = False
+) -> str:
     """Return why a change is not worth it; nothing if it is: the time is noticeably less, and if it
-    is an estimate, launches and bytes do not increase, or one of them decreases.
+    is an estimate, launches and bytes do not increase, or one of them decreases. With ``backend`` a
+    TPU they may: its compiler estimates the code that it has made.
 
     If no time is known, launches or bytes have to be fewer, and neither may be more.
     """
@@ -30,6 +33,6 @@ def why_not_better(before: Figures, after: Figures, *, is_measured: bool = False
         return "it takes longer"
     if after.time_us >= before.time_us * (1 - _LEAST_GAIN):
         return f"it saves less than {_LEAST_GAIN:.1%} of the time"
-    if more and not fewer and not is_measured:
+    if more and not fewer and not is_measured and backend != "tpu":
         return f"more {' and '.join(more)}, so the estimated time is not trusted"
     return ""

@@ -39,12 +39,18 @@ _ABSENT = ("--xla_gpu_autotune_level=0",)  # an absent card cannot be timed
 CONSTANTS = "--xla_dump_large_constants=true"
 LATE = "stopped: it took longer than"
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
-_BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
+_OF_LIBTPU = re.compile(r"--xla_(jf|mosaic|msa|sc|tpu|vf)_")  # jaxlib does not know them
+_BACKEND_MISSING = re.compile(
+    "Unable to initialize backend|not found|topology not implemented|TPU support not installed"
+)
 # What the compiler's log has before a message: level and date, time, thread, and the place.
 _LOGGED = re.compile(r"^[EFIW]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (\S+)\] ")
 _FIRST = ".before_optimizations.txt"
 _MODULE = re.compile(rf"module_\d+\.(.+){re.escape(_FIRST)}")
 _NUMBER = re.compile(r"\bmodule_(\d+)\.")
+_HIGHER_LIMIT = (
+    ", or the limit higher: `vmem_limit_bytes` of the kernel, xla_tpu_scoped_vmem_limit_kib of all"
+)
 _LIBRARY_MISSING = ("libdevice", "ptxas", "No supported config found")
 _NEEDED = {
     "cuda": "pip install jax-cuda13-plugin jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm",
@@ -354,21 +360,22 @@ def _request(
     return content
 
 
-def _environment(target: Target, directory: Path, flags: Iterable[str]) -> dict[str, str]:
+def _environment(target: Target, directory: Path, flags: Sequence[str]) -> dict[str, str]:
     own_flags = [f"--xla_dump_to={directory.resolve()}", *_STAGES]
     if target.platform in ("cuda", "rocm", "gpu"):
         own_flags += _GPU
     return environment_without_dump(target, [*own_flags, *flags])
 
 
-def environment_without_dump(target: Target, flags: Iterable[str]) -> dict[str, str]:
+def environment_without_dump(target: Target, flags: Sequence[str]) -> dict[str, str]:
     """Return the environment of a process that compiles for ``target`` with ``flags``."""
     own_flags = _ABSENT if target.description is not None else ()
+    of_libtpu = [flag for flag in flags if _OF_LIBTPU.match(flag)]
+    of_xla = [*own_flags, *quoted_flags(flag for flag in flags if flag not in of_libtpu)]
     # Computations at import run on the local device.
     return os.environ | {
-        "XLA_FLAGS": " ".join(
-            [os.environ.get("XLA_FLAGS", ""), *own_flags, *quoted_flags(flags)]
-        ).strip(),
+        "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *of_xla]).strip(),
+        "LIBTPU_INIT_ARGS": " ".join([os.environ.get("LIBTPU_INIT_ARGS", ""), *of_libtpu]).strip(),
         "JAX_PLATFORMS": "" if target.platform == "gpu" else "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # a cache hit dumps nothing
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -417,6 +424,9 @@ def _with_hint(problem: str, target: Target) -> str:
 def _hint(problem: str, target: Target) -> str | None:
     if "no jax" in problem:
         return f"{_NEEDED['cpu']}, or name one that has it with --python"
+    if problem.startswith("out of vector memory"):
+        is_limit = "a kernel may take" in problem
+        return "make its blocks smaller" + (_HIGHER_LIMIT if is_limit else "")
     if "ptxas too old" in problem:
         return (
             "CUDA's tools no longer generate code for that GPU; all stages up to there are dumped"

@@ -4,8 +4,8 @@
 
 ``REQUEST`` is JSON that ``capture.py`` writes; what was compiled, and by what, goes as JSON to
 ``RESULT``. Without a program, these are the versions, and the devices that jax finds. Any Python
-that has jax can run it: of fusionscope, it imports only ``hook.py`` and ``threads.py``, which are
-like it.
+that has jax can run it: of fusionscope, it imports only ``hook.py``, ``threads.py`` and
+``vmem.py``, which are like it.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def load(path: Path) -> Any:
 
 hook = load(Path(__file__).with_name("hook.py"))
 threads = load(Path(__file__).with_name("threads.py"))
+vmem = load(Path(__file__).with_name("vmem.py"))
 
 
 class Unusable(Exception):
@@ -261,7 +262,11 @@ def _notes_on_mesh(module: Any) -> Iterator[str]:
 
 
 def _words(error: BaseException) -> str:
-    """Return the first paragraph. jax's further explanations are shown with the traceback."""
+    """Return the first paragraph, or which kernel of a TPU is too large. jax's further explanations
+    are shown with the traceback.
+    """
+    if problem := vmem.vmem_problem(str(error)):
+        return str(problem)
     first = str(error).strip().split("\n\n")[0]
     return f"{type(error).__name__}: {' '.join(first.split())}".removesuffix(": ")
 

@@ -239,6 +239,12 @@ FUSION_FLAGS = (
         "whether a producer that others read becomes a second output of its consumer",
     ),
     FusionFlag(
+        "xla_tpu_scoped_vmem_limit_kib",
+        ("-1",),
+        "how much vector memory a kernel may take, and with it how large its windows are",
+        others=(("32768",), ("65536",)),
+    ),
+    FusionFlag(
         "xla_tpu_dot_dot_fusion_duplicated",
         ("false",),
         "whether a matrix product is computed again for another one that reads it",

@@ -9,10 +9,8 @@ from pathlib import Path
 
 from fusionscope.advise.candidates import DISABLING, EXTRA, flag_candidates
 from fusionscope.capture.compiler import CompilerProcess
-from fusionscope.capture.targets import Target, read_target
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
-from fusionscope.errors import UnusableInput
 from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.factors import Setting
 from fusionscope.experiments.program import Answer, find_answer, program_text
@@ -40,7 +38,7 @@ class Compiler:
     def __init__(
         self, module: DumpedModule, *, python: str, limit_s: float, cache: Cache | None
     ) -> None:
-        self._target = _find_target(module)
+        self._target = find_target(module)
         self._flags = flags_for(module)
         self.settings = tuple(_settings(module))
         self._has_copies = self._target.platform == "cpu"  # plugins take StableHLO, without copies
@@ -132,14 +130,3 @@ def _settings(module: DumpedModule) -> Iterator[Setting]:
             always = DISABLED.get(module.backend or "", ()) if name == DISABLING else ()
             current = values_of_dump.get(name, defaults.get(name)) or ()
             yield Setting(name, ",".join((*always, *current)), ",".join((*always, *values)))
-
-
-def _find_target(module: DumpedModule) -> Target:
-    if module.backend != "tpu":
-        return find_target(module)
-    if module.tpu is None:
-        raise UnusableInput(
-            f"{module.name}: the dump does not tell for which TPU it was compiled",
-            hint="it lacks its *.target_arguments.txt",
-        )
-    return read_target(f"tpu:{module.tpu.topology}")

@@ -108,9 +108,9 @@ def _estimates(rerun: Rerun) -> Iterator[Line]:
     if rerun.estimates is None:
         return
     old, new = rerun.estimates
-    model = "by the compiler's cost model" if rerun.is_gpu else "for a nominal CPU"
+    model = "by the compiler's cost model" if rerun.has_model else "for a nominal CPU"
     words = f"estimated {model} {old.microseconds:,.2f} → {new.microseconds:,.2f} µs"
-    if rerun.is_gpu and (old.floor_launches or new.floor_launches):
+    if rerun.has_model and (old.floor_launches or new.floor_launches):
         words += (
             f", a lower bound for {old.floor_launches} → "
             f"{plural(new.floor_launches, 'launch')} that it does not cover"

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module, to_text
@@ -96,8 +97,10 @@ def inject(
 ) -> Injection:
     """Prepare ``plan``. For CPUs this runs the compiler, which inserts copies of buffers that the
     plan's kernels would overwrite too early: in a process of its own, or with ``receive``. Raises
-    ``UnusableInput`` if there is no compiler.
+    ``UnusableInput`` if there is no compiler, or that of a TPU, which takes no plans.
     """
+    if module.backend == "tpu":
+        raise UnusableInput(f"{module.name}: a program for a TPU cannot be compiled with a plan")
     if module.backend == "cpu":
         return _inject_cpu(module, plan, receive or partial(_receive, module, python, limit_s))
     fusing = choose_compiler(module).compiler.chains[0]

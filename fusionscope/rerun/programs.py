@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fusionscope.capture.capture import CONSTANTS, INPUTS
 from fusionscope.capture.description import describe_target
-from fusionscope.capture.targets import Target
+from fusionscope.capture.targets import Target, read_target
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import CudaCapability
 from fusionscope.dump.stage import BEFORE_OPTIMIZATIONS
@@ -64,13 +64,16 @@ def require_final(module: DumpedModule) -> Module:
 
 
 def find_target(module: DumpedModule) -> Target:
-    """Return the compilation target. Raises ``UnusableInput`` if it is unknown, or plans do not
-    support it.
-    """
+    """Return the compilation target. Raises ``UnusableInput`` if it is unknown."""
     if module.backend == "cpu":
         return Target("cpu", "cpu")
     if module.backend == "tpu":
-        raise UnusableInput(f"{module.name}: a program for a TPU cannot be compiled with a plan")
+        if module.tpu is None:
+            raise UnusableInput(
+                f"{module.name}: the dump does not tell for which TPU it was compiled",
+                hint="it lacks its *.target_arguments.txt",
+            )
+        return read_target(f"tpu:{module.tpu.topology}")
     device = module.device
     if device is None or not isinstance(device.capability, CudaCapability):
         raise UnusableInput(

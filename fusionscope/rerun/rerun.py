@@ -33,7 +33,7 @@ from fusionscope.rerun.programs import (
 from fusionscope.rerun.requests import Request, find_hook, find_made, look_up
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.system.files import write_file
-from fusionscope.versions.context import read_context
+from fusionscope.versions.context import read_target
 from fusionscope.what_if.changed_passes import ChangedPasses
 
 
@@ -57,7 +57,7 @@ class Rerun:
     ``requests`` are the pairs to fuse or keep apart, with their outcomes. ``divergence`` is where
     the compiler's input differs from the plan. ``is_same`` is whether both final modules have the
     same kernels. ``drops_donations`` is whether results no longer share the buffers of donated
-    arguments, as by the hook of jaxlib 0.10. ``is_gpu`` is whether the device is a GPU.
+    arguments, as by the hook of jaxlib 0.10. ``has_model`` is whether the compiler estimates times.
     ``estimates`` are the times of both, or None if they are unknown. ``predicted`` are the figures
     of the final module as ``explain`` predicts them, or None if it does not.
     ``injection`` is the prepared plan.
@@ -76,7 +76,7 @@ class Rerun:
     divergence: Divergence | None = None
     is_same: bool = False
     drops_donations: bool = False
-    is_gpu: bool = False
+    has_model: bool = False
     estimates: tuple[TimeEstimate, TimeEstimate] | None = None
     predicted: Figures | None = None
     injection: Injection
@@ -120,6 +120,11 @@ def rerun(
     If the plan crashes the compiler, the result says so. Raises ``UnusableInput`` if the dump lacks
     the program or its device, or if there is no compiler.
     """
+    if plan is None and module.backend == "tpu":  # whose passes are not replayed
+        words = " ".join(flags)
+        return recompile(
+            module, None, directory, words=words, flags=flags, python=python, limit_s=limit_s
+        )
     final = require_final(module)
     baseline = total_kernels(final, module.backend)
     injection = Injection(flags=tuple(disabling(module)))
@@ -162,7 +167,7 @@ def rerun(
         divergence=divergence,
         is_same=is_same,
         drops_donations=_shares_buffers(final) and not _shares_buffers(ends),
-        is_gpu=module.backend == "gpu",
+        has_model=module.backend != "cpu",
         estimates=_estimates(module, final, ends),
         predicted=plan.predicted if plan is not None and not flags else None,
     )
@@ -170,7 +175,7 @@ def rerun(
 
 def recompile(
     module: DumpedModule,
-    program: Module,
+    program: Module | None,
     directory: Path,
     *,
     words: str,
@@ -178,9 +183,9 @@ def recompile(
     python: str = sys.executable,
     limit_s: float = 600.0,
 ) -> Rerun:
-    """Compile ``program``, in ``words``, which computes the same as that of ``module``, as the
-    latter was, with further ``flags``. Dump that into ``directory``, which must be empty or new.
-    Raises ``UnusableInput`` as ``rerun`` does.
+    """Compile ``program``, which computes the same as that of ``module`` and is that if it is None,
+    as the latter was, with further ``flags``; ``words`` say what changes. Dump that into
+    ``directory``, which must be empty or new. Raises ``UnusableInput`` as ``rerun`` does.
     """
     final = require_final(module)
     injection = Injection(flags=(*disabling(module), *flags), program=program)
@@ -192,7 +197,7 @@ def recompile(
         captured=captured,
         problem=captured.problem,
         baseline=total_kernels(final, module.backend),
-        is_gpu=module.backend == "gpu",
+        has_model=module.backend != "cpu",
         injection=injection,
     )
     dump = _made(captured)
@@ -234,8 +239,8 @@ def _requests(
 def _estimates(
     module: DumpedModule, final: Module, ends: Module
 ) -> tuple[TimeEstimate, TimeEstimate] | None:
-    gpu = read_context(module).gpu
-    before, after = (estimate(module_text, module.backend, gpu) for module_text in (final, ends))
+    target = read_target(module)
+    before, after = (estimate(module_text, module.backend, target) for module_text in (final, ends))
     return None if before is None or after is None else (before, after)
 
 

@@ -155,14 +155,16 @@ class Measurement(Facts, frozen=True):
 
 
 def is_here(module: DumpedModule) -> bool:
-    """Return whether this machine has a device of the kind that ``module`` was compiled for."""
-    return module.backend != "gpu" or _DRIVER.exists()
+    """Return whether this machine has a device of the kind that ``module`` was compiled for, and
+    programs are run on it: not on TPUs.
+    """
+    return module.backend == "cpu" or (module.backend == "gpu" and _DRIVER.exists())
 
 
 def why_not_run(module: DumpedModule) -> str:
     """Return why the programs of ``module`` cannot run here, empty if they can."""
     if not is_here(module):
-        return "the GPU is not present"
+        return "the GPU is not present" if module.backend == "gpu" else "no program is run on TPUs"
     program = find_program(module)
     for instruction in program.walk():
         if instruction.opcode in _HOST_TRANSFERS:

@@ -166,6 +166,20 @@ def checked_labels(scores, labels):
     return jax.value_and_grad(loss)(scores)
 
 
+def rows_of_a_layer(caches, rows, places):
+    import jax.numpy as jnp
+
+    layer = caches[1].at[jnp.arange(len(rows)), places].set(rows)
+    return caches.at[1].set(layer), layer.sum(1)
+
+
+def springs(points):
+    import jax.numpy as jnp
+
+    apart = points[:, None] - points
+    return (jnp.exp(-(apart**2).sum(-1))[..., None] * apart).sum(1)
+
+
 @with_jax
 @pytest.mark.usefixtures("own_settings")
 @pytest.mark.parametrize(
@@ -182,6 +196,10 @@ def checked_labels(scores, labels):
         ("sum-in-parts", sums_and_largest, [(8, 30, 75, 4)], "reduce(%images"),
         # Labels in range need no NaN.
         ("select-for-scatter", checked_labels, [(64, 10), (64,)], "nan"),
+        # A layer that is read, too, and places that may be outside.
+        ("update-rows", rows_of_a_layer, [(3, 5, 7, 2), (5, 2), (5,)], "scatter("),
+        # Nothing is gathered.
+        ("take-apart", springs, [(40, 3)], "f32[40,40,3]"),
     ],
 )
 def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> None:
@@ -195,7 +213,7 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
     lowered = jax.jit(function).lower(*arguments)
     before = parse(lowered.compiler_ir("hlo").as_hlo_text())
     recipe = next(item for item in RECIPES if item.id == id)
-    rewritten = apply_recipe(recipe, before, "gpu")
+    rewritten = apply_recipe(recipe, before, "gpu" if "gpu" in recipe.backends else "tpu")
     assert rewritten is not None
     assert gone in to_text(before)
     assert gone not in to_text(rewritten.module)
@@ -291,6 +309,15 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
             "cpu",
             "%constant.6 = f32[] constant(3)",
             "%constant.6 = f32[] exponential(%constant.7)",
+        ),
+        # The keys are as they came.
+        ("join-halves", "tpu", "reshape(%stack.11)", "reshape(%keys.1)"),
+        # A scatter that keeps what was there.
+        (
+            "update-rows",
+            "tpu",
+            "  %scatter.2 = f32[] parameter(0)\n  ROOT %scatter.3",
+            "  ROOT %scatter.2 = f32[] parameter(0)\n  %scatter.3",
         ),
         # What `jax.checkpoint` put there.
         (

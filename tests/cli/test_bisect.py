@@ -21,7 +21,7 @@ with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason
     ("arguments", "problem"),
     [
         ([DUMPS / "h100/concatenate"], "the GPU is not present, and bisecting has to run it"),
-        ([DUMPS / "tpu-v5e/concatenate"], "neither CPU nor GPU"),
+        ([DUMPS / "tpu-v5e/concatenate"], "no program is run on TPUs"),
         ([CPU, "--module", "nothing"], "no module matches"),
         ([CPU, "--reference", "nowhere"], "expected none, float64, a dump or an .npz file"),
         ([CPU, "--reference", "none", "--flag", "a=b"], "expected one of --reference, --flag"),

@@ -22,7 +22,7 @@ with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([DUMPS / "tpu-v5e/concatenate"], "neither CPU nor GPU"),
+        ([DUMPS / "tpu-v5e/concatenate"], "no program is run on TPUs"),
         ([CPU, "--module", "nothing"], "no module matches"),
         (["nowhere"], "no such file"),
     ],

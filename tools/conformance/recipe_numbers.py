@@ -316,6 +316,55 @@ program = jax.jit(write, donate_argnums=0)
 """
 
 
+def update_rows(draw: Draw) -> str:
+    layers, rows, length, width = (
+        draw.size(1, 3),
+        draw.size(2, 9),
+        draw.size(2, 40),
+        draw.size(1, 9),
+    )
+    kind = draw.one("f32", "bf16")
+    draw.argument(kind, layers, rows, length, width)
+    draw.argument(kind, rows, width)
+    draw.argument("s32", rows, bound=length + draw.one(0, 5))
+    template = draw.one(
+        "jax.vmap(write)({}, rows, places)", "{}.at[jnp.arange({rows}), places].set(rows)"
+    )
+    number = draw.size(0, layers - 1)
+    of_layer = template.format("caches[0]", rows=rows)
+    layer = template.format(f"caches[{number}]", rows=rows)
+    of_all = f"caches.at[{number}].set({layer})"
+    return f"""
+def program(caches, rows, places):
+    rows = {draw.around("rows")}.astype(caches.dtype)
+    def write(cache, row, place):
+        return lax.dynamic_update_slice(cache, row[None], (place, 0))
+    updated = {draw.one(of_layer, of_all)}
+    {draw.result("updated")}
+"""
+
+
+def join_halves(draw: Draw) -> str:
+    heads, rows, pairs, parts = draw.size(1, 4), draw.size(2, 20), draw.size(1, 20), draw.size(2, 3)
+    kind = draw.one("f32", "bf16")
+    draw.argument(kind, heads, rows, parts * pairs)
+    draw.argument(kind, heads, rows, parts * pairs)
+    draw.argument("f32", rows, pairs)
+    order = draw.one("hqd,hkd->hqk", "hqd,hkd->qkh", "hqd,kd->hqk")
+    key = "rotated(keys)" if "hkd" in order else "rotated(keys)[0]"
+    scale = draw.one("", " * 0.25", " / 3")
+    return f"""
+def program(queries, keys, angles):
+    def rotated(x):
+        parts = [x[..., number::{parts}] for number in range({parts})]
+        first = parts[0] * jnp.cos(angles) - parts[1] * jnp.sin(angles)
+        parts = [first, *(part * angles + {draw.around("parts[0]")} for part in parts[1:])]
+        return jnp.stack(parts, -1).reshape(x.shape).astype(x.dtype)
+    scores = jnp.einsum("{order}", rotated(queries){scale}, {key})
+    {draw.result("scores")}
+"""
+
+
 def store_narrow(draw: Draw) -> str:
     layers, width, rows = draw.size(2, 5), draw.size(2, 60), draw.size(1, 9)
     kind, name = draw.one(("bf16", "bfloat16"), ("f16", "float16"))

@@ -1,9 +1,10 @@
 """Proves the recipes: compiles the example of each, runs it, and compares the numbers.
 
 The function before the edit, the one after it, and what the recipe makes of the HLO of the first
-are compiled for a CPU and for an H100, and run on the CPU. The results have to be equal up to the
-recipe's tolerance, the recipe may not fit what it made, and its rewriting has to save what the edit
-saves, up to a tenth. On each backend of the recipe the edit has to take less time. ``--update``
+are compiled for a CPU, for an H100 and for a TPU v5e, and run on the CPU. The results have to be
+equal up to the recipe's tolerance, the recipe may not fit what it made, and its rewriting has to
+save what the edit saves, up to a tenth. On each backend of the recipe the edit has to take less
+time. ``--update``
 writes the figures to ``fusionscope/advise/recipes/proofs.json``, and the HLO of the examples for
 the tests. Exit code 1 where a proof fails.
 """
@@ -30,7 +31,7 @@ from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.programs import find_program
 from fusionscope.rerun.racing import Race, Racer, race
 
-_BACKENDS = {"cpu": "cpu", "h100": "gpu"}
+_BACKENDS = {"cpu": "cpu", "h100": "gpu", "tpu:v5e": "tpu"}
 PROGRAMS = ROOT / "tests" / "advise" / "recipes"
 _METADATA = re.compile(r", metadata=\{(?:[^{}\"]|\"[^\"]*\")*\}")
 ENOUGH = 0.9  # of what the edit saves, the rewriting saves so much
@@ -46,9 +47,9 @@ class Prover:
     seconds: float
     programs: dict[str, str]
 
-    def prove(self, recipe: Recipe) -> Iterator[Proof]:
+    def prove(self, recipe: Recipe, targets: Sequence[str]) -> Iterator[Proof]:
         example = recipe.example
-        for name in _BACKENDS:
+        for name in targets:
             target = read_target(name)
             modules: list[DumpedModule] = []
             for side, text in (("before", example.before), ("after", example.after)):
@@ -57,22 +58,26 @@ class Prover:
                 arguments = example.arguments
                 if side == "after":
                     arguments = example.arguments_after or arguments
-                module = self._compile(f"{file}:program", target, f"{name}-{side}", arguments)
+                module = self._compile(
+                    f"{file}:program", target, f"{target.name}-{side}", arguments
+                )
                 modules.append(module)
                 if name == "cpu" and self._is_newest():
                     self.programs[f"{recipe.id}-{side}.hlo"] = _plain(find_program(module))
             rewritten = apply_recipe(recipe, find_program(modules[0]), _BACKENDS[name])
             if rewritten is None:
+                if _BACKENDS[name] not in recipe.backends:
+                    continue
                 raise SystemExit(f"{recipe.id}: the recipe does not fit its own example")
-            file = self.scratch / f"{name}.hlo"
+            file = self.scratch / f"{target.name}.hlo"
             file.write_text(to_text(rewritten.module), encoding="utf-8")
-            modules.append(self._compile(str(file), target, f"{name}-rewritten"))
+            modules.append(self._compile(str(file), target, f"{target.name}-rewritten"))
             is_raced = name == "cpu" and recipe.keeps_arguments
             races = self._race(modules) if is_raced else [None] * len(modules)
             before, after, by_recipe = map(_side, modules, races)
             yield Proof(
                 jaxlib=self._jaxlib,
-                target=name,
+                target=target.name.removeprefix("tpu-"),
                 before=before,
                 after=after,
                 rewritten=by_recipe,
@@ -157,6 +162,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", help="of recipes")
     parser.add_argument("--python", default=sys.executable, help="one that has jax")
     parser.add_argument("--seconds", type=float, default=1.0, help="that each program runs")
+    parser.add_argument("--target", action="append", choices=_BACKENDS, help="default: all")
     parser.add_argument("--update", action="store_true", help="write the figures")
 
 
@@ -168,16 +174,17 @@ def findings(options: Namespace) -> Iterator[Finding]:
             continue
         with TemporaryDirectory() as scratch:
             prover = Prover(options.python, Path(scratch), options.seconds, programs)
-            proofs = list(prover.prove(recipe))
+            proofs = list(prover.prove(recipe, options.target or list(_BACKENDS)))
         for proof in proofs:
             yield counted("proofs", f"{recipe.id} {_line(proof)}")
             for line in find_problems(recipe, proof):
                 yield problem("recipes that are not proven", f"{recipe.id} {proof.target}: {line}")
-        # In the place of those by the same version.
+        # In the place of those by the same version for the same target.
+        replaced = {(proof.jaxlib, proof.target) for proof in proofs}
         older_proofs = [
             proof_kept
             for proof_kept in proofs_by_recipe.get(recipe.id, ())
-            if proof_kept.jaxlib != proofs[0].jaxlib
+            if (proof_kept.jaxlib, proof_kept.target) not in replaced
         ]
         proofs_by_recipe[recipe.id] = tuple(
             sorted([*older_proofs, *proofs], key=lambda proof_kept: _numbers(proof_kept.jaxlib))

@@ -32,7 +32,7 @@ class ArgmaxOfLogits(Recipe):
         "found before, and that of the larger value is found now. If the normalized values are "
         "needed too, they are computed either way."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu", "tpu"})
     example: ClassVar = Example(
         ("f32[1024,4096]",),
         """

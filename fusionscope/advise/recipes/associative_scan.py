@@ -48,7 +48,7 @@ class AssociativeScan(Recipe):
         "longer to write and read than the steps save. On a CPU, which launches nothing, the "
         "additional work takes time."
     )
-    backends: ClassVar = frozenset({"gpu"})
+    backends: ClassVar = frozenset({"gpu", "tpu"})
     tolerance: ClassVar = 1e-4
     example: ClassVar = Example(
         ("f32[256,4096]", "f32[4096]", "f32[4096]"),

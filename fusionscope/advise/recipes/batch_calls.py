@@ -32,7 +32,7 @@ class BatchCalls(Recipe):
         "Stacking copies the operands, unless what computes them is fused with it. Large "
         "operands, each of which occupies the device, gain little."
     )
-    backends: ClassVar = frozenset({"gpu"})
+    backends: ClassVar = frozenset({"gpu", "tpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[256,256]",) * 4,

@@ -13,6 +13,7 @@ from fusionscope.advise.recipes.divide_for_remainder import DivideForRemainder
 from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
 from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
+from fusionscope.advise.recipes.join_halves import JoinHalves
 from fusionscope.advise.recipes.multiply_pixels import MultiplyPixels
 from fusionscope.advise.recipes.multiply_small_dots import MultiplySmallDots
 from fusionscope.advise.recipes.multiply_thin_dots import MultiplyThinDots
@@ -36,6 +37,7 @@ from fusionscope.advise.recipes.top_of_sort import TopOfSort
 from fusionscope.advise.recipes.total_of_rows import TotalOfRows
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
 from fusionscope.advise.recipes.update_in_place import UpdateInPlace
+from fusionscope.advise.recipes.update_rows import UpdateRows
 from fusionscope.errors import UnusableInput, quoted
 
 RECIPES: tuple[Recipe, ...] = (
@@ -48,6 +50,7 @@ RECIPES: tuple[Recipe, ...] = (
     MultiplyThinDots(),
     MultiplyVector(),
     NarrowDot(),
+    JoinHalves(),
     MultiplyPixels(),
     ShiftDepthwise(),
     BatchCalls(),
@@ -61,6 +64,7 @@ RECIPES: tuple[Recipe, ...] = (
     DivideForRemainder(),
     DonateUpdate(),
     UpdateInPlace(),
+    UpdateRows(),
     StoreNarrow(),
     AssociativeScan(),
     HoistFromLoop(),

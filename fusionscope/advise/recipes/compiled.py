@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fusionscope.dump.tpu_target import TpuTarget
+from fusionscope.facts.result import TimeSource
 from fusionscope.facts.suggestions import Figures
 from fusionscope.facts.times import clock_for, figures_of, sum_up
 from fusionscope.history.kernels import Kernel, launches_of
@@ -13,6 +16,7 @@ from fusionscope.history.operations import plain_shape
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
 
+_ARRAY = 64  # bytes; what moves fewer computes a scalar
 _MOVES = frozenset("bitcast broadcast convert copy reshape slice transpose".split())
 
 
@@ -29,12 +33,14 @@ class Work(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """``kernels`` counts those that do the same, and ``times`` has how many microseconds all runs
-    of one take.
+    of one take. Of ``unpriced`` launches only the least time is known: they move arrays, and the
+    program waits for them.
     """
 
     figures: Figures
     kernels: Counter[Work]
     times: dict[Work, float]
+    unpriced: int = 0
 
     def time_apart_from(self, edited: Compiled, final: Compiled) -> float:
         """Return the time of the kernels that an edit changes and that ``final`` does not have:
@@ -51,10 +57,30 @@ class Compiled:
         )
 
 
-def read_compiled(final: Module, backend: str | None, gpu: GpuTarget | None) -> Compiled:
+@dataclass(frozen=True, slots=True)
+class CompiledEdit:
+    """What a part of which there are ``times`` equal ones compiles to, ``before`` and ``after`` an
+    edit, or with further flags.
+    """
+
+    before: Compiled
+    after: Compiled
+    times: int
+
+
+def changed_figures(before: Figures, edits: Iterable[CompiledEdit]) -> Figures:
+    """Return the figures of a program after ``edits``: they change as those of its parts do."""
+    for edit in edits:
+        before = before.plus_difference(edit.before.figures, edit.after.figures, edit.times)
+    return before
+
+
+def read_compiled(
+    final: Module, backend: str | None, target: GpuTarget | TpuTarget | None
+) -> Compiled:
     """Return what a final module consists of. Raises ``UnusableInput`` if it contradicts itself."""
     kernels = launches_of(final, backend)
-    clock = clock_for(final, backend, gpu)
+    clock = clock_for(final, backend, target)
     times = [clock.time(kernel) if clock is not None else None for kernel in kernels]
     by_work: dict[Work, float] = {}
     counts: Counter[Work] = Counter()
@@ -63,7 +89,16 @@ def read_compiled(final: Module, backend: str | None, gpu: GpuTarget | None) -> 
         counts[work] += 1
         by_work[work] = kernel.runs * time.nanoseconds / 1_000 if time is not None else 0.0
     total = sum_up(kernels, times) if clock is not None else None
-    return Compiled(figures_of(kernels, total), counts, by_work)
+    unpriced = sum(
+        kernel.launches
+        for kernel, time in zip(kernels, times, strict=True)
+        if time is not None and time.source is TimeSource.FLOOR and _moves_arrays(kernel)
+    )
+    return Compiled(figures_of(kernels, total), counts, by_work, unpriced)
+
+
+def _moves_arrays(kernel: Kernel) -> bool:
+    return kernel.bytes_moved >= _ARRAY and not kernel.instruction.opcode.endswith("-start")
 
 
 def _work(kernel: Kernel) -> Work:

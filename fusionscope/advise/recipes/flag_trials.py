@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from fusionscope.advise.recipes.compiled import CompiledEdit, changed_figures
 from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.regions import Part
 from fusionscope.advise.split_products import FlagOffer, sums_of_parts
@@ -30,30 +31,33 @@ class FlagTrial:
         parts of it that are compiled as they are in it; None if there are none within the limit.
         """
         for parts in offer.partitions(program):
-            changed = self._with_flags(parts, offer)
-            if changed is not None:
+            edits = self._with_flags(parts, offer)
+            if edits is not None:
                 self.parts[offer.candidate.change] = parts
                 how = HowTried.COMPILED if parts[0].module is program else HowTried.REGION
-                return offer.suggestion(how, refused, self.figures, changed)
+                changed = changed_figures(self.figures, edits)
+                suggestion = offer.suggestion(how, refused, self.figures, changed)
+                why_not = self.compiler.why_not_certain(edits, suggestion)
+                return replace(suggestion, why_not=why_not)
         return None
 
-    def _with_flags(self, parts: Sequence[Part], offer: FlagOffer) -> Figures | None:
-        """Return the figures of the module with the flags of ``offer``; None if ``parts`` are
-        beyond the limit, or are not split as the module is.
+    def _with_flags(self, parts: Sequence[Part], offer: FlagOffer) -> list[CompiledEdit] | None:
+        """Return what ``parts`` compile to without and with the flags of ``offer``; None if they
+        are beyond the limit, or are not split as the module is.
         """
         modules = [part.module for part in parts]
         if not self.compiler.is_affordable(modules, (), offer.flags):
             return None
         if sum(part.times * self._sums(part.module) for part in parts) != offer.sums:
             return None
-        changed = self.figures
+        edits = []
         for part in parts:
-            before = self.compiler.figures(part.module)
-            after = self.compiler.figures(part.module, offer.flags)
+            before = self.compiler.contents(part.module)
+            after = self.compiler.contents(part.module, offer.flags)
             if before is None or after is None:
                 return None
-            changed = changed.plus_difference(before, after, part.times)
-        return changed
+            edits.append(CompiledEdit(before, after, part.times))
+        return edits
 
     def _sums(self, program: Module) -> int:
         """Return how many products of ``program`` are split."""

@@ -44,7 +44,7 @@ class HoistFromLoop(Recipe):
         "memory. What one kernel of the step computes with the rest saves no launch. A product of "
         "all rows may be summed in another order than one of a few."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu", "tpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[64,64,16]", "f32[16,128]", "f32[64,128]"),

@@ -32,7 +32,7 @@ class MultiplyPixels(Recipe):
         "The library has a faster algorithm for some shapes: the estimate of both is a floor, so "
         "measure it."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu", "tpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[8,32,32,64]", "f32[1,1,64,64]"),

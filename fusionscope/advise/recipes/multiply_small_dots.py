@@ -38,7 +38,7 @@ class MultiplySmallDots(Recipe):
         "neighbours, and the sum is slower. A batch of products with vectors took up to four times "
         "as long on a CPU."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu", "tpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[4096,4,4]", "f32[4096,4,4]"),

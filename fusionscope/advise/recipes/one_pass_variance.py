@@ -45,7 +45,7 @@ class OnePassVariance(Recipe):
         "there the recipe does not apply. On a CPU the example is faster, but of four whole "
         "programs none was, and one took a third longer."
     )
-    backends: ClassVar = frozenset({"gpu"})
+    backends: ClassVar = frozenset({"gpu", "tpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[2048,1024]",),

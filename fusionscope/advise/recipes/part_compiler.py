@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import sqrt
 
-from fusionscope.advise.recipes.compiled import Compiled, read_compiled
+from fusionscope.advise.recipes.compiled import Compiled, CompiledEdit, read_compiled
 from fusionscope.capture.compiler import CompilerProcess
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.facts.suggestions import Figures
+from fusionscope.facts.suggestions import Figures, Suggestion
 from fusionscope.gpu.emitters import TRITON
 from fusionscope.graph.comparison import meaning
 from fusionscope.graph.mutable import backend_kind_of
+from fusionscope.graph.work import count_work
 from fusionscope.hlo import Instruction, Module, parse, to_text
 from fusionscope.rerun.programs import require_final
 from fusionscope.versions.context import read_context
+from fusionscope.words.text import plural
 
 # What takes as long to compile up to its schedule as so many other instructions: any program, and
 # a product. Of equal products, which read what is computed equally in as many steps, the compiler
 # chooses tiles once.
 _PROGRAM, _PRODUCT = 100, 10
+# For a TPU, code is generated, too, and a larger product has more: with the square root of its
+# flops to at most two seconds (24 programs for a v5e, libtpu 0.0.52).
+_FOR_GIGAFLOPS, _MOST_FOR_PRODUCT = 300, 1_600
 _STEPS = 3
 # For a kernel of Triton, the compiler finds a tile for each way from the result to an instruction,
 # and compares it with the others: so many pairs take as long as an instruction.
 _PAIRS_OF_WAYS = 90
 _PRODUCTS = frozenset({"convolution", "dot"})
+# What a launch on a TPU may take that a change adds and of which only the least time is known, in
+# microseconds: of the kernels that only move at most 100 kB, nine tenths have an estimate of at
+# most 2,114 cycles (24 programs for a v5e, libtpu 0.0.52).
+_UNPRICED_US = 2.0
 _NO_CODE = frozenset("bitcast constant get-tuple-element parameter tuple".split())
 
 
@@ -43,9 +53,9 @@ class PartCompiler:
         self.left = left
         self._start = start
         self._process: CompilerProcess | None = None
-        self._gpu = read_context(module).gpu
+        self._device = read_context(module).gpu or module.tpu
         self._final = require_final(module)
-        self.final = read_compiled(self._final, self.backend, self._gpu)
+        self.final = read_compiled(self._final, self.backend, self._device)
         tiles = _pairs_of_ways(self._final) / _PAIRS_OF_WAYS
         self._work_of_instruction = 1 + tiles / max(_count(self._final), 1)
         self._modules: dict[tuple[str, frozenset[str]], Module | None] = {}
@@ -87,12 +97,24 @@ class PartCompiler:
                 if (work := self._work(program)) > self.left:
                     return None
                 self.left -= work
-            options = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
-            if self._process is None:
-                self._process = self._start()
-            compiled = self._process.compile(key[0], options)
-            self._modules[key] = None if compiled.problem else _read(compiled.text)
+            self._modules[key] = self._compile(key[0], flags)
         return self._modules[key]
+
+    def figures_again(self, program: Module) -> Figures | None:
+        """Return the figures of ``program`` as it is compiled here, whatever was taken for it, and
+        without counting it. Returns None as ``compile`` does.
+        """
+        if self.left is not None and self._work(program) > self.left:
+            return None
+        final = self._compile(to_text(program), ())
+        return None if final is None else read_compiled(final, self.backend, self._device).figures
+
+    def _compile(self, text: str, flags: Sequence[str]) -> Module | None:
+        options = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
+        if self._process is None:
+            self._process = self._start()
+        compiled = self._process.compile(text, options)
+        return None if compiled.problem else _read(compiled.text)
 
     def contents(self, program: Module, flags: Sequence[str] = ()) -> Compiled | None:
         """Return what ``program`` compiles to; None as ``compile`` does."""
@@ -100,7 +122,7 @@ class PartCompiler:
         final = self.compile(program, flags)
         if final is not None and key not in self._contents:
             try:
-                self._contents[key] = read_compiled(final, self.backend, self._gpu)
+                self._contents[key] = read_compiled(final, self.backend, self._device)
             except UnusableInput:
                 self._contents[key] = None
         return self._contents.get(key)
@@ -110,11 +132,33 @@ class PartCompiler:
         contents = self.contents(program, flags)
         return None if contents is None else contents.figures
 
-    def _work(self, program: Module) -> int:
-        products = {_origin(value) for value in program.walk() if value.opcode in _PRODUCTS}
-        return (
-            _PROGRAM + int(self._work_of_instruction * _count(program)) + _PRODUCT * len(products)
+    def why_not_certain(self, parts: Iterable[CompiledEdit], change: Suggestion) -> str:
+        """Return why a ``change`` of ``parts`` for a TPU may save no time: launches that it adds
+        have no estimate. Nothing if it saves more than these can take.
+        """
+        added = sum(
+            part.times * (part.after.unpriced - part.before.unpriced)
+            for part in parts
+            if self.backend == "tpu"
         )
+        saved = (change.before.time_us or 0.0) - (change.after.time_us or 0.0)
+        if added <= 0 or not 0 < saved <= added * _UNPRICED_US:
+            return ""
+        return f"it adds {plural(added, 'launch')} of unknown time"
+
+    def _work(self, program: Module) -> int:
+        products = {_origin(value): value for value in program.walk() if value.opcode in _PRODUCTS}
+        return (
+            _PROGRAM
+            + int(self._work_of_instruction * _count(program))
+            + sum(map(self._work_of_product, products.values()))
+        )
+
+    def _work_of_product(self, product: Instruction) -> int:
+        if self.backend != "tpu":
+            return _PRODUCT
+        code = int(_FOR_GIGAFLOPS * sqrt(count_work(product).flops / 1e9))
+        return _PRODUCT + min(code, _MOST_FOR_PRODUCT)
 
 
 def _count(program: Module) -> int:

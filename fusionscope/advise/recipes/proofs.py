@@ -15,6 +15,7 @@ from fusionscope.system.files import read_text, write_file
 
 PROOFS = Path(__file__).parent / "proofs.json"
 _SMALLEST_GAIN = 0.99  # of the time before
+_BACKENDS = {"cpu": "cpu", "v5e": "tpu"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +23,10 @@ class Side:
     """The costs of one program.
 
     ``time_us`` is in microseconds: the measured median on a CPU, the compiler's own estimate for a
-    GPU. ``ratio`` is the median of measured times relative to the program before the edit, which
-    ran beside it, between the ends of a 95 % confidence interval of the median; None for a GPU,
-    which was not present. ``difference`` is the largest difference between its results and those
-    before the edit, as a share of the largest magnitude.
+    GPU or TPU. ``ratio`` is the median of measured times relative to the program before the edit,
+    which ran beside it, between the ends of a 95 % confidence interval of the median; None for a
+    GPU or TPU, which was not present. ``difference`` is the largest difference between its results
+    and those before the edit, as a share of the largest magnitude.
     """
 
     launches: int
@@ -51,7 +52,7 @@ class Proof:
 
     @property
     def backend(self) -> str:
-        return "cpu" if self.target == "cpu" else "gpu"
+        return _BACKENDS.get(self.target, "gpu")
 
     @property
     def helps(self) -> bool:

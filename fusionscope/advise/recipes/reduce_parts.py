@@ -34,7 +34,7 @@ class ReduceParts(Recipe):
         "Each part has a kernel of its own: with many small parts the launches cost more than the "
         "bytes. Sums of floating point numbers are rounded differently."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu", "tpu"})
     tolerance: ClassVar = 1e-6
     example: ClassVar = Example(
         ("f32[1024,512]", "f32[1024,512]"),

@@ -43,7 +43,11 @@ class RegionSets:
                 if total is None or isinstance(difference, str):
                     return difference if isinstance(difference, str) else NOT_TRIED
                 total = total.plus_difference(*difference)
-        is_compiled = len(groups) == 1 and not flags and self._is_whole(groups[0])
+        is_compiled = (
+            len(groups) == 1
+            and self._is_whole(groups[0])
+            and all(flag.evidence is HowTried.COMPILED for flag in flags)
+        )
         return (
             (total, HowTried.COMPILED if is_compiled else HowTried.REGION) if total else NOT_TRIED
         )

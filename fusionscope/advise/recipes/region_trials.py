@@ -1,4 +1,6 @@
-"""Compiles the regions that changes concern, without and with them, for an absent GPU."""
+"""Compiles the regions that changes concern, without and with them, for an absent GPU, and all of
+a program for an absent TPU.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from fusionscope.advise.recipes.compiled import Compiled
+from fusionscope.advise.recipes.compiled import CompiledEdit, changed_figures
 from fusionscope.advise.recipes.flag_trials import FlagTrial
 from fusionscope.advise.recipes.part_compiler import PartCompiler
 from fusionscope.advise.recipes.recipe import Recipe, prepare
@@ -33,8 +35,9 @@ from fusionscope.rerun.programs import (
     own_flags,
     require_final,
 )
-from fusionscope.versions.context import read_context
+from fusionscope.versions.context import read_target
 from fusionscope.versions.recognition import VERSIONS, recognise
+from fusionscope.words.text import duration, size
 
 # Instructions that are compiled for one module, as ``PartCompiler`` counts them.
 MOST_COMPILED = 16_000
@@ -81,13 +84,17 @@ class RegionTrial:
         with ExitStack() as processes:
             compiler = PartCompiler(self.module, lambda: self._start(processes), self.most)
             whole = to_module(prepare(program))
-            if _TIMES_NOTHING in own_flags(self.module):
+            is_tpu = self.module.backend == "tpu"
+            if is_tpu or _TIMES_NOTHING in own_flags(self.module):
                 compiler.take_final_for(program)
                 compiler.take_final_for(whole)
             flags = FlagTrial(self.figures, compiler)
             recipes: dict[str, Recipe] = {}
             attempts: list[tuple[Offer | FlagOffer, _Search | Suggestion | None]] = []
-            for search in self._worthwhile(offers, program, compiler):
+            searches = self._worthwhile(offers, program, compiler)
+            if searches and is_tpu:
+                _require_same(program, compiler)
+            for search in searches:
                 if isinstance(search, FlagOffer):
                     attempts.append((search, flags.run(search, whole, refused)))
                     continue
@@ -103,13 +110,15 @@ class RegionTrial:
                     while result.variants:
                         self._go_on(result, compiler)
                     self._confirm(result, compiler)
-                    suggestion = self._suggestion(result, refused, recipes)
+                    suggestion = self._suggestion(result, compiler, refused, recipes)
                 else:
                     suggestion = result
                 if suggestion is None:
                     self.untried.append(offer)
                     continue
-                if not why_not_better(suggestion.before, suggestion.after):
+                if not suggestion.why_not and not why_not_better(
+                    suggestion.before, suggestion.after, self.module.backend
+                ):
                     helpful.append(suggestion)
                 yield suggestion
             compiler.reserve(-reserve)
@@ -133,6 +142,9 @@ class RegionTrial:
         least = 0.0 if self.most is None else _LEAST_BOUND * all_us
         gains: list[tuple[float, _Search | FlagOffer]] = []
         for offer in offers:
+            if isinstance(offer, FlagOffer) and not offer.sums:
+                gains.append((0.0, offer))  # it concerns all of the program, a little
+                continue
             bound = (
                 times.sums_of_parts_us if isinstance(offer, FlagOffer) else times.of(offer.op_names)
             )
@@ -147,7 +159,11 @@ class RegionTrial:
         return [search for _, search in sorted(gains, key=lambda gain: -gain[0])]
 
     def _suggestion(
-        self, search: _Search, refused: Sequence[PairFacts], recipes: dict[str, Recipe]
+        self,
+        search: _Search,
+        compiler: PartCompiler,
+        refused: Sequence[PairFacts],
+        recipes: dict[str, Recipe],
     ) -> Suggestion | None:
         """Return what came of a recipe, None if it was not tried. Adds its best variant to
         ``recipes``.
@@ -156,13 +172,14 @@ class RegionTrial:
         if best is None:
             return None
         recipes[offer.recipe.id] = best.recipe
-        return suggestion_of(
+        suggestion = suggestion_of(
             replace(offer, recipe=best.recipe),
             HowTried.COMPILED if best.region.is_whole else HowTried.REGION,
             offer.pairs(refused),
             self.figures,
             best.figures,
         )
+        return replace(suggestion, why_not=compiler.why_not_certain(best.parts, suggestion))
 
     def _go_on(self, search: _Search, compiler: PartCompiler) -> None:
         """Try the next variant of a recipe, the last one if it is no better than the one before."""
@@ -197,12 +214,12 @@ class RegionTrial:
         """Return what came of ``region``; None if it cannot be compiled, or within the limit."""
         if not compiler.is_affordable(region.modules, ()):
             return None
-        parts: list[_CompiledEdit] = []
+        parts: list[CompiledEdit] = []
         for edit in region.edits:
             before, after = compiler.contents(edit.before), compiler.contents(edit.after)
             if before is None or after is None:
                 return None
-            parts.append(_CompiledEdit(before, after, edit.times))
+            parts.append(CompiledEdit(before, after, edit.times))
         return _Tried(recipe, region, self.figures, tuple(parts))
 
     def _is_part(self, attempt: _Tried, compiler: PartCompiler) -> bool:
@@ -232,6 +249,8 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.variants = list(self.offer.recipe.variants)
+        if self.compiler.backend == "tpu":  # which compiles most programs in a few seconds
+            self.cut = whole_region
 
     def has_next(self) -> bool:
         """Return whether a variant is left. Drops those before it that do not fit, or are beyond
@@ -262,17 +281,6 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _CompiledEdit:
-    """What a part of which there are ``times`` equal ones compiles to, ``before`` and ``after`` an
-    edit.
-    """
-
-    before: Compiled
-    after: Compiled
-    times: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Tried:
     """What the ``parts`` of ``region``, which ``recipe`` changes, compile to. The program has the
     figures ``all_before``.
@@ -281,15 +289,12 @@ class _Tried:
     recipe: Recipe
     region: Region
     all_before: Figures
-    parts: tuple[_CompiledEdit, ...]
+    parts: tuple[CompiledEdit, ...]
 
     @property
     def figures(self) -> Figures:
-        """The figures of the program after the edit: they change as those of the parts do."""
-        figures = self.all_before
-        for part in self.parts:
-            figures = figures.plus_difference(part.before.figures, part.after.figures, part.times)
-        return figures
+        """The figures of the program after the edit."""
+        return changed_figures(self.all_before, self.parts)
 
 
 def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerProcess:
@@ -299,6 +304,27 @@ def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerPr
         python=compilation.python,
         limit_s=compilation.limit_s,
     )
+
+
+def _require_same(program: Module, compiler: PartCompiler) -> None:
+    """Raises ``UnusableInput`` if ``program``, all of the module, compiles to something else than
+    in the dump, which does not have all flags for a TPU.
+    """
+    figures = compiler.figures_again(program)
+    expected = compiler.final.figures
+    if figures is None:
+        raise UnusableInput("the program cannot be compiled here, or within the limit (--all)")
+    if figures != expected:
+        raise UnusableInput(
+            f"compiled here, the program is not as in the dump: {_words(figures)}, expected "
+            f"{_words(expected)}",
+            hint="it is of another libtpu (--python), or of other flags (LIBTPU_INIT_ARGS)",
+        )
+
+
+def _words(figures: Figures) -> str:
+    time = f"{duration(figures.time_us)}, " if figures.time_us is not None else ""
+    return f"{time}{figures.launches:,} launches, {size(figures.bytes_moved)}"
 
 
 def _require_version(module: DumpedModule, jaxlib: str) -> None:
@@ -333,7 +359,7 @@ class _OperationTimes:
         self.sums_of_parts_us = 0.0
         self._kernels: list[tuple[frozenset[str], float]] = []
         final = require_final(module)
-        clock = clock_for(final, module.backend, read_context(module).gpu)
+        clock = clock_for(final, module.backend, read_target(module))
         for kernel in launches_of(final, module.backend):
             time = clock.time(kernel) if clock is not None else None
             if time is None:

@@ -31,7 +31,7 @@ class RemoveBarrier(Recipe):
         "keep operations in order, and keep memory from being held too long. If one prevents "
         "recomputation, removing it saves launches and costs time."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu", "tpu"})
     tolerance: ClassVar = 1e-6  # a kernel of its own may compute a sine in another way
     example: ClassVar = Example(
         ("f32[2048,2048]",),

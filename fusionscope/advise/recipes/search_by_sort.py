@@ -32,7 +32,7 @@ class SearchBySort(Recipe):
         "Few values in a long array, which is sorted as a whole. On a CPU it is slower. If the "
         "array is not sorted, other places are found."
     )
-    backends: ClassVar = frozenset({"gpu"})
+    backends: ClassVar = frozenset({"gpu", "tpu"})
     example: ClassVar = Example(
         ("f32[4096]", "f32[4096]"),
         """

@@ -42,7 +42,7 @@ class SelectForScatter(Recipe):
         "negative or out of range selects zero, instead of an element from the end or NaN."
     )
     tolerance: ClassVar = 1e-6
-    backends: ClassVar = frozenset({"gpu"})
+    backends: ClassVar = frozenset({"gpu", "tpu"})
     example: ClassVar = Example(
         ("f32[512,256]", "f32[256,1024]", "s32[512]"),
         """

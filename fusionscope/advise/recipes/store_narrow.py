@@ -44,7 +44,7 @@ class StoreNarrow(Recipe):
         "Training that updates the argument needs it in its wide type: then only the call that "
         "evaluates gains. Both types in memory take half as much again."
     )
-    backends: ClassVar = frozenset({"gpu"})
+    backends: ClassVar = frozenset({"gpu", "tpu"})
     keeps_arguments: ClassVar = False
     example: ClassVar = Example(
         ("f32[8,1024,1024]", "bf16[8,1024]"),

@@ -55,7 +55,7 @@ class TakeApart(Recipe):
         "The indices are read once for each component. Where the whole rows are needed elsewhere, "
         "such as in a matrix product, the components are put together again."
     )
-    backends: ClassVar = frozenset({"cpu"})
+    backends: ClassVar = frozenset({"cpu", "tpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[2048,3]", "s32[2048,32]"),
@@ -80,15 +80,19 @@ def program(points, neighbours):
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         members: dict[MutableInstruction, int] = {}
         for instruction in list(graph.walk()):
-            if instruction.opcode in ("gather", "scatter") and instruction not in members:
-                place = self._components(instruction)
-                if place is not None:
-                    places = _spread(instruction, place)
-                    members |= places
-                    yield Site(instruction, partial(_rewrite, places), also=tuple(places))
+            start = instruction
+            if backend == "tpu" and _sums_last(instruction):
+                start = instruction.operands[0]
+            elif instruction.opcode not in ("gather", "scatter"):
+                continue
+            place = self._components(start) if start not in members else None
+            if place is not None:
+                places = _spread(start, place)
+                members |= places
+                yield Site(start, partial(_rewrite, places), also=tuple(places))
 
     def _components(self, instruction: MutableInstruction) -> int | None:
-        """Return the dimension of a gather or scatter along which it has components."""
+        """Return the dimension along which a value has components, of a scatter what it adds."""
         moved = instruction.operands[-1] if instruction.opcode == "scatter" else instruction
         if not instruction.shape.is_array or (moved.shape.element_count or 0) < self.least_elements:
             return None
@@ -97,6 +101,13 @@ def program(points, neighbours):
             place > 0 and 1 < (instruction.shape.dimensions[place] or 0) <= self.most_components
         )
         return place if is_few and form_of(instruction, place) is not None else None
+
+
+def _sums_last(instruction: MutableInstruction) -> bool:
+    """Return whether it is a reduction of rows to the sums of their elements."""
+    if instruction.opcode != "reduce" or not instruction.operands[0].shape.is_array:
+        return False
+    return sums_components(instruction, 0, instruction.operands[0].shape.rank - 1)
 
 
 def _spread(start: MutableInstruction, place: int) -> dict[MutableInstruction, int]:

@@ -33,7 +33,7 @@ class TopOfSort(Recipe):
         "If k is large. Equal elements may come in another order, so `argsort` may return other "
         "positions; a sort puts NaNs last, `top_k` first."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu", "tpu"})
     example: ClassVar = Example(
         ("f32[256,4096]",),
         """

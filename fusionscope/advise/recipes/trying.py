@@ -31,7 +31,7 @@ from fusionscope.rerun.programs import disabling, find_program, find_target, own
 from fusionscope.rerun.racing import Race, Racer, race
 from fusionscope.rerun.running import Numbers, measure, why_not_run
 from fusionscope.system.files import write_file
-from fusionscope.versions.context import read_context
+from fusionscope.versions.context import read_target
 
 _ENOUGH = 0.98  # of the time with another variant of a recipe: one that saves less is no better
 
@@ -347,5 +347,4 @@ def _figures(module: DumpedModule, run: Race | None) -> Figures:
     if run is not None:
         totals = total_kernels(final, module.backend)
         return Figures(totals.launches, totals.bytes_moved, run.run_ns / 1_000)
-    gpu = read_context(module).gpu if module.backend == "gpu" else None
-    return count_figures(final, module.backend, gpu)
+    return count_figures(final, module.backend, read_target(module))

@@ -55,7 +55,7 @@ class UnrollLoop(Recipe):
         "unchanged, 0.5 s with four steps in one and 1.3 s with all in one. On a CPU, a scan "
         "of very short steps took up to twice as long to run. Steps of long kernels gain nothing."
     )
-    backends: ClassVar = frozenset({"gpu"})
+    backends: ClassVar = frozenset({"gpu", "tpu"})
     tolerance: ClassVar = 1e-6
     example: ClassVar = Example(
         ("f32[65536]", "f32[65536]"),

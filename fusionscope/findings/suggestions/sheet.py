@@ -267,7 +267,8 @@ def _figures(before: Figures, after: Figures) -> str:
 def _pairs(change: Suggestion) -> str:
     if not change.pairs:
         return ""
-    verb = "concerns" if change.evidence == "region" else "fuses"
+    is_region = change.evidence == "region" or change.kind == "recipe"
+    verb = "concerns" if is_region and change.evidence != "measured" else "fuses"
     return f"{verb} {plural(len(change.pairs), 'pair')}"
 
 
