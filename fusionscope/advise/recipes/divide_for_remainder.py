@@ -33,7 +33,7 @@ class DivideForRemainder(Recipe):
         "constant. For a value just below a multiple of it, `lax.rem` can give almost zero instead "
         "of almost the constant; `jnp.mod` adds the constant to a negative remainder, so it cannot."
     )
-    backends: ClassVar = frozenset({"cpu"})
+    backends: ClassVar = frozenset({"cpu", "tpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[4096,64]",),

@@ -61,13 +61,14 @@ def program(inputs, weights, state):
 """,
         """
 def program(inputs, weights, state):
-    def step(state, change):
-        state = jnp.tanh(0.5 * state + change)
+    def step(state, product_and_noise):
+        product, noise = product_and_noise
+        state = jnp.tanh(0.5 * state + product + noise)
         return state, state.sum()
 
     keys = jax.random.split(jax.random.key(7), 64)
     noise = jax.vmap(lambda key: jax.random.normal(key, state.shape))(keys)
-    return lax.scan(step, state, inputs @ weights + noise)
+    return lax.scan(step, state, (inputs @ weights, noise))
 """,
     )
 

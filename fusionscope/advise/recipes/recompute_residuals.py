@@ -53,7 +53,7 @@ class RecomputeResiduals(Recipe):
         "Every product is computed once more. On a GPU each step of the gradient launches the "
         "kernels of the forward step, too."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"cpu", "gpu", "tpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[32,32]", "f32[1024,32]"),
