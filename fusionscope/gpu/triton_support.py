@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionscope.dump.device import CudaCapability, Device, RocmCapability
+from fusionscope.gpu.cost.memory import ComputeTime
 from fusionscope.gpu.emitters import is_generic_triton
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
@@ -55,6 +56,7 @@ class TritonVersion:
     - ``limits_transposes``: a transpose must fit into shared memory.
     - ``counts_copies``: copying an element counts as work.
     - ``counts_padding``: padding reduced dimensions to a power of two counts as work.
+    - ``compute_time`` takes the device, flops, blocks, and threads per block.
     """
 
     has_unsigned: bool
@@ -68,6 +70,7 @@ class TritonVersion:
     limits_transposes: bool
     counts_copies: bool
     counts_padding: bool
+    compute_time: ComputeTime
 
 
 def unsupported(

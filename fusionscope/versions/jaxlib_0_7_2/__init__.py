@@ -30,6 +30,9 @@ VERSION = Version(
     lost={
         "gpu": (begins("horizontal_fusion", "horizontal_loop_fusion"),),
     },
-    compilers=(KnownCompiler("cpu-0.7.2", f"{__name__}.cpu"),),
+    compilers=(
+        KnownCompiler("cpu-0.7.2", f"{__name__}.cpu"),
+        KnownCompiler("gpu-0.7.2", f"{__name__}.gpu"),
+    ),
     rewriters={"layout_normalization": normalize_layouts},
 )
