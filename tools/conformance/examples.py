@@ -18,7 +18,7 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import Module, parse
 from fusionscope.passes.context import GpuTarget, PassContext
-from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION, find_skipping
 from fusionscope.passes.cpu.instruction_fusion.run import (
     CpuInstructionFusion,
     find_expense,
@@ -65,7 +65,8 @@ OLDER_CPU_EXAMPLES: list[tuple[str, Example, Book]] = [
 
 def replay_cpu(module: Module, book: Book = CPU_FUSION) -> FusionPlan:
     graph = MutableModule(module)
-    state = FusionState(is_expensive=find_expense(book), skipped=find_skipped(graph))
+    skipped = find_skipped(graph, find_skipping(book))
+    state = FusionState(is_expensive=find_expense(book), skipped=skipped)
     return CpuInstructionFusion(graph, book, state, None).run()
 
 

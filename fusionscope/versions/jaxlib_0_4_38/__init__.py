@@ -1,0 +1,16 @@
+"""jaxlib 0.4.38."""
+
+from __future__ import annotations
+
+from fusionscope.versions.version import KnownCompiler, Version, begins
+
+VERSION = Version(
+    name="0.4.38",
+    gained={
+        "cpu": (begins("HLO_passes_through_layout_assignment", "gather_scatter_normalizer"),),
+    },
+    lost={
+        "cpu": (begins("HLO_passes_through_layout_assignment", "result_caster"),),
+    },
+    compilers=(KnownCompiler("cpu-0.4.38", f"{__name__}.cpu"),),
+)
