@@ -108,7 +108,7 @@ class RuleBook(Generic[AnyRule]):
 
     def with_before(self, id: str, rule: AnyRule) -> RuleBook[AnyRule]:
         """Return the book with ``rule`` directly before the one with this ``id``."""
-        place = [other.id for other in self.rules].index(id)
+        place = [current.id for current in self.rules].index(id)
         return replace(self, rules=(*self.rules[:place], rule, *self.rules[place:]))
 
     def with_first(self, rules: tuple[AnyRule, ...]) -> RuleBook[AnyRule]:

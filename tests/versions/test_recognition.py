@@ -20,7 +20,7 @@ PASS = "9999.simplification.after_pipeline-start.before_{}.txt"
 def version_of(path: Path) -> str:
     """As the table calls it, which has one name for releases that no mark tells apart."""
     release = path.stem.partition("-")[2]
-    names = {"0.4.38": "0.4.35", "0.8.3": "0.8", "0.12.0": "0.12", "0.12.0.1": "0.12"}
+    names = {"0.8.3": "0.8", "0.12.0": "0.12", "0.12.0.1": "0.12"}
     return names.get(release, release)
 
 

@@ -33,6 +33,9 @@ from fusionscope.passes.rule import RuleBook
 from fusionscope.passes.state import FusionState
 from fusionscope.rules.examples import Example
 from fusionscope.rules.pages import read_examples
+from fusionscope.versions.jaxlib_0_4_38.cpu import CPU_FUSION_0_4_38
+from fusionscope.versions.jaxlib_0_5_3.cpu import CPU_FUSION_0_5_3
+from fusionscope.versions.jaxlib_0_6_2.cpu import CPU_FUSION_0_6_2
 from fusionscope.versions.jaxlib_0_9_0.cpu import CPU_FUSION_0_9_0
 from fusionscope.versions.jaxlib_0_10_0.cpu import CPU_FUSION_0_10_0
 from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
@@ -58,6 +61,10 @@ OLDER_CPU_EXAMPLES: list[tuple[str, Example, Book]] = [
         ("cpu-concat", "before jaxlib 0.12", CPU_FUSION_0_11),
         ("cpu-expensive-reuse", "before jaxlib 0.9.1", CPU_FUSION_0_9_0),
         ("cpu-skip-custom", "before jaxlib 0.10.1", CPU_FUSION_0_10_0),
+        ("cpu-skip-custom", "before jaxlib 0.7", CPU_FUSION_0_6_2),
+        ("cpu-skip-custom", "before jaxlib 0.5", CPU_FUSION_0_4_38),
+        ("cpu-nonscalar-constant", "before jaxlib 0.7", CPU_FUSION_0_6_2),
+        ("cpu-major-reduction", "", CPU_FUSION_0_5_3),
     ]
     for example in read_examples(id, condition)
 ]

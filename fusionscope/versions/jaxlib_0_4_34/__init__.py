@@ -22,6 +22,7 @@ VERSION = Version(
         ),
         "gpu": (
             begins("conv_canonicalization", "float-normalization-bf16"),
+            begins("pre-spmd-partitioner", "gather_scatter_normalizer"),
             follows("hlo_normalization", "triton-gemm-rewriter", "gemm-fusion-swap-operands"),
         ),
     },

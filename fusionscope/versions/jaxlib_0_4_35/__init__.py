@@ -8,10 +8,7 @@ from fusionscope.versions.version import KnownCompiler, Version, begins
 VERSION = Version(
     name="0.4.35",
     gained={
-        "gpu": (
-            begins("collective-optimizations", "all-reduce-simp"),
-            begins("optimization", "gather_scatter_normalizer"),
-        ),
+        "gpu": (begins("collective-optimizations", "all-reduce-simp"),),
     },
     lost={
         "gpu": (begins("collective-optimizations", "all-reduce-folder"),),

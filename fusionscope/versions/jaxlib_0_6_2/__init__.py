@@ -16,5 +16,8 @@ VERSION = Version(
         "cpu": (begins("HLO_passes_through_layout_assignment", "gather_scatter_normalizer"),),
         "gpu": (begins("optimization", "gather_scatter_normalizer"),),
     },
-    compilers=(KnownCompiler("cpu-0.6.2", f"{__name__}.cpu"),),
+    compilers=(
+        KnownCompiler("cpu-0.6.2", f"{__name__}.cpu"),
+        KnownCompiler("gpu-0.6.2", f"{__name__}.gpu"),
+    ),
 )

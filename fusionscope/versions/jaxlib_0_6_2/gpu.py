@@ -1,0 +1,27 @@
+"""The fusion passes of jaxlib 0.6.2 for GPUs: as in 0.7.2, and kernels side by side are joined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusionscope.passes.fusion_pass import passes_of
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import HORIZONTAL_INPUT, HORIZONTAL_LOOP
+from fusionscope.versions.jaxlib_0_7_2 import gpu as newer
+
+_PIPELINES: dict[str, tuple[str, ...]] = {
+    **newer.COMPILER.pipelines,
+    "horizontal_fusion": ("horizontal_loop_fusion", "horizontal_input_fusion", "cse", "dce"),
+    "pre-scheduling-copy-insertion": (
+        "dce", "loop-schedule-linearizer", "copy-insertion", "horizontal-loop-fusion-for-copy",
+        "sanitize-constant-names",
+    ),
+    "horizontal-loop-fusion-for-copy": ("copy_fusion", "horizontal_loop_fusion", "dce"),
+}  # fmt: skip
+
+COMPILER = replace(
+    newer.COMPILER,
+    name="gpu-0.6.2",
+    release="0.6.2",
+    passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP, HORIZONTAL_INPUT)),
+    pipelines=_PIPELINES,
+)
