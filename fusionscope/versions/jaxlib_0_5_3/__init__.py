@@ -13,5 +13,8 @@ VERSION = Version(
     lost={
         "gpu": (begins("collective-optimizations", "all-reduce-simp"),),
     },
-    compilers=(KnownCompiler("cpu-0.5.3", f"{__name__}.cpu"),),
+    compilers=(
+        KnownCompiler("cpu-0.5.3", f"{__name__}.cpu"),
+        KnownCompiler("gpu-0.5.3", f"{__name__}.gpu"),
+    ),
 )

@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.passes.fusion_pass import passes_of
-from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import HORIZONTAL_INPUT, HORIZONTAL_LOOP
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
+    HORIZONTAL_INPUT,
+    HORIZONTAL_LOOP,
+    BatchOfAnyLength,
+    LoopOrConcatenate,
+)
 from fusionscope.versions.jaxlib_0_7_2 import gpu as newer
+
+HORIZONTAL_LOOP_0_6_2 = (
+    HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.6.2")
+    .with_rule(LoopOrConcatenate())
+    .with_rule(BatchOfAnyLength())
+)
 
 _PIPELINES: dict[str, tuple[str, ...]] = {
     **newer.COMPILER.pipelines,
@@ -22,6 +33,6 @@ COMPILER = replace(
     newer.COMPILER,
     name="gpu-0.6.2",
     release="0.6.2",
-    passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP, HORIZONTAL_INPUT)),
+    passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP_0_6_2, HORIZONTAL_INPUT)),
     pipelines=_PIPELINES,
 )

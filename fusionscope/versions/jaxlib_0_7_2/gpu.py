@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.gpu.cost.memory import compute_time_of_whole_flops
+from fusionscope.versions.jaxlib_0_7_2.cost_analysis import CostAnalysisOfPointers
 from fusionscope.versions.jaxlib_0_8 import gpu as newer
 from fusionscope.versions.jaxlib_0_9_2.gpu import GPU_0_9_2
 
 GPU_0_7_2 = replace(
     GPU_0_9_2,
-    formulas=replace(GPU_0_9_2.formulas, compute_time=compute_time_of_whole_flops),
+    formulas=replace(
+        GPU_0_9_2.formulas,
+        analysis=CostAnalysisOfPointers,
+        compute_time=compute_time_of_whole_flops,
+    ),
     triton=replace(GPU_0_9_2.triton, compute_time=compute_time_of_whole_flops),
 )
 

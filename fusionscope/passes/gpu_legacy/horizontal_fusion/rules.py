@@ -100,10 +100,24 @@ class LoopCandidate(SiblingRule):
             return self.refuse(reduces=len(instruction.shape.elements))
         if is_elementwise(instruction) and instruction.operands:
             return None
-        if not instruction.is_loop_fusion:
+        if not self.is_loop(instruction):
             return self.refuse(opcode=instruction.opcode)
         types = {output.shape.element_type for output in outputs_of(instruction)}
         return self.refuse(types=len(types)) if len(types) > 1 else None
+
+    def is_loop(self, instruction: MutableInstruction) -> bool:
+        return instruction.is_loop_fusion
+
+
+class LoopOrConcatenate(LoopCandidate):
+    """A fusion that ends in a concatenate can be a loop, too."""
+
+    __slots__ = ()
+
+    def is_loop(self, instruction: MutableInstruction) -> bool:
+        return instruction.is_loop_fusion or (
+            is_fusion(instruction) and instruction.fused.root.opcode == "concatenate"
+        )
 
 
 def _is_looped_reduce(instruction: MutableInstruction, state: MultiOutputState) -> bool:
@@ -204,6 +218,8 @@ def alike(instruction: MutableInstruction) -> Alike:
 @dataclass(frozen=True, slots=True)
 class Batch(Rule):
     id: ClassVar = "leg-hl-batch"
+    begins_with_last: ClassVar = False
+    visits_entry_only: ClassVar = True
 
     fusions: int = 32
     operations: int = 64
@@ -217,7 +233,7 @@ class Batch(Rule):
         outputs = buffers = cost = 0
         for count, candidate in enumerate(candidates):
             first_likeness, likeness = alike(first), alike(candidate)
-            if first_likeness[:3] != likeness[:3] or not (
+            if not self.are_alike(first_likeness, likeness, has_slices=has_slices) or not (
                 has_slices or have_one_shape(first, candidate)
             ):
                 return max(count, 1)
@@ -228,6 +244,10 @@ class Batch(Rule):
             if outputs >= limit or 8 * buffers >= self.parameter_bytes or self.is_too_long(cost):
                 return max(count, 1)
         return len(candidates)
+
+    def are_alike(self, first: Alike, second: Alike, *, has_slices: bool) -> bool:
+        """Return whether two candidates can be in one kernel, whatever their shapes."""
+        return first[:3] == second[:3]
 
     def counts_first(self) -> bool:
         """Whether the limits count the first candidate too."""
@@ -240,6 +260,19 @@ class Batch(Rule):
 
     def is_too_long(self, cost: int) -> bool:
         return False
+
+
+class BatchOfAnyLength(Batch):
+    """Since jaxlib 0.4.38, slices of one output need not have equally many instructions; of equal
+    candidates, the consumer's last operand comes first; and all computations are visited.
+    """
+
+    __slots__ = ()
+    begins_with_last: ClassVar = True
+    visits_entry_only: ClassVar = False
+
+    def are_alike(self, first: Alike, second: Alike, *, has_slices: bool) -> bool:
+        return first[:2] == second[:2] if has_slices else first[:3] == second[:3]
 
 
 def have_one_shape(first: MutableInstruction, second: MutableInstruction) -> bool:

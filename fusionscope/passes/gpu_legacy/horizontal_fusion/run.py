@@ -21,6 +21,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
     OutputPairRule,
     outputs_of,
 )
+from fusionscope.passes.gpu.priority_fusion.computation import fusible_computations
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     Batch,
@@ -56,7 +57,8 @@ def _as_fusion(instruction: MutableInstruction, kind: str) -> MutableInstruction
 
 @dataclass(slots=True)
 class HorizontalLoopFusion:
-    """The pass over the entry of ``graph``, with the rules of ``book``.
+    """The pass over the entry of ``graph``, or also over its other computations, with the rules of
+    ``book``.
 
     It goes from results to operands, and also treats each new fusion as a consumer: first for loops
     over one shape, then for slices of one long output.
@@ -67,18 +69,29 @@ class HorizontalLoopFusion:
     state: GpuState
 
     def run(self) -> FusionPlan:
-        run = _LoopRun(self.book, self.state, self.graph.entry)
-        run.run()
-        return FusionPlan(self.book.pass_name, tuple(run.decisions), self.graph)
+        batch = next((rule for rule in self.book if isinstance(rule, Batch)), Batch())
+        computations = [self.graph.entry]
+        if not batch.visits_entry_only:
+            computations = list(fusible_computations(self.graph))
+        decisions: list[PairDecision] = []
+        for computation in computations:
+            run = _LoopRun(self.book, batch, self.state, computation)
+            run.run()
+            decisions += run.decisions
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
 
 class _LoopRun:
     def __init__(
-        self, book: RuleBook[Rule], gpu: GpuState, computation: MutableComputation
+        self,
+        book: RuleBook[Rule],
+        batch: Batch,
+        gpu: GpuState,
+        computation: MutableComputation,
     ) -> None:
         self.decisions: list[PairDecision] = []
         self._rules = [rule for rule in book if isinstance(rule, SiblingRule)]
-        self._batch = next((rule for rule in book if isinstance(rule, Batch)), Batch())
+        self._batch = batch
         self._state = MultiOutputState(gpu, _connects_nothing)
         self._computation = computation
         self._waiting = computation.post_order()
@@ -102,6 +115,8 @@ class _LoopRun:
             for candidate in candidates
             if all(self._allows(rule, candidate, siblings) for rule in rules)
         ]
+        if self._batch.begins_with_last:
+            fusible.reverse()
         fusible.sort(key=alike)
         while fusible:
             count = self._batch.take(fusible, has_slices=siblings.has_slices)
