@@ -28,6 +28,7 @@ _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
 _FUSING = "HLO_passes_after_layout_assignment"
 _LIBRARY = "dot-library-passes"
 _AFTER_WRAPPER = "simplification_after_layout_assignment"
+_HORIZONTAL = "horizontal_fusion"
 _REPLACED = frozenset({"fusion", "fusion_merger"})  # by priority fusion
 
 
@@ -197,8 +198,16 @@ def _has_priority_fusion(module: DumpedModule) -> bool:
     }
     if not _REPLACED.isdisjoint(fusing):
         return False
-    has_horizontal_fusion = any(name.pipeline == "horizontal_fusion" for name in names)
-    return not has_horizontal_fusion or PRIORITY_FUSION in fusing
+    if PRIORITY_FUSION in fusing or all(name.pipeline != _HORIZONTAL for name in names):
+        return True
+    # Both have horizontal fusion: a module without anything to fuse shows no more than its version.
+    possible = recognise(module).versions
+    return bool(possible) and not any(
+        not compiler.has_priority_fusion
+        for version in known.VERSIONS
+        if version.name in possible
+        for compiler in version.compilers
+    )
 
 
 def _as_flags_say(compiler: Compiler, module: DumpedModule) -> Compiler:

@@ -9,14 +9,18 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_INPUT,
     HORIZONTAL_LOOP,
     BatchOfAnyLength,
-    LoopOrConcatenate,
+    LaterInputCandidate,
+    LaterLoopCandidate,
 )
 from fusionscope.versions.jaxlib_0_7_2 import gpu as newer
 
 HORIZONTAL_LOOP_0_6_2 = (
     HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.6.2")
-    .with_rule(LoopOrConcatenate())
+    .with_rule(LaterLoopCandidate())
     .with_rule(BatchOfAnyLength())
+)
+HORIZONTAL_INPUT_0_6_2 = HORIZONTAL_INPUT.renamed("legacy-horizontal-input-0.6.2").with_rule(
+    LaterInputCandidate()
 )
 
 _PIPELINES: dict[str, tuple[str, ...]] = {
@@ -33,6 +37,6 @@ COMPILER = replace(
     newer.COMPILER,
     name="gpu-0.6.2",
     release="0.6.2",
-    passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP_0_6_2, HORIZONTAL_INPUT)),
+    passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP_0_6_2, HORIZONTAL_INPUT_0_6_2)),
     pipelines=_PIPELINES,
 )

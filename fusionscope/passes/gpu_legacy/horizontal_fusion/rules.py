@@ -75,9 +75,14 @@ class Siblings:
 
 
 class SiblingRule(Rule):
-    """A rule about one operand of a consumer, which might be fused with others."""
+    """A rule about one operand of a consumer, which might be fused with others.
+
+    The rule about candidates also says where they are looked for, and in which order.
+    """
 
     __slots__ = ()
+    begins_with_last: ClassVar = False  # of equal candidates, with the consumer's last operand
+    visits_entry_only: ClassVar = True  # and no bodies of loops
 
     @abstractmethod
     def check(
@@ -109,14 +114,19 @@ class LoopCandidate(SiblingRule):
         return instruction.is_loop_fusion
 
 
-class LoopOrConcatenate(LoopCandidate):
-    """A fusion that ends in a concatenate can be a loop, too."""
+class LaterLoopCandidate(LoopCandidate):
+    """A fusion that ends in a concatenate is a loop, too, and one that updates a slice is none."""
 
     __slots__ = ()
+    begins_with_last: ClassVar = True
+    visits_entry_only: ClassVar = False
 
     def is_loop(self, instruction: MutableInstruction) -> bool:
-        return instruction.is_loop_fusion or (
-            is_fusion(instruction) and instruction.fused.root.opcode == "concatenate"
+        if not is_fusion(instruction):
+            return False
+        root = instruction.fused.root.opcode
+        return root == "concatenate" or (
+            instruction.is_loop_fusion and root != "dynamic-update-slice"
         )
 
 
@@ -218,8 +228,6 @@ def alike(instruction: MutableInstruction) -> Alike:
 @dataclass(frozen=True, slots=True)
 class Batch(Rule):
     id: ClassVar = "leg-hl-batch"
-    begins_with_last: ClassVar = False
-    visits_entry_only: ClassVar = True
 
     fusions: int = 32
     operations: int = 64
@@ -260,19 +268,6 @@ class Batch(Rule):
 
     def is_too_long(self, cost: int) -> bool:
         return False
-
-
-class BatchOfAnyLength(Batch):
-    """Since jaxlib 0.4.38, slices of one output need not have equally many instructions; of equal
-    candidates, the consumer's last operand comes first; and all computations are visited.
-    """
-
-    __slots__ = ()
-    begins_with_last: ClassVar = True
-    visits_entry_only: ClassVar = False
-
-    def are_alike(self, first: Alike, second: Alike, *, has_slices: bool) -> bool:
-        return first[:2] == second[:2] if has_slices else first[:3] == second[:3]
 
 
 def have_one_shape(first: MutableInstruction, second: MutableInstruction) -> bool:
@@ -319,6 +314,20 @@ class InputCandidate(SiblingRule):
         if not _is_only_read_by(instruction, siblings.consumer):
             return self.refuse(users=len(instruction.users))
         return None
+
+
+class BatchOfAnyLength(UnrolledBatch):
+    """Slices of one output need not have equally many instructions."""
+
+    __slots__ = ()
+
+    def are_alike(self, first: Alike, second: Alike, *, has_slices: bool) -> bool:
+        return first[:2] == second[:2] if has_slices else first[:3] == second[:3]
+
+
+class LaterInputCandidate(InputCandidate):
+    __slots__ = ()
+    begins_with_last: ClassVar = True
 
 
 HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(

@@ -69,13 +69,13 @@ class HorizontalLoopFusion:
     state: GpuState
 
     def run(self) -> FusionPlan:
-        batch = next((rule for rule in self.book if isinstance(rule, Batch)), Batch())
+        candidate = next(rule for rule in self.book if isinstance(rule, SiblingRule))
         computations = [self.graph.entry]
-        if not batch.visits_entry_only:
+        if not candidate.visits_entry_only:
             computations = list(fusible_computations(self.graph))
         decisions: list[PairDecision] = []
         for computation in computations:
-            run = _LoopRun(self.book, batch, self.state, computation)
+            run = _LoopRun(self.book, self.state, computation)
             run.run()
             decisions += run.decisions
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
@@ -83,15 +83,11 @@ class HorizontalLoopFusion:
 
 class _LoopRun:
     def __init__(
-        self,
-        book: RuleBook[Rule],
-        batch: Batch,
-        gpu: GpuState,
-        computation: MutableComputation,
+        self, book: RuleBook[Rule], gpu: GpuState, computation: MutableComputation
     ) -> None:
         self.decisions: list[PairDecision] = []
         self._rules = [rule for rule in book if isinstance(rule, SiblingRule)]
-        self._batch = batch
+        self._batch = next((rule for rule in book if isinstance(rule, Batch)), Batch())
         self._state = MultiOutputState(gpu, _connects_nothing)
         self._computation = computation
         self._waiting = computation.post_order()
@@ -107,15 +103,17 @@ class _LoopRun:
     def _fuse_operands(self, siblings: Siblings) -> None:
         """Source: FuseConsumerOperands."""
         operands = dict.fromkeys(map(without_elements, siblings.consumer.operands))
-        candidate, *rules = self._rules
-        candidates = [operand for operand in operands if self._allows(candidate, operand, siblings)]
+        first_rule, *rules = self._rules
+        candidates = [
+            operand for operand in operands if self._allows(first_rule, operand, siblings)
+        ]
         siblings = replace(siblings, candidates=candidates)
         fusible = [
             candidate
             for candidate in candidates
             if all(self._allows(rule, candidate, siblings) for rule in rules)
         ]
-        if self._batch.begins_with_last:
+        if first_rule.begins_with_last:
             fusible.reverse()
         fusible.sort(key=alike)
         while fusible:
@@ -291,6 +289,8 @@ class HorizontalInputFusion:
                 yield decided(operand, consumer, refusal)
         if len(candidates) < 2:
             return
+        if rules[0].begins_with_last:
+            candidates.reverse()
         candidates.sort(
             key=lambda operand: (*_input_sizes(operand, state), count_instructions(operand))
         )
