@@ -11,11 +11,13 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     BatchOfAnyLength,
     LaterInputCandidate,
     LaterLoopCandidate,
+    SharedParameter,
 )
 from fusionscope.versions.jaxlib_0_7_2 import gpu as newer
 
 HORIZONTAL_LOOP_0_6_2 = (
     HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.6.2")
+    .without(SharedParameter.id)
     .with_rule(LaterLoopCandidate())
     .with_rule(BatchOfAnyLength())
 )

@@ -63,8 +63,7 @@ class SkipCustom(PairRule):
     visits_embedded: ClassVar = False
     # Whether it skips those of custom calls. It has since jaxlib 0.5.
     skips_called: ClassVar = True
-    # Whether it skips those of scatters, and of what the fusion emitters compute. It has since
-    # jaxlib 0.7.
+    # Whether it skips those of what the fusion emitters compute. It has since jaxlib 0.7.
     skips_emitted: ClassVar = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:

@@ -73,9 +73,8 @@ def find_skipped(
         elif instruction.opcode == "custom-call":
             for callee in instruction.called[: rule.skips_called]:
                 skipped.update(callee.instructions)
-        elif rule.skips_emitted and (
-            instruction.opcode == "scatter"
-            or (emitters and is_emitted_elementwise(instruction.opcode))
+        elif instruction.opcode == "scatter" or (
+            emitters and rule.skips_emitted and is_emitted_elementwise(instruction.opcode)
         ):
             for callee in instruction.called:
                 skipped.update(callee.instructions)

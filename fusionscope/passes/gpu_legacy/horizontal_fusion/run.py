@@ -28,9 +28,9 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     SiblingRule,
     Siblings,
     alike,
+    computed,
     count_instructions,
     have_one_shape,
-    without_elements,
 )
 from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
@@ -98,12 +98,15 @@ class _LoopRun:
             consumer = self._waiting.pop()
             if consumer.parent is not None and (consumer.users or consumer.is_root):
                 for has_slices in (False, True):
-                    self._fuse_operands(Siblings(consumer, has_slices))
+                    transparent = self._rules[0].transparent
+                    self._fuse_operands(Siblings(consumer, has_slices, transparent))
 
     def _fuse_operands(self, siblings: Siblings) -> None:
         """Source: FuseConsumerOperands."""
-        operands = dict.fromkeys(map(without_elements, siblings.consumer.operands))
         first_rule, *rules = self._rules
+        operands = dict.fromkeys(
+            computed(operand, siblings.transparent) for operand in siblings.consumer.operands
+        )
         candidates = [
             operand for operand in operands if self._allows(first_rule, operand, siblings)
         ]
@@ -278,10 +281,12 @@ class HorizontalInputFusion:
     def _fuse_operands(
         self, consumer: MutableInstruction, state: MultiOutputState
     ) -> Iterator[PairDecision]:
-        siblings = Siblings(consumer, has_slices=False)
         rules = [rule for rule in self.book if isinstance(rule, SiblingRule)]
+        siblings = Siblings(consumer, has_slices=False, transparent=rules[0].transparent)
         candidates: list[MutableInstruction] = []
-        for operand in dict.fromkeys(map(without_elements, consumer.operands)):
+        for operand in dict.fromkeys(
+            computed(operand, siblings.transparent) for operand in consumer.operands
+        ):
             refusal = first_decision(rule.check(operand, siblings, state) for rule in rules)
             if refusal is None:
                 candidates.append(operand)
