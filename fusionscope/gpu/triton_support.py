@@ -123,9 +123,7 @@ class _Support:
         if is_elementwise(instruction):
             supported = self._operations(instruction.operands[-1].shape.element_type)
             return None if opcode in supported else "Unsupported elementwise operation."
-        return (
-            f"Unsupported instruction opcode {opcode}" if version.names_opcodes else _NO_OPCODE
-        )
+        return f"Unsupported instruction opcode {opcode}" if version.names_opcodes else _NO_OPCODE
 
     def _output_type(self, shape: Shape) -> str | None:
         for element in shape.elements if shape.is_tuple else (shape,):

@@ -62,6 +62,7 @@ OLDER_CPU_EXAMPLES: list[tuple[str, Example, Book]] = [
         ("cpu-expensive-reuse", "before jaxlib 0.9.1", CPU_FUSION_0_9_0),
         ("cpu-skip-custom", "before jaxlib 0.10.1", CPU_FUSION_0_10_0),
         ("cpu-skip-custom", "before jaxlib 0.7", CPU_FUSION_0_6_2),
+        ("cpu-concat", "before jaxlib 0.5", CPU_FUSION_0_4_38),
         ("cpu-skip-custom", "before jaxlib 0.5", CPU_FUSION_0_4_38),
         ("cpu-nonscalar-constant", "before jaxlib 0.7", CPU_FUSION_0_6_2),
         ("cpu-major-reduction", "", CPU_FUSION_0_5_3),
@@ -220,13 +221,14 @@ def check_gpu(id: str, example: Example, book: Book = GPU_FUSION, device: Device
 
 
 # The passes around priority fusion: each rule with the book that it is in, by the newest version
-# that has it.
+# that has it; those of the passes that it replaced, by the newest version without it.
 
 PASS_RULES: dict[str, tuple[str, Book]] = {}
 for compiler in all_compilers():
     for book in compiler.books if compiler.backend == "gpu" else ():
         for rule in book:
-            PASS_RULES.setdefault(rule.id, (compiler.name, book))
+            if not (compiler.has_priority_fusion and rule.id.startswith("leg-")):
+                PASS_RULES.setdefault(rule.id, (compiler.name, book))
 ELSEWHERE = {id for id, _ in GPU_EXAMPLES} | {
     id for id in PASS_RULES if id.startswith(("inplace-", "budget-", "base-"))
 }

@@ -70,8 +70,8 @@ def _is_only_read_by(instruction: MutableInstruction, siblings: Siblings) -> boo
 @dataclass(frozen=True, slots=True)
 class Siblings:
     """Operands of ``consumer`` that could become one kernel: a loop over outputs of one shape or,
-    with ``has_slices``, one in which each writes its slice of a long output. ``transparent`` are the
-    operations that may be between.
+    with ``has_slices``, one in which each writes its slice of a long output. ``transparent`` are
+    the operations that may be between.
     """
 
     consumer: MutableInstruction
