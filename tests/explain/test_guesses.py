@@ -25,9 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 DUMPS = ROOT / "tests" / "versions" / "dumps"
 CPU, H100 = DUMPS / "cpu-jaxlib-0.6" / "softmax", DUMPS / "h100-jaxlib-0.4.38" / "dense"
 UNKNOWN = [CPU, H100]
-SHOWN = re.compile(
-    r".*\.\d{4}\.(?!HLO_passes_after_layout|after_layout|simplification_after_layout).*"
-)
+SHOWN = re.compile(r".*\.\d{4}\.(?!(HLO_passes_|simplification_)?after_layout).*")
 
 # The passes that explain replays.
 DECIDING = {
