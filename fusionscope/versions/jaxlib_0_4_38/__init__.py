@@ -1,4 +1,4 @@
-"""jaxlib 0.4.38."""
+"""jaxlib 0.4.38. For GPUs, it has no rules: its Triton rewriters run at other places."""
 
 from __future__ import annotations
 
