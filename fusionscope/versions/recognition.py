@@ -19,6 +19,7 @@ _NEWEST = VERSIONS[-1]
 _NAMES = "names.json"
 _BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
 _LATE = "copy-insertion"  # leaves stages whatever the program
+_LIBRARIES, _LIBRARY_FLAG = "dot-library-passes", "xla_cpu_experimental_ynn_fusion_type"
 _NUMBER = re.compile(r"[-_.]\d+$")
 # How TensorFlow and PyTorch/XLA call modules.
 _OF_OTHERS = re.compile(r"a_inference_|cluster_\d|.*__XlaMustCompile|SyncTensorsGraph\.|IrToHlo\.")
@@ -70,7 +71,7 @@ def recognise(module: DumpedModule) -> Recognition:
     for mark, having in marks.items():
         if mark.place in places:
             visited.append((having, str(mark)))
-        elif is_whole and mark.is_always:
+        elif is_whole and mark.is_always and _can_run(mark, module):
             visited.append((frozenset(VERSIONS) - having, f"no {mark}"))
     visited += _shown_by_flags(module)
     possible = _common(visited)
@@ -104,6 +105,13 @@ def _marks(backend: str | None) -> dict[Mark, frozenset[str]]:
 
 def _common(visited: list[tuple[frozenset[str], str]]) -> frozenset[str]:
     return frozenset(VERSIONS).intersection(*(versions for versions, _ in visited))
+
+
+def _can_run(mark: Mark, module: DumpedModule) -> bool:
+    """Return whether the flags show that no user turned the pipeline of ``mark`` off."""
+    return mark.pipeline != _LIBRARIES or (
+        module.flags is not None and _LIBRARY_FLAG not in module.flags.values
+    )
 
 
 def _shows_all_passes(module: DumpedModule) -> bool:

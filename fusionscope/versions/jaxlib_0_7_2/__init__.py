@@ -16,7 +16,7 @@ VERSION = Version(
     name="0.7.2",
     gained={
         "cpu": (
-            begins("dot-library-passes", "dot_decomposer"),
+            begins("dot-library-passes", "dot_decomposer", is_always=True),
             follows(
                 "HLO_passes_after_layout_assignment", "fusion-wrapper", "cpu-all-reduce-combiner"
             ),
