@@ -174,7 +174,8 @@ def compile_program(program: Program, target: str) -> None:
 
     arguments = jax.tree.map(described, program.arguments, is_leaf=is_leaf)
     is_older = jax.__version_info__ < (0, 5)  # takes a mesh as it is, and the host for the target
-    with nullcontext() if here else mesh if is_older else jax.set_mesh(mesh):
+    set_mesh = getattr(jax, "set_mesh", None) or getattr(jax.sharding, "use_mesh", None)
+    with nullcontext() if here else mesh if is_older else set_mesh(mesh):
         traced = jax.jit(program.function, donate_argnums=program.donate).trace(*arguments)
         platforms = ("cuda",) if is_older and not here else None
         traced.lower(lowering_platforms=platforms).compile()

@@ -19,6 +19,7 @@ from fusionscope.dump.foreign import (
     first_decided_names,
     first_names,
     first_pass,
+    names_in,
     signature_of_text,
     why_foreign,
     why_foreign_device,
@@ -364,11 +365,23 @@ class DumpedModule:
         from fusionscope.dump.priority_fusion import digest_of_record, read_priority_fusion
 
         records = self._side(Role.PRIORITY_FUSION, read_priority_fusion, digest_of_record)
-        for number, record in enumerate(records):
+        for number in range(len(records)):
+            record = self._as_before_the_pass(records[number], number)
             check = partial(self._why_foreign_record, record)
             if self._fits(Role.PRIORITY_FUSION, number, check):
                 return record
         return None
+
+    def _as_before_the_pass(
+        self, record: PriorityFusionRecord, number: int
+    ) -> PriorityFusionRecord:
+        """Return a record with the names of the stage before the pass, if that is known."""
+        key = "first names", Role.PRIORITY_FUSION, number
+        if key not in self._lazy:
+            before = self._module_before(names_of_record(Record.PRIORITY_FUSION))
+            self._lazy[key] = record.with_names_of(names_in(before)) if before else record
+        renamed: PriorityFusionRecord = self._lazy[key]
+        return renamed
 
     @property
     def fusion_explorer(self) -> tuple[FusionExplorerRecord, ...]:

@@ -294,6 +294,11 @@ def first_pass(record: FusionExplorerRecord) -> str | None:
     return record.decisions[0].pass_name if record.decisions else None
 
 
+def names_in(module: Module) -> list[str]:
+    """Return the names of all instructions, in the order of the text."""
+    return [s.name for body in module.computations for s in body.graph.statements]
+
+
 def why_foreign_names(
     names: Iterable[str], before: Module | None, computation: str | None = None
 ) -> str:
@@ -307,9 +312,7 @@ def why_foreign_names(
         return ""
     if computation is not None and computation not in {body.name for body in before.bodies}:
         return f"about {shorten(computation)}, a computation that the stage before it does not have"
-    names_in_stage = {
-        s.name for computation in before.computations for s in computation.graph.statements
-    }
+    names_in_stage = frozenset(names_in(before))
     unique_names = dict.fromkeys(names)
     absent = [name for name in unique_names if name not in names_in_stage]
     if 2 * len(absent) < max(len(unique_names), 1):

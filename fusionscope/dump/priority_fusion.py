@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from fusionscope.dump.text_proto import Message, as_proto_text, parse_text, unquote
@@ -68,6 +69,34 @@ class PriorityFusionRecord:
     def module_before_fusion(self) -> str:
         """Return the HLO text that the pass worked on, unescaped at each call."""
         return unquote(self.escaped_module)
+
+    def with_names_of(self, names: Sequence[str]) -> PriorityFusionRecord:
+        """Return the record with the ``names`` of the stage before the pass, in the order of its
+        text. Before jaxlib 0.6, the pass begins by giving other names to all instructions.
+        """
+        if not self.steps or self.steps[0].producer in names:
+            return self
+        new_names = _DEFINED.findall(self.escaped_module)
+        if len(new_names) != len(names):
+            return self
+        first_names = dict(zip(new_names, names, strict=True))
+
+        def renamed(step: PriorityStep) -> PriorityStep:
+            producer = first_names.get(step.producer, step.producer)
+            if isinstance(step, Ineligible):
+                return replace(step, producer=producer)
+            if isinstance(step, Priority):
+                consumers = tuple(first_names.get(name, name) for name in step.consumers)
+                return replace(step, producer=producer, consumers=consumers)
+            fusion, consumer = step.fusion, step.consumer
+            return Fused(
+                first_names.get(fusion, fusion), producer, first_names.get(consumer, consumer)
+            )
+
+        return replace(self, steps=tuple(map(renamed, self.steps)))
+
+
+_DEFINED = re.compile(r"\\n +(?:ROOT )?%?([\w.\-]+) = ")  # line breaks are escaped
 
 
 def digest_of_record(data: bytes) -> bytes:

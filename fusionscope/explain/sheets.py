@@ -15,7 +15,7 @@ from fusionscope.findings.refusals.sheet import selected_pairs
 from fusionscope.verify import rules_in_words
 from fusionscope.what_if.sheet import sheet as what_if_sheet
 from fusionscope.words.section import Block, Column, Line, Lines, Section, Table, Tone, line, lines
-from fusionscope.words.text import duration, first_names, or_dash, plural, size
+from fusionscope.words.text import duration, first_names, or_dash, plural, program, size
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import Explanation, LoopRow, ModuleFacts, ModuleRow, TimeEstimate
@@ -135,7 +135,7 @@ def _header(module: ModuleFacts, *, in_full: bool = False) -> Section:
 def _heading(module: ModuleFacts) -> str:
     device = module.device or _BACKENDS.get(module.backend or "") or "an unknown backend"
     version = f", {module.rules.version}" if module.rules is not None else ""
-    return f"{module.name} on {device}{version}"
+    return f"{program(module.name)} on {device}{version}"
 
 
 def _outcomes(module: ModuleFacts) -> str:
@@ -236,7 +236,7 @@ def _modules(table: tuple[ModuleRow, ...]) -> Section:
     users = [row for row in table if not row.is_helper]
     rows_shown = users[:MODULES_SHOWN] or list(table[:MODULES_SHOWN])
     rows: list[tuple[str, ...]] = [
-        (f"{row.name}  ({row.number})", row.device, *_figures(row)) for row in rows_shown
+        (f"{program(row.name)}  ({row.number})", row.device, *_figures(row)) for row in rows_shown
     ]
     remaining = [row for row in table if row not in rows_shown]
     if remaining:

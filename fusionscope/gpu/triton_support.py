@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionscope.dump.device import CudaCapability, Device, RocmCapability
+from fusionscope.gpu.cost.memory import ComputeTime
 from fusionscope.gpu.emitters import is_generic_triton
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
@@ -35,6 +36,7 @@ _FLOAT_OPERATIONS = frozenset(
 )
 _COMPARING = frozenset({"add", "compare", "maximum", "minimum", "multiply"})
 _LOGIC = frozenset({"and", "or", "xor"})
+_NO_OPCODE = "Unsupported opcode."
 _ALIGNMENT = 64  # elements of an operand of a concatenate
 
 
@@ -55,6 +57,8 @@ class TritonVersion:
     - ``limits_transposes``: a transpose must fit into shared memory.
     - ``counts_copies``: copying an element counts as work.
     - ``counts_padding``: padding reduced dimensions to a power of two counts as work.
+    - ``names_opcodes``: the message about an unsupported operation names it.
+    - ``compute_time`` takes the device, flops, blocks, and threads per block.
     """
 
     has_unsigned: bool
@@ -68,6 +72,8 @@ class TritonVersion:
     limits_transposes: bool
     counts_copies: bool
     counts_padding: bool
+    names_opcodes: bool
+    compute_time: ComputeTime
 
 
 def unsupported(
@@ -101,9 +107,9 @@ class _Support:
 
     def message(self, instruction: MutableInstruction) -> str | None:
         """Source: IsTritonSupportedInstruction."""
-        opcode, shape = instruction.opcode, instruction.shape
+        opcode, shape, version = instruction.opcode, instruction.shape, self._version
         if opcode in _UNSUPPORTED:
-            return f"Unsupported opcode {opcode}"
+            return f"Unsupported opcode {opcode}" if version.names_opcodes else _NO_OPCODE
         if opcode == "convert":
             return self._conversion(instruction.operands[0].shape.element_type, shape.element_type)
         problem = self._output_type(shape)
@@ -117,7 +123,7 @@ class _Support:
         if is_elementwise(instruction):
             supported = self._operations(instruction.operands[-1].shape.element_type)
             return None if opcode in supported else "Unsupported elementwise operation."
-        return f"Unsupported instruction opcode {opcode}"
+        return f"Unsupported instruction opcode {opcode}" if version.names_opcodes else _NO_OPCODE
 
     def _output_type(self, shape: Shape) -> str | None:
         for element in shape.elements if shape.is_tuple else (shape,):

@@ -25,6 +25,8 @@ _TABLES = re.compile(
 _COMPUTATION = re.compile(r"\s*\n(?=%|ENTRY)")
 _SECTION = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\b", re.MULTILINE)
 
+_MAKES_ALL = "tensorflow/python/framework/ops.py"
+
 
 class StackFrames:
     """The four tables between the header of a module and its first computation.
@@ -114,12 +116,14 @@ class StackFrames:
 def source_stack(
     metadata: Mapping[str, str], frames: StackFrames | None
 ) -> tuple[SourceLocation, ...]:
-    """Return the stack that an instruction's metadata names, innermost first."""
+    """Return the stack that an instruction's metadata names, innermost first. The line that makes
+    every operation of TensorFlow is none.
+    """
     number = metadata.get("stack_frame_id", "")
     if frames is not None and number.isdecimal():
         return frames.stack(int(number))
     file = metadata.get("source_file")
-    if not file:
+    if not file or file.endswith(_MAKES_ALL):
         return ()
     line, column = metadata.get("source_line", ""), metadata.get("source_column", "")
     return (

@@ -106,6 +106,11 @@ class RuleBook(Generic[AnyRule]):
         rules = tuple(rule if old.id == rule.id else old for old in self.rules)
         return replace(self, rules=rules)
 
+    def with_before(self, id: str, rule: AnyRule) -> RuleBook[AnyRule]:
+        """Return the book with ``rule`` directly before the one with this ``id``."""
+        place = [current.id for current in self.rules].index(id)
+        return replace(self, rules=(*self.rules[:place], rule, *self.rules[place:]))
+
     def with_first(self, rules: tuple[AnyRule, ...]) -> RuleBook[AnyRule]:
         """Return the book with ``rules`` before all others."""
         return replace(self, rules=rules + self.rules)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fusionscope.dump.agreement import Agreement, total
 from fusionscope.verify import rules_in_words
 from fusionscope.words.section import Column, Line, Lines, Section, Span, Table, Tone, line, lines
-from fusionscope.words.text import plural
+from fusionscope.words.text import plural, program
 
 if TYPE_CHECKING:
     from fusionscope.passes.gpu.priority_fusion.record import PriorityComparison
@@ -86,7 +86,7 @@ def _inferred_module(module: InferredVerification) -> Section:
 
 def _heading(module: ModuleVerification | InferredVerification) -> str:
     folder = f" in {module.folder}" if module.folder != "." else ""
-    return f"{module.name}{folder}"
+    return f"{program(module.name)}{folder}"
 
 
 def _percent(share: float) -> str:

@@ -13,7 +13,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import compare
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
-from fusionscope.passes.cpu.instruction_fusion.rules import SkipCustomInEmbedded
+from fusionscope.passes.cpu.instruction_fusion.rules import find_skipping
 from fusionscope.passes.expense import is_expensive as is_plainly_expensive
 from fusionscope.passes.instruction_fusion import is_embedded
 from fusionscope.versions import known
@@ -28,6 +28,7 @@ _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
 _FUSING = "HLO_passes_after_layout_assignment"
 _LIBRARY = "dot-library-passes"
 _AFTER_WRAPPER = "simplification_after_layout_assignment"
+_HORIZONTAL = "horizontal_fusion"
 _REPLACED = frozenset({"fusion", "fusion_merger"})  # by priority fusion
 
 
@@ -135,10 +136,11 @@ def _contradicts(module: DumpedModule, compiler: Compiler) -> bool:
 def _finds_work(
     module: DumpedModule, compiler: Compiler, pass_name: str, stages: Sequence[Stage]
 ) -> bool:
-    """Return whether a pass of ``compiler`` finds something to do in ``stages``, which that of
-    ``module`` has left.
+    """Return whether a pass of ``compiler``, if it has it, finds something to do in ``stages``,
+    which that of ``module`` has left.
     """
-    return any(
+    has_pass = any(fusion_pass.name == pass_name for fusion_pass in compiler.passes)
+    return has_pass and any(
         decision.fusion
         for stage in stages
         for decision in compiler.find(pass_name)
@@ -149,8 +151,7 @@ def _finds_work(
 
 def _fuses_embedded(module: DumpedModule, compiler: Compiler) -> bool:
     """Return whether ``module`` has fusions in computations that ``compiler`` leaves out."""
-    skip = compiler.find("fusion").book.find(SkipCustomInEmbedded.id)
-    return not isinstance(skip, SkipCustomInEmbedded) and any(
+    return not find_skipping(compiler.find("fusion").book).visits_embedded and any(
         is_embedded(instruction.computation)
         for instruction in MutableModule(module.read(module.last)).walk()
         if instruction.opcode == "fusion"
@@ -197,8 +198,16 @@ def _has_priority_fusion(module: DumpedModule) -> bool:
     }
     if not _REPLACED.isdisjoint(fusing):
         return False
-    has_horizontal_fusion = any(name.pipeline == "horizontal_fusion" for name in names)
-    return not has_horizontal_fusion or PRIORITY_FUSION in fusing
+    if PRIORITY_FUSION in fusing or all(name.pipeline != _HORIZONTAL for name in names):
+        return True
+    # Both have horizontal fusion: a module without anything to fuse shows no more than its version.
+    possible = recognise(module).versions
+    return bool(possible) and not any(
+        not compiler.has_priority_fusion
+        for version in known.VERSIONS
+        if version.name in possible
+        for compiler in version.compilers
+    )
 
 
 def _as_flags_say(compiler: Compiler, module: DumpedModule) -> Compiler:

@@ -129,6 +129,11 @@ class Compiler:
 
         return replace(self, passes=tuple(map(changed, self.passes)))
 
+    def without(self, *names: str) -> Compiler:
+        """Return the compiler without the passes of these names."""
+        passes = tuple(item for item in self.passes if item.name not in names)
+        return replace(self, passes=passes)
+
     def with_books(self, *books: RuleBook[Any]) -> Compiler:
         """Return the compiler with each of ``books`` instead of its pass's own."""
         new = {book.pass_name: book for book in books}

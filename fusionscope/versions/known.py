@@ -15,6 +15,7 @@ _NAMES = (
     "xla_2023",
     "jaxlib_0_4_34",
     "jaxlib_0_4_35",
+    "jaxlib_0_4_38",
     "jaxlib_0_5_3",
     "jaxlib_0_6_2",
     "jaxlib_0_7_2",

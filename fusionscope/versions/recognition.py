@@ -19,7 +19,10 @@ _NEWEST = VERSIONS[-1]
 _NAMES = "names.json"
 _BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
 _LATE = "copy-insertion"  # leaves stages whatever the program
+_LIBRARIES, _LIBRARY_FLAG = "dot-library-passes", "xla_cpu_experimental_ynn_fusion_type"
 _NUMBER = re.compile(r"[-_.]\d+$")
+# How TensorFlow and PyTorch/XLA call modules.
+_OF_OTHERS = re.compile(r"a_inference_|cluster_\d|.*__XlaMustCompile|SyncTensorsGraph\.|IrToHlo\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,14 @@ class Recognition:
     """The possible versions of a dump. ``versions`` has the oldest first: none if the dump shows
     something that no known version does, and all if it shows nothing. ``shown_by`` names the
     evidence, and is empty without any. ``is_newer`` says that the version may be newer than all of
-    these.
+    these. ``is_of_jax`` is false for a compiler of TensorFlow or PyTorch/XLA, which has an XLA of
+    its own: then they are those with an XLA of the same time.
     """
 
     versions: tuple[str, ...]
     shown_by: str = ""
     is_newer: bool = False
+    is_of_jax: bool = True
 
     def __str__(self) -> str:
         """As in *jaxlib 0.7 to 0.9*."""
@@ -43,11 +48,12 @@ class Recognition:
         first, last = self.versions[0], self.versions[-1]
         if last == VERSIONS[0]:
             return "XLA of early 2023"
+        release = "jaxlib" if self.is_of_jax else "XLA as in jaxlib"
         if first == VERSIONS[0]:
-            return f"jaxlib {last} or older"
+            return f"{release} {last} or older"
         if first == last:
-            return f"jaxlib {first}"
-        return f"jaxlib {first} {'or' if len(self.versions) == 2 else 'to'} {last}"
+            return f"{release} {first}"
+        return f"{release} {first} {'or' if len(self.versions) == 2 else 'to'} {last}"
 
 
 def recognise(module: DumpedModule) -> Recognition:
@@ -65,7 +71,7 @@ def recognise(module: DumpedModule) -> Recognition:
     for mark, having in marks.items():
         if mark.place in places:
             visited.append((having, str(mark)))
-        elif is_whole and mark.is_always:
+        elif is_whole and mark.is_always and _can_run(mark, module):
             visited.append((frozenset(VERSIONS) - having, f"no {mark}"))
     visited += _shown_by_flags(module)
     possible = _common(visited)
@@ -76,7 +82,11 @@ def recognise(module: DumpedModule) -> Recognition:
         if _common(remaining) == possible:
             visited = remaining
     versions = tuple(version for version in VERSIONS if version in possible)
-    return Recognition(versions, " and ".join(words for _, words in visited))
+    return Recognition(
+        versions,
+        " and ".join(words for _, words in visited),
+        is_of_jax=not _OF_OTHERS.match(module.name),
+    )
 
 
 @cache
@@ -95,6 +105,13 @@ def _marks(backend: str | None) -> dict[Mark, frozenset[str]]:
 
 def _common(visited: list[tuple[frozenset[str], str]]) -> frozenset[str]:
     return frozenset(VERSIONS).intersection(*(versions for versions, _ in visited))
+
+
+def _can_run(mark: Mark, module: DumpedModule) -> bool:
+    """Return whether the flags show that no user turned the pipeline of ``mark`` off."""
+    return mark.pipeline != _LIBRARIES or (
+        module.flags is not None and _LIBRARY_FLAG not in module.flags.values
+    )
 
 
 def _shows_all_passes(module: DumpedModule) -> bool:

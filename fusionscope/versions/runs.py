@@ -60,7 +60,11 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     if module.shows_all_passes:
         visited = {run.pass_name for _, run in runs}
         idle = _idle_runs(stages, visited, read_flags(module))
-        runs += [(place, run) for place, run in idle if module.lets_run(run.pass_name)]
+        runs += [
+            (place, run)
+            for place, run in idle
+            if run.pass_name in passes and module.lets_run(run.pass_name)
+        ]
     return tuple(run for _, run in sorted(runs, key=lambda numbered_run: numbered_run[0]))
 
 

@@ -86,6 +86,11 @@ def file_and_line(source: str | None) -> str:
     return shorten((source or "").replace("\\", "/").rpartition("/")[2], 24)
 
 
+def program(module: str) -> str:
+    """Return the name of a module, without what TensorFlow adds to that of a function."""
+    return module.partition("__XlaMustCompile")[0]
+
+
 def _many(noun: str) -> str:
     if noun.endswith("y") and not noun.endswith(("ay", "ey", "oy", "uy")):
         return f"{noun[:-1]}ies"

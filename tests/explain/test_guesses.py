@@ -1,6 +1,7 @@
 """Reasons by rules that need not be the compiler's are guesses, and told as such everywhere."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -20,10 +21,11 @@ from fusionscope.versions.choice import choose_compiler
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
-# Of jaxlib 0.6 and 0.7, for which there are no rules on that target.
+# The last has no rules for GPUs. The first has rules, but loses the stages that show its version.
 DUMPS = ROOT / "tests" / "versions" / "dumps"
-CPU, H100 = DUMPS / "cpu-jaxlib-0.6" / "softmax", DUMPS / "h100-jaxlib-0.7" / "dense"
+CPU, H100 = DUMPS / "cpu-jaxlib-0.6" / "softmax", DUMPS / "h100-jaxlib-0.4.38" / "dense"
 UNKNOWN = [CPU, H100]
+SHOWN = re.compile(r".*\.\d{4}\.(?!(HLO_passes_|simplification_)?after_layout).*")
 
 # The passes that explain replays.
 DECIDING = {
@@ -46,7 +48,15 @@ def without_record(path, tmp_path):
     def records(_, names):
         return [name for name in names if "._fusion." in name or "priority_fusion_dump" in name]
 
-    return shutil.copytree(path, tmp_path / "dump", ignore=records)
+    dump = shutil.copytree(path, tmp_path / "dump", ignore=records)
+    return without_version(dump) if path == CPU else dump
+
+
+def without_version(dump):
+    for stage in dump.iterdir():
+        if SHOWN.fullmatch(stage.name):
+            stage.unlink()
+    return dump
 
 
 def name(path):
@@ -90,9 +100,10 @@ def test_of_a_version_without_rules_all_is_a_guess(path, tmp_path):
     assert evidence_of(module) == {"guess"}
 
 
-@pytest.mark.parametrize("path", UNKNOWN, ids=name)
-def test_what_is_recorded_is_no_guess(path):
-    assert evidence_of(facts_of(path)) <= {"recorded", "agree", "disagree"}
+def test_what_is_recorded_is_no_guess(tmp_path):
+    module = facts_of(without_version(shutil.copytree(CPU, tmp_path / "dump")))
+    assert not module.rules.are_checked
+    assert evidence_of(module) <= {"recorded", "agree", "disagree"}
 
 
 @pytest.mark.parametrize("path", UNKNOWN, ids=name)
@@ -137,7 +148,7 @@ def test_every_report_says_so(tmp_path):
     dump = without_record(CPU, tmp_path)
     for format_name in ("text", "markdown"):
         output = run("explain", dump, "--format", format_name)
-        assert "jaxlib 0.6.2" in output
+        assert "an unknown version of jaxlib" in output
         assert "is a guess" in " ".join(output.split())
         assert "(guess)" in output
     (module,) = json.loads(run("explain", dump, "--format", "json"))["modules"]

@@ -451,3 +451,14 @@ ENTRY %e (a: {shape}) -> {shape} {{
         "f32[]",
         shape,
     ]
+
+
+def test_the_line_that_makes_all_operations_of_tensorflow_is_no_place():
+    text = (
+        'HloModule m\n\nENTRY e {\n  %x = f32[] parameter(0), metadata={op_name="x" source_file='
+        '"/lib/tensorflow/python/framework/ops.py" source_line=5}\n  ROOT %y = f32[] negate(%x), '
+        'metadata={op_name="y" source_file="model.py" source_line=6}\n}\n'
+    )
+    x, y = parse(text).entry.instructions
+    assert x.stack == ()
+    assert [place.file for place in y.stack] == ["model.py"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusionscope.words.text import percent_change, plural
+from fusionscope.words.text import percent_change, plural, program
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,14 @@ def test_a_change_in_percent_has_no_exponent(before: float, after: float, words:
 )
 def test_plurals(count: int, noun: str, words: str) -> None:
     assert plural(count, noun) == words
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("a_inference_step_160__XlaMustCompile_true_config_proto_1_.10", "a_inference_step_160"),
+        ("jit_step", "jit_step"),
+    ],
+)
+def test_a_module_of_tensorflow_has_the_name_of_its_function(module: str, expected: str) -> None:
+    assert program(module) == expected

@@ -37,8 +37,9 @@ def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
 @pytest.mark.parametrize(("id", "example", "book"), OLDER_CPU_EXAMPLES)
 def test_older_versions_decide_otherwise(id: str, example: Example, book: Book) -> None:
     check_cpu(id, example, book)
-    with pytest.raises(AssertionError):
-        check_cpu(id, example)
+    if CPU_FUSION.find(id) is not None:
+        with pytest.raises(AssertionError):
+            check_cpu(id, example)
 
 
 def test_the_oldest_version_computes_what_a_softmax_reduces_twice() -> None:

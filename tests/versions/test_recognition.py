@@ -20,7 +20,7 @@ PASS = "9999.simplification.after_pipeline-start.before_{}.txt"
 def version_of(path: Path) -> str:
     """As the table calls it, which has one name for releases that no mark tells apart."""
     release = path.stem.partition("-")[2]
-    names = {"0.4.38": "0.4.35", "0.8.3": "0.8", "0.12.0": "0.12", "0.12.0.1": "0.12"}
+    names = {"0.8.3": "0.8", "0.12.0": "0.12", "0.12.0.1": "0.12"}
     return names.get(release, release)
 
 
@@ -61,6 +61,16 @@ def test_a_dump_whose_flags_turn_libraries_off_is_recognised(path, tmp_path):
     numbered = [f"{number:04}.{label}" for number, label in enumerate(labels)]
     module = dumped(tmp_path, [*numbered, program, final])
     assert version_of(path) in recognise(module).versions
+
+
+@pytest.mark.parametrize(
+    "name", ["a_inference_f_3__XlaMustCompile_true_.4", "cluster_0", "SyncTensorsGraph.7"]
+)
+def test_other_frameworks_have_an_xla_of_the_same_time(name, tmp_path):
+    for label in (HERE / "stages" / "cpu-0.5.3.txt").read_text().split():
+        (tmp_path / f"module_0001.{name}.{label}").write_text("HloModule m\n")
+    (module,) = open_dump(tmp_path).modules
+    assert str(recognise(module)) == "XLA as in jaxlib 0.5.3"
 
 
 @pytest.mark.parametrize("target", ["cpu", "h100"])

@@ -18,7 +18,7 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import Module, parse
 from fusionscope.passes.context import GpuTarget, PassContext
-from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION, find_skipping
 from fusionscope.passes.cpu.instruction_fusion.run import (
     CpuInstructionFusion,
     find_expense,
@@ -33,6 +33,9 @@ from fusionscope.passes.rule import RuleBook
 from fusionscope.passes.state import FusionState
 from fusionscope.rules.examples import Example
 from fusionscope.rules.pages import read_examples
+from fusionscope.versions.jaxlib_0_4_38.cpu import CPU_FUSION_0_4_38
+from fusionscope.versions.jaxlib_0_5_3.cpu import CPU_FUSION_0_5_3
+from fusionscope.versions.jaxlib_0_6_2.cpu import CPU_FUSION_0_6_2
 from fusionscope.versions.jaxlib_0_9_0.cpu import CPU_FUSION_0_9_0
 from fusionscope.versions.jaxlib_0_10_0.cpu import CPU_FUSION_0_10_0
 from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
@@ -58,6 +61,11 @@ OLDER_CPU_EXAMPLES: list[tuple[str, Example, Book]] = [
         ("cpu-concat", "before jaxlib 0.12", CPU_FUSION_0_11),
         ("cpu-expensive-reuse", "before jaxlib 0.9.1", CPU_FUSION_0_9_0),
         ("cpu-skip-custom", "before jaxlib 0.10.1", CPU_FUSION_0_10_0),
+        ("cpu-skip-custom", "before jaxlib 0.7", CPU_FUSION_0_6_2),
+        ("cpu-concat", "before jaxlib 0.5", CPU_FUSION_0_4_38),
+        ("cpu-skip-custom", "before jaxlib 0.5", CPU_FUSION_0_4_38),
+        ("cpu-nonscalar-constant", "before jaxlib 0.7", CPU_FUSION_0_6_2),
+        ("cpu-major-reduction", "", CPU_FUSION_0_5_3),
     ]
     for example in read_examples(id, condition)
 ]
@@ -65,7 +73,8 @@ OLDER_CPU_EXAMPLES: list[tuple[str, Example, Book]] = [
 
 def replay_cpu(module: Module, book: Book = CPU_FUSION) -> FusionPlan:
     graph = MutableModule(module)
-    state = FusionState(is_expensive=find_expense(book), skipped=find_skipped(graph))
+    skipped = find_skipped(graph, find_skipping(book))
+    state = FusionState(is_expensive=find_expense(book), skipped=skipped)
     return CpuInstructionFusion(graph, book, state, None).run()
 
 
@@ -212,13 +221,14 @@ def check_gpu(id: str, example: Example, book: Book = GPU_FUSION, device: Device
 
 
 # The passes around priority fusion: each rule with the book that it is in, by the newest version
-# that has it.
+# that has it; those of the passes that it replaced, by the newest version without it.
 
 PASS_RULES: dict[str, tuple[str, Book]] = {}
 for compiler in all_compilers():
     for book in compiler.books if compiler.backend == "gpu" else ():
         for rule in book:
-            PASS_RULES.setdefault(rule.id, (compiler.name, book))
+            if not (compiler.has_priority_fusion and rule.id.startswith("leg-")):
+                PASS_RULES.setdefault(rule.id, (compiler.name, book))
 ELSEWHERE = {id for id, _ in GPU_EXAMPLES} | {
     id for id in PASS_RULES if id.startswith(("inplace-", "budget-", "base-"))
 }

@@ -17,6 +17,10 @@ samples = load(ROOT / "samples" / "make.py")
 samples.LARGE = 1024  # bytes; small dumps are enough here
 
 BATCHES = (
+    samples.Batch("cpu-jaxlib-0.4.38", "0.4.38", "cpu", ("concatenate",), ("concatenate",)),
+    samples.Batch("h100-jaxlib-0.4.38", "0.4.38", "h100", ("dense",)),
+    samples.Batch("cpu-jaxlib-0.5.3", "0.5.3", "cpu", ("reductions",), ("reductions",)),
+    samples.Batch("h100-jaxlib-0.5.3", "0.5.3", "h100", ("updates",)),
     samples.Batch("cpu-jaxlib-0.6", "0.6", "cpu", ("softmax",), ("softmax",)),
     samples.Batch("h100-jaxlib-0.7", "0.7", "h100", ("dense",)),
     samples.Batch("cpu-jaxlib-0.9.0", "0.9.0", "cpu", ("attention",), ("attention",)),

@@ -7,8 +7,9 @@ that no device description holds are in xla/stream_executor/device_description.h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from fusionscope.dump.device import Device, RocmCapability
 from fusionscope.gpu.cost.duration import (
@@ -20,6 +21,9 @@ from fusionscope.gpu.cost.duration import (
     scaled,
 )
 from fusionscope.gpu.cost.numbers import f32
+
+# Of a device, flops, blocks, and threads per block.
+ComputeTime: TypeAlias = Callable[[Device, int, int, int], Duration]
 
 KERNEL_LAUNCH: Final = TICKS_PER_MICROSECOND
 _L2_SPEEDUP = 2.5

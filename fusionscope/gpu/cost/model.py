@@ -19,6 +19,7 @@ from fusionscope.gpu.cost.duration import INFINITE, Duration
 from fusionscope.gpu.cost.launch import Launch
 from fusionscope.gpu.cost.memory import (
     KERNEL_LAUNCH,
+    ComputeTime,
     coalescing_utilization,
     read_time,
     write_time,
@@ -132,7 +133,7 @@ class CostFormulas:
     analysis: type[CostAnalysis]
     launch: Callable[[Emission, Device, int], Launch]
     reads_max_unroll: Callable[[Device], bool]
-    compute_time: Callable[[Device, int, int, int], Duration]
+    compute_time: ComputeTime
     combine: Callable[[Duration, Duration], Duration]
     sees_through_bitcasts: bool
     rounds_products: bool

@@ -144,7 +144,7 @@ class TiledKernel:
         grid = table.grids[index]
         warps = self._warps(index) if warps is None else warps
         flops = self._flops_in(index)
-        compute = table.compute_time(flops, index, warps)
+        compute = self._compute_time(flops, index, warps)
         reads = [(count, column[index]) for count, column in self._reads]
         read: Duration = sum(count * access.time for count, access in reads)
         write = self._writes[index]
@@ -173,11 +173,14 @@ class TiledKernel:
         for index in sorted(_members(self._possible), key=memory.__getitem__):
             if best is not None and memory[index] > best[0]:
                 break
-            compute = self._table.compute_time(self._flops_in(index), index, self._warps(index))
+            compute = self._compute_time(self._flops_in(index), index, self._warps(index))
             candidate = combine(compute, memory[index]), -index
             if best is None or candidate < best:
                 best = candidate
         return None if best is None else self.tiling(-best[1])
+
+    def _compute_time(self, flops: int, index: int, warps: int) -> Duration:
+        return self._table.compute_time(flops, index, warps, self._version.compute_time)
 
     def _flops_in(self, index: int) -> int:
         """Return the flops of all blocks in a tiling."""

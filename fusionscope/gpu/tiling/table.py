@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 from fusionscope.dump.device import Device
 from fusionscope.gpu.cost.cycles import architecture_of
 from fusionscope.gpu.cost.duration import Duration, from_seconds
-from fusionscope.gpu.cost.memory import compute_time, memory_figures, read_time
+from fusionscope.gpu.cost.memory import ComputeTime, memory_figures, read_time
 from fusionscope.gpu.tiling.computation import Sources
 from fusionscope.gpu.tiling.propagation import Numbers
 from fusionscope.gpu.tiling.tile import DimensionTile, Grid, Source, power_of_two
@@ -307,14 +307,16 @@ class TilingTable:
         moved = -(-size // self._transaction_size) * self._transaction_size
         return size / moved if moved else 1.0  # an array without elements moves nothing
 
-    def compute_time(self, flops: int, index: int, warps: int) -> Duration:
-        """Return the time to compute ``flops`` in the tiling ``index``."""
+    def compute_time(self, flops: int, index: int, warps: int, formula: ComputeTime) -> Duration:
+        """Return the time to compute ``flops`` in the tiling ``index``, by the ``formula`` of the
+        compiler version whose table this is.
+        """
         # More blocks than run at once make no difference.
         key = flops, min(self.blocks[index], self.device.core_count), warps
         duration = self._compute_times.get(key)
         if duration is None:
             threads = warps * self.device.threads_per_warp
-            duration = compute_time(self.device, flops, key[1], threads)
+            duration = formula(self.device, flops, key[1], threads)
             self._compute_times[key] = duration
         return duration
 

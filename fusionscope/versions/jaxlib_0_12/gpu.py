@@ -35,6 +35,8 @@ TRITON_0_12 = TritonVersion(
     limits_transposes=True,
     counts_copies=False,
     counts_padding=True,
+    names_opcodes=True,
+    compute_time=compute_time,
 )
 GPU_0_12 = GpuModel(
     emitters=Emitters(

@@ -1,8 +1,9 @@
-"""jaxlib 0.4.34."""
+"""jaxlib 0.4.34. For CPUs, its dumps replay with the rules of 0.4.38."""
 
 from __future__ import annotations
 
 from fusionscope.graph.mutable import MutableModule
+from fusionscope.versions import jaxlib_0_4_38
 from fusionscope.versions.version import KnownCompiler, Version, begins, follows
 
 
@@ -15,14 +16,23 @@ def normalize_layouts(graph: MutableModule) -> None:
 VERSION = Version(
     name="0.4.34",
     gained={
+        "cpu": (
+            begins("SubbytePacker_pipeline", "sub-byte-size-setter", is_always=True),
+            begins("HLO_passes_through_layout_assignment", "result_caster"),
+        ),
         "gpu": (
             begins("conv_canonicalization", "float-normalization-bf16"),
+            begins("pre-spmd-partitioner", "gather_scatter_normalizer"),
             follows("hlo_normalization", "triton-gemm-rewriter", "gemm-fusion-swap-operands"),
         ),
     },
     lost={
+        "cpu": (begins("HLO_passes_through_layout_assignment", "gather_scatter_normalizer"),),
         "gpu": (begins("conv_canonicalization", "bf16-normalization"),),
     },
-    compilers=(KnownCompiler("gpu-0.4.34", f"{__name__}.gpu", has_priority_fusion=False),),
+    compilers=(
+        jaxlib_0_4_38.VERSION.compilers[0],
+        KnownCompiler("gpu-0.4.34", f"{__name__}.gpu", has_priority_fusion=False),
+    ),
     rewriters={"layout_normalization": normalize_layouts},
 )

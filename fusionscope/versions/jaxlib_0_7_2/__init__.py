@@ -16,7 +16,7 @@ VERSION = Version(
     name="0.7.2",
     gained={
         "cpu": (
-            begins("dot-library-passes", "dot_decomposer"),
+            begins("dot-library-passes", "dot_decomposer", is_always=True),
             follows(
                 "HLO_passes_after_layout_assignment", "fusion-wrapper", "cpu-all-reduce-combiner"
             ),
@@ -30,6 +30,9 @@ VERSION = Version(
     lost={
         "gpu": (begins("horizontal_fusion", "horizontal_loop_fusion"),),
     },
-    compilers=(KnownCompiler("cpu-0.7.2", f"{__name__}.cpu"),),
+    compilers=(
+        KnownCompiler("cpu-0.7.2", f"{__name__}.cpu"),
+        KnownCompiler("gpu-0.7.2", f"{__name__}.gpu"),
+    ),
     rewriters={"layout_normalization": normalize_layouts},
 )

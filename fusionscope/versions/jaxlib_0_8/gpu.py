@@ -25,10 +25,5 @@ COMPILER = replace(
     newer.COMPILER,
     name="gpu-0.8",
     release="0.8.3",
-    passes=tuple(
-        fusion_pass
-        for fusion_pass in newer.COMPILER.passes
-        if fusion_pass.name != GPU_SORTING.pass_name
-    ),
     pipelines=_PIPELINES,
-)
+).without(GPU_SORTING.pass_name)

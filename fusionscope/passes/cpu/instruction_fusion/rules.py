@@ -9,6 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fusionscope.graph.layouts import minor_to_major
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import COMPLEX, is_effective_scalar, is_elementwise
 from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
@@ -21,7 +22,7 @@ from fusionscope.passes.pair_rules import (
     PairRule,
     Root,
 )
-from fusionscope.passes.rule import Decision, RuleBook
+from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair, FusionState
 
 _EMITTABLE = frozenset(
@@ -58,15 +59,36 @@ class SkipCustom(PairRule):
     lasts: ClassVar = True
     message: ClassVar = "Don't fuse instructions from custom fusions/calls"
     is_legality: ClassVar = True
+    # Whether the pass visits reducers, comparators and the like. It has not since jaxlib 0.10.1.
+    visits_embedded: ClassVar = False
+    # Whether it skips those of custom calls. It has since jaxlib 0.5.
+    skips_called: ClassVar = True
+    # Whether it skips those of what the fusion emitters compute. It has since jaxlib 0.7.
+    skips_emitted: ClassVar = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         return self.refuse() if pair.consumer in state.skipped else None
 
 
 class SkipCustomInEmbedded(SkipCustom):
-    """Of a pass that visits reducers, comparators and the like. jaxlib has not since 0.10.1."""
-
     __slots__ = ()
+    visits_embedded: ClassVar = True
+
+
+class SkipCustomOnly(SkipCustomInEmbedded):
+    __slots__ = ()
+    skips_emitted: ClassVar = False
+
+
+class SkipCustomFusions(SkipCustomOnly):
+    __slots__ = ()
+    skips_called: ClassVar = False
+
+
+def find_skipping(book: RuleBook[Rule]) -> SkipCustom:
+    """Return the rule that says what the pass does not visit."""
+    rule = book.find(SkipCustom.id)
+    return rule if isinstance(rule, SkipCustom) else SkipCustom()
 
 
 class SoftmaxCoupling(PairRule):
@@ -296,6 +318,21 @@ class SmallMatrixVector(PairRule):
         vector = consumer.operands[1 - pair.slot].shape
         if vector.rank == 1 and vector.byte_size < self.bytes:
             return self.allow(vector_bytes=vector.byte_size, bytes=self.bytes)
+        return None
+
+
+class MajorReduction(PairRule):
+    __slots__ = ()
+    id: ClassVar = "cpu-major-reduction"
+    message: ClassVar = "Not fusing reductions over major dimensions"
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        for end in (pair.consumer, pair.producer):
+            if end.opcode == "reduce":
+                order = minor_to_major(end.operands[0].shape)
+                reduced: tuple[int, ...] = end.attribute("dimensions")
+                if order and order[0] not in reduced:
+                    return self.refuse(minor=order[0], reduced=" ".join(map(str, reduced)))
         return None
 
 

@@ -11,9 +11,9 @@ from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.cpu.instruction_fusion.rules import (
     ExpensiveReuse,
     SkipCustom,
-    SkipCustomInEmbedded,
     SoftmaxCoupling,
     can_be_output_fused,
+    find_skipping,
 )
 from fusionscope.passes.instruction_fusion import InstructionFusion, Judge
 from fusionscope.passes.plan import FusionPlan
@@ -25,7 +25,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
     state = FusionState(
         is_expensive=find_expense(book),
         may_duplicate=not context.has_multi_output,
-        skipped=find_skipped(graph, emitters=context.has_emitters),
+        skipped=find_skipped(graph, find_skipping(book), emitters=context.has_emitters),
     )
     return CpuInstructionFusion(graph, book, state, context.deadline).run()
 
@@ -41,7 +41,7 @@ class CpuInstructionFusion(InstructionFusion):
 
     @property
     def visits_embedded(self) -> bool:
-        return isinstance(self.book.find(SkipCustom.id), SkipCustomInEmbedded)
+        return find_skipping(self.book).visits_embedded
 
     def find_globally_unfusible(
         self, order: Sequence[MutableInstruction], judge: Judge
@@ -58,8 +58,11 @@ class CpuInstructionFusion(InstructionFusion):
         return "kOutput" if can_be_output_fused(pair.producer, pair.consumer) else "kLoop"
 
 
-def find_skipped(graph: MutableModule, *, emitters: bool = True) -> frozenset[MutableInstruction]:
-    """Return the instructions into which the pass fuses nothing.
+def find_skipped(
+    graph: MutableModule, rule: SkipCustom, *, emitters: bool = True
+) -> frozenset[MutableInstruction]:
+    """Return the instructions into which the pass fuses nothing, by ``rule``. ``emitters`` is
+    whether the compiler uses fusion emitters.
 
     Source: ComputeInstructionsToSkip and BlockSubcomputationFusion.
     """
@@ -68,11 +71,10 @@ def find_skipped(graph: MutableModule, *, emitters: bool = True) -> frozenset[Mu
         if instruction.is_custom_fusion:
             skipped.add(instruction)
         elif instruction.opcode == "custom-call":
-            for callee in instruction.called[:1]:
+            for callee in instruction.called[: rule.skips_called]:
                 skipped.update(callee.instructions)
-        elif instruction.called and (
-            instruction.opcode == "scatter"
-            or (emitters and is_emitted_elementwise(instruction.opcode))
+        elif instruction.opcode == "scatter" or (
+            emitters and rule.skips_emitted and is_emitted_elementwise(instruction.opcode)
         ):
             for callee in instruction.called:
                 skipped.update(callee.instructions)

@@ -38,9 +38,12 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook
 _TYPE_ORDER = {name: number for number, name in ELEMENT_TYPES.items()}
 
 
-def without_elements(instruction: MutableInstruction) -> MutableInstruction:
-    """Return the operand of a chain of get-tuple-elements. Source: LatestNonGteAncestor."""
-    while instruction.opcode == "get-tuple-element":
+def computed(operand: MutableInstruction, transparent: frozenset[str]) -> MutableInstruction:
+    """Return the instruction behind a chain of ``transparent`` ones. Source:
+    LatestNonGteAncestor, LatestNonTrivialAncestor.
+    """
+    instruction = operand
+    while instruction.opcode in transparent:
         instruction = instruction.operands[0]
     return instruction
 
@@ -50,14 +53,15 @@ def count_instructions(instruction: MutableInstruction) -> int:
     return len(instruction.fused.instructions) if is_fusion(instruction) else 1
 
 
-def _is_only_read_by(instruction: MutableInstruction, consumer: MutableInstruction) -> bool:
+def _is_only_read_by(instruction: MutableInstruction, siblings: Siblings) -> bool:
     """Return whether none but consumer and root reads it. Source: IsConsumerTheOnlyNonRootUser."""
+    consumer, transparent = siblings.consumer, siblings.transparent
 
     def elements(value: MutableInstruction) -> list[MutableInstruction]:
-        return [user for user in value.users if user.opcode == "get-tuple-element"]
+        return [user for user in value.users if user.opcode in transparent]
 
     return all(
-        user is consumer or user.is_root or user.opcode == "get-tuple-element"
+        user is consumer or user.is_root or user.opcode in transparent
         for value in reachable([instruction], elements)
         for user in value.users
     )
@@ -66,18 +70,26 @@ def _is_only_read_by(instruction: MutableInstruction, consumer: MutableInstructi
 @dataclass(frozen=True, slots=True)
 class Siblings:
     """Operands of ``consumer`` that could become one kernel: a loop over outputs of one shape or,
-    with ``has_slices``, one in which each writes its slice of a long output.
+    with ``has_slices``, one in which each writes its slice of a long output. ``transparent`` are
+    the operations that may be between.
     """
 
     consumer: MutableInstruction
     has_slices: bool
+    transparent: frozenset[str]
     candidates: Sequence[MutableInstruction] = ()
 
 
 class SiblingRule(Rule):
-    """A rule about one operand of a consumer, which might be fused with others."""
+    """A rule about one operand of a consumer, which might be fused with others.
+
+    The rule about candidates also says where they are looked for, and in which order.
+    """
 
     __slots__ = ()
+    begins_with_last: ClassVar = False  # of equal candidates, with the consumer's last operand
+    visits_entry_only: ClassVar = True  # and no bodies of loops
+    transparent: ClassVar = frozenset({"get-tuple-element"})  # between candidates and consumer
 
     @abstractmethod
     def check(
@@ -100,10 +112,41 @@ class LoopCandidate(SiblingRule):
             return self.refuse(reduces=len(instruction.shape.elements))
         if is_elementwise(instruction) and instruction.operands:
             return None
-        if not instruction.is_loop_fusion:
+        if not self.is_loop(instruction):
             return self.refuse(opcode=instruction.opcode)
         types = {output.shape.element_type for output in outputs_of(instruction)}
         return self.refuse(types=len(types)) if len(types) > 1 else None
+
+    def is_loop(self, instruction: MutableInstruction) -> bool:
+        return instruction.is_loop_fusion
+
+
+class LaterLoopCandidate(LoopCandidate):
+    """A fusion that ends in a concatenate is a loop, too, and one that updates a slice is none. Of
+    single copies, those of the entry become slices of one output.
+    """
+
+    __slots__ = ()
+    begins_with_last: ClassVar = True
+    visits_entry_only: ClassVar = False
+    transparent: ClassVar = frozenset({"bitcast", "get-tuple-element"})
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        if instruction.opcode == "copy" and not (
+            siblings.has_slices and not instruction.computation.callers
+        ):
+            return self.refuse(opcode=instruction.opcode)
+        return LoopCandidate.check(self, instruction, siblings, state)
+
+    def is_loop(self, instruction: MutableInstruction) -> bool:
+        if not is_fusion(instruction):
+            return False
+        root = instruction.fused.root.opcode
+        return root == "concatenate" or (
+            instruction.is_loop_fusion and root != "dynamic-update-slice"
+        )
 
 
 def _is_looped_reduce(instruction: MutableInstruction, state: MultiOutputState) -> bool:
@@ -123,7 +166,7 @@ class OtherReaders(SiblingRule):
     def check(
         self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
     ) -> Decision | None:
-        return None if _is_only_read_by(instruction, siblings.consumer) else self.refuse()
+        return None if _is_only_read_by(instruction, siblings) else self.refuse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +260,7 @@ class Batch(Rule):
         outputs = buffers = cost = 0
         for count, candidate in enumerate(candidates):
             first_likeness, likeness = alike(first), alike(candidate)
-            if first_likeness[:3] != likeness[:3] or not (
+            if not self.are_alike(first_likeness, likeness) or not (
                 has_slices or have_one_shape(first, candidate)
             ):
                 return max(count, 1)
@@ -228,6 +271,10 @@ class Batch(Rule):
             if outputs >= limit or 8 * buffers >= self.parameter_bytes or self.is_too_long(cost):
                 return max(count, 1)
         return len(candidates)
+
+    def are_alike(self, first: Alike, second: Alike) -> bool:
+        """Return whether two candidates can be in one kernel, whatever their shapes."""
+        return first[:3] == second[:3]
 
     def counts_first(self) -> bool:
         """Whether the limits count the first candidate too."""
@@ -283,9 +330,23 @@ class InputCandidate(SiblingRule):
             instruction, state.gpu.device, state.gpu.emitters
         ):
             return self.refuse(opcode=instruction.opcode)
-        if not _is_only_read_by(instruction, siblings.consumer):
+        if not _is_only_read_by(instruction, siblings):
             return self.refuse(users=len(instruction.users))
         return None
+
+
+class BatchOfAnyLength(UnrolledBatch):
+    """Candidates need not have equally many instructions."""
+
+    __slots__ = ()
+
+    def are_alike(self, first: Alike, second: Alike) -> bool:
+        return first[:2] == second[:2]
+
+
+class LaterInputCandidate(InputCandidate):
+    __slots__ = ()
+    begins_with_last: ClassVar = True
 
 
 HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(

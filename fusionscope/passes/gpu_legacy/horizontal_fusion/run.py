@@ -21,15 +21,16 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
     OutputPairRule,
     outputs_of,
 )
+from fusionscope.passes.gpu.priority_fusion.computation import fusible_computations
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     Batch,
     SiblingRule,
     Siblings,
     alike,
+    computed,
     count_instructions,
     have_one_shape,
-    without_elements,
 )
 from fusionscope.passes.plan import FusionPlan, PairDecision, decided
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
@@ -56,7 +57,8 @@ def _as_fusion(instruction: MutableInstruction, kind: str) -> MutableInstruction
 
 @dataclass(slots=True)
 class HorizontalLoopFusion:
-    """The pass over the entry of ``graph``, with the rules of ``book``.
+    """The pass over the entry of ``graph``, or also over its other computations, with the rules of
+    ``book``.
 
     It goes from results to operands, and also treats each new fusion as a consumer: first for loops
     over one shape, then for slices of one long output.
@@ -67,9 +69,16 @@ class HorizontalLoopFusion:
     state: GpuState
 
     def run(self) -> FusionPlan:
-        run = _LoopRun(self.book, self.state, self.graph.entry)
-        run.run()
-        return FusionPlan(self.book.pass_name, tuple(run.decisions), self.graph)
+        candidate = next(rule for rule in self.book if isinstance(rule, SiblingRule))
+        computations = [self.graph.entry]
+        if not candidate.visits_entry_only:
+            computations = list(fusible_computations(self.graph))
+        decisions: list[PairDecision] = []
+        for computation in computations:
+            run = _LoopRun(self.book, self.state, computation)
+            run.run()
+            decisions += run.decisions
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
 
 class _LoopRun:
@@ -89,19 +98,26 @@ class _LoopRun:
             consumer = self._waiting.pop()
             if consumer.parent is not None and (consumer.users or consumer.is_root):
                 for has_slices in (False, True):
-                    self._fuse_operands(Siblings(consumer, has_slices))
+                    transparent = self._rules[0].transparent
+                    self._fuse_operands(Siblings(consumer, has_slices, transparent))
 
     def _fuse_operands(self, siblings: Siblings) -> None:
         """Source: FuseConsumerOperands."""
-        operands = dict.fromkeys(map(without_elements, siblings.consumer.operands))
-        candidate, *rules = self._rules
-        candidates = [operand for operand in operands if self._allows(candidate, operand, siblings)]
+        first_rule, *rules = self._rules
+        operands = dict.fromkeys(
+            computed(operand, siblings.transparent) for operand in siblings.consumer.operands
+        )
+        candidates = [
+            operand for operand in operands if self._allows(first_rule, operand, siblings)
+        ]
         siblings = replace(siblings, candidates=candidates)
         fusible = [
             candidate
             for candidate in candidates
             if all(self._allows(rule, candidate, siblings) for rule in rules)
         ]
+        if first_rule.begins_with_last:
+            fusible.reverse()
         fusible.sort(key=alike)
         while fusible:
             count = self._batch.take(fusible, has_slices=siblings.has_slices)
@@ -265,10 +281,12 @@ class HorizontalInputFusion:
     def _fuse_operands(
         self, consumer: MutableInstruction, state: MultiOutputState
     ) -> Iterator[PairDecision]:
-        siblings = Siblings(consumer, has_slices=False)
         rules = [rule for rule in self.book if isinstance(rule, SiblingRule)]
+        siblings = Siblings(consumer, has_slices=False, transparent=rules[0].transparent)
         candidates: list[MutableInstruction] = []
-        for operand in dict.fromkeys(map(without_elements, consumer.operands)):
+        for operand in dict.fromkeys(
+            computed(operand, siblings.transparent) for operand in consumer.operands
+        ):
             refusal = first_decision(rule.check(operand, siblings, state) for rule in rules)
             if refusal is None:
                 candidates.append(operand)
@@ -276,6 +294,8 @@ class HorizontalInputFusion:
                 yield decided(operand, consumer, refusal)
         if len(candidates) < 2:
             return
+        if rules[0].begins_with_last:
+            candidates.reverse()
         candidates.sort(
             key=lambda operand: (*_input_sizes(operand, state), count_instructions(operand))
         )

@@ -1,0 +1,44 @@
+"""The fusion passes of jaxlib 0.6.2 for GPUs: as in 0.7.2, and kernels side by side are joined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusionscope.passes.fusion_pass import passes_of
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
+    HORIZONTAL_INPUT,
+    HORIZONTAL_LOOP,
+    BatchOfAnyLength,
+    LaterInputCandidate,
+    LaterLoopCandidate,
+    SharedParameter,
+)
+from fusionscope.versions.jaxlib_0_7_2 import gpu as newer
+
+HORIZONTAL_LOOP_0_6_2 = (
+    HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.6.2")
+    .without(SharedParameter.id)
+    .with_rule(LaterLoopCandidate())
+    .with_rule(BatchOfAnyLength())
+)
+HORIZONTAL_INPUT_0_6_2 = HORIZONTAL_INPUT.renamed("legacy-horizontal-input-0.6.2").with_rule(
+    LaterInputCandidate()
+)
+
+_PIPELINES: dict[str, tuple[str, ...]] = {
+    **newer.COMPILER.pipelines,
+    "horizontal_fusion": ("horizontal_loop_fusion", "horizontal_input_fusion", "cse", "dce"),
+    "pre-scheduling-copy-insertion": (
+        "dce", "loop-schedule-linearizer", "copy-insertion", "horizontal-loop-fusion-for-copy",
+        "sanitize-constant-names",
+    ),
+    "horizontal-loop-fusion-for-copy": ("copy_fusion", "horizontal_loop_fusion", "dce"),
+}  # fmt: skip
+
+COMPILER = replace(
+    newer.COMPILER,
+    name="gpu-0.6.2",
+    release="0.6.2",
+    passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP_0_6_2, HORIZONTAL_INPUT_0_6_2)),
+    pipelines=_PIPELINES,
+)

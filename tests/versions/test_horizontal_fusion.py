@@ -1,0 +1,78 @@
+"""Horizontal fusion of jaxlib 0.5 and 0.6, where it differs from that before priority fusion."""
+
+import pytest
+from conformance.examples import replay_pass
+
+from fusionscope.hlo import parse
+from fusionscope.versions.jaxlib_0_4_35.gpu import COMPILER as OLDER
+from fusionscope.versions.jaxlib_0_6_2.gpu import COMPILER
+
+LOOP = """
+{name} {{
+  value = f32[16] parameter(0)
+  ROOT result = f32[16] {operation}
+}}
+"""
+
+
+def module(*operations: str, between: str = "", end: str = "tuple(one, two)") -> str:
+    loops = "".join(
+        LOOP.format(name=name, operation=operation)
+        for name, operation in zip(("first", "second"), operations, strict=True)
+    )
+    return (
+        f"HloModule m\n{loops}\nENTRY main {{\n  a = f32[16] parameter(0)\n"
+        "  b = f32[16] parameter(1)\n"
+        "  one = f32[16] fusion(a), kind=kLoop, calls=first\n"
+        "  two = f32[16] fusion(b), kind=kLoop, calls=second\n"
+        f"{between}  ROOT both = (f32[16], f32[16]) {end}\n}}\n"
+    )
+
+
+def fused(compiler, text: str) -> list[tuple[str, str]]:
+    book = compiler.find("horizontal_loop_fusion").book
+    decisions = replay_pass(book, compiler.name, parse(text)).decisions
+    return [(d.producer, d.consumer) for d in decisions if d.fusion is not None]
+
+
+def test_equal_candidates_begin_with_the_last_operand():
+    text = module("negate(value)", "negate(value)")
+    assert fused(COMPILER, text) == [("two", "one")]
+    assert fused(OLDER, text) == [("one", "two")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # One has an operation more.
+        module("negate(value)", "negate(value)").replace(
+            "second {\n  value = f32[16] parameter(0)\n",
+            "second {\n  given = f32[16] parameter(0)\n  value = f32[16] abs(given)\n",
+        ),
+        # Both read one parameter.
+        module("negate(value)", "abs(value)").replace("fusion(b)", "fusion(a)"),
+        # A bitcast is between one and the consumer.
+        module(
+            "negate(value)",
+            "abs(value)",
+            between="  three = f32[16] bitcast(two)\n",
+            end="tuple(one, three)",
+        ),
+    ],
+    ids=["lengths", "parameter", "bitcast"],
+)
+def test_more_is_joined(text):
+    assert len(fused(COMPILER, text)) == 1
+    assert not fused(OLDER, text)
+
+
+def test_single_copies_are_joined_as_slices_only():
+    text = (
+        "HloModule m\n\nENTRY main {\n  a = f32[16] parameter(0)\n  b = f32[16] parameter(1)\n"
+        "  one = f32[16] copy(a)\n  two = f32[16] copy(b)\n"
+        "  ROOT both = (f32[16], f32[16]) tuple(one, two)\n}\n"
+    )
+    book = COMPILER.find("horizontal_loop_fusion").book
+    after = replay_pass(book, COMPILER.name, parse(text)).module
+    kinds = {i.attributes["kind"] for i in after.entry.instructions if i.opcode == "fusion"}
+    assert kinds == {"kInput"}
