@@ -19,7 +19,7 @@ _NEWEST = VERSIONS[-1]
 _NAMES = "names.json"
 _BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
 _LATE = "copy-insertion"  # leaves stages whatever the program
-_LIBRARIES, _LIBRARY_FLAG = "dot-library-passes", "xla_cpu_experimental_ynn_fusion_type"
+_OPTIONAL = "dot-library-passes"  # flags turn it off, and an empty one is in no file of the dump
 _NUMBER = re.compile(r"[-_.]\d+$")
 # How TensorFlow and PyTorch/XLA call modules.
 _OF_OTHERS = re.compile(r"a_inference_|cluster_\d|.*__XlaMustCompile|SyncTensorsGraph\.|IrToHlo\.")
@@ -68,12 +68,16 @@ def recognise(module: DumpedModule) -> Recognition:
     places = {(stage.name.pipeline, stage.name.after, stage.name.before) for stage in module.stages}
     is_whole = module.final is not None and _shows_all_passes(module) and _has_no_gap(module)
     visited: list[tuple[frozenset[str], str]] = []  # versions, and their evidence
+    doubtful: list[tuple[frozenset[str], str]] = []  # what other evidence can contradict
     for mark, having in marks.items():
         if mark.place in places:
             visited.append((having, str(mark)))
-        elif is_whole and mark.is_always and _can_run(mark, module):
-            visited.append((frozenset(VERSIONS) - having, f"no {mark}"))
+        elif is_whole and mark.is_always:
+            without = frozenset(VERSIONS) - having, f"no {mark}"
+            (doubtful if mark.pipeline == _OPTIONAL else visited).append(without)
     visited += _shown_by_flags(module)
+    if module.flags is not None:
+        visited += [evidence for evidence in doubtful if evidence[0] & _common(visited)]
     possible = _common(visited)
     if _NEWEST in possible and (unknown := next(_unknown_names(module), None)) is not None:
         return Recognition((), f"{unknown}, which none up to {_NEWEST} has", is_newer=True)
@@ -105,13 +109,6 @@ def _marks(backend: str | None) -> dict[Mark, frozenset[str]]:
 
 def _common(visited: list[tuple[frozenset[str], str]]) -> frozenset[str]:
     return frozenset(VERSIONS).intersection(*(versions for versions, _ in visited))
-
-
-def _can_run(mark: Mark, module: DumpedModule) -> bool:
-    """Return whether the flags show that no user turned the pipeline of ``mark`` off."""
-    return mark.pipeline != _LIBRARIES or (
-        module.flags is not None and _LIBRARY_FLAG not in module.flags.values
-    )
 
 
 def _shows_all_passes(module: DumpedModule) -> bool:
