@@ -17,23 +17,24 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import STAGES, quoted_flags, require_empty
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.progress import Progress
-from fusionscope.system.files import read_text
+from fusionscope.system.files import is_there, read_text
 from fusionscope.system.processes import Ran, run_in_foreground
 from fusionscope.words.text import first_names, plural, size
 
 _FIRST = ".before_optimizations.txt"
 _LAST = ".after_optimizations.txt"  # all that the compilation cache dumps
 _FLAG = re.compile(r"--?(\w+)(?:=(.*))?", re.DOTALL)
-_NUMBER = re.compile(r"(?:(\d{10,20})\.)?module_(\d+)\.")
+_NUMBER = re.compile(r"(?:(\d{10,20})\.)?(?:.+?\.)?module_(\d+)\.")
 _COMPILED = re.compile(r"jax_ir\d+_(.+)_compile\.mlir")  # by JAX_DUMP_IR_TO
+_LIMIT = re.compile("--xla_dump_(hlo_module_re|max_hlo_modules)=")
 _GLOB = {"*": ".*", "?": "."}
 _CACHE = "jax_enable_compilation_cache"
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which modules are dumped: those with a name like ``glob`` (None: all), of these the ``first``
-    of each process, of these the ``largest``.
+    """Which modules are dumped: those with a name like ``glob`` (None: all). Of these, the
+    ``first`` are kept in the end, and of these the ``largest``.
     """
 
     glob: str | None = None
@@ -41,12 +42,11 @@ class Filter:
     largest: int | None = None
 
     @property
-    def flags(self) -> Iterator[str]:
-        if self.glob is not None:
-            pattern = "".join(_GLOB.get(character, re.escape(character)) for character in self.glob)
-            yield f"--xla_dump_hlo_module_re=^{pattern}$"
-        if self.first is not None:
-            yield f"--xla_dump_max_hlo_modules={self.first}"
+    def flags(self) -> list[str]:
+        if self.glob is None:
+            return []
+        pattern = "".join(_GLOB.get(character, re.escape(character)) for character in self.glob)
+        return [f"--xla_dump_hlo_module_re=^{pattern}$"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,7 @@ class Recorded:
     bytes: int
 
 
-def record(
-    command: Sequence[str], directory: Path, filter: Filter, tell: Progress
-) -> Recorded:
+def record(command: Sequence[str], directory: Path, filter: Filter, tell: Progress) -> Recorded:
     """Run ``command`` with the environment of this process and XLA's flags for a dump into
     ``directory``, which must be empty or new. ``tell`` receives what the user should know: flags
     that are replaced, how much was dumped so far, and why there is nothing.
@@ -71,24 +69,28 @@ def record(
     outer = _outer_flags()
     for line in _replaced(outer, flags):
         tell(line)
+    is_new = not is_there(directory)
     require_empty(directory)
 
     def watch(after_s: float) -> None:
         dumped = _Dumped.measure(directory)
         tell(f"after {after_s:,.0f} s: {dumped.words}")
 
-    with TemporaryDirectory() as scratch:
-        ran = run_in_foreground(command, _environment(outer, flags, scratch), watch)
-        programs = _programs(Path(scratch))
+    try:
+        with TemporaryDirectory() as scratch:
+            ran = run_in_foreground(command, _environment(outer, flags, scratch), watch)
+            programs = _programs(Path(scratch))
+    finally:
+        if is_new:
+            with suppress(OSError):  # it has files
+                directory.rmdir()
     dumped = _Dumped.measure(directory)
     if not dumped.modules:
-        tell(_why_nothing(command, filter, outer, programs))
-        with suppress(OSError):  # what XLA left there without a module
-            directory.rmdir()
+        tell(f"nothing was dumped{_why_nothing(command, filter, outer, programs)}")
     elif dumped.cached:
         tell(_why_incomplete(command, dumped))
-    if filter.largest is not None:
-        _keep_largest(directory, filter.largest)
+    if dumped.modules and (filter.first or filter.largest):
+        _remove_others(directory, filter)
         dumped = _Dumped.measure(directory)
     return Recorded(ran, dumped.modules, dumped.bytes)
 
@@ -116,7 +118,9 @@ class _Dumped:
 
     @property
     def words(self) -> str:
-        return f"{plural(self.modules, 'module')}, {size(self.bytes)}" if self.modules else "no module"
+        return (
+            f"{plural(self.modules, 'module')}, {size(self.bytes)}" if self.modules else "no module"
+        )
 
 
 def _own_flags(directory: Path, filter: Filter) -> list[str]:
@@ -153,7 +157,7 @@ def _replaced(outer: str, flags: Sequence[str]) -> Iterator[str]:
     values = _values(flags)
     for name, value in _values(_split(outer)).items():
         if name in values and values[name] != value:
-            yield f"XLA_FLAGS: --{name}={value} is {quoted(values[name])} in this run"
+            yield f"XLA_FLAGS: --{name}={value} gives way to --{name}={values[name]} in this run"
 
 
 def _environment(outer: str, flags: Sequence[str], scratch: str) -> Mapping[str, str]:
@@ -168,14 +172,16 @@ def _environment(outer: str, flags: Sequence[str], scratch: str) -> Mapping[str,
     }
 
 
-def _programs(scratch: Path) -> list[str]:
-    """Return the names of the programs that jax has compiled, in order."""
+def _programs(scratch: Path) -> list[str] | None:
+    """Return the names of the programs that jax compiled, in order; None if they are unknown."""
+    if "JAX_DUMP_IR_TO" in os.environ:
+        return None
     names = sorted(path.name for path in scratch.iterdir())
     return list(dict.fromkeys(match[1] for name in names if (match := _COMPILED.fullmatch(name))))
 
 
 def _why_nothing(
-    command: Sequence[str], filter: Filter, outer: str, programs: Sequence[str]
+    command: Sequence[str], filter: Filter, outer: str, programs: Sequence[str] | None
 ) -> str:
     """Return why there is no module, as far as it is known."""
     place = _mention(command, "XLA_FLAGS")
@@ -183,39 +189,37 @@ def _why_nothing(
         f"{place} sets XLA_FLAGS: let it keep those that are there, "
         "os.environ.get('XLA_FLAGS', '') + ' --xla_…'"
     )
-    if not programs:
-        compiled_nothing = "nothing was dumped: jax compiled no program"
-        return f"{compiled_nothing}; for another framework, {replaced}" if place else compiled_nothing
-    compiled = f"nothing was dumped, although jax compiled {first_names(programs, 3)}"
-    if filter.glob is not None and not any(fnmatchcase(name, filter.glob) for name in programs):
+    if programs is not None and not programs:
+        return ", and jax compiled no program" + (f"; {replaced}" if place else "")
+    compiled = f", although jax compiled {first_names(programs, 3)}" if programs else ""
+    names = programs or ()
+    if names and filter.glob and not any(fnmatchcase(name, filter.glob) for name in names):
         return f"{compiled}: --modules {quoted(filter.glob)} leaves out all of them"
     if place:
         return f"{compiled}: {replaced}"
-    outer_filters = [
-        flag for flag in _split(outer) if re.match("--xla_dump_(hlo_module_re|max_hlo_modules)", flag)
-    ]
-    if outer_filters:
-        return f"{compiled}: XLA_FLAGS has {' '.join(outer_filters)}"
+    if limits := [flag for flag in _split(outer) if _LIMIT.match(flag)]:
+        return f"{compiled}: XLA_FLAGS has {' '.join(limits)}"
     if cache := _mention(command, _CACHE):
         return f"{compiled}: {cache} turns the compilation cache on"
+    nothing = "no program was compiled, or " if programs is None else ""
     return (
-        f"{compiled}: something replaces XLA_FLAGS before the first array is made, turns the "
-        "compilation cache on, or compiles with a backend that does not read XLA_FLAGS"
+        f"{compiled}: {nothing}something replaces XLA_FLAGS before the first array is made, turns "
+        "the compilation cache on, or compiles with a backend that does not read XLA_FLAGS"
     )
 
 
 def _why_incomplete(command: Sequence[str], dumped: _Dumped) -> str:
     place = _mention(command, _CACHE)
     return (
-        f"{dumped.cached} of {plural(dumped.modules, 'module')} came from a compilation cache, which "
-        f"{f'{place} turns on' if place else 'the program turns on'}: only their end is dumped"
+        f"{dumped.cached} of {plural(dumped.modules, 'module')} came from a compilation cache, "
+        f"which {place or 'the program'} turns on: only their end is dumped"
     )
 
 
 def _mention(command: Sequence[str], word: str) -> str:
     """Return the first line of the program's own files that has ``word``: "train.py:3", or ""."""
     for file in _sources(command):
-        with suppress(UnusableInput):
+        with suppress(UnusableInput):  # no such file
             for number, line in enumerate(read_text(file).splitlines(), 1):
                 if word in line.partition("#")[0]:
                     return f"{file}:{number}"
@@ -223,28 +227,28 @@ def _mention(command: Sequence[str], word: str) -> str:
 
 
 def _sources(command: Sequence[str]) -> Iterator[Path]:
-    """Yield the files of a program that its command line shows: scripts, modules, and what pytest
-    reads first.
+    """Yield the files that a command line may be about: scripts, modules, and what pytest reads
+    first.
     """
     for word, option in zip(command, ["", *command], strict=False):
         paths = [Path(word), Path(word, "conftest.py")]
         if option == "-m":
             module = Path(*word.split("."))
             paths = [module.with_suffix(".py"), module / "__main__.py"]
-        yield from (path for path in paths if path.suffix in (".py", ".sh") and path.is_file())
-    if (conftest := Path("conftest.py")).is_file():
-        yield conftest
+        yield from (path for path in paths if path.suffix in (".py", ".sh"))
+    yield Path("conftest.py")
 
 
-def _keep_largest(directory: Path, count: int) -> None:
-    """Remove what belongs to other modules than the ``count`` with the most bytes."""
+def _remove_others(directory: Path, filter: Filter) -> None:
+    """Remove the files of modules other than the first and the largest that are asked for."""
     paths: dict[tuple[str, str], list[Path]] = defaultdict(list)
     for path in directory.iterdir():
         if match := _NUMBER.match(path.name):
             paths[match[1] or "", match[2]].append(path)
-    sizes = {key: sum(map(_size, files)) for key, files in paths.items() if key[0]}
-    kept = set(sorted(sizes, key=lambda key: sizes[key])[-count:])
-    kept |= {("", number) for _, number in kept}  # files of a module without its timestamp
+    sizes = {key: sum(map(_size, paths[key])) for key in paths if key[0]}
+    first = sorted(sizes)[: filter.first]
+    largest = sorted(first, key=lambda key: -sizes[key])[: filter.largest]
+    kept = {*largest, *(("", number) for _, number in largest)}  # some names have no timestamp
     for path in (path for key in paths.keys() - kept for path in paths[key]):
         if path.is_dir():
             shutil.rmtree(path)

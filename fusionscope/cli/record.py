@@ -22,14 +22,15 @@ _ENDING = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
 
 
 @click.command(
-    name="record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+    name="record",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @directory_option(
     "fusionscope-dump", "Where to write the dump: a new or empty directory.", picks_free=True
 )
 @click.option("--modules", metavar="GLOB", help="Dump only modules with such a name.")
 @click.option(
-    "--first", type=click.IntRange(1), metavar="N", help="Dump the first N modules of each process."
+    "--first", type=click.IntRange(1), metavar="N", help="Keep the first N modules in the end."
 )
 @click.option(
     "--largest", type=click.IntRange(1), metavar="N", help="Keep the N largest modules in the end."
@@ -81,6 +82,4 @@ def _explain(dump: Path, program: str) -> None:
     """Print what ``explain`` prints of the dump. Recipes are tried by the program's own Python."""
     path = shutil.which(program) if _PYTHON.fullmatch(Path(program).name) else None
     with redirect_stdout(sys.stderr):
-        explain.command.main(
-            [str(dump), "--python", path or sys.executable], standalone_mode=False
-        )
+        explain.command.main([str(dump), "--python", path or sys.executable], standalone_mode=False)
