@@ -23,6 +23,7 @@ from fusionscope.progress import Progress, silent
 from fusionscope.system.files import make_directory, read_text, write_file
 from fusionscope.system.processes import run_child
 
+DUMP = "fusionscope-dump"  # the directory, unless another one is named
 MANIFEST = "fusionscope-capture.json"
 INPUTS = "fusionscope-inputs.npz"
 PROFILE = "fusionscope-profile"

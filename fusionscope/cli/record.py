@@ -14,6 +14,7 @@ import click
 from fusionscope.cli import explain
 from fusionscope.cli.output import directory_option
 from fusionscope.cli.streams import show_problem
+from fusionscope.errors import UnusableInput
 from fusionscope.words.text import plural, size
 
 _PYTHON = re.compile(r"python[\d.]*")
@@ -62,8 +63,7 @@ def command(
     recorded = record(program, output, Filter(modules, first, largest), show_problem)
     code = recorded.ran.code
     if code:
-        ended = f"ended with exit code {code}" if code > 0 else signal_name(-code)
-        show_problem(f"{program[0]} {ended}")
+        show_problem(f"{program[0]} {_end_in_words(code)}")
     if recorded.modules:
         show_problem(
             f"{plural(recorded.modules, 'module')}, {size(recorded.bytes)}: "
@@ -74,12 +74,18 @@ def command(
     return code if code >= 0 else 128 - code
 
 
-def signal_name(number: int) -> str:
-    return f"was ended by {signal.Signals(number).name}"
+def _end_in_words(code: int) -> str:
+    if code > 0:
+        return f"ended with exit code {code}"
+    return f"was ended by {signal.Signals(-code).name}"
 
 
 def _explain(dump: Path, program: str) -> None:
     """Print what ``explain`` prints of the dump. Recipes are tried by the program's own Python."""
     path = shutil.which(program) if _PYTHON.fullmatch(Path(program).name) else None
+    words = [str(dump), "--python", path or sys.executable]
     with redirect_stdout(sys.stderr):
-        explain.command.main([str(dump), "--python", path or sys.executable], standalone_mode=False)
+        try:
+            explain.command.main(words, standalone_mode=False)
+        except UnusableInput as problem:  # the exit code is the program's
+            show_problem(str(problem))

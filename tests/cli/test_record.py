@@ -49,6 +49,10 @@ def here(tmp_path, monkeypatch):
     return tmp_path / "here"
 
 
+def names(folder: str = ".") -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
 def python(code: str, *arguments: object) -> tuple[object, ...]:
     return ("--", sys.executable, "-c", code, *arguments)
 
@@ -66,7 +70,7 @@ def test_the_program_is_as_without_it_and_its_dump_is_explained(run, here):
     )
     assert screen[0].startswith("jit_program on CPU")
     assert screen[-1].startswith("  More: ")
-    assert os.listdir() == ["fusionscope-dump"]
+    assert names() == ["fusionscope-dump"]
     # Another run has a directory of its own.
     assert "explain fusionscope-dump-2" in run(*python(FAKE, "../sample")).errors
 
@@ -76,8 +80,8 @@ def test_the_environment_of_the_program(run, here, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_dump_to=/there --xla_dump_hlo_as_text")
     monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "true")
     before = dict(os.environ)
-    names = ("XLA_FLAGS", "JAX_ENABLE_COMPILATION_CACHE")
-    result = run(*python(f"import os\nfor name in {names}: print(os.environ[name])"))
+    code = "print(os.environ['XLA_FLAGS'])\nprint(os.environ['JAX_ENABLE_COMPILATION_CACHE'])"
+    result = run(*python(f"import os\n{code}"))
     flags, cache = result.out.splitlines()
     assert flags.startswith("--xla_a=1 --xla_dump_to=/there --xla_dump_hlo_as_text ")
     assert flags.endswith("--xla_dump_module_metadata --xla_dump_include_timestamp")
@@ -145,7 +149,7 @@ def test_why_nothing_was_dumped(run, here, script, options, environment, reason,
     assert (result.code, result.out) == (0, "")
     (line,) = result.errors.splitlines()
     assert line.startswith("fusionscope: nothing was dumped") and reason in line
-    assert os.listdir() == ["train.py"]  # no empty directory
+    assert names() == ["train.py"]  # no empty directory
 
 
 def test_flags_that_pytest_reads_are_found(run, here):
@@ -163,8 +167,16 @@ def test_modules_of_a_compilation_cache_are_counted(run, here):
     assert "1 of 2 modules came from a compilation cache" in result.errors
 
 
+def test_a_dump_that_cannot_be_explained(run, here):
+    """The exit code stays the program's."""
+    write(Path("../broken"), {"module_0001.jit_f.before_optimizations.txt": b"HloModule f\n"})
+    result = run(*python(f"{FAKE}\nsys.exit(3)", "../broken"))
+    assert (result.code, result.out) == (3, "")
+    assert "the text ends before ENTRY" in result.errors
+
+
 def stamps(dump: str) -> set[str]:
-    return {name.partition(".")[0] for name in os.listdir(dump)}
+    return {name.partition(".")[0] for name in names(dump)}
 
 
 FIRST, SECOND, THIRD = (str(1795953773442759 + second) for second in range(3))
@@ -196,7 +208,7 @@ def test_what_cannot_be_run(run, here):
     run("--", "./nowhere").check_refused("./nowhere cannot be run: No such file or directory")
     run("--output", "..", "--", sys.executable).check_refused("is not empty")
     run().check_refused("COMMAND")
-    assert os.listdir() == []
+    assert names() == []
 
 
 # Dumps, says so, and ends as it is told to.
@@ -307,7 +319,7 @@ def test_what_jax_compiles_is_dumped(run, here, monkeypatch, words, runs):
     Path("cached.py").write_text(CACHED)
     if words == ["cached.py"]:
         subprocess.run([sys.executable, *words], check=True)
-        assert any("jit_step" in name for name in os.listdir("cache"))
+        assert any("jit_step" in name for name in names("cache"))
     result = run("--modules", "jit_s?ep", "--", sys.executable, *words)
     assert result.code == 0
     modules = open_dump("fusionscope-dump").modules
