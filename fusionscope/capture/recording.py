@@ -248,8 +248,8 @@ def _remove_others(directory: Path, filter: Filter) -> None:
     sizes = {key: sum(map(_size, paths[key])) for key in paths if key[0]}
     first = sorted(sizes)[: filter.first]
     largest = sorted(first, key=lambda key: -sizes[key])[: filter.largest]
-    kept = {*largest, *(("", number) for _, number in largest)}  # some names have no timestamp
-    for path in (path for key in paths.keys() - kept for path in paths[key]):
+    remaining = {*largest, *(("", number) for _, number in largest)}  # some names have no timestamp
+    for path in (path for key in paths.keys() - remaining for path in paths[key]):
         if path.is_dir():
             shutil.rmtree(path)
         else:

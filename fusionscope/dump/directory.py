@@ -58,9 +58,9 @@ NamedFile: TypeAlias = "tuple[FileName, DumpFile]"
 Contents: TypeAlias = "dict[tuple[Role, bytes], Any]"
 
 HOW_TO_DUMP = (
-    'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
-    "a fresh process, without compilation cache (a program that the cache serves dumps nothing: "
-    "JAX_ENABLE_COMPILATION_CACHE=false)"
+    "`fusionscope record -- python train.py` dumps a program as it runs; by hand: "
+    'XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in a fresh '
+    "process, without compilation cache (JAX_ENABLE_COMPILATION_CACHE=false)"
 )
 
 Content = TypeVar("Content")
@@ -539,10 +539,10 @@ class Dump:
         for directory, stamps_by_name in runs.items():
             name, stamps = next(iter(stamps_by_name.items()))
             options = " or ".join(f"--module {stamp}" for stamp in stamps if stamp)
-            more = len(stamps_by_name) - 1
-            others = f" and {more} more" if more else ""
+            count = len(stamps_by_name) - 1
+            remainder = f" and {count} more" if count else ""
             yield (
-                f"{directory}: {len(stamps)} runs of {shorten(name)}{others}, separated by "
+                f"{directory}: {len(stamps)} runs of {shorten(name)}{remainder}, separated by "
                 f"timestamp ({shorten(options, 120)}); files without one, such as flags, are of "
                 "the last run"
             )

@@ -183,7 +183,7 @@ FIRST, SECOND, THIRD = (str(1795953773442759 + second) for second in range(3))
 
 
 @pytest.mark.parametrize(
-    ("options", "kept"),
+    ("options", "remaining"),
     [
         ((), {FIRST, SECOND, THIRD}),
         (("--first", "2"), {FIRST, SECOND}),
@@ -191,7 +191,7 @@ FIRST, SECOND, THIRD = (str(1795953773442759 + second) for second in range(3))
         (("--first", "1", "--largest", "3"), {FIRST}),
     ],
 )
-def test_some_modules_are_kept(run, here, options, kept):
+def test_some_modules_are_kept(run, here, options, remaining):
     """The second of three processes has the largest module."""
     larger = unpacked(CPU) | {"module_0000.jit_program.other.txt": b"x" * 1000}
     write(Path("../larger"), larger)
@@ -199,9 +199,9 @@ def test_some_modules_are_kept(run, here, options, kept):
         *options,
         *python(FAKE, f"../sample@{FIRST}.", f"../larger@{SECOND}.", f"../sample@{THIRD}."),
     )
-    assert stamps("fusionscope-dump") == kept
-    assert f"fusionscope: {len(kept)} module" in result.errors
-    assert len(open_dump("fusionscope-dump").modules) == len(kept)
+    assert stamps("fusionscope-dump") == remaining
+    assert f"fusionscope: {len(remaining)} module" in result.errors
+    assert len(open_dump("fusionscope-dump").modules) == len(remaining)
 
 
 def test_what_cannot_be_run(run, here):
