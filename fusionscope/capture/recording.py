@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -160,6 +161,18 @@ def _replaced(outer: str, flags: Sequence[str]) -> Iterator[str]:
             yield f"XLA_FLAGS: --{name}={value} gives way to --{name}={values[name]} in this run"
 
 
+def search_path() -> str:
+    """Return where programs are looked up: not in fusionscope's own environment, which uvx puts
+    first, so that ``python`` is the user's.
+    """
+    first, *remaining = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    scripts = Path(sys.executable).parent
+    is_put_there = "UV" in os.environ and os.environ.get("VIRTUAL_ENV") != str(scripts.parent)
+    return os.pathsep.join(
+        remaining if Path(first) == scripts and is_put_there else [first, *remaining]
+    )
+
+
 def _environment(outer: str, flags: Sequence[str], scratch: str) -> Mapping[str, str]:
     """Return the environment of the program. ``scratch`` is where jax writes what it compiles,
     unless the user has it elsewhere.
@@ -167,6 +180,7 @@ def _environment(outer: str, flags: Sequence[str], scratch: str) -> Mapping[str,
     return {
         "JAX_DUMP_IR_TO": scratch,
         **os.environ,
+        "PATH": search_path(),
         "XLA_FLAGS": " ".join([outer, *quoted_flags(flags)]).strip(),
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # a cache hit dumps nothing
     }

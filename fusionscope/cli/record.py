@@ -82,7 +82,11 @@ def _end_in_words(code: int) -> str:
 
 def _explain(dump: Path, program: str) -> None:
     """Print what ``explain`` prints of the dump. Recipes are tried by the program's own Python."""
-    path = shutil.which(program) if _PYTHON.fullmatch(Path(program).name) else None
+    from fusionscope.capture.recording import search_path
+
+    path = (
+        shutil.which(program, path=search_path()) if _PYTHON.fullmatch(Path(program).name) else None
+    )
     words = [str(dump), "--python", path or sys.executable]
     with redirect_stdout(sys.stderr):
         try:

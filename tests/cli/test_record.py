@@ -103,6 +103,29 @@ def test_flags_in_a_file(run, here, monkeypatch):
     run(*python(code)).check_refused("nowhere.txt: no such file")
 
 
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, sys.executable),
+        ({"UV": "uv"}, "ours"),
+        ({"UV": "uv", "VIRTUAL_ENV": str(Path(sys.executable).parents[1])}, sys.executable),
+    ],
+    ids=["not uv", "uvx", "uv run"],
+)
+def test_python_is_the_one_of_the_user(run, here, monkeypatch, environment, expected):
+    """``uvx`` puts the environment of fusionscope first, ``uv run`` that of the project."""
+    program = Path(sys.executable).name
+    Path("bin").mkdir()
+    Path("bin", program).write_text("#!/bin/sh\necho ours\n")
+    Path("bin", program).chmod(0o755)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("UV", raising=False)
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(here / "bin"), os.defpath])
+    code = "import sys; print(sys.executable)"
+    result = run("--", program, "-c", code, PATH=path, **environment)
+    assert result.out == f"{expected}\n"
+
+
 def test_input_is_passed_on(here):
     result = subprocess.run(
         [sys.executable, "-m", "fusionscope", "record", *python("print(input())")],
