@@ -22,10 +22,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 _ENDING = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
 
 
-@click.command(
-    name="record",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
+@click.command(name="record", context_settings={"allow_interspersed_args": False})
 @directory_option(
     "fusionscope-dump", "Where to write the dump: a new or empty directory.", picks_free=True
 )

@@ -16,6 +16,7 @@ import pytest
 from sample_dumps import CPU, ROOT, unpacked, write
 
 from fusionscope.dump import open_dump
+from fusionscope.system import processes
 
 pytestmark = pytest.mark.slow
 
@@ -126,6 +127,21 @@ def test_python_is_the_one_of_the_user(run, here, monkeypatch, environment, expe
     assert result.out == f"{expected}\n"
 
 
+def test_how_much_there_is_so_far(run, here, monkeypatch):
+    """A line comes after a while, and then each time that twice as much has passed."""
+    monkeypatch.setattr(processes, "_FIRST_LOOK_S", 0.25)
+    code = f"import time\n{FAKE}\ntime.sleep(3)"
+    *looks, recorded = (
+        run(sys.executable, "-c", code, "../sample")
+        .errors.partition("fusionscope explain")[0]
+        .splitlines()
+    )
+    assert len(looks) >= 4  # 0.25, 0.5, 1 and 2 s
+    assert looks[-1].rpartition(" s: ")[2] == recorded.removeprefix("fusionscope: ").rstrip(": ")
+    nothing = run(sys.executable, "-c", "import time\ntime.sleep(0.5)").errors
+    assert nothing.splitlines()[0].endswith(" s: no module")
+
+
 def test_input_is_passed_on(here):
     result = subprocess.run(
         [sys.executable, "-m", "fusionscope", "record", *python("print(input())")],
@@ -231,6 +247,7 @@ def test_what_cannot_be_run(run, here):
     run("--", "./nowhere").check_refused("./nowhere cannot be run: No such file or directory")
     run("--output", "..", "--", sys.executable).check_refused("is not empty")
     run().check_refused("COMMAND")
+    run("--module", "jit_f", "--", sys.executable).check_refused("No such option")
     assert names() == []
 
 
