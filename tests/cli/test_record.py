@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from sample_dumps import CPU, ROOT, unpacked, write
+from sample_dumps import CPU, GPU, ROOT, unpacked, write
 
 from fusionscope.dump import open_dump
+from fusionscope.explain.modules import pick_module
 from fusionscope.system import processes
 
 pytestmark = pytest.mark.slow
@@ -241,6 +242,16 @@ def test_some_modules_are_kept(run, here, options, remaining):
     assert stamps("fusionscope-dump") == remaining
     assert f"fusionscope: {len(remaining)} module" in result.errors
     assert len(open_dump("fusionscope-dump").modules) == len(remaining)
+
+
+def test_printed_commands_name_one_module_of_several_processes(run, here):
+    write(Path("../gpu"), unpacked(GPU))
+    errors = run(*python(FAKE, f"../gpu@{FIRST}.", f"../gpu@{SECOND}.")).errors
+    commands = errors.partition("What to try")[2].replace("\\\n", " ")
+    selected = re.findall(r"fusionscope rerun +fusionscope-dump +--module (\S+) ", commands)
+    assert len(selected) == 2  # as in README
+    dump = open_dump("fusionscope-dump")
+    assert {pick_module(dump, words).run for words in selected} <= {FIRST, SECOND}
 
 
 def test_what_cannot_be_run(run, here):
