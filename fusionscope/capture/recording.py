@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fusionscope.capture.capture import STAGES, quoted_flags, require_empty
+from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.progress import Progress
 from fusionscope.system.files import is_there, read_text
@@ -106,16 +107,21 @@ class _Dumped:
 
     @staticmethod
     def measure(directory: Path) -> _Dumped:
-        modules, final, total = set(), set(), 0
+        begun: set[str] = set()
+        ended: set[str] = set()
+        total = 0
         for folder, _, names in os.walk(directory):
             for name in names:
-                with suppress(OSError):  # renamed meanwhile
+                with suppress(OSError):  # removed meanwhile
                     total += Path(folder, name).stat().st_size
                 if name.endswith(_FIRST):
-                    modules.add(name.removesuffix(_FIRST))
+                    begun.add(name.removesuffix(_FIRST))
                 elif name.endswith(_LAST):
-                    final.add(name.removesuffix(_LAST))
-        return _Dumped(len(modules | final), len(final - modules), total)
+                    ended.add(name.removesuffix(_LAST))
+        # The compiler for TPUs may go on with a new number.
+        renumbered = {_NUMBER.sub("", name) for name in begun if tpu_build(name)}
+        cached = {name for name in ended - begun if _NUMBER.sub("", name) not in renumbered}
+        return _Dumped(len(begun | cached), len(cached), total)
 
     @property
     def words(self) -> str:

@@ -205,6 +205,12 @@ def test_modules_of_a_compilation_cache_are_counted(run, here):
     write(Path("../cached"), {"module_0002.jit_f.after_optimizations.txt": stage.read_bytes()})
     result = run(*python(FAKE, "../sample", "../cached"))
     assert "1 of 2 modules came from a compilation cache" in result.errors
+    # A TPU's compiler goes on with another number.
+    names_of_tpu = ["module_0001.jit_f.cl_9.before", "module_0002.jit_f.cl_9.after"]
+    files = {f"{name}_optimizations.txt": stage.read_bytes() for name in names_of_tpu}
+    write(Path("../tpu"), files)
+    errors = run(*python(FAKE, "../tpu")).errors
+    assert "1 module, " in errors and "cache" not in errors
 
 
 def test_a_dump_that_cannot_be_explained(run, here):
