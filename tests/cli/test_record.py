@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -316,13 +316,14 @@ def test_the_terminal_interrupts_the_program_once(here):
     while b"ready" not in printed:
         printed += os.read(terminal, 1 << 12)
     os.write(terminal, b"\x03")  # Ctrl-C
-    end = time.monotonic() + 60
-    while b"More: " not in printed and time.monotonic() < end:
-        printed += os.read(terminal, 1 << 16)
+    with suppress(OSError):  # the other side has closed
+        while chunk := os.read(terminal, 1 << 16):
+            printed += chunk
     os.close(terminal)
     _, status = os.waitpid(process, 0)
     assert re.search(rb"^(\^C)?1\r", printed, re.MULTILINE)
-    assert os.waitstatus_to_exitcode(status) in (signal.SIGINT, -signal.SIGHUP)
+    assert b"More: " in printed
+    assert os.waitstatus_to_exitcode(status) == signal.SIGINT
 
 
 STEP = """
