@@ -15,7 +15,7 @@ PYTHON := python
 OLDER_PYTHON := python3.11
 CASES := 600
 COMPILING := tests/advise tests/capture tests/check tests/experiments tests/rerun \
-	$(patsubst %,tests/cli/test_%.py,capture doctor rerun tune)
+	$(patsubst %,tests/cli/test_%.py,capture doctor record rerun tune)
 
 .PHONY: help
 help: ## these lines

@@ -23,12 +23,13 @@ from fusionscope.progress import Progress, silent
 from fusionscope.system.files import make_directory, read_text, write_file
 from fusionscope.system.processes import run_child
 
+DUMP = "fusionscope-dump"  # the directory, unless another one is named
 MANIFEST = "fusionscope-capture.json"
 INPUTS = "fusionscope-inputs.npz"
 PROFILE = "fusionscope-profile"
 SCHEMA = "fusionscope.capture/1"
 _CHILD = Path(__file__).parent / "child.py"
-_STAGES = (
+STAGES = (
     "--xla_dump_hlo_as_text",
     "--xla_dump_hlo_pass_re=.*",
     "--xla_dump_module_metadata",
@@ -361,7 +362,7 @@ def _request(
 
 
 def _environment(target: Target, directory: Path, flags: Sequence[str]) -> dict[str, str]:
-    own_flags = [f"--xla_dump_to={directory.resolve()}", *_STAGES]
+    own_flags = [f"--xla_dump_to={directory.resolve()}", *STAGES]
     if target.platform in ("cuda", "rocm", "gpu"):
         own_flags += _GPU
     return environment_without_dump(target, [*own_flags, *flags])

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fusionscope.capture import child
-from fusionscope.capture.capture import CONSTANTS, INPUTS, Captured, capture
+from fusionscope.capture.capture import CONSTANTS, DUMP, INPUTS, Captured, capture
 from fusionscope.capture.targets import Target, read_program, read_target
 from fusionscope.errors import UnusableInput
-from fusionscope.system.files import write_file
+from fusionscope.system.files import free_directory, write_file
 
 # jax's names of the platforms for which it lowers.
 _LOWERED_FOR = {"gpu": "cuda"}
@@ -59,10 +59,11 @@ def capture_dump(
 
 @contextmanager
 def capturing(
-    directory: str | Path, *, device: str = "cpu", flags: Sequence[str] = ()
+    directory: str | Path | None = None, *, device: str = "cpu", flags: Sequence[str] = ()
 ) -> Iterator[list[Captured]]:
     """At the end of the block, recompile for ``device`` each program that jax compiled inside, and
-    dump it into its own folder in ``directory``. The yielded list is filled then.
+    dump it into its own folder in ``directory``, by default the first of ``fusionscope-dump``,
+    ``fusionscope-dump-2``, … that is new or empty. The yielded list is filled then.
 
     A program was lowered for the device on which it ran, and may call libraries that another
     device lacks: its result reports that. Raises ``UnusableInput``.
@@ -79,7 +80,8 @@ def capturing(
         finally:
             jax.config.update("jax_dump_ir_to", "")
         files = sorted(Path(scratch).glob("*_compile.mlir"))
-        captured += _capture_all(files, target, Path(directory), flags)
+        place = free_directory(Path(DUMP)) if directory is None else Path(directory)
+        captured += _capture_all(files, target, place, flags)
 
 
 def _capture_all(

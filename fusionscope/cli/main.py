@@ -25,6 +25,7 @@ COMMANDS = {
     "verify": "Measure how well the replay of the compiler's rules matches a dump.",
     "report": "Write a page about a dump that opens in any browser.",
     "check": "Check dumps against expectations or a baseline, for CI.",
+    "record": "Run a program, dump what XLA compiles for it, and explain that.",
     "capture": "Compile a program, even for a device that is absent, and explain its dump.",
     "upgrade": "Say what an upgrade of jaxlib changed for a program: same, better or worse.",
     "rerun": "Recompile a dumped program with the fusions that changed rules make.",
@@ -84,6 +85,7 @@ def cli(debug: bool) -> None:
       fusionscope diff before_dir/ after_dir/
       fusionscope verify dump_dir/ --at-least 99.5
       fusionscope check dump_dir/ --expect fusions.toml
+      fusionscope record -- python train.py
       fusionscope capture model.py:step --device h100
       fusionscope upgrade model.py:step --from 0.10.1 --to 0.12.0
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'

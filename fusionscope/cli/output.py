@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from errno import EBADF
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +19,7 @@ from click.core import ParameterSource
 from fusionscope.cli.completion import complete_compiler, complete_device, complete_rule
 from fusionscope.cli.streams import discard_output, show_problem
 from fusionscope.errors import UnusableInput
-from fusionscope.system.files import why_unreadable, write_file
+from fusionscope.system.files import free_directory, why_unreadable, write_file
 from fusionscope.words.text import safe_lines
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ def directory_option(
 
     def pick(context: click.Context, option: click.Parameter, output: Path) -> Path:
         is_default = context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT
-        return _free(output) if picks_free and is_default else output
+        return free_directory(output) if picks_free and is_default else output
 
     return click.option(
         "--output",
@@ -221,21 +220,6 @@ def compiling_options(
         return command
 
     return add
-
-
-def _free(directory: Path) -> Path:
-    """Return the directory, or the first with a number after its name, that is new or empty."""
-    numbered = (directory.with_name(f"{directory.name}-{number}") for number in count(2))
-    return next(place for place in chain([directory], numbered) if _is_free(place))
-
-
-def _is_free(place: Path) -> bool:
-    try:
-        return not any(place.iterdir())
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
 
 
 def as_flags(words: Iterable[str]) -> list[str]:

@@ -58,9 +58,9 @@ NamedFile: TypeAlias = "tuple[FileName, DumpFile]"
 Contents: TypeAlias = "dict[tuple[Role, bytes], Any]"
 
 HOW_TO_DUMP = (
-    'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
-    "a fresh process, without compilation cache (a program that the cache serves dumps nothing: "
-    "JAX_ENABLE_COMPILATION_CACHE=false)"
+    "`fusionscope record -- python train.py` dumps a program as it runs; by hand: "
+    'XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in a fresh '
+    "process, without compilation cache (JAX_ENABLE_COMPILATION_CACHE=false)"
 )
 
 Content = TypeVar("Content")
@@ -526,21 +526,25 @@ class Dump:
 
     @property
     def notes(self) -> list[str]:
-        """Return one line for each module that several runs dumped, and one on the operations that
-        no rule knows, if stages read so far have any.
+        """Return one line for each directory into which several runs dumped, and one on the
+        operations that no rule knows, if stages read so far have any.
         """
         return [*self._notes_on_runs(), *self._notes_on_opcodes()]
 
     def _notes_on_runs(self) -> Iterator[str]:
-        runs: dict[tuple[Path, str], list[str]] = defaultdict(list)
+        runs: dict[Path, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for module in self.modules:
             if module.run is not None:
-                runs[module.directory, module.name].append(module.run)
-        for (directory, name), stamps in runs.items():
+                runs[module.directory][module.name].append(module.run)
+        for directory, stamps_by_name in runs.items():
+            name, stamps = next(iter(stamps_by_name.items()))
             options = " or ".join(f"--module {stamp}" for stamp in stamps if stamp)
+            count = len(stamps_by_name) - 1
+            remainder = f" and {count} more" if count else ""
             yield (
-                f"{directory}: {len(stamps)} runs of {shorten(name)}, separated by timestamp "
-                f"({shorten(options, 120)}); files without one, such as flags, are of the last run"
+                f"{directory}: {len(stamps)} runs of {shorten(name)}{remainder}, separated by "
+                f"timestamp ({shorten(options, 120)}); files without one, such as flags, are of "
+                "the last run"
             )
 
     def _notes_on_opcodes(self) -> list[str]:

@@ -157,7 +157,8 @@ def _explain_place(
         )
         if facts.suggestions is not None:
             module = dump.modules[place]
-            which = ("--module", str(module.number)) if len(dump.modules) > 1 else ()
+            selector = module.run or str(module.number)  # several runs have the same numbers
+            which = ("--module", selector) if len(dump.modules) > 1 else ()
             rerun, draw = (
                 ("fusionscope", name, str(dump.path), *which) for name in ("rerun", "draw")
             )

@@ -9,6 +9,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -204,6 +205,21 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise UnusableInput(_cannot("written", error), file=str(path)) from None
+
+
+def free_directory(directory: Path) -> Path:
+    """Return the directory, or the first with a number after its name, that is new or empty."""
+    numbered = (directory.with_name(f"{directory.name}-{number}") for number in count(2))
+    return next(place for place in chain([directory], numbered) if _is_free(place))
+
+
+def _is_free(place: Path) -> bool:
+    try:
+        return not any(place.iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def _cannot(doing: str, error: Exception) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from fusionscope.errors import UnusableInput
-from fusionscope.system.signals import undisturbed
+from fusionscope.system.signals import forwarded, undisturbed
 
 _SHOWN_BYTES = 1 << 20  # the end of an error stream
 _BETWEEN_S = 1.0  # two looks at a process that works
+_FIRST_LOOK_S = 10.0  # at one that may take hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,55 @@ class Ended:
     code: int
     errors: str
     is_late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A process that had the terminal. ``code`` is negative for a signal; ``signals`` are those
+    that were forwarded to it.
+    """
+
+    code: int
+    signals: tuple[int, ...]
+
+
+def run_in_foreground(
+    command: Sequence[str], environment: Mapping[str, str], watch: Callable[[float], None]
+) -> Ran:
+    """Run ``command`` in the place of this process: with its standard streams, its terminal and its
+    signals. ``watch`` is called with the seconds since the start after 10, 20, 40, … of them.
+
+    What it leaves running goes on. Raises ``UnusableInput`` if it cannot be started.
+    """
+    children: list[subprocess.Popen[bytes]] = []
+
+    def send(number: int) -> None:
+        if not (number == signal.SIGINT and _has_terminal()):  # which sends Ctrl-C to both
+            for child in children:
+                child.send_signal(number)
+
+    with forwarded(send) as received:
+        try:
+            child = subprocess.Popen(command, env=environment)
+        except (OSError, ValueError) as error:
+            raise _unstartable(command, error) from None
+        children.append(child)
+        for number in tuple(received):  # before there was a child
+            send(number)
+        begin, after_s = time.monotonic(), _FIRST_LOOK_S
+        while True:
+            try:
+                code = child.wait(max(0.0, begin + after_s - time.monotonic()))
+                return Ran(code, tuple(received))
+            except subprocess.TimeoutExpired:
+                watch(after_s)
+                after_s *= 2
+
+
+def _has_terminal() -> bool:
+    """Return whether a standard stream is a terminal."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return any(stream is not None and stream.isatty() for stream in streams)
 
 
 def run_child(
@@ -128,8 +179,12 @@ def _start(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:  # a name or variable may contain a zero byte
-        words = error.strerror if isinstance(error, OSError) else error
-        raise UnusableInput(f"{command[0]} cannot be run: {words}") from None
+        raise _unstartable(command, error) from None
+
+
+def _unstartable(command: Sequence[str], error: OSError | ValueError) -> UnusableInput:
+    words = error.strerror if isinstance(error, OSError) else error
+    return UnusableInput(f"{command[0]} cannot be run: {words}")
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 _ENDING = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
+# What a batch system sends to a program before it ends it.
+_NOTIFYING = [getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
 
 
 def end_in_order() -> None:
@@ -45,3 +47,28 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
         for number in later:
             signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def forwarded(send: Callable[[int], None]) -> Iterator[list[int]]:
+    """Give the signals that this process receives to ``send`` instead. Yield their numbers, as
+    they come.
+    """
+    received: list[int] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        send(number)
+
+    handlers = {
+        number: handler
+        for number in (*_ENDING, *_NOTIFYING)
+        if (handler := signal.getsignal(number)) is not signal.SIG_IGN  # nohup's choice
+    }
+    for number in handlers:
+        signal.signal(number, forward)
+    try:
+        yield received
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -116,7 +116,9 @@ def test_a_card_that_is_not_here_is_compiled_for(model: Path, tmp_path: Path, de
 
 
 @with_jax
-def test_functions_and_all_that_is_compiled_in_between(tmp_path: Path) -> None:
+def test_functions_and_all_that_is_compiled_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import jax
     import jax.numpy as jnp
 
@@ -124,8 +126,12 @@ def test_functions_and_all_that_is_compiled_in_between(tmp_path: Path) -> None:
     assert (actual.problem, actual.arguments) == ("", ("f32[8]",))
     square = jax.jit(lambda x: x @ x)
     square(jnp.ones((4, 4)))
-    with capturing(tmp_path / "several") as several:
+    monkeypatch.chdir(tmp_path)
+    Path("fusionscope-dump").mkdir()
+    Path("fusionscope-dump", "earlier").touch()
+    with capturing() as several:
         square(jnp.ones((4, 4))).sum()
+    assert {item.directory.parent for item in several} == {Path("fusionscope-dump-2")}
     names = [module.name for item in several for module in open_dump(item.directory).modules]
     assert "jit__lambda" in names
     assert "jit__reduce_sum" in names

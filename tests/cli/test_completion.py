@@ -52,7 +52,7 @@ def complete(tmp_path):
 
 def test_commands(complete):
     assert complete("") == sorted(COMMANDS)
-    assert complete("re") == ["recipes", "report", "rerun"]
+    assert complete("re") == ["recipes", "record", "report", "rerun"]
 
 
 def test_options(complete):
