@@ -154,9 +154,21 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
     tuned = tmp_path.with_name("tuned")
     log = 'logs { results { run_time { nanos: 9 } gemm { } } fusion_name: "gemm_fusion_dot" }'
     write(tuned, {**unpacked(DUMPS / "h100/dense"), "autotune_logs.txt": log.encode()})
+    floats = tmp_path.with_name("floats")
+    product = (
+        b"HloModule m\n\nENTRY e {\n  x = f8e5m2[16,16]{1,0} parameter(0)\n"
+        b"  ROOT dot = f32[16,16]{1,0} dot(x, x), lhs_contracting_dims={1}, "
+        b"rhs_contracting_dims={0}\n}\n"
+    )
+    stages = (
+        "0021.hlo_normalization.after_pipeline-start.before_algsimp",
+        "sm_9.0_gpu_after_optimizations",
+    )
+    write(floats, {f"module_0001.m.{stage}.txt": product for stage in stages})
     attempts = ("--disable", "cpu-concat", "--allow", "no -> such")
     request = (
-        (tmp_path,), (tuned,), (GPU,), (TPU,), (CPU, *attempts), (LIBRARIES,), (OVERRULED,),
+        (tmp_path,), (tuned,), (floats,), (GPU,), (TPU,), (CPU, *attempts), (LIBRARIES,),
+        (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
         (SPILLS, "--resources"), (SPILLS, "--resources", "--compile"), (SPILLS.parent / "graphs",),
         (SPILLS.parent / "residual",), (SPILLS.parent / "kernel_sum",),

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -293,6 +294,7 @@ def test_signals_are_forwarded(here, number):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=partial(signal.signal, number, signal.SIG_DFL),  # a background job ignores some
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(number)
