@@ -55,6 +55,10 @@ CASES = {
     "a scale for each column": ({"scale": "f32[16]", "dimensions": "{1}"}, "f8-scale"),
     "an operand in full precision": ({"right": "f32"}, "f8-source"),
     "no scale": ({"operand": "x_wide"}, None),
+    "a maximum after scaling": (
+        {"between": "largest = f32[32,64] maximum(x_scaled, x_scales)", "operand": "largest"},
+        "f8-source",
+    ),
     "negated after scaling": (
         {"between": "negated = f32[32,64] negate(x_scaled)", "operand": "negated"},
         "f8-between",
@@ -81,6 +85,34 @@ def find_rule(text: str, capability: CudaCapability | None = HOPPER) -> str | No
 def test_the_first_condition_that_is_not_met_is_named(name: str) -> None:
     changes, rule = CASES[name]
     assert find_rule(PROGRAM.format(**USUAL | changes)) == rule
+
+
+def test_what_stands_between_an_operand_and_8_bit_floats_is_named() -> None:
+    changes, _ = CASES["a maximum after scaling"]
+    (dot,) = [
+        item
+        for item in MutableModule(parse(PROGRAM.format(**USUAL | changes))).walk()
+        if item.opcode == "dot"
+    ]
+    left, _ = operands = read_operand(dot, 0), read_operand(dot, 1)
+    refusal = find_refusal(Product(dot, operands, HOPPER))
+    assert left.obstacle is not None and refusal is not None
+    assert refusal.message == "the way from the left operand to 8-bit floats ends at maximum"
+    assert dict(refusal.numbers) == {"at": "largest"}
+
+
+def test_8_bit_floats_of_another_product_are_not_those_of_an_operand() -> None:
+    changes = {
+        "between": "before = f32[32,16] dot(x_scaled, w_scaled), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}\n  flat = f32[512] reshape(before)\n"
+        "  both = f32[1024] concatenate(flat, flat), dimensions={0}\n"
+        "  pair = f32[2048] concatenate(both, both), dimensions={0}\n"
+        "  next = f32[32,64] reshape(pair)",
+        "operand": "next",
+    }
+    module = MutableModule(parse(PROGRAM.format(**USUAL | changes)))
+    left = read_operand(module.entry.root, 0)
+    assert left.path == () and left.obstacle is None
 
 
 @pytest.mark.parametrize(

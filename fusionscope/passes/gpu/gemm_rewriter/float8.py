@@ -7,12 +7,14 @@ Source of all: xla/backends/gpu/transforms/gemm_rewriter.cc.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.dump.device import CudaCapability
 from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.search import reachable
 from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
 
 PASS_NAME = "cublas-gemm-rewriter"
@@ -51,11 +53,13 @@ def is_float8(value: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class Operand:
     """Operand ``number`` of a dot. ``path`` leads to it from an array of 8-bit floats, both
-    included; it is empty if nothing does.
+    included; it is empty if nothing does. Then ``obstacle`` is what stands between, None if there
+    are no 8-bit floats.
     """
 
     number: int
     path: tuple[MutableInstruction, ...]
+    obstacle: MutableInstruction | None = None
 
     @property
     def name(self) -> str:
@@ -98,7 +102,19 @@ def read_operand(dot: MutableInstruction, number: int) -> Operand:
         count = len(instruction.operands)
         slots = (0,) if count == 1 else _LEADING.get(instruction.opcode, ())
         pending += [(instruction.operands[slot], instruction) for slot in reversed(slots)]
-    return Operand(number, ())
+    return Operand(number, (), next(filter(_hides_float8, readers), None))
+
+
+def _hides_float8(instruction: MutableInstruction) -> bool:
+    """Return whether the search ends here, and elementwise operations lead on to 8-bit floats."""
+    if len(instruction.operands) < 2 or instruction.opcode in _LEADING:
+        return False
+    return any(map(is_float8, reachable([instruction], _operands_by_element)))
+
+
+def _operands_by_element(instruction: MutableInstruction) -> Sequence[MutableInstruction]:
+    is_passed = instruction.opcode in _BETWEEN or is_elementwise(instruction)
+    return instruction.operands if is_passed else ()
 
 
 def _up_to(
@@ -163,7 +179,13 @@ class Source(OperandRule):
     id: ClassVar = "f8-source"
 
     def check(self, operand: Operand) -> Decision | None:
-        return None if operand.path else self.refuse(f"{operand.name} has no 8-bit floats")
+        if operand.path:
+            return None
+        if operand.obstacle is None:
+            return self.refuse(f"{operand.name} has no 8-bit floats")
+        opcode = operand.obstacle.opcode
+        message = f"the way from {operand.name} to 8-bit floats ends at {opcode}"
+        return self.refuse(message, at=operand.obstacle.origin)
 
 
 class Dequantization(OperandRule):
