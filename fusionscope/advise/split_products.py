@@ -4,7 +4,7 @@ products that the compiler splits, on TPUs the limit of the vector memory of a k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fusionscope.advise.candidates import Candidate, flag_candidates
@@ -67,14 +67,14 @@ class FlagOffer:
             return
         graph = prepare(program)
         places = list(self._places(graph))
-        if {_op_name(place) for place in places} == self.op_names:
+        if {place.op_name for place in places} == self.op_names:
             parts = cut_parts(graph, places)
             if not is_small(program, parts):
                 yield parts
 
     def _places(self, graph: MutableModule) -> Iterator[MutableInstruction]:
         for instruction in graph.walk():
-            if instruction.opcode in _PRODUCTS and _op_name(instruction) in self.op_names:
+            if instruction.opcode in _PRODUCTS and instruction.op_name in self.op_names:
                 yield instruction
 
 
@@ -99,8 +99,3 @@ def sums_of_parts(module: Module) -> Iterator[Instruction]:
 def is_sum_of_parts(operation: Instruction) -> bool:
     """Return whether it adds up the parts of a product that the compiler split."""
     return operation.opcode == "reduce" and adds_up_parts(operation)
-
-
-def _op_name(instruction: MutableInstruction) -> str:
-    metadata: Mapping[str, str] = instruction.attribute("metadata") or {}
-    return metadata.get("op_name", "")

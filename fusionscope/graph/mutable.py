@@ -162,6 +162,11 @@ class MutableInstruction:
         return self._values[key]
 
     @property
+    def op_name(self) -> str | None:
+        """The framework's name of the operation, as in ``hlo.Instruction``."""
+        return (self.attribute("metadata") or {}).get("op_name") or None
+
+    @property
     def computation(self) -> MutableComputation:
         assert self.parent is not None, f"{self.name} was removed"
         return self.parent

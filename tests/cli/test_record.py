@@ -269,7 +269,7 @@ def test_what_cannot_be_run(run, here):
     assert names() == []
 
 
-# Dumps, says so, and ends as it is told to.
+# Writes a dump, prints that it is ready, and exits with the number of the first signal.
 STOPPED = f"""{FAKE}
 import signal, time
 signals = []

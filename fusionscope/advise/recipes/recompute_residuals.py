@@ -221,10 +221,7 @@ class _Plan:
         return [forward.starts[index] for index in self._changing(forward)]
 
     def _changing(self, forward: Loop) -> list[int]:
-        indices = {element_of(item) for item in self._needs(forward)}
-        return sorted(
-            index for index in indices if index is not None and index not in forward.settled
-        )
+        return [index for index in _indices(self._needs(forward)) if index not in forward.settled]
 
     def carry_out(self, forward: Loop, backward: Loop) -> None:
         """Store the state in ``forward``, and compute the residuals in ``backward``."""

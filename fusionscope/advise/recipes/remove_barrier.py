@@ -49,7 +49,7 @@ def program(values):
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         for instruction in list(graph.walk()):
-            name = (instruction.attribute("metadata") or {}).get("op_name", "")
+            name = instruction.op_name or ""
             if instruction.opcode == _BARRIER and not any(word in name for word in _WANTED):
                 yield Site(instruction, partial(_remove, instruction))
 

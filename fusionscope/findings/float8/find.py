@@ -9,13 +9,14 @@ from fusionscope.dump.device import CudaCapability
 from fusionscope.facts.library_calls import library_of
 from fusionscope.facts.source_lines import user_line
 from fusionscope.findings.float8.facts import Float8Product
-from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.source import source_stack
 from fusionscope.passes.gpu.gemm_rewriter.float8 import (
     TARGET,
     Product,
     find_refusal,
+    is_float8,
     read_operand,
 )
 
@@ -36,7 +37,7 @@ def find_products(module: DumpedModule, final: Module) -> tuple[Float8Product, .
     if stage is None or not (capability is None or isinstance(capability, CudaCapability)):
         return ()
     before = module.read(stage)
-    if not any(i.shape.is_array and i.shape.element_type.startswith("f8") for i in before.walk()):
+    if not any(map(is_float8, before.walk())):
         return ()
     makers = dict(_makers(final))
     return tuple(
@@ -58,7 +59,7 @@ def _facts(
 ) -> Float8Product:
     dot, refusal = product.dot, find_refusal(product)
     line = user_line(source_stack(dot.attribute("metadata") or {}, before.frames))
-    maker = makers.get(_op_name(dot))
+    maker = makers.get(dot.op_name or "")
     target = "" if maker is None else _target(maker)
     return Float8Product(
         name=dot.origin,
@@ -70,10 +71,6 @@ def _facts(
         at=str(dict(refusal.numbers).get("at", "")) or None if refusal is not None else None,
         why=refusal.message if refusal is not None else "",
     )
-
-
-def _op_name(dot: MutableInstruction) -> str:
-    return str((dot.attribute("metadata") or {}).get("op_name", ""))
 
 
 def _makers(final: Module) -> Iterator[tuple[str, Instruction]]:

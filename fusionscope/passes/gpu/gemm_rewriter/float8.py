@@ -14,6 +14,7 @@ from typing import ClassVar
 from fusionscope.dump.device import CudaCapability
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo import Instruction
 from fusionscope.hlo.search import reachable
 from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
 
@@ -46,7 +47,7 @@ _TYPES = frozenset(
 _RESULTS = frozenset({"bf16", "f16", "f32", _E4, _E5})
 
 
-def is_float8(value: MutableInstruction) -> bool:
+def is_float8(value: Instruction | MutableInstruction) -> bool:
     return value.shape.is_array and value.shape.element_type.startswith("f8")
 
 
@@ -88,14 +89,12 @@ class Operand:
 def read_operand(dot: MutableInstruction, number: int) -> Operand:
     """Source: FindF8SubgraphRecursive."""
     start = dot.operands[number]
-    readers: dict[MutableInstruction, MutableInstruction | None] = {start: None}
+    readers: dict[MutableInstruction, MutableInstruction | None] = {}
     pending: list[tuple[MutableInstruction, MutableInstruction | None]] = [(start, None)]
-    visited: set[MutableInstruction] = set()
     while pending:
         instruction, reader = pending.pop()
-        if instruction in visited:
+        if instruction in readers:
             continue
-        visited.add(instruction)
         readers[instruction] = reader
         if is_float8(instruction):
             return Operand(number, tuple(_up_to(instruction, readers)))
