@@ -473,6 +473,20 @@ def program(start, force):
 """
 
 
+def unroll_whole(draw: Draw) -> str:
+    steps, rows, width = draw.size(2, 32), draw.size(1, 12), draw.size(4, 40)
+    draw.argument("f32", width, width)
+    draw.argument("f32", rows, width)
+    product = draw.one("state @ weights", "jnp.sin(state) @ weights", "(state * state) @ weights")
+    change = draw.one("{}", "{} * number", "{} + jnp.flip(state, 0)").format(product)
+    return f"""
+def program(weights, start):
+    def step(number, state):
+        return jnp.tanh({draw.around("state")} + 0.01 * ({change}))
+    return lax.fori_loop({draw.one(0, 2)}, {steps} + {draw.one(0, 2)}, step, start)
+"""
+
+
 def take_apart(draw: Draw) -> str:
     count, components = draw.size(200, 900), draw.size(2, 4)
     draw.argument("f32", count, components)

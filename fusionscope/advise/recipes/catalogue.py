@@ -36,6 +36,7 @@ from fusionscope.advise.recipes.take_apart import TakeApart
 from fusionscope.advise.recipes.top_of_sort import TopOfSort
 from fusionscope.advise.recipes.total_of_rows import TotalOfRows
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.advise.recipes.unroll_whole import UnrollWhole
 from fusionscope.advise.recipes.update_in_place import UpdateInPlace
 from fusionscope.advise.recipes.update_rows import UpdateRows
 from fusionscope.errors import UnusableInput, quoted
@@ -70,6 +71,7 @@ RECIPES: tuple[Recipe, ...] = (
     HoistFromLoop(),
     RecomputeResiduals(),
     UnrollLoop(),
+    UnrollWhole(),
     RemoveBarrier(),
 )
 

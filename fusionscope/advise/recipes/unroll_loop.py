@@ -24,8 +24,8 @@ from fusionscope.hlo.shape import Shape
 _LEFT_ALONE = frozenset(
     """all-gather all-reduce all-to-all collective-permute recv reduce-scatter send while""".split()
 )
-_ALL = 0  # steps become one
-_FACTORS = (4, 8, 16, 10, _ALL, 5, 2)  # in the order in which they are tried
+ALL = 0  # steps become one
+_FACTORS = (4, 8, 16, 10, ALL, 5, 2)  # in the order in which they are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def program(start, force):
 
     @property
     def words(self) -> str:
-        if self.times == _ALL:
+        if self.times == ALL:
             return "all steps of a loop in one (`unroll=True`)"
         return f"{self.times} steps of a loop in one (`unroll={self.times}`)"
 
@@ -107,7 +107,7 @@ def program(start, force):
 
     def _for(self, steps: int) -> UnrollLoop:
         """Return the recipe for a loop of ``steps`` steps."""
-        if self.times != _ALL:
+        if self.times != ALL:
             return self
         return replace(self, times=steps if steps <= self.most else 1, is_whole=True)
 
