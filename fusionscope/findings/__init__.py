@@ -34,6 +34,7 @@ NAMES = (
     "refusals",
     "libraries",
     "float8",
+    "epilogues",
     "movements",
     "resources",
     "recomputed",

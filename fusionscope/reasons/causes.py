@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusionscope.facts.library_calls import HEROES, library_of, taken_by
 from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
+from fusionscope.history.library_calls import HEROES, library_of, taken_by
 from fusionscope.history.outcomes import is_looked_through
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.search import reachable

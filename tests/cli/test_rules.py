@@ -8,6 +8,7 @@ from sample_dumps import documented, keys
 
 from fusionscope.hlo import parse
 from fusionscope.passes.causes import CAUSES
+from fusionscope.passes.gpu.gemm_rewriter.epilogues import EPILOGUES
 from fusionscope.passes.gpu.gemm_rewriter.float8 import FLOAT8
 from fusionscope.passes.tpu.rules import TPU_RULES
 from fusionscope.versions.known import all_rules
@@ -19,7 +20,7 @@ def pages(run, *arguments):
     return json.loads(run(*arguments, "--format", "json").out)["rules"]
 
 
-IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES, *FLOAT8)}
+IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES, *FLOAT8, *EPILOGUES)}
 
 
 @pytest.mark.main

@@ -9,8 +9,8 @@ from sample_kinds import all_samples
 
 from fusionscope.dump import open_dump
 from fusionscope.explain import ModuleFacts, Selection, explain
-from fusionscope.facts.library_calls import library_of
 from fusionscope.findings.libraries.facts import Boundary, Neighbour
+from fusionscope.history.library_calls import library_of
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 

@@ -8,38 +8,24 @@ a call for 8-bit floats, and no other one; where a condition was broken, that on
 
 from __future__ import annotations
 
-import re
-import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from conformance import rewriter_tests
 from conformance.findings import Finding, counted, problem
-from fusionscope.capture.capture import capture
-from fusionscope.capture.targets import Program, ProgramKind, read_target
-from fusionscope.dump import open_dump
-from fusionscope.errors import UnusableInput
+from conformance.rewriter_tests import compiled, dots, modules
 from fusionscope.findings.float8.facts import Float8Product
 from fusionscope.findings.float8.find import find_products
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.hlo.shape import Shape
 
-_RAW = re.compile(r'R"\((.*?)\)"', re.DOTALL)
-_PLACEHOLDERS = {"<<F8E4M3>>": "f8e4m3fn", "<<F8E5M2>>": "f8e5m2"}
-_FLAGS = ("--xla_gpu_enable_triton_gemm=false",)
-
-
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--device", default="h100")
-    parser.add_argument("--python", default=sys.executable, help="one that compiles for the device")
+add_options = rewriter_tests.add_options
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
     for file in options.files:
-        for number, module in enumerate(_modules(file)):
+        for number, module in enumerate(modules(file)):
             name = f"{file.name} {number}"
             products = _compile(module, options)
             yield from _compared(name, products)
@@ -68,49 +54,11 @@ def _compared(name: str, products: tuple[Float8Product, ...] | None) -> Iterator
         yield (counted if is_right else problem)("products" if is_right else "differences", words)
 
 
-def _modules(file: Path) -> Iterator[Module]:
-    """Yield the modules with dots of a file, each dot with a name of its own."""
-    text = file.read_text(encoding="utf-8")
-    for raw in _RAW.findall(text) if file.suffix == ".cc" else [text]:
-        for placeholder, kind in _PLACEHOLDERS.items():
-            raw = raw.replace(placeholder, kind)
-        if "dot(" not in raw or "CHECK" in raw or "<<" in raw:
-            continue
-        raw = raw.strip()
-        if not raw.startswith("HloModule"):
-            raw = f"HloModule m\n\n{'' if 'ENTRY' in raw else 'ENTRY '}{raw}"
-        try:
-            graph = MutableModule(parse(raw + "\n"))
-        except UnusableInput:
-            continue
-        for number, dot in enumerate(_dots(graph)):
-            dot.attributes_text += f', metadata={{op_name="dot{number}"}}'
-        yield to_module(graph)
-
-
 def _compile(module: Module, options: Namespace) -> tuple[Float8Product, ...] | None:
-    with TemporaryDirectory() as scratch:
-        file = Path(scratch) / "module.hlo"
-        file.write_text(to_text(module), encoding="utf-8")
-        try:
-            captured = capture(
-                Program(kind=ProgramKind.HLO, file=file),
-                read_target(options.device),
-                Path(scratch) / "dump",
-                flags=_FLAGS,
-                python=options.python,
-            )
-            if captured.problem:
-                return None
-            (dump,) = open_dump(captured.directory).modules
-            assert dump.final is not None
-            return find_products(dump, dump.read(dump.final))
-        except UnusableInput:
+    with compiled(module, options) as dump:
+        if dump is None or dump.final is None:
             return None
-
-
-def _dots(graph: MutableModule) -> list[MutableInstruction]:
-    return [instruction for instruction in graph.walk() if instruction.opcode == "dot"]
+        return find_products(dump, dump.read(dump.final))
 
 
 def _new_parameter(graph: MutableModule, shape: Shape) -> MutableInstruction:
@@ -119,7 +67,7 @@ def _new_parameter(graph: MutableModule, shape: Shape) -> MutableInstruction:
 
 def _wide_operands(graph: MutableModule) -> Iterator[tuple[MutableInstruction, MutableInstruction]]:
     """Yield dots with their operands that are no 8-bit floats themselves."""
-    for dot in _dots(graph):
+    for dot in dots(graph):
         for operand in dict.fromkeys(dot.operands):
             if dot.computation is graph.entry and operand.shape.element_type[:2] != "f8":
                 yield dot, operand

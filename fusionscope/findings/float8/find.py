@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import CudaCapability
-from fusionscope.facts.library_calls import library_of
 from fusionscope.facts.source_lines import user_line
 from fusionscope.findings.float8.facts import Float8Product
 from fusionscope.graph.mutable import MutableModule
+from fusionscope.history.library_calls import library_of
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.source import source_stack
 from fusionscope.passes.gpu.gemm_rewriter.float8 import (

@@ -19,7 +19,10 @@ from fusionscope.facts.kernel_values import (
     results_of,
     users_of,
 )
-from fusionscope.facts.library_calls import (
+from fusionscope.facts.result import KernelFacts
+from fusionscope.findings.libraries.facts import Boundary, Neighbour
+from fusionscope.history.kernels import Kernel, KernelKind, kind_and_emitter, operations_in
+from fusionscope.history.library_calls import (
     ACTIVATIONS,
     HEROES,
     EpilogueStep,
@@ -30,9 +33,6 @@ from fusionscope.facts.library_calls import (
     step_of,
     taken_by,
 )
-from fusionscope.facts.result import KernelFacts
-from fusionscope.findings.libraries.facts import Boundary, Neighbour
-from fusionscope.history.kernels import Kernel, KernelKind, kind_and_emitter, operations_in
 from fusionscope.history.workspaces import workspace_bytes
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.model import Body

@@ -1,0 +1,41 @@
+"""What follows a product of cuBLASLt, and why it is no part of the call."""
+
+from __future__ import annotations
+
+from fusionscope.facts.facts import Facts
+
+
+class Epilogue(Facts, frozen=True, kw_only=True, rename={"at": "instruction"}):
+    """A call of cuBLASLt that computes more than a product, or is followed by what one could.
+
+    name: the call in ``stage``
+    stage: label of the stage in which it was examined, right after products became calls
+    source: the user's line, as ``file:line``
+    includes: what it computes after the product: ``bias``, ``ReLU``, ``scaling by 0.5``, …
+    step: what follows next and is no part of it: ``bias``, ``addition of another array``,
+        ``ReLU``, ``GELU`` or ``scaling``; null if nothing does
+    operation: the instruction of ``stage`` that computes this step; null as ``step`` is
+    rule: the first condition that it does not meet, from ``rules``; null if it meets all
+    at: the instruction of ``stage`` that does not meet it; null if ``rule`` is
+    why: what was found there; empty if all conditions are met
+    """
+
+    finding = "epilogues"
+
+    name: str
+    stage: str
+    source: str | None
+    includes: tuple[str, ...]
+    step: str | None
+    operation: str | None
+    rule: str | None
+    at: str | None
+    why: str
+
+
+class Fields(Facts, frozen=True):
+    """
+    epilogues: calls of cuBLASLt on NVIDIA GPUs and what follows them, below
+    """
+
+    epilogues: tuple[Epilogue, ...] = ()

@@ -1,0 +1,62 @@
+"""What follows a product of cuBLASLt, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fusionscope.findings.epilogues.facts import Epilogue
+from fusionscope.rules.pages import read_page
+from fusionscope.words.section import Entry, Line, Section, Tone, line, ranked, spans, strong
+from fusionscope.words.text import plural
+
+if TYPE_CHECKING:
+    from fusionscope.facts.result import ModuleFacts
+
+_TITLE = "After products of cuBLASLt"
+
+
+def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
+    """Yield the calls, those first that leave something out."""
+    epilogues = sorted(module.find_all(Epilogue), key=lambda epilogue: epilogue.step is None)
+    if not epilogues:
+        return
+    incomplete = sum(epilogue.step is not None for epilogue in epilogues)
+    calls = plural(len(epilogues), "call")
+    summary = f"{incomplete:,} of {calls} leave{'s' * (incomplete == 1)} out what one can compute"
+    entries = [_entry(rank, epilogue) for rank, epilogue in enumerate(epilogues[:top], 1)]
+    yield Section(
+        title=_TITLE,
+        summary=spans(summary),
+        blocks=(ranked("call", entries, len(epilogues), ("source",)),),
+    )
+
+
+def brief(module: ModuleFacts) -> Iterator[Section]:
+    """Yield the first call that leaves something out."""
+    if any(epilogue.rule for epilogue in module.find_all(Epilogue)):
+        yield from sheet(module, 1)
+
+
+def _entry(rank: int, epilogue: Epilogue) -> Entry:
+    return Entry(
+        label=f"{rank}.",
+        name=strong(epilogue.name),
+        figures=(epilogue.source or "",),
+        lines=tuple(_lines(epilogue)),
+    )
+
+
+def _lines(epilogue: Epilogue) -> Iterator[Line]:
+    if epilogue.includes:
+        yield line(f"includes {', '.join(epilogue.includes)}", Tone.GOOD)
+    if epilogue.step is None:
+        return
+    yield line(f"leaves out {epilogue.step} ({epilogue.operation})", Tone.BAD)
+    if epilogue.rule is None:
+        yield line("which meets all conditions that are known")
+        return
+    at = f" ({epilogue.at})" if epilogue.at else ""
+    yield line(f"{epilogue.rule}: {epilogue.why}{at}")
+    if lever := read_page(epilogue.rule).lever:
+        yield line(f"you can {lever}", Tone.HINT)

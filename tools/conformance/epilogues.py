@@ -1,0 +1,224 @@
+"""What a call of cuBLASLt leaves out does not meet a condition, in XLA's own tests and in mutants.
+
+The modules are those in FILES: HLO, or C++ with HLO in raw strings, such as
+``xla/backends/gpu/transforms/gemm_rewriter_test.cc``. Each is compiled without Triton as it is, and
+where a call computes more than a product, with one condition broken. What the compiler leaves out
+has to break a condition; where breaking one made it leave out a step, that one has to be named.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+
+from conformance import rewriter_tests
+from conformance.findings import Finding, counted, problem
+from conformance.rewriter_tests import compiled, dots, modules
+from fusionscope.findings.epilogues.facts import Epilogue
+from fusionscope.findings.epilogues.find import find_epilogues
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
+from fusionscope.hlo import Module, parse, to_text
+from fusionscope.hlo.shape import TUPLE, Shape
+
+add_options = rewriter_tests.add_options
+_TRANSPARENT = frozenset("bitcast convert copy reshape slice transpose".split())
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    for file in options.files:
+        for number, module in enumerate(modules(file)):
+            name = f"{file.name} {number}"
+            epilogues = _compile(module, options)
+            yield from _compared(name, epilogues)
+            steps = _steps(epilogues)
+            if not steps:
+                continue
+            for expected, break_condition in _MUTATIONS:
+                graph = MutableModule(parse(to_text(module)))
+                if not break_condition(graph):
+                    continue
+                mutant = f"{name}, {break_condition.__name__.strip('_')}"
+                epilogues = _compile(to_module(graph), options)
+                yield from _compared(mutant, epilogues)
+                if epilogues is None or _steps(epilogues) >= steps:
+                    yield counted("mutants without effect", mutant)
+                    continue
+                rules = {epilogue.rule for epilogue in epilogues if epilogue.rule}
+                is_right = bool(rules & expected)
+                yield (counted if is_right else problem)(
+                    "conditions named" if is_right else "other conditions",
+                    f"{mutant}: {rules}, expected {expected}",
+                )
+
+
+def _compile(module: Module, options: Namespace) -> tuple[Epilogue, ...] | None:
+    with compiled(module, options) as dump:
+        return find_epilogues(dump) if dump is not None else None
+
+
+def _steps(epilogues: tuple[Epilogue, ...] | None) -> int:
+    return sum(len(epilogue.includes) for epilogue in epilogues or ())
+
+
+def _compared(name: str, epilogues: tuple[Epilogue, ...] | None) -> Iterator[Finding]:
+    if epilogues is None:
+        yield counted("modules that do not compile", name)
+    for epilogue in epilogues or ():
+        includes = ", ".join(epilogue.includes) or "nothing"
+        words = f"{name}: {includes}; {epilogue.step or 'all'}, {epilogue.rule}: {epilogue.why}"
+        is_right = epilogue.step is None or epilogue.rule is not None
+        yield (counted if is_right else problem)("calls" if is_right else "differences", words)
+
+
+def _followers(graph: MutableModule) -> Iterator[tuple[MutableInstruction, MutableInstruction]]:
+    """Yield what reads the products of the entry computation, with the value that it reads."""
+    for dot in dots(graph):
+        value = dot
+        while len(value.users) == 1 and value.users[0].opcode in _TRANSPARENT:
+            value = value.users[0]
+        if dot.computation is graph.entry:
+            yield from ((user, value) for user in value.users)
+
+
+def _spread(
+    graph: MutableModule, value: MutableInstruction, like: Shape, text: str = "{}"
+) -> MutableInstruction:
+    return graph.entry.make("broadcast", like, [value], f", dimensions={text}")
+
+
+def _return_product(graph: MutableModule) -> bool:
+    root = graph.entry.root
+    products = [dot for dot in dots(graph) if dot.computation is graph.entry]
+    if not products or root.opcode == "tuple":
+        return False
+    _return_too(graph, products[0])
+    return True
+
+
+def _return_too(graph: MutableModule, value: MutableInstruction) -> None:
+    root = graph.entry.root
+    shape = Shape(TUPLE, elements=(root.shape, value.shape))
+    graph.entry.root = graph.entry.make("tuple", shape, [root, value])
+
+
+def _convert_between(graph: MutableModule) -> bool:
+    for user, value in _followers(graph):
+        kind = value.shape.element_type
+        if user.opcode not in ("add", "maximum", "multiply") or kind not in ("f32", "bf16", "f16"):
+            continue
+        if len(set(user.operands)) < 2 or len(value.users) > 1:
+            continue
+        other_kind = "f16" if kind != "f16" else "bf16"
+        between = Shape(other_kind, user.shape.dimensions)
+        operands = [graph.entry.make("convert", between, [operand]) for operand in user.operands]
+        changed = graph.entry.make(user.opcode, between, operands)
+        back = graph.entry.make("convert", user.shape, [changed])
+        graph.entry.replace_uses(user, back)
+        if graph.entry.root is user:
+            graph.entry.root = back
+        return True
+    return False
+
+
+def _maximum_with_parameter(graph: MutableModule) -> bool:
+    for instruction in graph.entry.post_order():
+        if instruction.opcode == "maximum":
+            for operand in list(instruction.operands):
+                if operand.opcode == "broadcast" and operand.operands[0].opcode == "constant":
+                    number = graph.entry.make_parameter(operand.operands[0].shape)
+                    replace_operand(instruction, operand, _spread(graph, number, operand.shape))
+                    return True
+    return False
+
+
+def _multiply_by_parameter(graph: MutableModule) -> bool:
+    for user, _ in _followers(graph):
+        for operand in list(user.operands):
+            is_constant = operand.opcode == "broadcast" and operand.operands[0].opcode == "constant"
+            if user.opcode == "multiply" and is_constant:
+                factor = graph.entry.make_parameter(operand.operands[0].shape)
+                replace_operand(user, operand, _spread(graph, factor, operand.shape))
+                return True
+    return False
+
+
+def _biases(graph: MutableModule) -> Iterator[tuple[MutableInstruction, MutableInstruction]]:
+    for instruction in graph.entry.post_order():
+        if instruction.opcode == "add":
+            for operand in instruction.operands:
+                is_vector = operand.opcode == "broadcast" and operand.operands[0].shape.rank == 1
+                if is_vector and operand.shape.rank >= 2:
+                    yield instruction, operand
+
+
+def _bias_of_rows(graph: MutableModule) -> bool:
+    for total, bias in _biases(graph):
+        rows = graph.entry.make_parameter(
+            Shape(bias.shape.element_type, (bias.shape.dimensions[0],))
+        )
+        replace_operand(total, bias, _spread(graph, rows, bias.shape, "{0}"))
+        return True
+    return False
+
+
+def _scalar_bias(graph: MutableModule) -> bool:
+    for total, bias in _biases(graph):
+        number = graph.entry.make_parameter(Shape(bias.shape.element_type, ()))
+        replace_operand(total, bias, _spread(graph, number, bias.shape))
+        return True
+    return False
+
+
+def _maximum_first(graph: MutableModule) -> bool:
+    for user, value in _followers(graph):
+        if user.opcode == "add" and len(set(user.operands)) == 2 and len(value.users) == 1:
+            scalar = Shape(value.shape.element_type, ())
+            zero = graph.entry.make("constant", scalar, [])
+            zero.inside = "0"
+            zeros = _spread(graph, zero, value.shape)
+            positive = graph.entry.make("maximum", value.shape, [value, zeros])
+            replace_operand(user, value, positive)
+            return True
+    return False
+
+
+def _return_tangent(graph: MutableModule) -> bool:
+    root = graph.entry.root
+    tangent = next((i for i in graph.entry.post_order() if i.opcode == "tanh"), None)
+    if tangent is None or root.opcode == "tuple":
+        return False
+    _return_too(graph, tangent)
+    return True
+
+
+def _quarter(graph: MutableModule) -> bool:
+    for instruction in graph.entry.post_order():
+        is_half = instruction.opcode == "constant" and instruction.literal == "0.5"
+        if is_half and any(i.opcode == "tanh" for i in graph.entry.post_order()):
+            instruction.inside = "0.25"
+            return True
+    return False
+
+
+def _complex(graph: MutableModule) -> bool:
+    instructions = graph.entry.post_order()
+    if any(i.opcode in ("constant", "maximum", "tanh", "convert") for i in instructions):
+        return False
+    for instruction in instructions:
+        instruction.shape = Shape("c64", instruction.shape.dimensions)
+    return True
+
+
+# The conditions that each may break.
+_MUTATIONS: tuple[tuple[set[str], Callable[[MutableModule], bool]], ...] = (
+    ({"lt-users"}, _return_product),
+    ({"lt-between", "lt-wider"}, _convert_between),
+    ({"lt-zero"}, _maximum_with_parameter),
+    ({"lt-factor"}, _multiply_by_parameter),
+    ({"lt-minor", "lt-columns"}, _bias_of_rows),
+    ({"lt-columns"}, _scalar_bias),
+    ({"lt-epilogue", "lt-first"}, _maximum_first),
+    ({"lt-gelu"}, _return_tangent),
+    ({"lt-gelu"}, _quarter),
+    ({"lt-type"}, _complex),
+)
