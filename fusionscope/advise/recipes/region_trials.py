@@ -258,12 +258,25 @@ class _Search:
         """
         while self.variants:
             if self._region is None:
-                self._region = self.cut(self.variants[0], self.program, self.compiler.backend)
+                self._region = self._least_region(self.variants[0])
             if self._region and self.compiler.is_affordable(self._region.modules, ()):
                 return True
             self._region = None
             del self.variants[0]
         return False
+
+    def _least_region(self, recipe: Recipe) -> Region | None:
+        """Return the region to compile, all of the program if that is no more work."""
+        region = self.cut(recipe, self.program, self.compiler.backend)
+        if region is None or region.is_whole or region.is_apart:
+            return region
+        whole = whole_region(recipe, self.program, self.compiler.backend)
+        if whole is None or self._work(whole) > self._work(region):
+            return region
+        return whole
+
+    def _work(self, region: Region) -> int:
+        return self.compiler.work(region.modules, ())
 
     def take(self) -> tuple[Recipe, Region] | None:
         """Return the next variant with its region, and go on; None if there is none."""
@@ -275,9 +288,7 @@ class _Search:
     @property
     def work(self) -> int:
         """How much of the limit the next variant takes, none if there is no such."""
-        if not self.has_next() or self._region is None:
-            return 0
-        return self.compiler.work(self._region.modules, ())
+        return self._work(self._region) if self.has_next() and self._region is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

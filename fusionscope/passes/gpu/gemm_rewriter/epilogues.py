@@ -68,6 +68,10 @@ class Follower:
         return str(self.config.get("epilogue", "DEFAULT"))
 
     @property
+    def is_float8(self) -> bool:
+        return TARGETS[1] in self.call.attributes["custom_call_target"]
+
+    @property
     def adds_matrix(self) -> bool:
         return bool(self.config.get("beta", 0))
 
@@ -278,7 +282,7 @@ class Spread(EpilogueRule):
 
 
 class Types(EpilogueRule):
-    """Source: SupportsEpilogueFusion, FuseMatrixBiasAdd, HandleMultiply."""
+    """Source: SupportsEpilogueFusion, FuseMatrixBiasAdd, HandleAdd, HandleMultiply."""
 
     __slots__ = ()
     id: ClassVar = "lt-type"
@@ -286,8 +290,12 @@ class Types(EpilogueRule):
     def check(self, follower: Follower) -> Decision | None:
         kind = follower.product.shape.element_type
         is_linear = follower.step in (EpilogueStep.ADDITION, EpilogueStep.SCALING)
-        is_fit = kind != "s32" if is_linear else kind in _ACTIVATED
-        return None if is_fit else self.refuse(f"the product is of {kind}")
+        if not (kind != "s32" if is_linear else kind in _ACTIVATED):
+            return self.refuse(f"the product is of {kind}", at=follower.product.name)
+        added = follower.operand
+        if follower.step is EpilogueStep.ADDITION and added.shape.element_type.startswith("f8"):
+            return self.refuse("the other array is of 8-bit floats", at=added.name)
+        return None
 
 
 class Wider(EpilogueRule):
@@ -359,8 +367,10 @@ class Vacant(EpilogueRule):
         allowed = {"DEFAULT"}
         if follower.step in (EpilogueStep.ADDITION, EpilogueStep.RELU, EpilogueStep.GELU):
             allowed.add("BIAS")
-        is_linear = follower.step in (EpilogueStep.ADDITION, EpilogueStep.SCALING)
-        if is_linear and follower.adds_matrix:
+        is_alone = follower.step in (EpilogueStep.ADDITION, EpilogueStep.SCALING) or (
+            follower.step is EpilogueStep.BIAS and follower.is_float8
+        )
+        if is_alone and follower.adds_matrix:
             return self.refuse("the call already adds a matrix", at=follower.operation.name)
         if follower.epilogue in allowed:
             return None
@@ -420,8 +430,7 @@ class BiasType(EpilogueRule):
 
     def check(self, follower: Follower) -> Decision | None:
         (bias,) = follower.operand.operands
-        is_float8 = TARGETS[1] in follower.call.attributes["custom_call_target"]
-        if not is_float8 or bias.shape.element_type != "f32":
+        if not follower.is_float8 or bias.shape.element_type != "f32":
             return None
         source = bias.operands[0].shape.element_type if bias.opcode == "convert" else "f32"
         result = follower.product.shape.element_type
