@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # The folders, in the order in which a report shows the findings.
 NAMES = (
+    "advisories",
     "headroom",
     "run",
     "opportunities",

@@ -165,9 +165,19 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
         "sm_9.0_gpu_after_optimizations",
     )
     write(floats, {f"module_0001.m.{stage}.txt": product for stage in stages})
+    faults = Path(__file__).parents[1] / "explain/advisories"
+    faulty = tmp_path.with_name("faulty")
+    texts = [faults / f"factor-before-bias{part}.hlo" for part in ("-program", "")]
+    write(
+        faulty,
+        {
+            f"module_0001.jit_res.{stage}.txt": text.read_bytes()
+            for stage, text in zip(stages, texts, strict=True)
+        },
+    )
     attempts = ("--disable", "cpu-concat", "--allow", "no -> such")
     request = (
-        (tmp_path,), (tuned,), (floats,), (GPU,), (TPU,), (CPU, *attempts), (LIBRARIES,),
+        (tmp_path,), (tuned,), (floats,), (faulty,), (GPU,), (TPU,), (CPU, *attempts), (LIBRARIES,),
         (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
         (SPILLS, "--resources"), (SPILLS, "--resources", "--compile"), (SPILLS.parent / "graphs",),
