@@ -13,12 +13,11 @@ import pytest
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind, read_target
 from fusionscope.dump import open_dump
-from fusionscope.findings.advisories.faults import FAULTS
-from fusionscope.findings.advisories.find import find_advisories
+from fusionscope.findings.advisories.find import faults_for, find_advisories
 from fusionscope.hlo import Module, parse
 
 FOLDER = Path(__file__).parent / "advisories"
-BY_ID = {fault.id: fault for fault in FAULTS}
+BY_ID = {fault.id: fault for backend in ("cpu", "gpu") for fault in faults_for(backend)}
 NESTED = """HloModule nested
 
 %fused (a: f32[8,16], b: f32[8,16], c: f32[4,16]) -> f32[20,16] {

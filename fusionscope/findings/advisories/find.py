@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 
 from fusionscope.dump import DumpedModule
 from fusionscope.facts.source_lines import user_line
 from fusionscope.findings.advisories.facts import Advisory
-from fusionscope.findings.advisories.faults import FAULTS, Fault
+from fusionscope.findings.advisories.faults import Fault
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.source import source_stack
 from fusionscope.versions.recognition import VERSIONS, recognise
@@ -19,14 +20,21 @@ def find_advisories(module: DumpedModule, final: Module) -> tuple[Advisory, ...]
     """Return the faults that the ``final`` module shows, or has what they need and may be of such a
     release. Raises ``UnusableInput`` if a stage cannot be read.
     """
-    faults = [fault for fault in FAULTS if fault.backend == module.backend]
     versions = recognise(module).versions
     return tuple(
         _advisory(fault, kernels, final)
-        for fault in faults
+        for fault in faults_for(module.backend)
         if fault.is_shown or _may_have(fault, versions)
         if (kernels := list(fault.find(final, _program(module) if fault.is_shown else None)))
     )
+
+
+def faults_for(backend: str | None) -> tuple[Fault, ...]:
+    """Return the faults of the compiler for a backend."""
+    if backend not in ("cpu", "gpu"):
+        return ()
+    faults: tuple[Fault, ...] = import_module(f"{__package__}.{backend}_faults").FAULTS
+    return faults
 
 
 def _may_have(fault: Fault, versions: tuple[str, ...]) -> bool:
