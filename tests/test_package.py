@@ -24,11 +24,12 @@ LAYERS = (
     "system", "hlo", "dump", "history", "graph", "gpu", "passes", "user_order", "versions",
     "rules", "words", "verify", "facts", "reasons", "findings", "what_if", "explain", "compare",
     "page", "capture", "rerun", "advise", "tune", "bisect", "study", "experiments", "sketch",
-    "upgrade", "doctor", "check", "survey", "report", "cli",
+    "upgrade", "doctor", "check", "survey", "report", "agents", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
 EXTRAS = set(
-    "fsspec jax jax_plugins jaxlib jinja2 numpy pyarrow pytest resvg_py scipy torch torchax".split()
+    "fsspec jax jax_plugins jaxlib jinja2 mcp numpy "
+    "pyarrow pytest resvg_py scipy torch torchax".split()
 )
 
 

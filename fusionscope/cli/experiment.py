@@ -14,7 +14,7 @@ from fusionscope.cli.output import (
     write_report,
 )
 from fusionscope.cli.progress import show_progress
-from fusionscope.cli.selecting import read_pair
+from fusionscope.facts.pair_names import read_pair
 
 _LIMIT_S = 60.0  # for one program
 

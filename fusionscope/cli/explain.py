@@ -33,12 +33,12 @@ from fusionscope.cli.selecting import (
     Breakdown,
     by_option,
     profile_directory,
-    read_pair,
     read_steps,
     show_option,
     where_option,
 )
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.facts.pair_names import read_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -35,6 +35,7 @@ COMMANDS = {
     "survey": "Turn the dumps of a fleet into tables, and ask them.",
     "rules": "List the compiler's fusion rules, or print the page of one rule.",
     "recipes": "List edits of a program that help, or print the page of one.",
+    "mcp": "Answer an agent's questions about dumps, by the Model Context Protocol.",
     "parse": "Parse one HLO file and print a summary.",
     "cache": "Show what is cached between runs, or remove it.",
     "doctor": "Check this installation: what works, what does not, and what to do.",

@@ -26,17 +26,6 @@ class Breakdown(NamedTuple):
     depth: int = DEPTH
 
 
-def read_pair(pair: str | None, option: str = "") -> tuple[str | None, str | None]:
-    """Return the patterns of producer and consumer. Raises ``UnusableInput``."""
-    if pair is None:
-        return None, None
-    producer, arrow, consumer = (part.strip() for part in pair.partition("->"))
-    if not (producer and arrow and consumer):
-        what = f"{option} {quoted(pair)}".strip()
-        raise UnusableInput(f"{what}: expected 'PRODUCER -> CONSUMER'")
-    return producer, consumer
-
-
 def read_steps(text: str) -> tuple[str, int]:
     """Return the name of a loop and its number of steps. Raises ``UnusableInput``."""
     name, _, count = text.rpartition("=")

@@ -17,7 +17,7 @@ from fusionscope.cli.output import (
     write_report,
 )
 from fusionscope.cli.progress import show_progress
-from fusionscope.cli.selecting import read_pair
+from fusionscope.facts.pair_names import read_pair
 
 _FIGURES = ("time", "bytes", "launches", "peak", "compile-time")
 

@@ -52,6 +52,7 @@ _LIBRARIES = {
     "report": ("jinja2", "resvg_py"),
     "survey": ("duckdb", "fsspec", "pyarrow"),
     "dask": ("distributed",),
+    "mcp": ("mcp",),
 }
 _ROCM = "jax-rocm7-plugin jax-rocm7-pjrt"
 # What commands do without an extra.
@@ -59,6 +60,7 @@ WITHOUT = {
     "report": "report cannot write pages, and explain cannot draw bitmaps",
     "survey": "survey cannot write or read tables",
     "dask": "survey cannot use a cluster",
+    "mcp": "mcp cannot answer agents",
     "jax": "capture, rerun, tune, bisect and study cannot compile",
     "cuda": "cannot compile for NVIDIA GPUs",
     "tpu": "cannot compile for TPUs",

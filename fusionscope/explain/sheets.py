@@ -25,6 +25,12 @@ _BACKENDS = {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}
 
 
 def screen(explanation: Explanation) -> Iterator[Section]:
+    """Yield the essentials, and the options that show more."""
+    yield from essentials(explanation)
+    yield _more(explanation, explanation.modules[0])
+
+
+def essentials(explanation: Explanation) -> Iterator[Section]:
     """Yield the table of modules if there are several, and the essentials of the first one."""
     if len(explanation.table) > 1:
         yield _modules(explanation.table)
@@ -33,7 +39,6 @@ def screen(explanation: Explanation) -> Iterator[Section]:
     if module.what_if is not None:
         yield what_if_sheet(module.what_if, BRIEF)
     yield from briefs(module)
-    yield _more(explanation, module)
 
 
 def report(explanation: Explanation, top: int | None, *, pairs: bool) -> Iterator[Section]:

@@ -6,12 +6,23 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from fusionscope.errors import did_you_mean, quoted
+from fusionscope.errors import UnusableInput, did_you_mean, quoted
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import Operation, PairFacts
     from fusionscope.history.outcomes import Pair
     from fusionscope.hlo import Instruction
+
+
+def read_pair(pair: str | None, option: str = "") -> tuple[str | None, str | None]:
+    """Return the patterns of producer and consumer. Raises ``UnusableInput``."""
+    if pair is None:
+        return None, None
+    producer, arrow, consumer = (part.strip() for part in pair.partition("->"))
+    if not (producer and arrow and consumer):
+        what = f"{option} {quoted(pair)}".strip()
+        raise UnusableInput(f"{what}: expected 'PRODUCER -> CONSUMER'")
+    return producer, consumer
 
 
 def hint_at_pair(

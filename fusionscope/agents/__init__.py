@@ -1,0 +1,1 @@
+"""Answers for agents, by the Model Context Protocol."""
