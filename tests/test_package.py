@@ -24,7 +24,8 @@ LAYERS = (
     "system", "hlo", "dump", "history", "graph", "gpu", "passes", "user_order", "versions",
     "rules", "words", "verify", "facts", "reasons", "findings", "what_if", "explain", "compare",
     "page", "capture", "rerun", "advise", "tune", "bisect", "study", "experiments", "sketch",
-    "upgrade", "doctor", "check", "survey", "report", "agents", "cli",
+    "upgrade", "doctor", "check", "survey", "report", "bundle",
+    "agents", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
 EXTRAS = set(

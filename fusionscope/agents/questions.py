@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fusionscope.agents.answers import answer, bounded, call
-from fusionscope.agents.roots import Roots
 from fusionscope.errors import UnusableInput, expected_one_of, quoted
 from fusionscope.explain import Selection, sheets
 from fusionscope.facts.pair_names import read_pair
 from fusionscope.findings import NAMES, sheets_of
+from fusionscope.system.roots import Roots
 
 if TYPE_CHECKING:
     from fusionscope.explain import Explanation, ModuleFacts

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusionscope.agents.answers import bounded, call
-from fusionscope.agents.roots import Roots
 from fusionscope.errors import UnusableInput
 from fusionscope.system.processes import run_for_output
+from fusionscope.system.roots import Roots
 
 _LIMIT_S = 1_800.0
 

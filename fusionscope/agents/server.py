@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from fusionscope import __version__
 from fusionscope.agents.answers import LARGEST_BYTES
 from fusionscope.agents.questions import Questions
-from fusionscope.agents.roots import Roots
 from fusionscope.agents.runs import Runs
 from fusionscope.errors import UnusableInput
+from fusionscope.system.roots import Roots
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

@@ -29,8 +29,8 @@ def command(roots: tuple[Path, ...], allows_runs: bool) -> None:
       fusionscope mcp --allow-run ~/project
       claude mcp add fusionscope -- fusionscope mcp dumps/
     """
-    from fusionscope.agents.roots import Roots
     from fusionscope.agents.server import make_server
+    from fusionscope.system.roots import Roots
 
     server = make_server(Roots.read(roots), allows_runs=allows_runs)
     gc.enable()  # this command does not end soon

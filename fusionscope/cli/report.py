@@ -10,8 +10,9 @@ from fusionscope.cli.output import python_option, resources_option, write_text
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
 from fusionscope.cli.trying import tries
-from fusionscope.system.files import make_directory
-from fusionscope.words.text import plural
+from fusionscope.errors import UnusableInput
+from fusionscope.system.files import make_directory, write_file
+from fusionscope.words.text import plural, size
 
 LARGE_BYTES = 20_000_000  # of a page, from which on browsers are slow
 
@@ -37,6 +38,13 @@ LARGE_BYTES = 20_000_000  # of a page, from which on browsers are slow
     show_default=True,
     help="Where to write the page.",
 )
+@click.option(
+    "--bundle",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a zip for a bug report instead: the page, HLO before and after, the compiler's "
+    "record, flags, device and a reproducer, without names, paths and constants of the program.",
+)
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 def command(
     dump: Path,
@@ -46,6 +54,7 @@ def command(
     python: str,
     sources: Path,
     output: Path,
+    bundle: Path | None,
     opens: bool,
 ) -> None:
     """Write a page about a dump: one file that opens in any browser, without a network. If it would
@@ -63,12 +72,18 @@ def command(
       fusionscope report dump_dir/ --sources ~/project
       fusionscope report dump_dir/ --resources
       fusionscope report dump_main/ dump_branch/
+      fusionscope report dump_dir/ --bundle report.zip
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.selection import Selection
     from fusionscope.page.report_facts import difference_facts, report_facts
     from fusionscope.report.html.page import difference_page, pages_by_module, report_page
 
+    if bundle is not None:
+        if new is not None:
+            raise UnusableInput("--bundle is about one dump")
+        _write_bundle(dump, module, bundle)
+        return
     pages: dict[str, str] = {}
     selection = Selection(module=module, resources=resources)
     suggest = tries(selection, python)
@@ -108,6 +123,19 @@ def command(
         click.echo(f"{output}  {_megabytes(page)}")
     if opens:
         click.launch(output.resolve().as_uri())
+
+
+def _write_bundle(dump: Path, module: str | None, file: Path) -> None:
+    from fusionscope.bundle.bundle import make_bundle
+    from fusionscope.dump import open_dump
+
+    with show_progress() as progress:
+        bundle = make_bundle(open_dump(dump), module, progress)
+    write_file(file, bundle.data)
+    click.echo(f"{file}  {size(len(bundle.data))}")
+    for line in bundle.contents:
+        click.echo(f"  {line}")
+    click.echo("Look through it before you send it.")
 
 
 def _megabytes(*pages: str) -> str:

@@ -119,6 +119,11 @@ HEROES = {
 }
 
 
+def is_library(target: str) -> bool:
+    """Return whether the target of a custom call is one of a known library."""
+    return target.startswith(tuple(_BY_TARGET))
+
+
 def library_of(target: str, hero: str, backend: str) -> Library:
     """Return the library of a target or kind of fusion with a main operation ``hero``."""
     prefix = max(filter(target.startswith, _BY_TARGET), key=len, default="")

@@ -145,7 +145,7 @@ def _shown_by_flags(module: DumpedModule) -> Iterator[tuple[frozenset[str], str]
 
 
 def _unknown_names(module: DumpedModule) -> Iterator[str]:
-    passes, flags = _known_names()
+    passes, flags = known_names()
     for stage in module.stages:
         for name in (stage.name.after, stage.name.before):
             if name not in _BETWEEN and without_number(name) not in passes:
@@ -164,7 +164,7 @@ def without_number(name: str) -> str:
 
 
 @cache
-def _known_names() -> tuple[frozenset[str], frozenset[str]]:
+def known_names() -> tuple[frozenset[str], frozenset[str]]:
     """Return the passes and flags of all known versions."""
     names = json.loads(Path(__file__).with_name(_NAMES).read_text(encoding="utf-8"))
     return frozenset(names["passes"]), frozenset(names["flags"])

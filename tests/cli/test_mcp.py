@@ -11,8 +11,8 @@ from mcp import Client, StdioServerParameters, stdio_client
 from sample_dumps import CONTROL, DUMPS, GPU, ROOT, hostile_files, write
 
 from fusionscope.agents.answers import LARGEST_BYTES, bounded
-from fusionscope.agents.roots import Roots
 from fusionscope.errors import UnusableInput
+from fusionscope.system.roots import Roots
 
 pytestmark = pytest.mark.slow
 
@@ -184,7 +184,7 @@ def test_a_root_that_is_no_directory_is_refused(run, root):
 
 def test_it_starts_without_jax():
     code = (
-        "import json, sys, pathlib; from fusionscope.agents.roots import Roots;"
+        "import json, sys, pathlib; from fusionscope.system.roots import Roots;"
         "from fusionscope.agents.server import make_server;"
         "make_server(Roots.read([pathlib.Path('.')]), allows_runs=True);"
         "print(json.dumps([*sys.modules]))"

@@ -1,4 +1,4 @@
-"""The directories that an agent may name paths in."""
+"""Directories that no path may leave."""
 
 from __future__ import annotations
 

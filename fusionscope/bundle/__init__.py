@@ -1,0 +1,1 @@
+"""A dump that can be shown to others: without names, paths and constants of the program."""
