@@ -30,6 +30,7 @@ PLANTED = {
     "constant(2)": "constant(2.7182818)",
     "mesh['x'=1]": "mesh['secret_axis'=1]",
     "fingerprint_before_lhs": "secret_attribute",
+    "the consumer is not fusible": "secret_layer.1.0 is not fusible",
 }
 FLAGS = r"""
 xla_dump_to: "/home/secret_user/dump"
