@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RULES = "fusionscope/rules/pages"
 PAGES = (
     "*.md", "docs/**/*.md", f"{RULES}/*.md", "benchmarks/*.md", "samples/*.md",
-    "tools/conformance/*.md",
+    "tools/conformance/*.md", "skills/*/*.md",
 )  # fmt: skip
 LINK = re.compile(r"""(?:\]\(|href="|src=")([^)"#:]+)[)"#]""")
 # One page each, too many to list in mkdocs.yml.
@@ -53,6 +53,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if path == Path("docs/rules.md"):
         return f"{markdown}\n{list_to_markdown(all_facts(), f'../{RULES}/')}"
     return markdown
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write llms.txt where agents look for it, with the addresses of pages."""
+    text = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    pages = re.sub(r"\]\((\S+)\.md\)", r"](\1/)", text)
+    Path(config.site_dir, "llms.txt").write_text(pages, encoding="utf-8")
 
 
 def _linked_files(page: Path) -> Iterator[Path]:

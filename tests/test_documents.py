@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from fusionscope.agents.questions import Questions
 from fusionscope.cli.main import COMMANDS
+from fusionscope.system.roots import Roots
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +27,7 @@ DOCUMENTS = [
     *(ROOT / "docs" / "recipes").glob("*.md"),
     *(ROOT / "benchmarks").glob("*.md"),
     *(ROOT / "samples").glob("*.md"),
+    *(ROOT / "skills").glob("*/SKILL.md"),
 ]
 
 
@@ -179,6 +182,27 @@ def test_commands_in_documents_have_options_that_exist():
                     visible = help_of(command)
                     for word in words:
                         assert not word.startswith("--") or word in visible, line
+
+
+def test_the_skill_names_commands_options_and_tools_that_exist():
+    text = (ROOT / "skills" / "fusionscope" / "SKILL.md").read_text()
+    rows = re.findall(r"^\| [^|`]+\? \| `([^`]+)`[^|]*\|(.*)\|$", text, re.MULTILINE)
+    assert len(rows) > 10
+    for command, _ in rows:
+        name, *words = shlex.split(command)
+        assert name in COMMANDS
+        for word in words:
+            assert not word.startswith("--") or word in help_of(name), command
+    tools = {tool for _, cell in rows for tool in re.findall(r"`(\w+)`", cell)}
+    assert tools == {tool.__name__ for tool in Questions(Roots(())).tools} | {"rerun"}
+
+
+def test_llms_txt_links_to_pages_that_exist():
+    text = (ROOT / "docs" / "llms.txt").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 10 and text.startswith("# fusionscope\n\n> ")
+    for link in links:
+        assert (ROOT / link).is_file(), link
 
 
 def output_of(command: str) -> str:

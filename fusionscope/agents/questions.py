@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusionscope.agents.answers import answer, bounded, call
@@ -231,7 +232,8 @@ class Questions:
         from fusionscope.explain import explain
 
         selection = replace(selection, compiler=_COMPILES_NOTHING)
-        opened = open_dump(self.roots.find(dump))
+        # Answers call the dump as the agent does.
+        opened = replace(open_dump(self.roots.find(dump)), path=Path(dump))
         suggest = suggester(selection) if tries else None
         return explain(opened, selection, suggest=suggest, cache=DumpCache(opened, user_cache()))
 

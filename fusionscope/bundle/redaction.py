@@ -86,8 +86,8 @@ class Redaction:
             inside = ", ".join(map(self._operand, statement.operands))
         values = split_attributes(attributes)
         target = values.get("custom_call_target", "").strip("\"'")
-        kept = ((key, self._value(key, value, target)) for key, value in values.items())
-        new_attributes = "".join(f", {key}={value}" for key, value in kept if value is not None)
+        pairs = ((key, self._value(key, value, target)) for key, value in values.items())
+        new_attributes = "".join(f", {key}={value}" for key, value in pairs if value is not None)
         root = "ROOT " if root else ""
         result = f"{root}%{self._name(name)} = {strip_comments(shape)}"
         return f"{result} {opcode}({inside}){new_attributes}"
@@ -103,13 +103,13 @@ class Redaction:
         if key == "custom_call_target":
             return f'"{self._target(target)}"'
         if key == "backend_config":
-            kept = self._config(value) if not target or _is_known(target) else None
+            plain = self._config(value) if not target or _is_known(target) else None
         elif key == "sharding":
-            kept = value if _SHARDING.fullmatch(value) else None
+            plain = value if _SHARDING.fullmatch(value) else None
         else:
-            kept = None if key in _FREE or re.search("[\"'%]", value) else value
-        self.left_out[key] += kept is None
-        return kept
+            plain = None if key in _FREE or re.search("[\"'%]", value) else value
+        self.left_out[key] += plain is None
+        return plain
 
     def _target(self, target: str) -> str:
         if _is_known(target):

@@ -103,8 +103,8 @@ def test_no_planted_secret_is_in_a_bundle(run_command, tmp_path):
     before = b"".join(file.read_bytes() for file in dump.iterdir())
     for secret in (*PLANTED.values(), "hunter2", "secret_key"):
         assert secret.encode() in before, secret
-    told = run_command("explain", dump, "--no-try").out
-    assert "secret_layer" in told and "model.py" in told  # a bundle could have had them
+    screen = run_command("explain", dump, "--no-try").out
+    assert "secret_layer" in screen and "model.py" in screen  # a bundle could have had them
     output = run_command("report", dump, "--bundle", tmp_path / "b.zip")
     assert output.code == 0 and output.errors == ""
     files = contents(tmp_path / "b.zip")

@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from argparse import Namespace
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
-import anyio
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
+from conformance import agents
+from conformance.agents import ask
 from sample_dumps import CONTROL, DUMPS, GPU, ROOT, hostile_files, write
 
 from fusionscope.agents.answers import LARGEST_BYTES, bounded
@@ -42,27 +45,11 @@ CALLS = [
 ]
 
 
-def ask(roots, calls, *options):
-    """The names of the tools, and for each call whether it was refused, and its text."""
-
-    async def talk():
-        server = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "fusionscope", "mcp", *options, *map(str, roots)],
-            cwd=ROOT,
-        )
-        async with Client(stdio_client(server)) as client:
-            names = [tool.name for tool in (await client.list_tools()).tools]
-            answers = [await client.call_tool(name, arguments) for name, arguments in calls]
-        return names, [(answer.is_error, answer.content[0].text) for answer in answers]
-
-    return anyio.run(talk)
-
-
 @pytest.mark.main
 def test_every_tool_answers_within_its_bound():
-    names, answers = ask([DUMPS], [(name, arguments) for name, arguments, _ in CALLS])
-    assert set(names) == {name for name, _, _ in CALLS}
+    tools, answers = ask([DUMPS], [(name, arguments) for name, arguments, _ in CALLS])
+    assert set(tools) == {name for name, _, _ in CALLS}
+    assert all(f"{LARGEST_BYTES:,} bytes" in text for text in tools.values())
     for (name, arguments, fact), (is_refused, text) in zip(CALLS, answers, strict=True):
         assert not is_refused and fact in text, (name, arguments, text)
         assert len(text.encode()) <= LARGEST_BYTES
@@ -151,12 +138,12 @@ def test_programs_are_run_only_if_that_is_allowed(tmp_path):
         ("record", {"command": [], "output": "new"}),
         ("record", {"command": program, "output": "new"}),
     ]
-    names, answers = ask([root], calls)
-    assert not {"record", "rerun"} & set(names)
+    tools, answers = ask([root], calls)
+    assert not {"record", "rerun"} & set(tools)
     assert all(is_refused for is_refused, _ in answers)
     assert not (root / "ran").exists()
-    names, answers = ask([root], calls, "--allow-run")
-    assert {"record", "rerun"} < set(names)
+    tools, answers = ask([root], calls, "--allow-run")
+    assert {"record", "rerun"} < set(tools)
     assert [is_refused for is_refused, _ in answers] == [True, True, True, True, False]
     assert (root / "ran").read_text() == "x" * 9
     assert len(answers[-1][1].encode()) <= LARGEST_BYTES
@@ -203,3 +190,26 @@ def test_roots_that_overlap_and_relative_names():
     assert roots.find(str(GPU)) == GPU
     assert roots.find_side("loop@final") == f"{DUMPS / 'cpu' / 'loop'}@final"
     assert roots.find_new("new") == Path(DUMPS / "cpu" / "new")
+
+
+def test_forty_questions_are_answered_and_the_page_says_so():
+    """As far as files have the answer, they give the same one."""
+    printed = list(agents.findings(Namespace(write=False)))
+    assert len(agents.QUESTIONS) == 40
+    assert not [finding.line for finding in printed if finding.is_problem]
+    kinds = Counter(finding.kind for finding in printed)
+    assert kinds["right by tools"] == 40
+    assert kinds["right by files"] + kinds["not in the dump's files"] == 40
+
+
+def test_no_question_has_its_answer_in_the_pattern():
+    for question in agents.QUESTIONS:
+        patterns = [question.pick, question.find if isinstance(question.find, str) else ""]
+        assert not any(question.answer in pattern for pattern in patterns), question.ask
+
+
+def test_a_wrong_answer_is_a_problem(monkeypatch):
+    (question, *_) = agents.QUESTIONS
+    monkeypatch.setattr(agents, "QUESTIONS", [replace(question, answer="xla_other true")])
+    problems = [f.kind for f in agents.findings(Namespace(write=False)) if f.is_problem]
+    assert problems == ["wrong by tools", "wrong by files", "table"]
