@@ -58,7 +58,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_post_build(config: MkDocsConfig) -> None:
     """Write llms.txt where agents look for it, with the addresses of pages."""
     text = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
-    pages = re.sub(r"\]\((\S+)\.md\)", r"](\1/)", text)
+    pages = re.sub(r"\]\((\S+?)(?:/index)?\.md\)", r"](\1/)", text)
     Path(config.site_dir, "llms.txt").write_text(pages, encoding="utf-8")
 
 

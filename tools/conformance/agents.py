@@ -277,7 +277,6 @@ QUESTIONS = (
     ),
     disabled("h100-without-triton-softmax/softmax", "triton-softmax-rewriter"),
     disabled("h100-without-multi-output-fusion/reductions", "multi_output_fusion"),
-    disabled("cpu-without-fusion/elementwise", "fusion"),
     Question(
         about="flags",
         ask="Which option was given to the CPU backend?",
@@ -328,7 +327,6 @@ QUESTIONS = (
     ),
     launched(JOINED, "5"),
     launched("h100/libraries", "7"),
-    launched("h100-without-triton-gemm/projections", "10"),
     launched("mi300x/concatenate", "6"),
     Question(
         about="kernels",
@@ -477,6 +475,22 @@ QUESTIONS = (
         pick=LAUNCHES_SHOWN,
         files=[f"h100/loop/{THUNKS}", f"h100/loop/{FINAL}"],
         find=launches_of_loop,
+    ),
+    Question(
+        about="what if",
+        ask=f"Which flag brings {JOINED} from 5 launches to 3?",
+        answer="xla_gpu_experimental_enable_triton_heroless_priority_fusion",
+        how="compiled with it, the module has 3",
+        calls=[tool("explain", JOINED)],
+        pick=r"--flag (\w+)=true`<br>time .*launches 5 → 3",
+    ),
+    Question(
+        about="what if",
+        ask=f"How many launches would {JOINED} have if mul.3.0 were fused?",
+        answer="5 4",
+        how="compiled with that plan, the module has 4",
+        calls=[tool("what_if", JOINED, allow=["mul.3.0 -> concatenate.1.0"])],
+        pick=r"^- final module: .*launches (\d+) → (\d+)",
     ),
     on_another_gpu("rtx6000pro", "5 4"),
     on_another_gpu("mi300x", "5 6"),
