@@ -10,6 +10,7 @@ the answer. Prints how many answers are right, and the bytes that were read for 
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import sqlite3
 import sys
@@ -46,7 +47,6 @@ class Question:
     where it is known.
     """
 
-    about: str
     ask: str
     answer: str
     how: str
@@ -66,6 +66,7 @@ def ask(
             command=sys.executable,
             args=["-m", "fusionscope", "mcp", *options, *map(str, roots)],
             cwd=ROOT,
+            env=dict(os.environ),
         )
         async with Client(stdio_client(server)) as client:
             listing = (await client.list_tools()).tools
@@ -81,18 +82,22 @@ def picked(pattern: str, text: str) -> str:
     return " ".join(dict.fromkeys(group for match in matches for group in match.groups() if group))
 
 
-def read(pattern: str) -> str:
-    """The text of the one file that matches; of a record in a zip, its labels, line by line."""
+def read(pattern: str) -> tuple[str, int]:
+    """The text of the one file that matches, and the bytes that have to be read for it. Of a record
+    in a zip, these are the labels, line by line, and those of the data base.
+    """
     (file,) = DUMPS.glob(pattern)
     content = file.read_bytes()
     if file.suffix == ".gz":
         content = gzip.decompress(content)
     if file.suffix == ".pyz":
         with NamedTemporaryFile() as copy, ZipFile(BytesIO(content)) as archive:
-            Path(copy.name).write_bytes(archive.read("fusions.db"))
+            content = archive.read("fusions.db")
+            Path(copy.name).write_bytes(content)
             with sqlite3.connect(copy.name) as base:
-                return "\n".join(label for (label,) in base.execute("SELECT label FROM frames"))
-    return content.decode()
+                labels = (label for (label,) in base.execute("SELECT label FROM frames"))
+                return "\n".join(labels), len(content)
+    return content.decode(), len(content)
 
 
 def count(pattern: str) -> Callable[[Texts], str]:
@@ -203,7 +208,6 @@ DISABLED = r"xla_disable_hlo_passes=([\w-]+)"
 
 def disabled(dump: str, answer: str) -> Question:
     return Question(
-        about="flags",
         ask=f"Which pass was disabled for {dump}?",
         answer=answer,
         how=IN_FLAGS,
@@ -216,7 +220,6 @@ def disabled(dump: str, answer: str) -> Question:
 
 def launched(dump: str, answer: str) -> Question:
     return Question(
-        about="kernels",
         ask=f"How many launches has a run of {dump}?",
         answer=answer,
         how=IN_THUNKS,
@@ -229,7 +232,6 @@ def launched(dump: str, answer: str) -> Question:
 
 def changed_launches(before: str, after: str, answer: str) -> Question:
     return Question(
-        about="what changed",
         ask=f"How many launches has {before}, and how many {after}?",
         answer=answer,
         how=IN_THUNKS,
@@ -242,7 +244,6 @@ def changed_launches(before: str, after: str, answer: str) -> Question:
 
 def on_another_gpu(device: str, answer: str) -> Question:
     return Question(
-        about="what if",
         ask=f"How many launches would {JOINED} have on {device}?",
         answer=answer,
         how=OTHER_DUMP,
@@ -253,7 +254,6 @@ def on_another_gpu(device: str, answer: str) -> Question:
 
 def peak(dump: str, answer: str) -> Question:
     return Question(
-        about="memory",
         ask=f"How much memory does {dump} take?",
         answer=answer,
         how="the compiler's report of memory",
@@ -266,7 +266,6 @@ def peak(dump: str, answer: str) -> Question:
 
 QUESTIONS = (
     Question(
-        about="flags",
         ask="Which flag about Triton is not at its default?",
         answer="xla_gpu_enable_triton_gemm false",
         how=IN_FLAGS,
@@ -278,7 +277,6 @@ QUESTIONS = (
     disabled("h100-without-triton-softmax/softmax", "triton-softmax-rewriter"),
     disabled("h100-without-multi-output-fusion/reductions", "multi_output_fusion"),
     Question(
-        about="flags",
         ask="Which option was given to the CPU backend?",
         answer="xla_cpu_use_multi_output_fusion",
         how=IN_FLAGS,
@@ -288,7 +286,6 @@ QUESTIONS = (
         find=r'key: "(\w+)"',
     ),
     Question(
-        about="flags",
         ask="Which kinds of operations may the library compute?",
         answer="DOT ELTWISE REDUCE",
         how=IN_FLAGS,
@@ -298,7 +295,6 @@ QUESTIONS = (
         find=r"LIBRARY_FUSION_TYPE_(\w+)",
     ),
     Question(
-        about="what changed",
         ask="Which flag differs between the two dumps of softmax?",
         answer="xla_disable_hlo_passes triton-softmax-rewriter",
         how="the two files of flags",
@@ -314,7 +310,6 @@ QUESTIONS = (
     changed_launches("a100/dense", "b200/dense", "1 2"),
     changed_launches(JOINED, "rtx6000pro/concatenate", "5 4"),
     Question(
-        about="what changed",
         ask="Which pass, that made a difference, worked on one of the two dumps of softmax only?",
         answer="triton-softmax-rewriter",
         how="it is the pass that the flags of the second disable",
@@ -329,7 +324,6 @@ QUESTIONS = (
     launched("h100/libraries", "7"),
     launched("mi300x/concatenate", "6"),
     Question(
-        about="kernels",
         ask="Which operations of h100/libraries do libraries of CUDA compute?",
         answer="fft.0.0 cholesky.0",
         how="the Fourier transform and the call of cusolver in the final stage",
@@ -339,7 +333,6 @@ QUESTIONS = (
         find=r'%(\S+) = \S+ fft\(|%(\S+) = .*custom_call_target="cusolver',
     ),
     Question(
-        about="kernels",
         ask="How many launches of the projections are calls of cuBLASLt?",
         answer="5",
         how=IN_THUNKS,
@@ -349,7 +342,6 @@ QUESTIONS = (
         find=count(r"^\d+: kCublasLtMatmul"),
     ),
     Question(
-        about="kernels",
         ask="Which kernel runs before the convolution of h100/convolution?",
         answer="wrapped_transpose",
         how=IN_THUNKS,
@@ -359,7 +351,6 @@ QUESTIONS = (
         find=r"^001: \S+ +\[[^\]]*\] (\w+)",
     ),
     Question(
-        about="kernels",
         ask="Which kernels compute the two products of h100/attention?",
         answer="gemm_fusion_dot_general.2 gemm_fusion_dot_general.3",
         how="fusions of kind __triton_nested_gemm_fusion in the final stage",
@@ -369,7 +360,6 @@ QUESTIONS = (
         find=r"%(\S+) = .* fusion\(.*\"__triton_nested_gemm_fusion\"",
     ),
     Question(
-        about="kernels",
         ask=f"In which kernel of {JOINED} is tanh computed?",
         answer="wrapped_tanh",
         how="the computation with a tanh in the final stage, and the fusion that calls it",
@@ -379,7 +369,6 @@ QUESTIONS = (
         find=kernel_with("tanh"),
     ),
     Question(
-        about="kernels",
         ask="How many steps does the loop of h100/loop take at most?",
         answer="100",
         how="the program: while step < 100",
@@ -389,7 +378,6 @@ QUESTIONS = (
         find=lambda texts: str(loop_bound(texts[0])),
     ),
     Question(
-        about="refusals",
         ask=f"Which producers of {JOINED} did the cost model keep apart?",
         answer="tanh.1.0 mul.3.0",
         how=IN_RECORD,
@@ -399,7 +387,6 @@ QUESTIONS = (
         find=lambda texts: " ".join(sorted(slower(texts), key=slower(texts).get, reverse=True)),
     ),
     Question(
-        about="refusals",
         ask="By how many microseconds would fusing tanh be slower?",
         answer="19.95",
         how=IN_RECORD,
@@ -409,7 +396,6 @@ QUESTIONS = (
         find=lambda texts: f"{slower(texts)['tanh.1.0']:.2f}",
     ),
     Question(
-        about="refusals",
         ask=f"Which refused pair of {JOINED} would lose most time if it were fused?",
         answer="tanh.1.0",
         how=IN_RECORD,
@@ -419,7 +405,6 @@ QUESTIONS = (
         find=lambda texts: max(slower(texts), key=slower(texts).__getitem__),
     ),
     Question(
-        about="refusals",
         ask="Which producer of h100/cartpole did the cost model keep apart?",
         answer="stack.9.0",
         how=IN_RECORD,
@@ -429,7 +414,6 @@ QUESTIONS = (
         find=lambda texts: " ".join(slower(texts)),
     ),
     Question(
-        about="refusals",
         ask="What does the CPU compiler say against fusing the concatenation into exp?",
         answer="Concatenate fusion is inefficient",
         how="the compiler's record of decisions",
@@ -439,7 +423,6 @@ QUESTIONS = (
         find=r"^Not fusing \|concatenate\.1\| into \|exp\.1\| as ([^.]+)\.",
     ),
     Question(
-        about="refusals",
         ask="In which file of XLA does the cost model refuse a fusion?",
         answer="priority_fusion.cc",
         how="XLA's sources: the message Negative benefit is written there",
@@ -447,7 +430,6 @@ QUESTIONS = (
         pick=r"/(\w+\.cc)",
     ),
     Question(
-        about="lines",
         ask=f"Which line of {JOINED} has most launches?",
         answer="10",
         how="the frames of fusions in the final stage",
@@ -457,7 +439,6 @@ QUESTIONS = (
         find=lambda texts: Counter(lines_of_kernels(texts).values()).most_common(1)[0][0],
     ),
     Question(
-        about="lines",
         ask="From which line does loop_multiply_fusion come?",
         answer="9",
         how="its frame in the final stage, and the program: middle * 2.0",
@@ -467,7 +448,6 @@ QUESTIONS = (
         find=lambda texts: lines_of_kernels(texts)["loop_multiply_fusion"],
     ),
     Question(
-        about="kernels",
         ask="How many launches has a run of h100/loop at most?",
         answer="404",
         how="thunks before the loop, in its condition (once more than the steps) and in its body",
@@ -477,7 +457,6 @@ QUESTIONS = (
         find=launches_of_loop,
     ),
     Question(
-        about="what if",
         ask=f"Which flag brings {JOINED} from 5 launches to 3?",
         answer="xla_gpu_experimental_enable_triton_heroless_priority_fusion",
         how="compiled with it, the module has 3",
@@ -485,7 +464,6 @@ QUESTIONS = (
         pick=r"--flag (\w+)=true`<br>time .*launches 5 → 3",
     ),
     Question(
-        about="what if",
         ask=f"How many launches would {JOINED} have if mul.3.0 were fused?",
         answer="5 4",
         how="compiled with that plan, the module has 4",
@@ -498,7 +476,6 @@ QUESTIONS = (
     peak(JOINED, "4.33 MB"),
     peak("cpu/loop", "49.3 kB"),
     Question(
-        about="compilers",
         ask="Which pass took longest for h100/attention?",
         answer="config-assigner",
         how="the begins and ends of passes in the compiler's metadata",
@@ -508,7 +485,6 @@ QUESTIONS = (
         find=longest_pass,
     ),
     Question(
-        about="compilers",
         ask="How many cores has the GPU of rtx6000pro/concatenate?",
         answer="188",
         how="the description of the GPU",
@@ -518,7 +494,6 @@ QUESTIONS = (
         find=r"core_count: (\d+)",
     ),
     Question(
-        about="compilers",
         ask="For which TPU was tpu-v5e/attention compiled?",
         answer="v5e",
         how="the target that the dump was made for",
@@ -526,7 +501,6 @@ QUESTIONS = (
         pick=r"^## \S+ on TPU (\w+)",
     ),
     Question(
-        about="compilers",
         ask="Which jaxlib compiled h100-jaxlib-0.11/dense?",
         answer="0.11",
         how="the environment that the dump was made in",
@@ -560,7 +534,8 @@ def graded() -> tuple[list[Graded], int]:
     results = []
     for question in QUESTIONS:
         text = "\n".join(next(remaining)[1] for _ in question.calls)
-        texts = [read(file) for file in question.files]
+        contents = [read(file) for file in question.files]
+        texts = [content for content, _ in contents]
         by_files = None
         if texts:
             find = question.find
@@ -571,7 +546,7 @@ def graded() -> tuple[list[Graded], int]:
                 picked(question.pick, text),
                 len(text.encode()),
                 by_files,
-                sum(len(text.encode()) for text in texts),
+                sum(size for _, size in contents),
             )
         )
     return results, sum(len(text.encode()) for text in tools.values())
