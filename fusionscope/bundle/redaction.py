@@ -33,6 +33,8 @@ _SHARDING = re.compile(
     r"(?:[{}\[\]()\d,=<>T ]|replicated|maximal|manual|devices?|last_tile_dim(?:_replicate|s))*"
 )
 _TARGETS = frozenset(("AllocateBuffer", "SPMDFullToShardShape", "SPMDShardToFullShape", "Sharding"))
+# Libraries whose configuration the compiler writes, and nobody else.
+_CONFIGURED = ("__cublas", "__cudnn", "__cub$", "__onednn")
 _CONFIG_WORD = re.compile(r"-?\d+|[A-Z][A-Z0-9_]*|k[A-Z]\w*|__[a-z]\w*|[A-Z]?fusion_emitter")
 _CONFIG_KEY = re.compile(r"[a-z][a-z0-9_]*")
 UNLISTED = "op_unlisted"  # what no module defines
@@ -103,7 +105,7 @@ class Redaction:
         if key == "custom_call_target":
             return f'"{self._target(target)}"'
         if key == "backend_config":
-            plain = self._config(value) if not target or _is_known(target) else None
+            plain = self._config(value) if target.startswith(_CONFIGURED) or not target else None
         elif key == "sharding":
             plain = value if _SHARDING.fullmatch(value) else None
         else:
@@ -121,9 +123,10 @@ class Redaction:
 
     def _config(self, value: str) -> str | None:
         try:
-            return json.dumps(self._kept(json.loads(value)))
-        except ValueError:  # a string of a custom call
+            config = json.loads(value)
+        except ValueError:  # in another notation
             return None
+        return json.dumps(self._kept(config)) if isinstance(config, dict) else None
 
     def _kept(self, value: Any) -> Any:
         """Return a configuration without strings that are not the compiler's own words."""
@@ -164,7 +167,7 @@ def _is_plain_number(text: str) -> bool:
         return int(digits) <= _MOST_PLAIN
     return (
         digits in ("true", "false", "inf", "nan")
-        or re.fullmatch(r"\d\.\d{1,2}|\de-\d\d", digits) is not None
+        or re.fullmatch(r"\d\.\d{1,2}|\de[+-]\d\d", digits) is not None
     )
 
 

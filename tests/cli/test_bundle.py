@@ -60,7 +60,12 @@ ENTRY secret_main (secret_x: f32[4]) -> (f32[4], f32[]) {
     backend_config="secret", api_version=API_VERSION_TYPED_FFI
   call.2 = f32[4]{0} custom-call(call), custom_call_target="secret_kernel",
     backend_config={"secret_name": "secret", "steps": "5"}, frontend_attributes={secret="1"}
-  product = f32[4]{0} multiply(call.2, weights), sharding={mesh['secret'=1], [{}]},
+  kernel = f32[4]{0} custom-call(call.2), custom_call_target="triton_kernel_call",
+    backend_config={"name": "SECRET_KERNEL"}
+  gemm = f32[4]{0} custom-call(kernel), custom_call_target="__cublas$gemm",
+    backend_config={"gemm_backend_config": {"epilogue": "BIAS", "note": "a secret"}}
+  opaque = f32[4]{0} custom-call(gemm), custom_call_target="__cudnn$norm", backend_config="SECRET"
+  product = f32[4]{0} multiply(opaque, weights), sharding={mesh['secret'=1], [{}]},
     origin={secret}
   zero = f32[] constant(0)
   large = f32[] constant(31415926)
@@ -132,6 +137,7 @@ def test_no_secret_of_a_single_file_is_in_a_bundle(run_command, tmp_path):
     assert 'custom_call_target="custom_call_target_1"' in text and "{...}" in text
     assert text.count("custom_call_target_1") == 2  # the same for both
     assert '"steps": "5"' not in text  # of a call that no library has
+    assert '"epilogue": "BIAS"' in text and "=null" not in text
 
 
 @pytest.mark.parametrize(
