@@ -48,9 +48,10 @@ class Roots:
         try:
             return str(self.find(words))
         except UnusableInput:
-            if not at:
+            side = f"{self.find(name)}@{stage}" if at else ""
+            if not side or is_there(Path(side)):  # it would be read as a path
                 raise
-        return f"{self.find(name)}@{stage}"
+            return side
 
     def find_new(self, name: str) -> Path:
         """Return a place to write to, below the first root if ``name`` is relative."""

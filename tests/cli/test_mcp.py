@@ -78,6 +78,9 @@ def hostile(tmp_path):
     (root / "link").symlink_to(secret)
     (root / "leaves" / "module_0001.jit_f.before_optimizations.txt").symlink_to(secret)
     (root / "loop").symlink_to(root / "loop")
+    (root / "d").mkdir()
+    (root / "d@").mkdir()
+    (root / "d@final").symlink_to(secret)
     (tmp_path / "root-2").mkdir()
     (tmp_path / "root-2" / "file").write_text(secret.read_text())
     return root
@@ -86,7 +89,7 @@ def hostile(tmp_path):
 NAMES = [
     ".", "../secret", "leaves", "link", "loop", "inside", "/etc/passwd", "leaves/../../secret", "~",
     "../root-2/file", "root-2", "", "x" * 5_000, "a\0b", "\x1b[31mred", "line\nline", "\u202eevil",
-    "@final", "../secret@final", "nothing", "\ud800",
+    "@final", "../secret@final", "d@/../../secret", "d@final", "nothing", "\ud800",
 ]  # fmt: skip
 
 
@@ -102,6 +105,7 @@ def test_no_name_leads_out_of_the_roots(hostile):
 @pytest.mark.main
 def test_hostile_names_are_refused_in_a_line(hostile):
     names = [name for name in NAMES if name != "\ud800"]  # no JSON has it
+    names.append("d@../../secret")  # a stage of d, which has none
     calls = [("explain", {"dump": name}) for name in names]
     calls += [("diff", {"before": "leaves", "after": name}) for name in names]
     calls += [
