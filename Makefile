@@ -48,11 +48,12 @@ approve: ## take what commands print now as the approved screens, and show what 
 	pytest tests/cli/test_screens.py --snapshot-update
 	git add --intent-to-add tests/cli/__snapshots__
 	git diff -- tests/cli/__snapshots__
-docs: ## rewrite what is generated: pages of recipes and commands, and the JSON schemas
+docs: ## rewrite what is generated: pages of recipes and commands, the notebook, the JSON schemas
 	python docs/make_recipes.py
 	python docs/make_schema.py
 	python docs/make_commands.py
 	python docs/make_launches.py
+	python docs/make_notebook.py
 
 # Without a compiler.
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fusionscope.explain import Explanation, ModuleFacts, PairFacts, Selection
     from fusionscope.hlo import Computation, Instruction, Module, Shape, parse, to_text
     from fusionscope.passes.overrides import PairPattern
+    from fusionscope.report.frames import to_frame
     from fusionscope.rerun.applying import Applied, apply
     from fusionscope.rules.changes import Changes
     from fusionscope.verify.verification import Verification
@@ -54,6 +55,7 @@ __all__ = [
     "diff",
     "open",
     "parse",
+    "to_frame",
     "to_text",
 ]
 
@@ -69,6 +71,7 @@ _FOLDERS = {
     "fusionscope.compare.module_history": ("History",),
     "fusionscope.hlo": ("Computation", "Instruction", "Module", "Shape", "parse", "to_text"),
     "fusionscope.passes.overrides": ("PairPattern",),
+    "fusionscope.report.frames": ("to_frame",),
     "fusionscope.rerun.applying": ("Applied", "apply"),
     "fusionscope.rules.changes": ("Changes",),
     "fusionscope.verify.verification": ("Verification",),

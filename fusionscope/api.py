@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.explain import Explanation, Selection
     from fusionscope.hlo import Instruction
+    from fusionscope.report.views import KernelView, PageView
     from fusionscope.verify.verification import Verification
 
 
@@ -41,6 +42,27 @@ class OpenedDump:
         from fusionscope.explain.selection import EVERYTHING
 
         return explain(self.dump, selection or EVERYTHING)
+
+    def kernel(self, name: str, *, module: str | None = None, radius: int = 1) -> KernelView:
+        """Return the kernels that ``name`` (a glob) matches in the first module that has any, with
+        a figure of these and of those up to ``radius`` kernels away. ``module`` is a glob, or a
+        number. Raises ``UnusableInput`` if none matches."""
+        from fusionscope.page.kernel_pictures import kernel_picture
+        from fusionscope.report.views import kernel_view
+
+        return kernel_view(kernel_picture(self.dump, name, module=module, radius=radius))
+
+    def report(self, selection: Selection | None = None) -> PageView:
+        """Return the page about the costliest modules, or about those that ``selection`` names,
+        without suggestions. Raises ``UnusableInput`` if nothing can be explained, or without
+        jinja2."""
+        from fusionscope.explain.selection import EVERYTHING
+        from fusionscope.page.report_facts import report_facts
+        from fusionscope.report.html.page import report_page
+        from fusionscope.report.views import PageView
+
+        facts = report_facts(self.dump, selection or EVERYTHING, Path())
+        return PageView(report_page(facts))
 
     def history(
         self, name: str | None = None, *, module: str | None = None, all_modules: bool = False

@@ -98,6 +98,7 @@ def test_these_names_are_the_library():
         "diff",
         "open",
         "parse",
+        "to_frame",
         "to_text",
     ]
 

@@ -74,7 +74,7 @@ class Questions:
         pages = (
             sheets.report(explanation, _TOP, pairs=False)
             if whole
-            else sheets.essentials(explanation)
+            else sheets.overview(explanation)
         )
         calls = _after_explain(dump, explanation.modules[0])
         return answer(pages, explanation.problems, calls)

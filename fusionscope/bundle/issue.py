@@ -54,7 +54,7 @@ def issue_text(explanation: Explanation) -> str:
     """Return the text about the first module of an explanation."""
     (module, *_) = explanation.modules
     return _ISSUE.format(
-        actual="\n".join(to_markdown(sheets.essentials(explanation))).strip(),
+        actual="\n".join(to_markdown(sheets.overview(explanation))).strip(),
         compiler=module.rules.version if module.rules is not None else "unknown: please name it",
         device=module.device or module.backend or "unknown",
         flags=" ".join(module.flags) or "the defaults",

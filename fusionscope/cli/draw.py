@@ -83,10 +83,7 @@ def _draw(
 ) -> None:
     from fusionscope.dump import open_dump
     from fusionscope.dump.cache import DumpCache, user_cache
-    from fusionscope.explain import Selection, explain, sheets
-    from fusionscope.page.fusion_graph import fusion_graph
-    from fusionscope.page.kernel_neighbourhood import find_neighbourhood
-    from fusionscope.page.report_facts import dumped
+    from fusionscope.page.kernel_pictures import kernel_picture
     from fusionscope.report import figures
 
     if format_name == "png" and output is None:
@@ -101,14 +98,10 @@ def _draw(
     opened = open_dump(dump)
     cache = DumpCache(opened, None if no_cache else user_cache())
     with show_progress() as progress:
-        selection = Selection(module=module, kernel=kernel)
-        explanation = explain(opened, selection, progress=progress, cache=cache)
-        facts = next((module for module in explanation.modules if module.kernel_pages), None)
-        if facts is None:
-            raise UnusableInput(sheets.unmatched(explanation, f"the kernel {quoted(kernel)}"))
-        names = {page.kernel.name for page in facts.kernel_pages}
-        graph = fusion_graph(dumped(opened, facts), progress=progress)
-    figure = formats[format_name](find_neighbourhood(graph, facts, names, radius))
+        picture = kernel_picture(
+            opened, kernel, module=module, radius=radius, progress=progress, cache=cache
+        )
+    figure = formats[format_name](picture.neighbourhood)
     if isinstance(figure, str):
         write_text(figure, output)
     elif output is not None:

@@ -64,6 +64,7 @@ from fusionscope.system.files import is_there
 from fusionscope.system.memory import working_memory
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.context import read_target
+from fusionscope.words.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ class EditFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleDifference:
+class ModuleDifference(Shown):
     """The differences between two modules.
 
     ``unrelated`` says why comparing them means little, if it does: other programs, backends or
@@ -203,7 +204,7 @@ class Unchanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Shown):
     """``modules`` differ, the worst first; ``same`` do not.
 
     ``only_before`` and ``only_after`` have no counterpart. ``problems`` are one line for each

@@ -25,16 +25,20 @@ _BACKENDS = {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}
 
 
 def screen(explanation: Explanation) -> Iterator[Section]:
-    """Yield the essentials, and the options that show more."""
-    yield from essentials(explanation)
+    """Yield the overview, and what else can be asked for."""
+    yield from overview(explanation)
     yield _more(explanation, explanation.modules[0])
 
 
-def essentials(explanation: Explanation) -> Iterator[Section]:
+def overview(explanation: Explanation) -> Iterator[Section]:
     """Yield the table of modules if there are several, and the essentials of the first one."""
     if len(explanation.table) > 1:
         yield _modules(explanation.table)
-    module = explanation.modules[0]
+    yield from essentials(explanation.modules[0])
+
+
+def essentials(module: ModuleFacts) -> Iterator[Section]:
+    """Yield what was compiled, its costs, and the first entries of each finding."""
     yield _header(module)
     if module.what_if is not None:
         yield what_if_sheet(module.what_if, BRIEF)

@@ -10,6 +10,7 @@ from fusionscope.dump.length import Length
 from fusionscope.facts.facts import Facts
 from fusionscope.facts.suggestions import Figures, Suggestions
 from fusionscope.verify.agreement import RulesUsed
+from fusionscope.words.shown import Shown
 
 Kind = TypeVar("Kind", bound=Facts)
 Findings = dict[str, Facts | tuple[Facts, ...]]
@@ -187,7 +188,7 @@ class KernelMeasurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelFacts:
+class KernelFacts(Shown):
     """One kernel of the final module; bytes of one of its ``runs`` in a run of the program.
 
     ``launches`` is 0 instead of ``runs`` if a function contains it, which is launched as a whole.
@@ -325,7 +326,7 @@ class CostFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairFacts:
+class PairFacts(Shown):
     """A producer and one of its consumers before fusion, and their outcome.
 
     ``outcome`` is fused, duplicated, not-fused or gone. ``kernel`` is the kernel that computes
@@ -533,7 +534,7 @@ class KernelOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelPage:
+class KernelPage(Shown):
     """One kernel by itself.
 
     ``hlo`` are the lines of what it computes, ``sources`` the lines of the program. ``began`` are
@@ -577,7 +578,7 @@ class GraphLaunches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleFacts:
+class ModuleFacts(Shown):
     """Everything that ``explain`` knows about one module.
 
     ``arguments`` are the shapes of the parameters of the program as the compiler received it,
@@ -658,7 +659,7 @@ class ModuleRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Shown):
     """The explanation of a dump.
 
     ``modules`` are explained, the user's before helpers of JAX, those for CPUs after those for

@@ -34,8 +34,8 @@ def rows_of(
     """Return the rows about one module, by table."""
     return {
         "modules": [_module(content, facts)],
-        "kernels": [_kernel(content, kernel) for kernel in facts.kernels],
-        "pairs": [_pair(content, pair) for pair in facts.pairs],
+        "kernels": [kernel_row(content, kernel) for kernel in facts.kernels],
+        "pairs": [pair_row(content, pair) for pair in facts.pairs],
         "refusals": [_refusal(content, group) for group in facts.alike.refusals],
         "suggestions": list(_suggestions(content, suggestions)),
         "memory": list(_memory(content, facts)),
@@ -79,7 +79,7 @@ def _module(content: str, facts: ModuleFacts) -> ModuleRow:
     )
 
 
-def _kernel(content: str, kernel: KernelFacts) -> KernelRow:
+def kernel_row(content: str, kernel: KernelFacts) -> KernelRow:
     return KernelRow(
         content=content,
         kernel=kernel.name,
@@ -100,7 +100,7 @@ def _kernel(content: str, kernel: KernelFacts) -> KernelRow:
     )
 
 
-def _pair(content: str, pair: PairFacts) -> PairRow:
+def pair_row(content: str, pair: PairFacts) -> PairRow:
     producer, consumer = pair.producer, pair.consumer
     op_name, source = _place(producer, consumer)
     return PairRow(

@@ -40,15 +40,19 @@ _INPUTS = (Column("bytes", is_number=True), Column("input"), Column("shape", is_
 
 def sheets(page: KernelPage, top: int | None) -> Iterator[Section]:
     """Yield what a kernel computes and takes, its inputs and outputs, its borders, its HLO."""
-    yield Section(
-        title=page.kernel.name, blocks=(lines(_words(page.kernel, page.sources)),), is_heading=True
-    )
+    yield kernel_sheet(page.kernel, page.sources)
     inputs = tuple(map(_input, page.inputs))
     yield Section(title="Inputs", blocks=(Table(columns=_INPUTS, rows=inputs, has_head=False),))
     yield Section(title="Outputs", blocks=(lines(_output(output, top) for output in page.outputs),))
     for title, pairs in (("Why it begins here", page.began), ("Why it ends here", page.ended)):
         yield Section(title=title, blocks=(_borders(pairs, top),))
     yield Section(title="HLO", blocks=(lines(page.hlo),))
+
+
+def kernel_sheet(kernel: KernelFacts, sources: Sequence[str] = ()) -> Section:
+    """Return what a kernel computes and takes. ``sources`` are the lines of the program."""
+    places = sources or ([kernel.source] if kernel.source else [])
+    return Section(title=kernel.name, blocks=(lines(_words(kernel, places)),), is_heading=True)
 
 
 def _words(kernel: KernelFacts, sources: Sequence[str]) -> Iterator[str]:

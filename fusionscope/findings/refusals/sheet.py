@@ -12,6 +12,7 @@ from fusionscope.words.section import (
     Column,
     Entry,
     Line,
+    Lines,
     Section,
     Span,
     Table,
@@ -25,6 +26,7 @@ from fusionscope.words.text import duration, file_and_line, plural, size
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import CostFacts, ModuleFacts, PairFacts, Refusals
+    from fusionscope.facts.suggestions import Suggestions
 
 _SHOWN_SHARE = 0.01  # the smallest share of a loss that is shown
 _REASONS = (
@@ -80,6 +82,16 @@ def selected_pairs(module: ModuleFacts, top: int | None) -> Section:
     )
 
 
+def pair_sheet(pair: PairFacts) -> Section:
+    """Return a pair by itself, without what was tried for it."""
+    return Section(
+        title=f"{pair.producer.name} -> {pair.consumer.name}",
+        summary=spans(f"{pair.outcome}, {size(pair.bytes_saved)}"),
+        blocks=(Lines(tuple(_details(None, pair))),),
+        is_heading=True,
+    )
+
+
 def _alike(
     module: ModuleFacts, title: str, refusals: Sequence[Refusals], top: int | None
 ) -> Section:
@@ -121,12 +133,12 @@ def _entry(module: ModuleFacts, rank: int, pair: PairFacts, saved: int, count: i
         label=f"{rank}.",
         name=spans((producer, Tone.STRONG), " -> ", (consumer, Tone.STRONG)),
         figures=(size(saved), f"x{count:,} alike" if count > 1 else ""),
-        lines=tuple(_details(module, pair)),
+        lines=tuple(_details(module.suggestions, pair)),
         pairs=((producer, consumer),),
     )
 
 
-def _details(module: ModuleFacts, pair: PairFacts) -> Iterator[Line]:
+def _details(suggestions: Suggestions | None, pair: PairFacts) -> Iterator[Line]:
     producer, consumer = pair.producer, pair.consumer
     shapes = f"{producer.opcode} {producer.shape} -> {consumer.opcode} {consumer.shape}"
     yield line(shapes, Tone.QUIET, is_cut=True)
@@ -140,13 +152,13 @@ def _details(module: ModuleFacts, pair: PairFacts) -> Iterator[Line]:
         yield from map(line, _costs(pair.cost))
     elif refusal.numbers:
         yield line(", ".join(f"{name} {value}" for name, value in refusal.numbers))
-    advice = for_refusal(module.suggestions, pair) if pair.reason else ""
+    advice = for_refusal(suggestions, pair) if pair.reason else ""
     if advice:
         yield line(advice, Tone.HINT if advice.startswith("try") else Tone.QUIET)
-    if advice.startswith("nothing") and module.suggestions is not None and module.suggestions.draw:
+    if advice.startswith("nothing") and suggestions is not None and suggestions.draw:
         names = f"{pair.producer.name} -> {pair.consumer.name}"
         yield line("one kernel to write by hand, and a start for it:")
-        yield command([*module.suggestions.draw, names, "--kernel-sketch"])
+        yield command([*suggestions.draw, names, "--kernel-sketch"])
 
 
 def _places(pair: PairFacts) -> str:
