@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from fusionscope.dump.wire import BYTES, VARINT, fields, varint
 from fusionscope.errors import UnusableInput
 
 # Field numbers of hlo.proto.
@@ -22,9 +23,6 @@ _COMPUTATION_NAME = 1
 _INSTRUCTION = 2  # HloComputationProto.instructions
 _INSTRUCTION_NAME = 1
 _INSTRUCTION_ID = 35
-
-_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5  # wire types
-
 
 # The name and the id of an instruction, its bytes before the id, and those of the id.
 KnownInstruction = tuple[str, int, bytes, bytes]
@@ -98,10 +96,10 @@ def _computation(
 ) -> tuple[str, dict[str, int]]:
     computation = ""
     instructions = {}
-    for number, wire_type, value, stop in _fields(data, start, end):
-        if number == _COMPUTATION_NAME and wire_type == _BYTES:
+    for number, wire_type, value, stop in fields(data, start, end):
+        if number == _COMPUTATION_NAME and wire_type == BYTES:
             computation = data[value:stop].decode()
-        elif number == _INSTRUCTION and wire_type == _BYTES:
+        elif number == _INSTRUCTION and wire_type == BYTES:
             # The name comes first, and mostly takes less than 128 bytes.
             key = data[value : value + 2 + data[value + 1]]
             instruction = earlier.get(key)
@@ -109,7 +107,7 @@ def _computation(
                 name, unique_id, before_id, id_bytes = instruction
                 place = value + len(before_id)
                 if not data.startswith(id_bytes, place):  # passes often give all new ids
-                    unique_id, id_end = _varint(data, place)
+                    unique_id, id_end = varint(data, place)
                     read[key] = name, unique_id, before_id, data[place:id_end]
             else:
                 name, unique_id, place, id_end = _instruction(data, value, stop)
@@ -124,10 +122,10 @@ def _computation(
 def _instruction(data: bytes, start: int, end: int) -> tuple[str, int, int, int]:
     """Return the name and id of an instruction, and begin and end of the id, if any."""
     name, unique_id, place, id_end = "", 0, start, start
-    for number, wire_type, value, stop in _fields(data, start, end):
-        if number == _INSTRUCTION_NAME and wire_type == _BYTES:
+    for number, wire_type, value, stop in fields(data, start, end):
+        if number == _INSTRUCTION_NAME and wire_type == BYTES:
             name = data[value:stop].decode()
-        elif number == _INSTRUCTION_ID and wire_type == _VARINT:
+        elif number == _INSTRUCTION_ID and wire_type == VARINT:
             unique_id, place, id_end = value, stop - 1, stop
             while data[place - 1] >= 0x80:  # the last byte of the key before it is smaller
                 place -= 1
@@ -138,58 +136,6 @@ def _instruction(data: bytes, start: int, end: int) -> tuple[str, int, int, int]
 
 def _parts(data: bytes, field_number: int) -> Iterator[tuple[int, int]]:
     """Yield the positions of the messages in one field of the outermost message."""
-    for number, wire_type, value, stop in _fields(data, 0, len(data)):
-        if number == field_number and wire_type == _BYTES:
+    for number, wire_type, value, stop in fields(data, 0, len(data)):
+        if number == field_number and wire_type == BYTES:
             yield value, stop
-
-
-def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the fields of the message in ``data[start:end]``: number, wire type, and value.
-
-    The value is the number itself, or the start and end of the bytes.
-    """
-    position = start
-    while position < end:
-        key = data[position]
-        position += 1
-        if key >= 0x80:  # most take one byte; the call for others is expensive
-            key, position = _varint(data, position - 1)
-        number, wire_type = key >> 3, key & 7
-        if wire_type == _VARINT:
-            value, position = _varint(data, position)
-            yield number, wire_type, value, position
-        elif wire_type == _BYTES:
-            length = data[position]
-            position += 1
-            if length >= 0x80:
-                second = data[position]
-                if second < 0x80:  # a length of two bytes, as of most messages
-                    length += (second - 1) << 7  # -1: the flag in the first byte
-                    position += 1
-                else:
-                    length, position = _varint(data, position - 1)
-            stop = position + length
-            if stop > end:
-                raise ValueError(f"byte {position}: {length} bytes announced, too few left")
-            yield number, wire_type, position, stop
-            position = stop
-        elif wire_type == _FIXED_64:
-            position += 8
-        elif wire_type == _FIXED_32:
-            position += 4
-        else:
-            raise ValueError(f"byte {position}: unknown wire type {wire_type}")
-    if position != end:
-        raise ValueError(f"byte {end}: a field runs over the end of its message")
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of up to ten bytes, seven bits in each, and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise ValueError(f"byte {position}: a number without an end")

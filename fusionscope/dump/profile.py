@@ -1,10 +1,13 @@
 """What a profiler recorded of runs: ``plugins/profile/RUN/HOST.trace.json.gz``.
 
-``jax.profiler.trace`` writes these files, in the Trace Event Format, beside ``HOST.xplane.pb``. For
-a CPU, a thunk has an event with its instruction, and an event ``end: NAME`` where it is done, maybe
-on another thread (ThunkExecutor::TracedExecute, xla/backends/cpu/runtime/thunk_executor.cc). For a
-GPU, each kernel on a stream has an event with the instruction that launched it. The host's own
-events of such a launch have the same names, and are left out.
+``jax.profiler.trace`` writes these files, in the Trace Event Format, and ``HOST.xplane.pb``, from
+which they are made. Either will do: JSON is read faster, and leaves out what is too much.
+
+For a CPU, a thunk has an event with its instruction, and an event ``end: NAME`` where it is done,
+maybe on another thread (ThunkExecutor::TracedExecute,
+xla/backends/cpu/runtime/thunk_executor.cc). For a GPU, each kernel on a stream has an event with
+the instruction that launched it. The host's own events of such a launch have the same names, and
+are left out.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ from pathlib import Path
 
 import msgspec
 
+from fusionscope.dump.trace_events import Event, Trace
+from fusionscope.dump.xplane import read_xplane
 from fusionscope.errors import UnusableInput, shorten
 from fusionscope.grouping import grouped
 from fusionscope.system.files import is_directory, is_there, read_file, read_text, uncompress
 
 _PLACES = ("plugins/profile/*", "*", ".")  # below a directory
-_NAMES = "*.trace.json*"
+_NAMES = ("*.trace.json*", "*.xplane.pb")  # the first that are there
 _END = "end: "
 _RUN_OF_GPU = ":XLA GPU module"  # ends the name of the host's event for a run
 _MOST_MISSING = 16  # ends of one instruction, in the middle of a trace
@@ -70,29 +75,6 @@ class Profile:
         return tuple(run for run in self.runs if (run.module, run.backend) == (module, backend))
 
 
-class _Arguments(msgspec.Struct):
-    name: str | None = None
-    hlo_module: str | None = None
-    hlo_op: str | None = None
-    run_id: str | None = None
-    device_ordinal: str | None = None
-
-
-class _Event(msgspec.Struct):
-    """The fields of an event that matter here; ``ts`` and ``dur`` are microseconds."""
-
-    ph: str = ""
-    pid: int = 0
-    name: str = ""
-    ts: float = 0.0
-    dur: float = 0.0
-    args: _Arguments = msgspec.field(default_factory=_Arguments)
-
-
-class _Trace(msgspec.Struct):
-    events: list[_Event] = msgspec.field(name="traceEvents")
-
-
 def read_profile(path: Path) -> Profile:
     """Return the runs in a directory that ``jax.profiler.trace`` wrote to, or in one file.
 
@@ -104,7 +86,7 @@ def read_profile(path: Path) -> Profile:
     is_full = False
     for file in _find_files(path):
         events = _read(file)
-        is_full |= len(events) >= _MOST_EVENTS
+        is_full |= file.suffix != ".pb" and len(events) >= _MOST_EVENTS
         for run, is_whole in (*_runs_on_cpu(events), *_runs_on_gpus(events)):
             if is_whole:
                 runs.append(run)
@@ -122,34 +104,37 @@ def _find_files(path: Path) -> Sequence[Path]:
         return [path]
     try:
         for place in _PLACES:
-            files = sorted(path.glob(f"{place}/{_NAMES}"))
+            files = [file for name in _NAMES for file in sorted(path.glob(f"{place}/{name}"))]
             if files:
                 newest = max(file.parent.name for file in files)
-                return [file for file in files if file.parent.name == newest]
+                files = [file for file in files if file.parent.name == newest]
+                return [file for file in files if file.suffix == files[0].suffix]
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
         raise UnusableInput(problem, file=str(path)) from None
     raise UnusableInput(
-        "no trace in it, expected plugins/profile/RUN/HOST.trace.json.gz",
+        "no trace in it, expected plugins/profile/RUN/HOST.trace.json.gz or HOST.xplane.pb",
         file=str(path),
         hint=HOW_TO_RECORD,
     )
 
 
-def _read(file: Path) -> list[_Event]:
+def _read(file: Path) -> list[Event]:
     data = read_file(file)
+    if file.suffix == ".pb":
+        return read_xplane(data, str(file))
     if file.suffix == ".gz":
         data = uncompress(data, str(file))
     try:
-        return msgspec.json.decode(data, type=_Trace).events
+        return msgspec.json.decode(data, type=Trace).events
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         problem = f"not a whole trace in JSON ({shorten(str(error), 200)})"
         raise UnusableInput(problem, file=str(file), hint=HOW_TO_RECORD) from None
 
 
-def _runs_on_cpu(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
+def _runs_on_cpu(events: Iterable[Event]) -> Iterator[tuple[Run, bool]]:
     """Yield the runs of the host, each with whether all of its instructions end in the trace."""
-    starts: dict[str, list[_Event]] = defaultdict(list)
+    starts: dict[str, list[Event]] = defaultdict(list)
     ends: dict[str, list[float]] = defaultdict(list)
     for event in events:
         if event.ph != "X":
@@ -176,7 +161,7 @@ def _runs_on_cpu(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
         yield Run(key[0], "cpu", _in_order(spans)), key not in cut
 
 
-def _ends(begun: Sequence[_Event], ends: Sequence[float]) -> Iterator[float]:
+def _ends(begun: Sequence[Event], ends: Sequence[float]) -> Iterator[float]:
     """Yield when each thunk of one instruction is done: infinity if the trace does not show it.
 
     They end in the order in which they start, and the trace may stop before the last ones do. If
@@ -197,7 +182,7 @@ def _ends(begun: Sequence[_Event], ends: Sequence[float]) -> Iterator[float]:
             place += 1
 
 
-def _missing(begun: Sequence[_Event], ends: Sequence[float]) -> Set[int] | None:
+def _missing(begun: Sequence[Event], ends: Sequence[float]) -> Set[int] | None:
     """Return the numbers of the events whose ends are missing, or None if that is unclear."""
     count = len(begun) - len(ends)
     if count <= 0:
@@ -237,7 +222,7 @@ def _in_order(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: (span.start_us, -span.end_us)))
 
 
-def _runs_on_gpus(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
+def _runs_on_gpus(events: Iterable[Event]) -> Iterator[tuple[Run, bool]]:
     """Yield the runs on each GPU, in order: kernels do not name theirs."""
     devices: set[int] = set()
     spans: dict[tuple[int, str], list[Span]] = defaultdict(list)
