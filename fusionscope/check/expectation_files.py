@@ -91,6 +91,10 @@ _File = msgspec.defstruct(
 )
 
 
+# The table of a project also has defaults of options, which ``cli/defaults.py`` reads.
+_Project = msgspec.defstruct("_Project", [], bases=(_File,), forbid_unknown_fields=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The contents of a file. ``matrix`` is None if it has none."""
@@ -102,8 +106,12 @@ class Expected:
 
 def read_expected(path: Path) -> Expected:
     """Read a file. Raises ``UnusableInput`` with the line of an invalid key or value."""
-    within = ("tool", "fusionscope") if path.name == _PYPROJECT else ()
-    file: UserFile[Any] = read_toml(path, _File, within=within)
+    is_project = path.name == _PYPROJECT
+    file: UserFile[Any] = (
+        read_toml(path, _Project, within=("tool", "fusionscope"))
+        if is_project
+        else read_toml(path, _File)
+    )
     table = file.value
     if not (table.expect or table.program):
         raise file.error("has no expectations, expected [[expect]] or [[program]] tables")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from fusionscope import __version__
 from fusionscope.cli.streams import discard_output, show_problem
@@ -70,10 +73,21 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+_COLORS = {"auto": None, "always": True, "never": False}  # as click has them
+
+
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fusionscope")
 @click.option("--debug", is_flag=True, help="Show a traceback on errors.")
-def cli(debug: bool) -> None:
+@click.option(
+    "--color",
+    type=click.Choice([*_COLORS]),
+    default="auto",
+    show_default=True,
+    help="Colors in what is printed; auto: on a terminal, unless NO_COLOR is set.",
+)
+@click.pass_context
+def cli(context: click.Context, debug: bool, color: str) -> None:
     """Explain XLA's fusion decisions. fusionscope reads the HLO dumps of the XLA compiler and
     answers, for every producer and each of its consumers: were they fused into one kernel, and why
     (not)?
@@ -98,6 +112,26 @@ def cli(debug: bool) -> None:
       fusionscope recipes reduce-parts
       fusionscope parse module_0001.jit_f.before_optimizations.txt
     """
+    from fusionscope.cli.defaults import default_color, defaults_of, find_defaults
+
+    file = find_defaults(Path.cwd(), list(COMMANDS))
+    if file is not None:
+        if context.get_parameter_source("color") is ParameterSource.DEFAULT:
+            color = default_color(file, [*_COLORS])
+        context.default_map = {
+            name: defaults_of(file, name, command)
+            for name in _commands_of(context.invoked_subcommand)
+            if (command := cli.get_command(context, name)) is not None
+        }
+    context.color = _COLORS[color]
+
+
+def _commands_of(name: str | None) -> Iterator[str]:
+    """Yield a command, and the one that it ends with."""
+    if name is not None:
+        yield name
+    if name == "record":
+        yield "explain"
 
 
 def main() -> None:

@@ -311,20 +311,32 @@ def terminal_size() -> tuple[int, int]:
     return min(max(columns, _NARROWEST), _WIDEST), lines
 
 
+def color_choice() -> bool | None:
+    """Return whether ``--color`` wants colors, None where the terminal decides."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.color
+
+
 @contextmanager
 def open_console(output: Path | None) -> Iterator[Console]:
-    """Return a console as wide as the terminal, or one that writes plain text."""
+    """Return a console as wide as the terminal, or one that writes text, without colors unless
+    they are asked for.
+    """
     from io import StringIO
 
     from rich.console import Console
 
     buffer = StringIO()
     is_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
+    wants_color = color_choice() if output is None else None
     width, height = terminal_size()
     console = Console(
         file=sys.stdout if is_terminal else buffer,
         width=width,
         height=height,
+        force_terminal=wants_color,
+        no_color=False if wants_color else None,
+        color_system="standard" if wants_color else "auto",
         highlight=False,
         markup=False,
         emoji=False,

@@ -87,6 +87,11 @@ def _explain(dump: Path, program: str) -> None:
     words = [str(dump), "--python", path or sys.executable]
     with redirect_stdout(sys.stderr):
         try:
-            explain.command.main(words, standalone_mode=False)
+            explain.command.main(
+                words,
+                "explain",
+                standalone_mode=False,
+                parent=click.get_current_context().parent,
+            )
         except UnusableInput as problem:  # the exit code is the program's
             show_problem(str(problem))
