@@ -21,6 +21,25 @@ The exit code of every command is 0 on success, 1 if the answer is no (`check` f
 `diff --exit-code` a difference, `doctor` something broken), and 2 for input or options that cannot
 be used, with one line that says where and what to do. `fusionscope --debug COMMAND` adds the
 traceback.
+
+`fusionscope --color always|never COMMAND` decides on colors; otherwise a terminal gets them, unless
+`NO_COLOR` is set.
+
+## Defaults
+
+`[tool.fusionscope]` in the nearest `pyproject.toml` that has such a table, from the working directory
+upwards, has defaults: `color`, and a table of options for each command. What the command line says
+wins; an option that may be repeated is a list. Files and directories are relative to that file.
+
+```toml
+[tool.fusionscope]
+color = "always"
+
+[tool.fusionscope.explain]
+top = 10
+try = false
+where = ["op=dot"]
+```
 """
 _TYPES = {"integer": "N", "integer range": "N", "float": "NUMBER", "float range": "NUMBER"}
 

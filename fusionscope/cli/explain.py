@@ -23,6 +23,7 @@ from fusionscope.cli.output import (
     read_changed_rules,
     rules_option,
     write_report,
+    write_text,
 )
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.selecting import (
@@ -37,6 +38,7 @@ from fusionscope.cli.selecting import (
     show_option,
     where_option,
 )
+from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.facts.pair_names import read_pair
 
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from fusionscope.words.section import Section
 
 _TOP = 5  # entries of a list, unless the user sets a number
-_FORMATS = ("text", "json", "markdown")
+_FORMATS = ("text", "json", "markdown", "remarks")
 _CHANGES = ("set", "disable", "allow", "forbid")
 
 
@@ -180,6 +182,7 @@ def command(
       fusionscope explain dump_dir/ --steps while.12=20
       fusionscope explain dump_dir/ --compile
       fusionscope explain dump_dir/ --format json --output explanation.json
+      fusionscope explain dump_dir/ --format remarks --output fusions.opt.yaml
     """
     from fusionscope.dump import open_dump
     from fusionscope.dump.cache import DumpCache, user_cache
@@ -254,6 +257,13 @@ def command(
         )
     is_unmatched = _is_unmatched(explanation, selection)
     limit = None if everything else top or _TOP
+    if format_name == "remarks":
+        from fusionscope.report.remarks import to_remarks
+
+        for problem in explanation.problems:
+            show_problem(problem)
+        write_text(to_remarks(explanation), output)
+        return 1 if is_unmatched else 0
     if is_unmatched:
         nothing = lines([sheets.unmatched(explanation, _words(selection))])
         sections = iter([Section(blocks=(nothing,), is_heading=True)])
