@@ -1,7 +1,12 @@
-"""The library as its commands read: ``fusionscope.open("dump").explain()``."""
+"""The library as its commands read: ``fusionscope.open("dump").explain()``.
+
+The logger ``fusionscope`` receives steps of an analysis, and warnings of what could not be read.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +23,18 @@ if TYPE_CHECKING:
     from fusionscope.hlo import Instruction
     from fusionscope.report.views import KernelView, PageView
     from fusionscope.verify.verification import Verification
+
+_LOGGER = logging.getLogger("fusionscope")
+_LOGGER.addHandler(logging.NullHandler())  # or Python would print warnings
+
+
+def _log_step(words: str) -> None:
+    _LOGGER.debug("%s", words)
+
+
+def _log_problems(problems: Iterable[str]) -> None:
+    for problem in problems:
+        _LOGGER.warning("%s", problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +58,9 @@ class OpenedDump:
         from fusionscope.explain import explain
         from fusionscope.explain.selection import EVERYTHING
 
-        return explain(self.dump, selection or EVERYTHING)
+        explanation = explain(self.dump, selection or EVERYTHING, progress=_log_step)
+        _log_problems(explanation.problems)
+        return explanation
 
     def kernel(self, name: str, *, module: str | None = None, radius: int = 1) -> KernelView:
         """Return the kernels that ``name`` (a glob) matches in the first module that has any, with
@@ -50,7 +69,8 @@ class OpenedDump:
         from fusionscope.page.kernel_pictures import kernel_picture
         from fusionscope.report.views import kernel_view
 
-        return kernel_view(kernel_picture(self.dump, name, module=module, radius=radius))
+        picture = kernel_picture(self.dump, name, module=module, radius=radius, progress=_log_step)
+        return kernel_view(picture)
 
     def report(self, selection: Selection | None = None) -> PageView:
         """Return the page about the costliest modules, or about those that ``selection`` names,
@@ -61,7 +81,8 @@ class OpenedDump:
         from fusionscope.report.html.page import report_page
         from fusionscope.report.views import PageView
 
-        facts = report_facts(self.dump, selection or EVERYTHING, Path())
+        facts = report_facts(self.dump, selection or EVERYTHING, Path(), progress=_log_step)
+        _log_problems(facts.problems)
         return PageView(report_page(facts))
 
     def history(
@@ -72,7 +93,11 @@ class OpenedDump:
         Raises ``UnusableInput`` if there is nothing to show."""
         from fusionscope.compare.module_history import history_of
 
-        return history_of(self.dump, name, module=module, all_modules=all_modules)
+        history = history_of(
+            self.dump, name, module=module, all_modules=all_modules, progress=_log_step
+        )
+        _log_problems(history.problems)
+        return history
 
     def verify(self, *, rules: str | None = None, device: Device | None = None) -> Verification:
         """Return how far a replay of the compiler's rules agrees with the compiler. The rules are
@@ -81,7 +106,11 @@ class OpenedDump:
         from fusionscope.verify.verification import verify
         from fusionscope.versions.known import compiler_named
 
-        return verify(self.dump, self.dump.modules, compiler_named(rules), device)
+        verification = verify(
+            self.dump, self.dump.modules, compiler_named(rules), device, progress=_log_step
+        )
+        _log_problems(verification.problems)
+        return verification
 
     def kernel_graph(self, module: str | None = None) -> networkx.MultiDiGraph[Instruction]:
         """Return the launches of the final module and the values that pass between them, as
@@ -109,4 +138,6 @@ def diff(before: Path | str, after: Path | str, *, module: str | None = None) ->
     names of modules. Raises ``UnusableInput`` if nothing can be compared."""
     from fusionscope.compare.difference import compare
 
-    return compare(before, after, module=module)
+    difference = compare(before, after, module=module, progress=_log_step)
+    _log_problems((*difference.problems, *difference.notes))
+    return difference

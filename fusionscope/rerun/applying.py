@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 import warnings
@@ -210,7 +211,7 @@ def _warn(words: str) -> None:
     try:
         warnings.warn(words, stacklevel=2)
     except Warning:  # as an error, it would end the compilation
-        print(words, file=sys.stderr)
+        logging.getLogger("fusionscope").warning("%s", words)
 
 
 @contextmanager
