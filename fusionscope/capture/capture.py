@@ -52,6 +52,8 @@ _NUMBER = re.compile(r"\bmodule_(\d+)\.")
 _HIGHER_LIMIT = (
     ", or the limit higher: `vmem_limit_bytes` of the kernel, xla_tpu_scoped_vmem_limit_kib of all"
 )
+# E1000, or of the runtime (xla/error/error_codes.h; older ones have no number).
+_MEMORY = re.compile(r"E1000: |E010[01]: |Ran out of memory|[Oo]ut of memory (while|allocating)")
 _LIBRARY_MISSING = ("libdevice", "ptxas", "No supported config found")
 _NEEDED = {
     "cuda": "pip install jax-cuda13-plugin jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm",
@@ -176,7 +178,7 @@ def capture(
         arguments=tuple(reply.get("arguments", ())),
         python=reply.get("python", ""),
         versions=reply.get("versions", {}),
-        problem=_with_hint(problem, target),
+        problem=_with_hint(problem, target, directory),
         compile_s=reply.get("compile_s"),
         profile=directory / PROFILE if runs and not problem else None,
     )
@@ -417,9 +419,11 @@ def _line(text: str) -> str:
     return " ".join(text.split())[:500]
 
 
-def _with_hint(problem: str, target: Target) -> str:
+def _with_hint(problem: str, target: Target, directory: Path) -> str:
     hint = _hint(problem, target) if problem else None
-    return f"{problem}; {hint}" if hint else problem
+    if problem and hint is None and _MEMORY.search(problem):
+        hint = f"`fusionscope explain {directory} --top 10` shows what is alive at the peak"
+    return f"{problem.removesuffix('.')}; {hint}" if hint else problem
 
 
 def _hint(problem: str, target: Target) -> str | None:

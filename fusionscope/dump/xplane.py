@@ -140,12 +140,12 @@ class _Plane:
                 yield name, text
 
 
-def _number(data: bytes, start: int, end: int, wanted: int) -> int:
+def _number(data: bytes, start: int, end: int, field_number: int) -> int:
     """Return the number in a field of a message, 0 if it has none."""
     values = (
         value
         for number, wire_type, value, _ in fields(data, start, end)
-        if (number, wire_type) == (wanted, VARINT)
+        if (number, wire_type) == (field_number, VARINT)
     )
     return next(values, 0)
 

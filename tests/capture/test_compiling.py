@@ -322,6 +322,17 @@ def test_a_program_that_fails_when_it_runs_keeps_its_dump(model: Path, tmp_path:
     assert open_dump(actual.directory).modules
 
 
+@with_jax
+def test_where_memory_runs_out_the_command_for_it_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "large.py"
+    file.write_text("import jax\ndef f(x):\n    return jax.numpy.broadcast_to(x, (1 << 42, 8)) + 1")
+    program = read_program(f"{file}:f", ("f32[8]",))
+    dump = tmp_path / "dump"
+    actual = capture(program, read_target("cpu"), dump, runs=True)
+    assert "RESOURCE_EXHAUSTED" in actual.problem
+    assert f"bytes; `fusionscope explain {dump} --top 10` shows" in actual.problem
+
+
 @pytest.mark.parametrize(
     ("words", "device", "expected"),
     [("model.py:step", "h100", "not present"), ("a.mlir", "cpu", "expected a function")],
