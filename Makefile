@@ -13,6 +13,7 @@ TARGETS := cpu h100
 SITE := build/site
 PYTHON := python
 OLDER_PYTHON := python3.11
+PYTHONS := python3.11 python3.12 python3.13
 CASES := 600
 COMPILING := tests/advise tests/capture tests/check tests/experiments tests/rerun \
 	$(patsubst %,tests/cli/test_%.py,capture doctor record rerun tune)
@@ -57,7 +58,7 @@ docs: ## rewrite what is generated: pages of recipes and commands, the notebook,
 
 # Without a compiler.
 
-.PHONY: fuzz mutants pages site package
+.PHONY: fuzz mutants pages site package release
 fuzz: ## damaged and hostile inputs through every command, CASES of them
 	$(CONFORMANCE) fuzz --count $(CASES)
 	$(CONFORMANCE) fuzz --count 20 --start $(CASES) --processes
@@ -100,6 +101,8 @@ package: ## wheel and sdist, each installed and run in an environment of its own
 	done
 	cmp "$$work/from-whl.txt" "$$work/from-gz.txt"
 	grep -q "pf-negative" "$$work/from-whl.txt"
+release: ## build and check what is published, for PYTHONS, and say what a person has to do
+	@tools/release.sh $(PYTHONS)
 
 # With a compiler, after `make setup-jax`.
 

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 import fusionscope
 from fusionscope.doctor import doctor
@@ -305,6 +306,18 @@ def test_dependencies_are_those_that_are_imported():
     used = {name.partition(".")[0] for path in SOURCES for name in imports(path)}
     foreign = used - sys.stdlib_module_names - {"fusionscope"}
     assert foreign - EXTRAS == declared
+
+
+def test_the_recipe_for_conda_is_that_of_the_project():
+    recipe = yaml.safe_load((ROOT / "packaging" / "conda" / "recipe.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert recipe["context"]["version"] == fusionscope.__version__
+    assert recipe["about"]["license"] == project["license"]
+    (script,) = project["scripts"].items()
+    assert recipe["build"]["python"]["entry_points"] == [" = ".join(script)]
+    python, *others = recipe["requirements"]["run"]
+    assert python == "python >=${{ python_min }}"
+    assert [name.replace(" ", "") for name in others] == project["dependencies"]
 
 
 # Paths of one machine and hosts of package registries, put together so that this file has none.
