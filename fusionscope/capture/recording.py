@@ -210,7 +210,10 @@ def _why_nothing(
         "os.environ.get('XLA_FLAGS', '') + ' --xla_…'"
     )
     if programs is not None and not programs:
-        return ", and jax compiled no program" + (f"; {replaced}" if place else "")
+        why = replaced if place else ""
+        if filter.glob and not place:
+            why = f"--modules {quoted(filter.glob)} may leave out what others compiled"
+        return ", and jax compiled no program" + (f"; {why}" if why else "")
     compiled = f", although jax compiled {first_names(programs, 3)}" if programs else ""
     names = programs or ()
     if names and filter.glob and not any(fnmatchcase(name, filter.glob) for name in names):
