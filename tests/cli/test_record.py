@@ -160,7 +160,7 @@ NOTHING = {
     "no compilation": ("", [], {}, "nothing was dumped, and jax compiled no program"),
     "flags replaced": (SETS_FLAGS + COMPILED, [], {}, "jit_step, jit_loss: train.py:3 sets XLA_"),
     "replaced, not by jax": (SETS_FLAGS, [], {}, "jax compiled no program; train.py:3 sets XLA_"),
-    "filtered, not by jax": ("", ["--modules", "f*"], {}, "--modules 'f*' may leave out what others"),
+    "filtered, not by jax": ("", ["--modules", "f*"], {}, "--modules 'f*' may leave out"),
     "filtered": (COMPILED, ["--modules", "jit_f*"], {}, "--modules 'jit_f*' leaves out all of"),
     "not filtered": (COMPILED, ["--modules", "jit_l*"], {}, "something replaces XLA_FLAGS"),
     "filtered by the user": (
