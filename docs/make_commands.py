@@ -28,8 +28,9 @@ traceback.
 ## Defaults
 
 `[tool.fusionscope]` in the nearest `pyproject.toml` that has such a table, from the working
-directory upwards, has defaults: `color`, and a table of options for each command. What the command line says
-wins; an option that may be repeated is a list. Files and directories are relative to that file.
+directory upwards, has defaults: `color`, and a table of options for each command. What the command
+line says wins; an option that may be repeated is a list. Files and directories are relative to that
+file.
 
 ```toml
 [tool.fusionscope]
