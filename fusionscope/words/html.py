@@ -23,6 +23,7 @@ from fusionscope.words.text import command_lines, hidden_entries, safe, size
 
 _WIDTH = 100  # characters of a line of a command
 _PLOT = 600, 80  # pixels
+_GAP = "  "  # in lines with columns
 _NAMED = frozenset(Tone) - {Tone.PLAIN}
 # A notebook's own theme has the text's colour; those below can be read on light and on dark.
 _STYLE = """
@@ -36,6 +37,7 @@ _STYLE = """
 .fusionscope th, .fusionscope td { padding: 0 1em 0 0; text-align: left; vertical-align: top }
 .fusionscope td { white-space: pre-wrap }
 .fusionscope .number { text-align: right; white-space: nowrap }
+.fusionscope .aligned { font-family: monospace }
 .fusionscope .strong { font-weight: bold }
 .fusionscope .quiet { opacity: 0.7 }
 .fusionscope .good { color: #15803d }
@@ -79,7 +81,8 @@ def _line(line: Line) -> str:
         lines = command_lines([span.text for span in line.spans], _WIDTH)
         text = "\n".join(map(_text, lines))
         return f"<pre>{text}</pre>"
-    return f"<p>{_words(line.spans)}</p>"
+    kind = ' class="aligned"' if _GAP in line.text else ""
+    return f"<p{kind}>{_words(line.spans)}</p>"
 
 
 def _words(spans: Sequence[Span]) -> str:
