@@ -315,9 +315,9 @@ def test_the_recipe_for_conda_is_that_of_the_project():
     assert recipe["about"]["license"] == project["license"]
     (script,) = project["scripts"].items()
     assert recipe["build"]["python"]["entry_points"] == [" = ".join(script)]
-    python, *others = recipe["requirements"]["run"]
+    python, *packages = recipe["requirements"]["run"]
     assert python == "python >=${{ python_min }}"
-    assert [name.replace(" ", "") for name in others] == project["dependencies"]
+    assert [name.replace(" ", "") for name in packages] == project["dependencies"]
 
 
 # Paths of one machine and hosts of package registries, put together so that this file has none.

@@ -17,11 +17,17 @@ def test_both_files_of_a_profile_have_the_same_runs():
     """The profiler made the JSON of the other file."""
     by_file = [read_profile(DATA / f"host.{name}").runs for name in ("trace.json.gz", "xplane.pb")]
     assert len(by_file[0]) == len(by_file[1]) == 5
-    for run, same in zip(*by_file, strict=True):
-        assert (run.module, run.backend) == (same.module, same.backend) == ("jit_program", "cpu")
-        assert [span.instruction for span in run.spans] == [span.instruction for span in same.spans]
-        for span, again in zip(run.spans, same.spans, strict=True):
-            assert again.end_us - again.start_us == pytest.approx(
+    for run, twin_run in zip(*by_file, strict=True):
+        assert (
+            (run.module, run.backend)
+            == (twin_run.module, twin_run.backend)
+            == ("jit_program", "cpu")
+        )
+        assert [span.instruction for span in run.spans] == [
+            span.instruction for span in twin_run.spans
+        ]
+        for span, twin in zip(run.spans, twin_run.spans, strict=True):
+            assert twin.end_us - twin.start_us == pytest.approx(
                 span.end_us - span.start_us, abs=1e-6
             )
 
