@@ -90,7 +90,8 @@ def test_each_kind_of_block_is_rendered_and_all_text_is_escaped():
 
 
 @pytest.mark.parametrize("name", ["cpu/loop", "h100/concatenate", "tpu-v5e/softmax"])
-def test_an_explanation_says_what_the_command_prints(samples, name):
+def test_an_explanation_says_what_the_command_prints(samples, name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # nothing is shortened
     explanation = samples.explanation(name)
     page = Parsed(explanation._repr_html_())
     printed = run("explain", DUMPS / name, "--no-try", "--no-cache").partition("  More:")[0]
