@@ -72,9 +72,7 @@ class Questions:
         selection = Selection(module=module or None, most_modules=1)
         explanation = self._explain(dump, selection, tries=True)
         pages = (
-            sheets.report(explanation, _TOP, pairs=False)
-            if whole
-            else sheets.overview(explanation)
+            sheets.report(explanation, _TOP, pairs=False) if whole else sheets.overview(explanation)
         )
         calls = _after_explain(dump, explanation.modules[0])
         return answer(pages, explanation.problems, calls)

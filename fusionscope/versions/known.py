@@ -27,6 +27,7 @@ _NAMES = (
     "jaxlib_0_10_1",
     "jaxlib_0_10_2",
     "jaxlib_0_11_0",
+    "jaxlib_0_11_1",
     "jaxlib_0_11_2",
     "jaxlib_0_12",
 )
