@@ -590,6 +590,7 @@ class _Trial:
         self._best_set = find_together(
             merged(self._helpful),
             lambda changes: try_together(module, changes, compilation),
+            module.backend,
         )
 
     def _try_regions(

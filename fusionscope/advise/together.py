@@ -26,11 +26,18 @@ Result = tuple[Figures, HowTried] | str
 TryTogether = Callable[[Sequence[Suggestion]], Result]
 
 
-def find_together(suggestions: Sequence[Suggestion], try_together: TryTogether) -> Together | None:
+def find_together(
+    suggestions: Sequence[Suggestion], try_together: TryTogether, backend: str
+) -> Together | None:
     """Return the best of ``suggestions`` together: the one that saves most, then each that adds to
     those before. None if these are not two, or save no more than one alone. Changes of rules are
-    for the program as it is, and left out.
+    for the program as it is, and left out. What adds is judged as one change for ``backend`` is.
     """
+
+    def why_not_added(before: Figures, after: Figures, evidence: HowTried) -> str:
+        is_measured = evidence is HowTried.MEASURED
+        return why_not_better(before, after, backend, is_measured=is_measured)
+
     ranked = sorted(suggestions, key=by_gain)
     flags_and_recipes = [
         change
@@ -45,20 +52,15 @@ def find_together(suggestions: Sequence[Suggestion], try_together: TryTogether) 
     excluded = []
     for change in candidates:
         result = try_together([*members, change])
-        if isinstance(result, str) or _why_not_better(after, *result):
+        if isinstance(result, str) or why_not_added(after, *result):
             why = result if isinstance(result, str) else ADDS_NOTHING
             excluded.append(Exclusion(change=change.change, why=why))
             continue
         members.append(change)
         after, evidence = result
         steps.append(Step(change=change.change, after=after))
-    if len(steps) < 2 or _why_not_better(ranked[0].after, after, evidence):
+    if len(steps) < 2 or why_not_added(ranked[0].after, after, evidence):
         return None
     return Together(
         before=first.before, steps=tuple(steps), excluded=tuple(excluded), evidence=evidence
     )
-
-
-def _why_not_better(before: Figures, after: Figures, evidence: HowTried) -> str:
-    is_measured = evidence is HowTried.MEASURED
-    return why_not_better(before, after, is_measured=is_measured)

@@ -38,7 +38,7 @@ def least(changes: Sequence[Suggestion]) -> tuple[Figures, HowTried]:
 
 
 def test_what_saves_most_comes_first_and_what_adds_to_it_follows() -> None:
-    together = find_together([change("a", 90), change("b", 60), change("c", 80)], sums)
+    together = find_together([change("a", 90), change("b", 60), change("c", 80)], sums, "gpu")
     assert together is not None
     assert [(step.change, step.after.time_us) for step in together.steps] == [
         ("b", 60),
@@ -50,14 +50,14 @@ def test_what_saves_most_comes_first_and_what_adds_to_it_follows() -> None:
 
 
 def test_what_adds_nothing_leaves_one_change_and_so_no_set() -> None:
-    assert find_together([change("a", 90), change("b", 60)], least) is None
+    assert find_together([change("a", 90), change("b", 60)], least, "gpu") is None
 
 
 def test_what_cannot_be_tried_with_the_others_is_named() -> None:
     def without_c(changes: Sequence[Suggestion]) -> Result:
         return NOT_TRIED if any(member.change == "c" for member in changes) else sums(changes)
 
-    together = find_together([change("a", 90), change("b", 60), change("c", 80)], without_c)
+    together = find_together([change("a", 90), change("b", 60), change("c", 80)], without_c, "gpu")
     assert together is not None
     assert [step.change for step in together.steps] == ["b", "a"]
     assert [(left.change, left.why) for left in together.excluded] == [("c", "not tried with them")]
@@ -65,9 +65,20 @@ def test_what_cannot_be_tried_with_the_others_is_named() -> None:
 
 @pytest.mark.parametrize("kind", [SuggestionKind.RULE])
 def test_changes_of_rules_are_for_the_program_as_it_is(kind: SuggestionKind) -> None:
-    assert find_together([change("a", 90), change("b", 60, kind)], sums) is None
+    assert find_together([change("a", 90), change("b", 60, kind)], sums, "gpu") is None
 
 
 def test_a_rule_that_alone_saves_more_leaves_no_set() -> None:
     changes = [change("a", 95), change("b", 96), change("rule", 50, SuggestionKind.RULE)]
-    assert find_together(changes, sums) is None
+    assert find_together(changes, sums, "gpu") is None
+
+
+def test_what_adds_launches_and_bytes_is_added_where_the_compiler_prices_its_code() -> None:
+    def longer_code(changes: Sequence[Suggestion]) -> Result:
+        saved = sum(member.saved_us for member in changes)
+        return Figures(launches=11, bytes_moved=1_100, time_us=100.0 - saved), HowTried.COMPILED
+
+    changes = [change("a", 90), change("b", 60)]
+    together = find_together(changes, longer_code, "tpu")
+    assert together is not None and [step.change for step in together.steps] == ["b", "a"]
+    assert find_together(changes, longer_code, "gpu") is None

@@ -123,7 +123,7 @@ class RegionTrial:
                 yield suggestion
             compiler.reserve(-reserve)
             sets = RegionSets(program, compiler, recipes, flags)
-            self.together = find_together(merged(helpful), sets.try_together)
+            self.together = find_together(merged(helpful), sets.try_together, self.module.backend)
 
     def _start(self, processes: ExitStack) -> CompilerProcess:
         """Return the compiler, which ends with ``processes``. Raises as ``run`` does."""
