@@ -67,7 +67,7 @@ class TpuClock(Clock):
         if not launch.opcode.endswith("-start"):
             return 0.0
         cycles = 0
-        for instruction in _until_done(launch):
+        for instruction in until_done(launch):
             if instruction.opcode in _CONTROL_FLOW:
                 return float("inf")  # that may take longer
             cycles += self._cycles_of(instruction) or 0
@@ -79,7 +79,7 @@ class TpuClock(Clock):
         return self._cycles[launch]
 
 
-def _until_done(launch: Instruction) -> Iterator[Instruction]:
+def until_done(launch: Instruction) -> Iterator[Instruction]:
     """Yield the instructions after ``launch`` in the order of the schedule, to the one that waits
     for it.
     """

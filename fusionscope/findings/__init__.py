@@ -36,6 +36,7 @@ NAMES = (
     "libraries",
     "float8",
     "epilogues",
+    "collectives",
     "movements",
     "resources",
     "recomputed",

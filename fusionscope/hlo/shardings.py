@@ -45,6 +45,19 @@ def normal_sharding(text: str) -> str:
     return sharding if reader.is_at_end else text
 
 
+def tuple_shardings(text: str) -> tuple[str, ...]:
+    """Return the shardings of the elements of a tuple; nothing for an array."""
+    if not text.startswith("{{"):
+        return ()
+    elements, depth, start = [], 0, 1
+    for place, sign in enumerate(text[1:-1], 1):
+        depth += (sign == "{") - (sign == "}")
+        if sign == "," and not depth:
+            elements.append(text[start:place].strip())
+            start = place + 1
+    return (*elements, text[start:-1].strip())
+
+
 @dataclass(slots=True)
 class _Tiles:
     """An assignment of devices to tiles; the last dimensions are those of ``subgroups``."""
