@@ -1,0 +1,197 @@
+"""Where collectives come from, by programs that say where data is sharded anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.findings.collectives.facts import Collective, CollectiveCause
+from fusionscope.findings.collectives.find import find_collectives
+from fusionscope.findings.collectives.partitioning import Partitioning
+from fusionscope.hlo import Module, parse
+from fusionscope.hlo.shardings import tuple_shardings
+
+WORDS = {
+    "ROWS": "{devices=[2,1]0,1}",
+    "COLUMNS": "{devices=[1,2]0,1}",
+    "SINE": 'metadata={op_name="sin" source_file="a.py" source_line=7}',
+    "BACK": 'metadata={op_name="f/sharding_constraint" source_file="a.py" source_line=8}',
+}
+BEFORE = """HloModule program, num_partitions=2
+
+body {
+  carried = (s32[], f32[8,8]) parameter(0), sharding={{replicated}, ROWS}
+  step = s32[] get-tuple-element(carried), index=0
+  state = f32[8,8] get-tuple-element(carried), index=1
+  one = s32[] constant(1)
+  next = s32[] add(step, one)
+  wanted = f32[8,8] sine(state), sharding=COLUMNS, SINE
+  back = f32[8,8] copy(wanted), sharding=ROWS, BACK
+  ROOT both = (s32[], f32[8,8]) tuple(next, back), sharding={{replicated}, ROWS}
+}
+
+condition {
+  carried = (s32[], f32[8,8]) parameter(0)
+  step = s32[] get-tuple-element(carried), index=0
+  count = s32[] constant(3)
+  ROOT less = pred[] compare(step, count), direction=LT
+}
+
+ENTRY main {
+  x = f32[8,8] parameter(0), sharding=ROWS, metadata={op_name="x"}
+  zero = s32[] constant(0)
+  start = (s32[], f32[8,8]) tuple(zero, x), sharding={{replicated}, ROWS}
+  loop = (s32[], f32[8,8]) while(start), condition=condition, body=body
+  ROOT result = f32[8,8] get-tuple-element(loop), index=1, sharding=ROWS
+}
+"""
+AFTER = """HloModule program, num_partitions=2
+
+body_spmd {
+  carried = (s32[], f32[4,8]) parameter(0)
+  step = s32[] get-tuple-element(carried), index=0
+  state = f32[4,8] get-tuple-element(carried), index=1
+  one = s32[] constant(1)
+  next = s32[] add(step, one)
+  there = f32[8,4] all-to-all(state), channel_id=1, replica_groups={{0,1}}, dimensions={1}
+  wanted = f32[8,4] sine(there), SINE
+  again = f32[4,8] all-to-all(wanted), channel_id=2, replica_groups={{0,1}}, dimensions={0}, SINE
+  back = f32[4,8] copy(again), BACK
+  ROOT both = (s32[], f32[4,8]) tuple(next, back)
+}
+
+condition_spmd {
+  carried = (s32[], f32[4,8]) parameter(0)
+  step = s32[] get-tuple-element(carried), index=0
+  count = s32[] constant(3)
+  ROOT less = pred[] compare(step, count), direction=LT
+}
+
+ENTRY main_spmd {
+  x = f32[4,8] parameter(0), metadata={op_name="x"}
+  zero = s32[] constant(0)
+  start = (s32[], f32[4,8]) tuple(zero, x)
+  loop = (s32[], f32[4,8]) while(start), condition=condition_spmd, body=body_spmd
+  ROOT result = f32[4,8] get-tuple-element(loop), index=1
+}
+"""
+PROGRAM = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()), ("d",))
+rows, columns = NamedSharding(mesh, P("d")), NamedSharding(mesh, P(None, "d"))
+
+
+def product(x, w):
+    y = jnp.tanh(x @ w)
+    return jnp.sin(y)
+
+
+def resharded(x, w):
+    y = jnp.tanh(x @ w)  # PRODUCT
+    y = jax.lax.with_sharding_constraint(y, columns)  # HERE
+    return jnp.sin(y)
+
+
+def summed(x, w):
+    return (x @ w).sum()  # SUM
+
+
+def called(x, w):
+    return jax.lax.psum(x @ w, "d")  # CALL
+
+
+x = jax.ShapeDtypeStruct((64, 64), "float32", sharding=rows)
+w = jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(mesh, P()))
+for function in (product, resharded, summed):
+    jax.jit(function).lower(x, w).compile()
+call = jax.shard_map(called, mesh=mesh, in_specs=(P("d"), P()), out_specs=P())
+jax.jit(lambda x, w: call(x, w)).lower(x, w).compile()
+"""
+
+
+def module(text: str) -> Module:
+    for word, meaning in WORDS.items():
+        text = text.replace(word, meaning)
+    return parse(text)
+
+
+def line_of(mark: str) -> int:
+    (number,) = (n for n, line in enumerate(PROGRAM.split("\n"), 1) if line.endswith(f"# {mark}"))
+    return number
+
+
+@pytest.fixture(scope="module")
+def collectives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Collective, ...]]:
+    """Those of each function, compiled for four CPUs."""
+    directory = tmp_path_factory.mktemp("collectives")
+    (directory / "program.py").write_text(PROGRAM)
+    flags = (
+        f"--xla_dump_to={directory / 'dump'} --xla_dump_hlo_pass_re=.* --xla_dump_hlo_as_text "
+        "--xla_force_host_platform_device_count=4"
+    )
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, directory / "program.py"], env=environment, check=True)
+    return {
+        module.name.removeprefix("jit_"): find_collectives(module, module.read(module.final), ())
+        for module in open_dump(directory / "dump").modules
+        if module.final is not None
+    }
+
+
+def test_in_a_loop_what_is_carried_leads_to_who_has_split_it() -> None:
+    after = module(AFTER)
+    partitioning = Partitioning(module(BEFORE), after)
+    there, again = (
+        partitioning.origin(collective)
+        for collective in after.walk()
+        if collective.opcode == "all-to-all"
+    )
+    assert (there.cause, there.source) == (CollectiveCause.RESHARDING, "a.py:7")
+    assert there.before is not None and there.after is not None
+    assert (there.before.text, there.after.text) == (WORDS["ROWS"], WORDS["COLUMNS"])
+    assert there.before.set_by in ("x", "a.py:8")  # both, one step apart
+    assert again.source == "a.py:8" and again.before is not None and again.after is not None
+    assert (again.before.text, again.after.text) == (WORDS["COLUMNS"], WORDS["ROWS"])
+    assert again.after.set_by == "a.py:8"
+
+
+def test_shardings_of_a_tuple_are_cut_between_its_elements() -> None:
+    assert tuple_shardings("{{replicated}, {mesh['a'=2], [{'a'}, {}]}}") == (
+        "{replicated}",
+        "{mesh['a'=2], [{'a'}, {}]}",
+    )
+    assert not tuple_shardings("{devices=[2,1]0,1}")
+
+
+@pytest.mark.compiler
+def test_a_constraint_that_shards_anew_is_named(
+    collectives: dict[str, tuple[Collective, ...]],
+) -> None:
+    assert not collectives["product"]
+    (resharding,) = collectives["resharded"]
+    # Each device has some rows of x, and needs all of them for its columns of the product.
+    assert resharding.kind == "all-gather" and resharding.cause is CollectiveCause.RESHARDING
+    assert resharding.bytes == 64 * 64 * 4
+    assert str(resharding.source).endswith(f"program.py:{line_of('PRODUCT')}")
+    assert resharding.before is not None and resharding.after is not None
+    assert str(resharding.after.set_by).endswith(f"program.py:{line_of('HERE')}")
+    assert resharding.before.set_by == "x"
+
+
+@pytest.mark.compiler
+def test_what_the_program_calls_and_what_combines_parts_is_no_resharding(
+    collectives: dict[str, tuple[Collective, ...]],
+) -> None:
+    (call,) = next(listed for name, listed in collectives.items() if "lambda" in name)
+    assert call.cause is CollectiveCause.PROGRAM
+    assert str(call.source).endswith(f"program.py:{line_of('CALL')}")
+    (combined,) = collectives["summed"]
+    assert combined.cause is CollectiveCause.SUM and combined.kind == "all-reduce"
+    assert combined.before is not None and combined.before.operation.opcode == "reduce"
+    assert str(combined.source).endswith(f"program.py:{line_of('SUM')}")
