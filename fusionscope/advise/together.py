@@ -27,7 +27,7 @@ TryTogether = Callable[[Sequence[Suggestion]], Result]
 
 
 def find_together(
-    suggestions: Sequence[Suggestion], try_together: TryTogether, backend: str
+    suggestions: Sequence[Suggestion], try_together: TryTogether, backend: str | None
 ) -> Together | None:
     """Return the best of ``suggestions`` together: the one that saves most, then each that adds to
     those before. None if these are not two, or save no more than one alone. Changes of rules are

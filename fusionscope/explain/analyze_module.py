@@ -387,6 +387,13 @@ def refused_bytes(module: DumpedModule) -> RefusedBytes:
     )
 
 
+def outcomes_of(module: DumpedModule) -> tuple[Pair, ...]:
+    """Return the pairs of a module with their outcomes, without reasons. Raises ``UnusableInput``
+    if a stage cannot be read.
+    """
+    return _follow_pairs(module, _find_ends(module, []), [], silent).pairs
+
+
 def _route(module: DumpedModule, ends: _Ends, notes: list[str], progress: Progress) -> Route | None:
     """Return which stages to follow values through, None if there is only one."""
     if ends.before is None:

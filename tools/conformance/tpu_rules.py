@@ -22,7 +22,7 @@ from conformance.findings import Finding, add_dumps, note
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.names import tpu_build
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analyze_module import PairOutcomes
+from fusionscope.explain.analyze_module import outcomes_of
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.tpu import accuracy
 from fusionscope.passes.tpu.pair import TpuPairs
@@ -94,9 +94,8 @@ def pairs_of(module: DumpedModule, program: str) -> Iterator[Seen]:
     """Yield the pairs of a module, if it is whole."""
     if module.tpu is None or module.pre_fusion is None or module.final is None:
         return
-    outcomes = PairOutcomes(module)
     pairs = TpuPairs()
-    for pair in outcomes.costliest_first:
+    for pair in outcomes_of(module):
         if pair.outcome in COMPARED:
             rule = refusing(pairs.of(pair))
             ends = [f"{end.opcode} {end.shape}" for end in (pair.producer, pair.consumer)]
