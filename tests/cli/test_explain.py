@@ -29,6 +29,7 @@ from sample_kinds import all_samples
 
 from fusionscope.advise.suggest import suggest
 from fusionscope.facts.suggestions import Exclusion, HowTried, Step, Together
+from fusionscope.findings.collectives.facts import Collective, CollectiveCause
 from fusionscope.findings.resources.facts import SpillCost, SpillTrial, over_fused
 from fusionscope.findings.run.facts import Run
 
@@ -191,6 +192,13 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
     # What only a run tells, for which jax is needed.
     run_facts = Run(time_us=2.0, runs=9, at_best_us=1.0, at_best_bytes=8.0, bandwidth=8.0)
     actual |= keys({"modules": [{"run": to_builtins(run_facts)}]})
+    # What only a program for several devices has.
+    collective = Collective(
+        name="all-reduce", kind="all-reduce", kernels=("all-reduce",), runs=1, bytes=4,
+        groups="{{0,1}}", cause=CollectiveCause.PROGRAM, source=None, before=None, after=None,
+        beside=(), beside_ns=0.0,
+    )  # fmt: skip
+    actual |= keys({"modules": [{"collectives": [to_builtins(collective)]}]})
     actual = {
         re.sub(
             r"(\.kinds|\.reasons|\.outcomes)\.[\w-]+",
