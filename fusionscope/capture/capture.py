@@ -436,6 +436,8 @@ def _hint(problem: str, target: Target) -> str | None:
         return (
             "CUDA's tools no longer generate code for that GPU; all stages up to there are dumped"
         )
+    if "cuDNN not found" in problem:  # which jax asks for its version; no GPU is needed
+        return f"pip install nvidia-cudnn-cu13, beside what compiles for it: {_NEEDED['cuda']}"
     if any(words in problem for words in _LIBRARY_MISSING):
         return f"code for it needs CUDA's own tools: {_NEEDED['cuda']}"
     if _BACKEND_MISSING.search(problem):
