@@ -99,6 +99,14 @@ def is_elementwise(instruction: MutableInstruction) -> bool:
     return True
 
 
+def number_of(constant: Instruction | MutableInstruction) -> float | None:
+    """Return the number that a constant is, None if it is not one real number."""
+    try:
+        return float(constant.literal or "")
+    except ValueError:
+        return None
+
+
 def is_one_elementwise(instruction: Instruction | MutableInstruction) -> bool:
     """Return the same for an instruction that is not a fusion."""
     opcode = instruction.opcode

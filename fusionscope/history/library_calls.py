@@ -148,13 +148,17 @@ _ACTIVATIONS = {"kRelu": EpilogueStep.RELU}
 
 def taken_by(call: Instruction) -> tuple[Taken, ...]:
     """Return the steps that the configuration of a custom call applies to its result."""
+    if gemm := gemm_config(call):
+        return tuple(_by_gemm(gemm))
+    convolution = _message(call.attribute("backend_config"), "cudnn_conv_backend_config")
+    return tuple(_by_convolution(call, convolution)) if convolution else ()
+
+
+def gemm_config(call: Instruction) -> dict[str, Any]:
+    """Return how the call of a matrix product is configured; empty if it has no such part."""
     config = call.attribute("backend_config")
     grouped = _message(config, "grouped_gemm_backend_config")
-    gemm = _message(grouped or config, "gemm_backend_config")
-    if gemm:
-        return tuple(_by_gemm(gemm))
-    convolution = _message(config, "cudnn_conv_backend_config")
-    return tuple(_by_convolution(call, convolution)) if convolution else ()
+    return _message(grouped or config, "gemm_backend_config")
 
 
 def _by_gemm(config: dict[str, Any]) -> list[Taken]:

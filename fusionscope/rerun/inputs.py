@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fusionscope.graph.properties import number_of
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.search import reachable
 from fusionscope.hlo.views import COPIES
@@ -216,7 +217,4 @@ def _returned(value: _Value) -> Iterator[_Value]:
 
 def _constant(instruction: Instruction) -> float | None:
     """Return the number that all elements are, or None if they are not one constant."""
-    try:
-        return float(_source(instruction).literal or "")
-    except ValueError:
-        return None
+    return number_of(_source(instruction))

@@ -9,15 +9,15 @@ has to break a condition; where breaking one made it leave out a step, that one 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from conformance import rewriter_tests
 from conformance.findings import Finding, counted, problem
-from conformance.rewriter_tests import compiled, dots, modules
+from conformance.rewriter_tests import Mutation, compiled, dots, modules, mutants
 from fusionscope.findings.epilogues.facts import Epilogue
 from fusionscope.findings.epilogues.find import find_epilogues
-from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
-from fusionscope.hlo import Module, parse, to_text
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
+from fusionscope.hlo import Module
 from fusionscope.hlo.shape import TUPLE, Shape
 
 add_options = rewriter_tests.add_options
@@ -33,12 +33,9 @@ def findings(options: Namespace) -> Iterator[Finding]:
             steps = _steps(epilogues)
             if not steps:
                 continue
-            for expected, break_condition in _MUTATIONS:
-                graph = MutableModule(parse(to_text(module)))
-                if not break_condition(graph):
-                    continue
-                mutant = f"{name}, {break_condition.__name__.strip('_')}"
-                epilogues = _compile(to_module(graph), options)
+            for expected, change, mutated in mutants(module, _MUTATIONS):
+                mutant = f"{name}, {change}"
+                epilogues = _compile(mutated, options)
                 yield from _compared(mutant, epilogues)
                 if epilogues is None or _steps(epilogues) >= steps:
                     yield counted("mutants without effect", mutant)
@@ -210,7 +207,7 @@ def _complex(graph: MutableModule) -> bool:
 
 
 # The conditions that each may break.
-_MUTATIONS: tuple[tuple[set[str], Callable[[MutableModule], bool]], ...] = (
+_MUTATIONS: tuple[Mutation, ...] = (
     ({"lt-users"}, _return_product),
     ({"lt-between", "lt-wider"}, _convert_between),
     ({"lt-zero"}, _maximum_with_parameter),

@@ -9,15 +9,15 @@ a call for 8-bit floats, and no other one; where a condition was broken, that on
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from conformance import rewriter_tests
 from conformance.findings import Finding, counted, problem
-from conformance.rewriter_tests import compiled, dots, modules
+from conformance.rewriter_tests import Mutation, compiled, dots, modules, mutants
 from fusionscope.findings.float8.facts import Float8Product
 from fusionscope.findings.float8.find import find_products
-from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
-from fusionscope.hlo import Module, parse, to_text
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
+from fusionscope.hlo import Module
 from fusionscope.hlo.shape import Shape
 
 add_options = rewriter_tests.add_options
@@ -31,12 +31,9 @@ def findings(options: Namespace) -> Iterator[Finding]:
             yield from _compared(name, products)
             if not products or any(product.rule for product in products):
                 continue
-            for expected, break_condition in _MUTATIONS:
-                graph = MutableModule(parse(to_text(module)))
-                if not break_condition(graph):
-                    continue
-                mutant = f"{name}, {break_condition.__name__.strip('_')}"
-                products = _compile(to_module(graph), options)
+            for expected, change, mutated in mutants(module, _MUTATIONS):
+                mutant = f"{name}, {change}"
+                products = _compile(mutated, options)
                 yield from _compared(mutant, products)
                 rules = {product.rule for product in products or ()}
                 if rules and not rules & expected:
@@ -140,7 +137,7 @@ def _select_ones(graph: MutableModule) -> bool:
 
 
 # The conditions that each breaks. The types of what a dot itself reads are asked first.
-_MUTATIONS: tuple[tuple[set[str], Callable[[MutableModule], bool]], ...] = (
+_MUTATIONS: tuple[Mutation, ...] = (
     ({"f8-formats", "f8-types"}, _both_in_e5m2),
     ({"f8-scale"}, _scale_by_vector),
     ({"f8-between"}, _negate_operand),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from sys import executable
@@ -16,6 +16,9 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.hlo import Module, parse, to_text
+
+# The conditions that a change of a module may break, and the change: false if it does not fit.
+Mutation = tuple[Set[str], Callable[[MutableModule], bool]]
 
 _RAW = re.compile(r'R"\((.*?)\)"', re.DOTALL)
 _PLACEHOLDERS = {
@@ -53,6 +56,18 @@ def modules(file: Path) -> Iterator[Module]:
         for number, dot in enumerate(dots(graph)):
             dot.attributes_text += f', metadata={{op_name="dot{number}"}}'
         yield to_module(graph)
+
+
+def mutants(
+    module: Module, mutations: Sequence[Mutation]
+) -> Iterator[tuple[Set[str], str, Module]]:
+    """Yield what each of ``mutations`` that fits makes of ``module``, after the conditions that it
+    may break, and its name.
+    """
+    for broken, mutate in mutations:
+        graph = MutableModule(parse(to_text(module)))
+        if mutate(graph):
+            yield broken, mutate.__name__.strip("_"), to_module(graph)
 
 
 def dots(graph: MutableModule) -> list[MutableInstruction]:

@@ -37,8 +37,8 @@ class UnrollWhole(UnrollLoop):
         "one, as with `unroll=True`."
     )
     why: ClassVar = (
-        "What a step begins with is often what the one before ended with, such as the gradient in "
-        "a leapfrog integrator: without the loop, the compiler sees that both are equal. "
+        "A step often begins by computing what the previous step has just computed, such as the "
+        "gradient in a leapfrog integrator. Without the loop, the compiler computes it once. "
         "Elementwise operations of consecutive steps become one kernel."
     )
     backfires: ClassVar = (

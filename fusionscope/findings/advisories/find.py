@@ -13,8 +13,6 @@ from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.source import source_stack
 from fusionscope.versions.recognition import VERSIONS, recognise
 
-_PIPELINE, _START = "hlo_normalization", "pipeline-start"
-
 
 def find_advisories(module: DumpedModule, final: Module) -> tuple[Advisory, ...]:
     """Return the faults that the ``final`` module shows, or has what they need and may be of such a
@@ -50,10 +48,10 @@ def _number(version: str) -> tuple[int, ...]:
 
 def _program(module: DumpedModule) -> Module | None:
     """Return the program before products become calls, None if the dump lacks it."""
-    for stage in module.stages:
-        if (stage.name.pipeline, stage.name.after) == (_PIPELINE, _START):
-            return module.read(stage)
-    return None
+    from fusionscope.passes.gpu.gemm_rewriter import stage_before  # not for CPUs
+
+    stage = stage_before(module)
+    return module.read(stage) if stage is not None else None
 
 
 def _advisory(fault: Fault, kernels: list[Instruction], final: Module) -> Advisory:

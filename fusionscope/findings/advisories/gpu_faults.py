@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from math import isclose
 
 from fusionscope.findings.advisories.faults import Fault, fusions_of
+from fusionscope.graph.properties import number_of
+from fusionscope.history.library_calls import gemm_config
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.search import reachable
-from fusionscope.passes.gpu.gemm_rewriter.epilogues import gemm_config, is_product_call
+from fusionscope.passes.gpu.gemm_rewriter.epilogues import is_product_call
 
 _MOVES = frozenset("bitcast convert copy reshape transpose".split())
 _TRITON = "__triton"
@@ -41,7 +43,7 @@ def _is_scaled_after_bias(dot: Instruction, factor: float) -> bool:
             has_bias = has_bias or _leads_to_broadcast(beside[0])
         elif user.opcode == "multiply" and len(beside) == 1:
             constant = beside[0].operands[0] if beside[0].opcode == "broadcast" else beside[0]
-            number = _number(constant)
+            number = number_of(constant)
             return has_bias and number is not None and isclose(number, factor, rel_tol=1e-2)
         elif user.opcode not in _MOVES:
             return False
@@ -53,13 +55,6 @@ def _leads_to_broadcast(value: Instruction) -> bool:
     while value.opcode in _MOVES and value.operands:
         value = value.operands[0]
     return value.opcode == "broadcast" and bool(value.operands[0].shape.dimensions)
-
-
-def _number(constant: Instruction) -> float | None:
-    try:
-        return float(constant.literal or "")
-    except ValueError:
-        return None
 
 
 def _nested_concatenations(final: Module, _: Module | None) -> Iterator[Instruction]:

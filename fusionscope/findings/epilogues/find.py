@@ -11,8 +11,8 @@ from fusionscope.findings.epilogues.facts import Epilogue
 from fusionscope.history.library_calls import taken_by
 from fusionscope.hlo import Module
 from fusionscope.hlo.source import source_stack
+from fusionscope.passes.gpu.gemm_rewriter import PASS_NAME
 from fusionscope.passes.gpu.gemm_rewriter.epilogues import (
-    PASS_NAME,
     find_follower,
     find_refusal,
     is_product_call,

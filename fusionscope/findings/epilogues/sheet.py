@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.conditions import condition_lines
 from fusionscope.findings.epilogues.facts import Epilogue
-from fusionscope.rules.pages import read_page
 from fusionscope.words.section import Entry, Line, Section, Tone, line, ranked, spans, strong
 from fusionscope.words.text import plural
 
@@ -56,7 +56,4 @@ def _lines(epilogue: Epilogue) -> Iterator[Line]:
     if epilogue.rule is None:
         yield line("which meets all conditions that are known")
         return
-    at = f" ({epilogue.at})" if epilogue.at else ""
-    yield line(f"{epilogue.rule}: {epilogue.why}{at}")
-    if lever := read_page(epilogue.rule).lever:
-        yield line(f"you can {lever}", Tone.HINT)
+    yield from condition_lines(epilogue.rule, epilogue.why, epilogue.at)

@@ -12,15 +12,13 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.library_calls import library_of
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.source import source_stack
+from fusionscope.passes.gpu.gemm_rewriter import FLOAT8_TARGET, stage_before
 from fusionscope.passes.gpu.gemm_rewriter.float8 import (
-    TARGET,
     Product,
     find_refusal,
     is_float8,
     read_operand,
 )
-
-_PIPELINE, _START = "hlo_normalization", "pipeline-start"
 
 
 def find_products(module: DumpedModule, final: Module) -> tuple[Float8Product, ...]:
@@ -31,9 +29,7 @@ def find_products(module: DumpedModule, final: Module) -> tuple[Float8Product, .
     """
     device = module.device
     capability = device.capability if device is not None else None
-    stage = next(
-        (s for s in module.stages if (s.name.pipeline, s.name.after) == (_PIPELINE, _START)), None
-    )
+    stage = stage_before(module)
     if stage is None or not (capability is None or isinstance(capability, CudaCapability)):
         return ()
     before = module.read(stage)
@@ -66,7 +62,7 @@ def _facts(
         stage=stage.label,
         source=str(line) if line is not None else None,
         made_by=library_of(target, "dot", "gpu").name if maker is not None else None,
-        is_call=target == TARGET,
+        is_call=target == FLOAT8_TARGET,
         rule=refusal.rule if refusal is not None else None,
         at=str(dict(refusal.numbers).get("at", "")) or None if refusal is not None else None,
         why=refusal.message if refusal is not None else "",

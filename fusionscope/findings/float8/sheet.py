@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fusionscope.findings.conditions import condition_lines
 from fusionscope.findings.float8.facts import Float8Product
-from fusionscope.rules.pages import read_page
 from fusionscope.words.section import Entry, Line, Section, Tone, line, ranked, spans, strong
 from fusionscope.words.text import plural
 
@@ -57,8 +57,5 @@ def _lines(product: Float8Product) -> Iterator[Line]:
             f"GPU, the compiler measures which is faster, and {_TRITON_OFF} decides"
         )
     else:
-        at = f" ({product.at})" if product.at else ""
         yield line(f"computed by {maker}, not in one call for 8-bit floats", Tone.BAD)
-        yield line(f"{product.rule}: {product.why}{at}")
-        if lever := read_page(product.rule).lever:
-            yield line(f"you can {lever}", Tone.HINT)
+        yield from condition_lines(product.rule, product.why, product.at)

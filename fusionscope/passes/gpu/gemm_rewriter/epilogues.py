@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fusionscope.graph.properties import is_one_elementwise
-from fusionscope.history.library_calls import EpilogueStep
+from fusionscope.history.library_calls import EpilogueStep, gemm_config
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.search import reachable
+from fusionscope.passes.gpu.gemm_rewriter import FLOAT8_TARGET, PASS_NAME, TARGET
 from fusionscope.passes.gpu.gemm_rewriter.gelu import find_gelu_problem
 from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
-
-PASS_NAME = "cublas-gemm-rewriter"
-TARGETS = ("__cublas$lt$matmul", "__cublas$lt$matmul$f8")
 
 # Operations after which something is still said to follow the product.
 _BETWEEN = frozenset("bitcast convert copy reshape slice transpose".split())
@@ -69,23 +67,16 @@ class Follower:
 
     @property
     def is_float8(self) -> bool:
-        return TARGETS[1] in self.call.attributes["custom_call_target"]
+        return FLOAT8_TARGET in self.call.attributes["custom_call_target"]
 
     @property
     def adds_matrix(self) -> bool:
         return bool(self.config.get("beta", 0))
 
 
-def gemm_config(call: Instruction) -> Mapping[str, Any]:
-    """Return how the call is configured; empty if that cannot be read."""
-    config = call.attribute("backend_config")
-    config = config.get("gemm_backend_config") if isinstance(config, dict) else None
-    return config if isinstance(config, dict) else {}
-
-
 def is_product_call(instruction: Instruction) -> bool:
     target = instruction.attributes.get("custom_call_target", "").strip('"')
-    return instruction.opcode == "custom-call" and target in TARGETS
+    return instruction.opcode == "custom-call" and target in (TARGET, FLOAT8_TARGET)
 
 
 def find_follower(call: Instruction) -> Follower | None:

@@ -16,10 +16,8 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.search import reachable
+from fusionscope.passes.gpu.gemm_rewriter import PASS_NAME
 from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
-
-PASS_NAME = "cublas-gemm-rewriter"
-TARGET = "__cublas$lt$matmul$f8"
 
 _E4, _E5 = "f8e4m3fn", "f8e5m2"
 _NAMES = ("left", "right")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import pi, sqrt
 
+from fusionscope.graph.properties import number_of
 from fusionscope.hlo import Instruction
 
 # How far a constant may be off, as a share of twice its size, by its type.
@@ -92,14 +93,11 @@ def _beside_constant(
         if operand.opcode == "broadcast" and operand.operands[0].opcode == "constant":
             constant = operand.operands[0]
             tolerance = (tolerances or {}).get(constant.shape.element_type, _EXACTLY)
-            if _is_near(constant.literal, number, tolerance):
+            value = number_of(constant)
+            if value is not None and _is_near(value, number, tolerance):
                 return instruction.operands[1 - position]
     return None
 
 
-def _is_near(literal: str | None, number: float, tolerance: float) -> bool:
-    try:
-        value = float(literal or "")
-    except ValueError:
-        return False
+def _is_near(value: float, number: float, tolerance: float) -> bool:
     return value == number or abs(value - number) < abs(value + number) * tolerance
