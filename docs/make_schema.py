@@ -1,8 +1,7 @@
-"""Writes docs/schema/: the JSON Schema of what each command prints with ``--format json``.
+"""Writes docs/schema/ and docs/json.md: what each command prints with ``--format json``.
 
-The structure comes from the types of results, and from forms of them in
-fusionscope/report/documents/; the descriptions of fields from their docstrings and the tables of
-docs/json.md.
+Both come from the types of results, and from forms of them in fusionscope/report/documents/: their
+docstrings say what a type is and, one ``name: meaning`` each, what its fields mean.
 
 python docs/make_schema.py
 """
@@ -28,46 +27,57 @@ DOCS = Path(__file__).parent
 SCHEMA = DOCS / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _MEANING = re.compile(r"^(\w+): (.*(?:\n .*)*)", re.MULTILINE)
-_ROW = re.compile(r"^\| `([^`]+)` \| [^|]+ \| (.+) \|$", re.MULTILINE)
-# One row may stand for both sides of a comparison, or for all the instructions of a change.
-_SIDES = {
-    "<side>": ("before", "after"),
-    "<role>": ("before", "after", "gained", "lost"),
+
+_HEAD = """# JSON
+
+**What does `--format json` print?**
+
+Each document names its schema with a version. New fields may appear under the same version;
+existing ones keep their meaning. Sizes are bytes, and a place in a program is `file:line`. `python
+docs/make_schema.py` writes this page and the JSON Schemas from the types of results.
+
+| command | document | schema |
+|---|---|---|
+"""
+_COMMANDS = {
+    "explain": "explain DUMP",
+    "verify": "verify DUMP",
+    "rules": "rules [ID]",
+    "recipes": "recipes [ID]",
+    "history": "history DUMP [NAME]",
+    "diff": "diff BEFORE AFTER",
+    "check": "check [DUMP…]",
+    "capture": "capture TARGET",
+    "upgrade": "upgrade TARGET --from RELEASE --to RELEASE",
+    "rerun": "rerun DUMP",
+    "self_test": "rerun --self-test",
+    "tune": "tune DUMP",
+    "bisect": "bisect DUMP",
+    "experiments": "experiment DUMP 'P -> C'",
+    "drift": "verify DUMP --drift",
+    "study": "study FOLDER",
+    "doctor": "doctor",
+    "survey": "survey PATHS -o DIR",
+    "survey_report": "survey report DIR",
+    "survey_query": "survey query DIR SQL",
+    "parse": "parse FILE",
 }
 
 
-def tables() -> dict[str, dict[str, str]]:
-    """What docs/json.md says of each field, by command and path."""
-    sections = re.split(r"^## (\w+)$", (DOCS / "json.md").read_text(encoding="utf-8"), flags=re.M)
-    return {
-        command: {path: text for row, text in _ROW.findall(section) for path in _paths(row)}
-        for command, section in zip(sections[1::2], sections[2::2], strict=True)
-    }
-
-
-def _paths(row: str) -> Iterator[str]:
-    for side, names in _SIDES.items():
-        if side in row:
-            for name in names:
-                yield from _paths(row.replace(side, name))
-            return
-    yield re.sub(r"<\w+>", "*", row)
-
-
 def schema_of(command: str) -> dict[str, Any]:
-    """The schema of one command, with what docs/json.md says of each field."""
+    """Return the schema of one command."""
+    return _schema_and_types(command)[0]
+
+
+def _schema_and_types(command: str) -> tuple[dict[str, Any], "Types"]:
     types = Types()
     schema = msgspec.json.schema(types.published(document_of(command)))
     for type_ in schema["$defs"].values():
         _describe(type_, types.classes.get(type_["title"]))
-    described = tables()[command]
-    for path, field in _fields(schema, {"$ref": schema["$ref"]}, ""):
-        ways = (path, f"{path}[]", f"{path}.*", f"{path}.*[]")
-        if "anyOf" in field:  # versions of the library differ in the order
-            field["anyOf"].sort(key=lambda choice: choice.get("type") == "null")
-        if text := next((described[way] for way in ways if way in described), ""):
-            field.setdefault("description", text)
-    return {"$schema": DIALECT, "title": f"fusionscope {command} --format json", **schema}
+        for field in type_.get("properties", {}).values():
+            if "anyOf" in field:  # versions of the library differ in the order
+                field["anyOf"].sort(key=lambda choice: choice.get("type") == "null")
+    return {"$schema": DIALECT, "title": f"fusionscope {command} --format json", **schema}, types
 
 
 class Types:
@@ -137,44 +147,93 @@ def _docstring(cls: type) -> str:
     return inspect.cleandoc(cls.__dict__.get("__doc__") or "").replace("``", "`")
 
 
-def _fields(
-    schema: dict[str, Any], part: dict[str, Any], path: str
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The fields of all objects with their paths: those of a type once for each place of it."""
-    for choice in part.get("anyOf", ()):
-        yield from _fields(schema, choice, path)
-    if "items" in part:
-        yield from _fields(schema, part["items"], f"{path}[]")
-    if isinstance(part.get("additionalProperties"), dict):
-        yield from _fields(schema, part["additionalProperties"], f"{path}.*")
-    if "$ref" in part:
-        type_ = schema["$defs"][part["$ref"].rpartition("/")[2]]
-        for name, field in type_.get("properties", {}).items():
-            below = f"{path}.{name}".removeprefix(".")
-            yield below, field
-            yield from _fields(schema, field, below)
-
-
 def schemas() -> dict[str, str]:
-    """File names and their text."""
-    schemas = {command: schema_of(command) for command in DOCUMENTS}
-    # What several commands print is described where docs/json.md does so in full.
-    known: dict[tuple[str, str], str] = {}
-    for schema in schemas.values():
-        for name, type_ in schema["$defs"].items():
-            for field, about in type_.get("properties", {}).items():
-                text = about.get("description", "as ")
-                if text.startswith("as ") and (name, field) in known:
-                    about["description"] = known[name, field]
-                elif not text.startswith("as "):
-                    known.setdefault((name, field), text)
+    """Return file names and their text."""
     return {
-        f"{command}.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-        for command, schema in schemas.items()
+        f"{command}.json": json.dumps(schema_of(command), indent=1, ensure_ascii=False) + "\n"
+        for command in DOCUMENTS
     }
+
+
+class Page:
+    """docs/json.md: each type once, where it first occurs."""
+
+    def __init__(self) -> None:
+        self._headings: dict[type, str] = {}
+
+    def text(self) -> str:
+        commands, sections = [], []
+        for command in DOCUMENTS:
+            sections += [f"## {command}", *self._tables(command)]
+            tag = document_of(command).__struct_config__.tag
+            commands.append(
+                f"| `fusionscope {_COMMANDS[command]} --format json` | [{command}](#{command}) "
+                f"| [`{tag}`](schema/{command}.json) |"
+            )
+        return _HEAD + "\n".join(commands) + "\n\n" + "\n\n".join(sections) + "\n"
+
+    def _tables(self, command: str) -> Iterator[str]:
+        schema, types = _schema_and_types(command)
+        root = _name(schema)
+        objects = _objects(schema, root)
+        first = [name for name in objects if types.classes[name] not in self._headings]
+        self._headings |= {types.classes[name]: f"{command}: {name}" for name in first}
+        for name in first:
+            type_ = schema["$defs"][name]
+            if name != root:
+                yield f"### {command}: {name}"
+            if "description" in type_:
+                yield type_["description"]
+            rows = (
+                f"| `{field}` | {self._type(schema, types, part)} | {part.get('description', '')} |"
+                for field, part in type_["properties"].items()
+                if field != "schema"
+            )
+            yield "\n".join(("| field | type | meaning |\n|---|---|---|", *rows))
+
+    def _type(self, schema: dict[str, Any], types: Types, part: dict[str, Any]) -> str:
+        if "anyOf" in part:
+            return " or ".join(self._type(schema, types, choice) for choice in part["anyOf"])
+        if "$ref" in part:
+            type_ = schema["$defs"][_name(part)]
+            if "enum" in type_:
+                return ", ".join(f"`{value}`" for value in type_["enum"])
+            heading = self._headings[types.classes[_name(part)]]
+            return f"[{_name(part)}](#{heading.lower().replace(': ', '-')})"
+        if part.get("type") == "array":
+            if part.get("items"):
+                return f"list of {self._type(schema, types, part['items'])}"
+            kinds = [self._type(schema, types, kind) for kind in part.get("prefixItems", ())]
+            return f"list of {' and '.join(kinds)}" if kinds else "list"
+        if isinstance(part.get("additionalProperties"), dict):
+            return f"object of {self._type(schema, types, part['additionalProperties'])}"
+        return {"integer": "number"}.get(part.get("type", "any"), part.get("type", "any"))
+
+
+def _name(part: dict[str, Any]) -> str:
+    name: str = part["$ref"].rpartition("/")[2]
+    return name
+
+
+def _objects(schema: dict[str, Any], root: str) -> list[str]:
+    """Return the types of objects, each before those of its fields."""
+    names: dict[str, None] = {}
+    pending: list[dict[str, Any]] = [{"$ref": f"#/$defs/{root}"}]
+    while pending:
+        part = pending.pop()
+        inner = [*part.get("anyOf", ()), *part.get("prefixItems", ())]
+        inner += [part[key] for key in ("items", "additionalProperties") if part.get(key)]
+        if "$ref" in part and _name(part) not in names:
+            type_ = schema["$defs"][_name(part)]
+            if "properties" in type_:
+                names[_name(part)] = None
+                inner += type_["properties"].values()
+        pending += [kind for kind in reversed(inner) if isinstance(kind, dict)]
+    return list(names)
 
 
 if __name__ == "__main__":
     SCHEMA.mkdir(exist_ok=True)
     for name, text in schemas().items():
         (SCHEMA / name).write_text(text, encoding="utf-8")
+    (DOCS / "json.md").write_text(Page().text(), encoding="utf-8")

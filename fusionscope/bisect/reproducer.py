@@ -58,9 +58,12 @@ for fused, unfused in zip(run("{fused}"), run("{unfused}")):
 
 
 class Reproducer(Facts, frozen=True):
-    """A kernel in ``directory`` that runs alone. ``output`` are the lines that its script printed.
-    ``differs`` is whether the fused and the unfused operations gave different results there.
-    ``problem`` says why there is none, or why the script failed, and is empty otherwise.
+    """A kernel in ``directory`` that runs alone.
+
+    directory: where it is
+    output: what its script printed
+    differs: whether fused and unfused operations gave different results
+    problem: why there is none or its script failed; empty otherwise
     """
 
     directory: Path

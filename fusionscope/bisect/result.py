@@ -19,8 +19,12 @@ class By(StrEnum):
 
 
 class Operation(Facts, frozen=True):
-    """An operation in a kernel, by its name before fusion if it has one. ``source`` is the line of
-    the program, None if it is unknown.
+    """An operation in a kernel, by its name before fusion if it has one.
+
+    name: name before fusion
+    opcode: opcode
+    shape: shape
+    source: line of the program; null if it is unknown
     """
 
     name: str
@@ -30,7 +34,12 @@ class Operation(Facts, frozen=True):
 
 
 class FusedPair(Facts, frozen=True):
-    """``producer`` in one kernel with ``consumer``, which reads it unless they ``are_siblings``."""
+    """``producer`` in one kernel with ``consumer``, which reads it unless they ``are_siblings``.
+
+    producer: name before fusion
+    consumer: name before fusion
+    are_siblings: whether neither reads the other
+    """
 
     producer: str
     consumer: str
@@ -40,7 +49,13 @@ class FusedPair(Facts, frozen=True):
 class Culprit(Facts, frozen=True, kw_only=True):
     """``pairs`` and ``operations`` that must be in one kernel to make the difference, inside of
     ``kernel``, which has ``of`` operations besides constants. There are no pairs if the kernel is
-    not divided. ``reproducer`` runs them alone, None if none was asked for.
+    not divided.
+
+    kernel: name of the compiler's kernel
+    of: its operations, without constants
+    pairs: pairs in it that are needed; empty if it is not divided
+    operations: operations that are in one kernel then
+    reproducer: what runs it alone; null without ``--output``
     """
 
     kernel: str
@@ -53,6 +68,10 @@ class Culprit(Facts, frozen=True, kw_only=True):
 class Cost(Facts, frozen=True):
     """Seconds of a run, or of the compilation: of the ``whole`` plan, ``without`` what was found,
     and ``unfused``.
+
+    whole_s: of the whole plan
+    without_s: without ``found``
+    unfused_s: without any fusion
     """
 
     whole_s: float
@@ -61,14 +80,24 @@ class Cost(Facts, frozen=True):
 
 
 class Bisection(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusionscope.bisect/1"):
-    """The result. ``found`` is empty if there is nothing to find; ``problem`` then says why.
+    """The result.
 
-    ``kernels`` is the number of kernels of the plan, ``tried`` that of the parts of it that were
-    compiled, ``failed`` that of those that could not be, or crashed. ``shows_in`` is in how many of
-    ``runs`` runs the whole plan is wrong. ``crash`` is its last words if it crashes. ``results``
-    are those of the whole plan against the reference, ``alone`` those with only ``found`` fused.
-    ``cost`` is None if numbers are compared. ``amplifies`` is whether the reference of a wrong
-    result is itself far from a run in 64 bits: then rounding alone may make results wrong.
+    module: name of the module
+    by: ``numbers``, ``time`` or ``compile-time``
+    reference: what results are compared with, in words; null by time
+    kernels: kernels of the plan that have several operations
+    problem: why nothing was found; empty if something was
+    tried: parts of the plan that were compiled
+    failed: those of them that could not be compiled or run
+    shows_in: runs of the whole plan with wrong results
+    runs: runs of the whole plan
+    crash: last words of the whole plan; empty if it did not crash
+    results: results of the whole plan beside the reference; empty by time
+    alone: results with only ``found`` fused; empty by time
+    amplifies: whether the reference of a wrong result is itself far from a run in 64 bits: then
+        rounding alone may make results wrong
+    cost: seconds of a run, or of the compilation; null by numbers
+    found: kernels that are needed to make the difference; empty if there is nothing to find
     """
 
     module: str

@@ -66,12 +66,18 @@ _NEEDED = {
 class Captured(Facts, frozen=True, kw_only=True):
     """A dump in ``directory``.
 
-    ``program_flags`` are the XLA_FLAGS that the program itself sets, ``notes`` lines on how it was
-    compiled. ``arguments`` are shapes in HLO notation, ``versions`` those of the packages that
-    compiled it, by name. ``problem`` is one line on why the compiler did not finish, empty if it
-    did; the stages that it reached are in the dump. ``compile_s`` is the time to compile and dump,
-    in seconds, None if the compiler did not finish. ``profile`` is the directory of the profile of
-    a run, None if none was requested, or it failed.
+    directory: where the dump is
+    program: what was compiled, as it was named
+    target: the device, as it was named
+    flags: XLA flags that were requested, besides those for dumping
+    program_flags: the XLA_FLAGS that the program itself sets; empty if it sets none
+    notes: how the program was compiled, if that may surprise
+    arguments: shapes of the arguments, trees flattened, as HLO writes them
+    python: version of the Python that compiled it
+    versions: versions of the packages that compiled it
+    problem: why the compiler or the run did not finish, in one line; empty if both did
+    compile_s: seconds of compiling it and dumping its stages; null if it did not finish
+    profile: the directory of the profile of ``--run``; null without one
     """
 
     directory: Path
@@ -102,7 +108,10 @@ class Captured(Facts, frozen=True, kw_only=True):
 
 
 class Captures(Facts, frozen=True, tag_field="schema", tag="fusionscope.capture/1"):
-    """Dumps of one program, one for each device."""
+    """Dumps of one program, one for each device.
+
+    captures: one for each device
+    """
 
     captures: tuple[Captured, ...]
 

@@ -14,12 +14,15 @@ _CHILD = Path(__file__).with_name("child.py")
 
 
 class Installation(Facts, frozen=True, kw_only=True):
-    """What the Python at ``path`` has. ``python`` is its version, ``versions`` are those of the
-    installed packages that compiling needs, by name.
+    """What the Python at ``path`` has.
 
     ``imports_jax`` is whether jax can be imported, ``devices`` are those that it uses by default:
     the platform and the kind of each. ``problem`` is one line on why jax cannot be imported or
     finds no device, not even a CPU; empty if there is none.
+
+    path: its interpreter
+    python: its version
+    versions: versions of the installed packages that compiling needs, by name
     """
 
     internal = ("imports_jax", "devices", "problem")

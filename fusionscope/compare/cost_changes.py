@@ -30,6 +30,11 @@ class PlaceKind(StrEnum):
 class PlaceChange:
     """The cost of a run of everything that comes from one line, or scope, of the program. A time is
     None if that of a kernel is unknown.
+
+    place: the line with its function, such as ``model.py:17 attention``; ``model.py:17 → 19
+        attention`` if it is another line in AFTER; or the scope
+    before: the cost in BEFORE
+    after: the cost in AFTER
     """
 
     place: str
@@ -40,7 +45,12 @@ class PlaceChange:
 @dataclass(frozen=True, slots=True)
 class CostChanges:
     """The places whose cost differs, the largest change first: of the time if both sides have it,
-    otherwise of the bytes. ``is_nominal`` is whether times are those of a nominal CPU.
+    otherwise of the bytes.
+
+    by: ``line`` or ``scope``: what the places are
+    is_nominal: whether times are those of a nominal CPU
+    places: the places, the largest change first: of the time, or of the bytes where no time is
+        known
     """
 
     by: PlaceKind

@@ -70,10 +70,23 @@ from fusionscope.words.shown import Shown
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideFacts:
     """One of the two modules: launches, bytes and estimated microseconds of a whole run, launches
-    by kind of kernel. ``time_us`` is None if nothing is known of the device.
+    by kind of kernel.
 
-    ``exact`` is false if branches, or loops of unknown length, were counted once. ``rules`` are
-    those that gave reasons, or None if none were needed.
+    path: what it was read from, as it was named on the command line
+    module: name of the module
+    number: number of the module in its dump
+    stage: label of the stage that is compared: the final one unless another was requested
+    device: the GPU that the program was compiled for, in words
+    flags: compiler flags that change fusion and are not at their default, as ``name=value``
+    instructions: instructions in all computations
+    launches: kernels that a run launches
+    bytes_moved: bytes that a run reads and writes
+    time_us: estimated time of a run, microseconds; null if nothing is known of the device. For a
+        CPU it is nominal
+    exact: false if branches, or loops of unknown length, are counted once
+    kinds: launches of kernels of this kind, as in ``kernels[].kind`` of ``explain``
+    rules: the rules that gave reasons, as in ``explain``; null if none were
+        looked for
     """
 
     path: str
@@ -108,14 +121,23 @@ class OutcomeChange:
 
 
 class Passes(Facts, frozen=True):
-    """The passes that made fusions on each side."""
+    """The passes that made fusions on each side.
+
+    before: the passes that made these fusions on this side; empty unless two whole dumps are
+        compared
+    after: the passes that made these fusions on this side; empty unless two whole dumps are
+        compared
+    """
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
 class FusionDifference(FusionFacts, frozen=True, kw_only=True):
-    """A change of fusions, with the passes that made them."""
+    """A change of fusions, with the passes that made them.
+
+    passes: the passes that made the fusions
+    """
 
     passes: Passes
 

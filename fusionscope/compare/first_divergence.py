@@ -31,10 +31,16 @@ class FirstDivergence(
 ):
     """The place from which on two compilations differ.
 
-    ``last_same`` is the last stage in which they are the same, or None if they never are.
-    ``stage_before`` and ``stage_after`` are the first stages that differ. One of them is None if
-    only the other side has a stage there: its pass did not run on this side, or changed nothing.
-    ``is_exact`` is false if passes may have run that left no stage.
+    One of them is None if only the other side has a stage there: its pass did not run on this side,
+    or changed nothing.
+
+    last_same: label of the last stage, looking back from the end, in which both are the same; null
+        if they never are
+    stage_before: label of the first stage that differs; null if only the other side has such a
+        stage
+    stage_after: label of the first stage that differs; null if only the other side has such a stage
+    is_exact: false if a dump was made with a filter, so that a pass in between may have left no
+        stage
     """
 
     last_same: str | None

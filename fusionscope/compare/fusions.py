@@ -14,9 +14,26 @@ from fusionscope.history.kernels import kind_and_emitter
 class FusionFacts(Facts, frozen=True, kw_only=True):
     """One change of fusions, and the number of changes that look alike.
 
-    ``kind`` is one of ``history.changes.ChangeKind``. ``before`` are the fusions and operations
-    before the change, ``after`` those after it, ``gained`` and ``lost`` the operations that joined
-    or left the fusion. ``emitters`` are the emitters of its code before and after, if they changed.
+    kind: ``formed``, ``grown``, ``shrunk``, ``merged``, ``split``, ``duplicated``, ``multi-output``
+        (it has more outputs than before), ``dissolved``, ``library`` (became a library call),
+        ``wrapped`` (one operation was put into a fusion to be emitted), ``emitter`` (another one
+        makes its code), ``rewritten`` (operations in it appeared or vanished), ``renamed``,
+        ``removed``
+    before: ``before``: fusions and operations of the stage before; ``after``: fusions of this stage
+        that they became; ``gained``: operations that joined the fusion; ``lost``: operations that
+        left it
+    after: ``before``: fusions and operations of the stage before; ``after``: fusions of this stage
+        that they became; ``gained``: operations that joined the fusion; ``lost``: operations that
+        left it
+    gained: ``before``: fusions and operations of the stage before; ``after``: fusions of this stage
+        that they became; ``gained``: operations that joined the fusion; ``lost``: operations that
+        left it
+    lost: ``before``: fusions and operations of the stage before; ``after``: fusions of this stage
+        that they became; ``gained``: operations that joined the fusion; ``lost``: operations that
+        left it
+    emitters: who made the code before and after; null unless ``kind`` is ``emitter`` or ``library``
+    count: how many changes look like this one, which is the first of them
+    text: the change in words
     """
 
     computed = ("text",)

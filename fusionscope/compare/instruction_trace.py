@@ -27,8 +27,13 @@ class UnknownName(UnusableInput):
 
 
 class Event(Facts, frozen=True, rename={"pass_name": "pass"}):
-    """The effect of one pass on the traced instruction. ``names`` are its names (and those of its
-    copies) afterwards; ``text`` says what happened, ``steps`` are the compiler's own words.
+    """The effect of one pass on the traced instruction.
+
+    stage: label of the stage that the pass left behind
+    pass_name: name of the pass
+    names: its name in this stage, and those of its copies; empty if it is gone
+    text: what happened, in words
+    steps: the recorded steps that it took part in
     """
 
     stage: str
@@ -41,6 +46,12 @@ class Event(Facts, frozen=True, rename={"pass_name": "pass"}):
 class Ending(Facts, frozen=True):
     """The traced instruction at the end, and the kernel of the final module that computes it: name,
     kind, emitter and opcodes. All are None if nothing is launched for it.
+
+    name: its name there
+    kernel: the kernel that computes it; null if nothing is launched for it
+    kind: kind of the kernel, as in ``kernels[].kind`` of ``explain``
+    emitter: who makes its code
+    members: opcodes in the kernel, without constants, tuples and bitcasts
     """
 
     name: str
@@ -51,7 +62,17 @@ class Ending(Facts, frozen=True):
 
 
 class InstructionTrace(Facts, frozen=True, kw_only=True):
-    """The trace of one instruction, from the first stage that has it to the last."""
+    """The trace of one instruction, from the first stage that has it to the last.
+
+    asked: the NAME, as it was given
+    found_in: label of the first stage that has an instruction of this name, or of the stage that
+        NAME@STAGE names
+    origin: the instruction in the first stage that has it
+    stack: the user's line, then the rest of the call stack, as ``file:line``; empty if the compiler
+        does not say
+    events: the passes that made something of it, in order
+    endings: what it is in the last stage, copies too; empty if it is gone
+    """
 
     asked: str
     found_in: str

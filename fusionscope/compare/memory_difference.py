@@ -35,11 +35,20 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferDifference:
-    """A value that takes other bytes of the two peaks. ``name`` is its name after, or before if it
-    is gone.
+    """A value that takes other bytes of the two peaks.
 
-    ``producer``, ``consumers`` and ``reason`` are those of the pairs that a lost or gained fusion
-    changed: names in the stage before fusion, and the reason of the side that does not fuse them.
+    name: the value in the final module of AFTER, or of BEFORE if it is not alive at the peak of
+        AFTER
+    bytes_before: its bytes at the peak of BEFORE, 0 if it is not alive there
+    bytes_after: the same for AFTER
+    cause: ``lost-fusion``: pairs that read it are no longer fused; ``gained-fusion``: they are
+        fused now; ``copy``: a copy; ``size``: it has another size; ``other-time``: both sides have
+        it in memory, but only one at its peak; ``new``, ``gone``: only one side has it in memory
+    producer: the producer of these pairs, before fusion, on the side that does not fuse them
+    consumers: their consumers
+    reason: id of the rule that refuses the first of them
+    op_name: the framework's name of the operation that computes the value
+    source: the user's line, as ``file:line``
     """
 
     name: str
@@ -59,8 +68,12 @@ class BufferDifference:
 
 @dataclass(frozen=True, slots=True)
 class PeakFacts:
-    """The memory of one side, in bytes. ``peak_bytes`` are alive at ``peak_instruction``, and
-    ``inside_calls`` the most that a library may reserve in addition.
+    """The memory of one side, in bytes.
+
+    total_bytes: all allocations
+    peak_bytes: bytes alive at the peak
+    peak_instruction: the instruction at the peak
+    inside_calls: the most bytes that a library may reserve inside of a call in addition
     """
 
     total_bytes: int
@@ -71,7 +84,12 @@ class PeakFacts:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDifference:
-    """The memory of both sides, and the values that make the difference, the largest first."""
+    """The memory of both sides, and the values that make the difference, the largest first.
+
+    before: the memory of BEFORE
+    after: the memory of AFTER
+    buffers: values that take other bytes of the two peaks, the largest difference first
+    """
 
     before: PeakFacts
     after: PeakFacts

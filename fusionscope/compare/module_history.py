@@ -20,9 +20,15 @@ from fusionscope.reasons.recorded_decisions import FusionStep, read_fusion_steps
 
 
 class PassFacts(Facts, frozen=True, kw_only=True, rename={"pass_name": "pass"}):
-    """The effect of one pass on fusions. ``fusions`` counts those that exist after it, ``kinds``
-    the changes of each kind; ``steps`` are the single fusions in the order of the compiler's
-    record, if there is one.
+    """The effect of one pass on fusions.
+
+    stage: label of the stage that the pass left behind
+    pass_name: name of the pass
+    fusions: fusions in this stage
+    kinds: changes of this kind (see ``changes[].kind``)
+    changes: the changes, those that look alike once
+    steps: the single fusions in the order of the compiler's record; empty if there is no record of
+        this pass
     """
 
     stage: str
@@ -34,8 +40,11 @@ class PassFacts(Facts, frozen=True, kw_only=True, rename={"pass_name": "pass"}):
 
 
 class Stages(Facts, frozen=True):
-    """The labels of the first and the last stage. ``quiet`` counts those that changed no fusion,
-    None if an instruction is traced.
+    """The labels of the first and the last stage.
+
+    first: label of the first stage
+    last: label of the last stage
+    quiet: stages after the first that are not in ``passes``; null with a NAME
     """
 
     first: str
@@ -44,8 +53,17 @@ class Stages(Facts, frozen=True):
 
 
 class ModuleHistory(Facts, frozen=True, kw_only=True, rename={"module": "name"}):
-    """``passes`` changed fusions, in order. If an instruction was requested, its ``trace`` replaces
-    them.
+    """``passes`` changed fusions, in order.
+
+    number: its number in the dump
+    module: name of the module, from the names of its files
+    backend: ``cpu``, ``gpu`` or ``tpu``
+    stages: the first and the last stage, and how many are left out
+    fusions: fusions in the last stage, wrapped operations and library calls that are written as
+        fusions among them
+    passes: the passes that changed fusions, in order; empty if a NAME was given
+    trace: the trace of the requested instruction; null without a NAME
+    notes: what could not be found or read, one line each
     """
 
     number: int
@@ -59,8 +77,14 @@ class ModuleHistory(Facts, frozen=True, kw_only=True, rename={"module": "name"})
 
 
 class History(Facts, frozen=True, tag_field="schema", tag="fusionscope.history/1"):
-    """Histories of modules, the costliest first. ``folded`` are the names of the other modules,
-    ``problems`` one line for each that cannot be read."""
+    """Histories of modules, the costliest first.
+
+    path: the dump, as it was named on the command line
+    modules: the modules shown, those that move most bytes first
+    folded: names of the modules that were omitted: ``--all`` shows them, ``--module`` one of them
+    problems: one line for each module that could not be read, with the file; one on operations that
+        no rule covers
+    """
 
     path: str
     modules: tuple[ModuleHistory, ...]

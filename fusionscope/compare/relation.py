@@ -30,7 +30,10 @@ class Doubt(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Unrelated:
     """Why a comparison means little: the modules are different ``programs``, or were compiled for
-    different ``backends`` or ``devices``. ``text`` says so in one line.
+    different ``backends`` or ``devices``.
+
+    kind: ``programs``, ``backends`` or ``devices``: what is not the same
+    text: the reason in one line
     """
 
     kind: Doubt

@@ -76,8 +76,12 @@ class State(StrEnum):
 
 
 class Finding(Facts, frozen=True):
-    """One thing that commands use. ``found`` says in one line what it is, or what is wrong with it,
-    ``advice`` what to do about that, and is None if nothing has to be done.
+    """One thing that commands use.
+
+    name: ``cache``, an extra, ``ptxas``, ``cpu``, ``gpu`` or ``rocm``
+    state: ``works``, ``limited`` (commands do less), ``absent`` or ``broken``
+    found: what it is, or what is wrong with it
+    advice: what to do; null if nothing
     """
 
     name: str
@@ -94,8 +98,15 @@ class Diagnosis(
     tag_field="schema",
     tag="fusionscope.doctor/1",
 ):
-    """What was found. ``rules`` are the compilers whose rules fusionscope knows, ``installation``
-    is the Python that compiles, which may be another one than ``python``, whose version this is.
+    """What was found.
+
+    fusionscope: the version of fusionscope
+    python: the version of the Python that runs it
+    rules: the compilers whose rules fusionscope has, by backend and version of jaxlib, as
+        ``--rules`` takes them
+    installation: the Python that compiles (``--python``)
+    findings: what was tried
+    works: whether nothing that is installed is broken; the exit code is 1 if not
     """
 
     computed = ("works",)

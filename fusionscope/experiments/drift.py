@@ -32,7 +32,12 @@ _MOST_HALVINGS = 8
 
 
 class Agreement(Facts, frozen=True):
-    """Rules and compiler agree once ``what``, which is ``before``, is ``after``."""
+    """Rules and compiler agree once ``what``, which is ``before``, is ``after``.
+
+    what: what was changed
+    before: what it was
+    after: what it became
+    """
 
     what: str
     before: str
@@ -43,11 +48,21 @@ class Moved(Facts, frozen=True):
     """A pair about which the rules ``book`` of ``pass_name`` differ from the compiler, which left
     it ``outcome``; in the replay it is ``replayed``.
 
-    ``around`` names the smallest neighbourhood in which they still differ, empty if there is none:
-    ``problem`` says why.
-    ``programs`` counts that cut and its changes, ``differing`` those on which rules and compiler
-    differ. ``agreements`` are changes after which they agree, the smallest of each factor.
-    ``thresholds`` are those that, each changed alone, make them agree on all programs.
+    pass_name: the pass that is replayed
+    book: its rules
+    producer: name before the pass
+    consumer: name before the pass
+    outcome: in the dump, after the pass
+    replayed: the outcome in the replay
+    around: what the cut has around the pair; empty if there is none on which rules and compiler
+        differ
+    programs: that cut and its changes
+    differing: those of them on which rules and compiler differ
+    agreements: changes of the cut after which they agree: of each kind the last, which is the
+        smallest
+    thresholds: thresholds of the pass with which, each changed alone, rules and compiler agree on
+        all programs
+    problem: why there is no such cut; empty if there is one
     """
 
     pass_name: str
@@ -68,8 +83,13 @@ class Drift(Facts, frozen=True, tag_field="schema", tag="fusionscope.drift/1"):
     """The answers of ``compiler`` about pairs of ``module``, a pass after the other. It is empty if
     there are no such pairs.
 
-    ``rules`` names the rules. ``matched`` counts the pairs on which they differ from the dump.
-    ``compiled`` counts the programs; it took ``seconds``.
+    module: name of the module
+    rules: the rules that were compared with the dump
+    compiler: the compiler that answered, and its target; empty if ``matched`` is 0
+    matched: pairs that have another outcome in the replay, over all runs of passes
+    compiled: programs about which the compiler was asked
+    seconds: how long it took
+    pairs: pairs that were asked about, in the order of the passes
     """
 
     module: str

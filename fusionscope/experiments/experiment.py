@@ -39,8 +39,15 @@ class Oracle(Protocol):
 
 
 class Asked(Facts, frozen=True):
-    """One question: ``what`` was ``before`` and became ``after``, which is a change of ``factor``,
-    and the compiler's answer. ``program`` is the HLO text that it compiled.
+    """One question:
+
+    factor: kind of the change: the factors, or two with ``and``
+    what: what was changed
+    before: what it was
+    after: what it became
+    answer: ``fused``, ``not-fused``, ``gone`` if one of the two is not in the final module, or
+        ``failed``
+    program: the changed cut as HLO text
     """
 
     factor: str
@@ -52,8 +59,11 @@ class Asked(Facts, frozen=True):
 
 
 class Threshold(Facts, frozen=True):
-    """A dimension has ``size`` elements. Of the sizes that were asked about, the compiler fuses the
-    pair with ``fused``, and refuses it with ``refused``, the next one.
+    """A dimension has ``size`` elements.
+
+    size: elements of the dimension in the cut
+    fused: with so many the compiler fuses the pair
+    refused: with so many it refuses it; of the sizes asked about, the next one
     """
 
     size: int
@@ -64,9 +74,19 @@ class Threshold(Facts, frozen=True):
 class Experiment(Facts, frozen=True):
     """What the compiler answered about a refused pair.
 
-    ``around`` names the smallest neighbourhood in which it is refused too, ``program`` is that as
-    HLO text; both are empty if there is none. ``cuts`` counts the neighbourhoods that were tried,
-    ``questions`` are the changes. ``problem`` says why the pair cannot be cut out.
+    producer: name before fusion
+    consumer: name before fusion
+    around: what that cut has around the pair; empty if there is none
+    program: that cut as HLO text; empty if there is none
+    cuts: cuts that were tried
+    questions: changes of the cut, in the order in which they were made
+    problem: why the pair cannot be cut out; empty if it can
+    reproduced: whether a cut was found in which the pair is refused, too
+    cause: the factor of the first of ``flips``; null if there is none
+    threshold: between which sizes of a dimension the answer changes; null if it changes with no
+        size
+    flips: those of ``questions`` that were answered with ``fused``, of each factor the last, with
+        the same fields
     """
 
     computed = ("reproduced", "cause", "threshold", "flips")

@@ -27,6 +27,10 @@ UNKNOWN = "unknown"
 class Examined(Facts, frozen=True):
     """A refused pair, the reason that its dump gives, ``bytes_saved`` that fusing it would save,
     and the experiment.
+
+    reason: reason that the dump gives; ``unknown`` without one
+    bytes_saved: bytes that fusing the pair would save
+    experiment: the experiment
     """
 
     reason: str
@@ -35,9 +39,15 @@ class Examined(Facts, frozen=True):
 
 
 class Experiments(Facts, frozen=True, tag_field="schema", tag="fusionscope.experiments/1"):
-    """The experiments on pairs of ``module``, the costliest first. ``compiler`` names the compiler
-    that answered, and its target. ``asked`` counts the programs, ``compiled`` those whose answers
-    were not kept from earlier; it took ``seconds``. ``matched`` counts the pairs that were meant.
+    """The experiments on pairs of ``module``, the costliest first.
+
+    module: name of the module
+    compiler: the compiler that answered, and its target
+    matched: refused pairs that were meant
+    asked: programs about which the compiler was asked
+    compiled: those of them whose answers were not kept from earlier
+    seconds: how long it took
+    pairs: pairs that were asked about, the costliest first
     """
 
     module: str

@@ -149,11 +149,16 @@ class Breakdown:
 class KernelResources:
     """What a kernel takes of an NVIDIA GPU.
 
-    ``spill_store_bytes`` and ``spill_load_bytes`` are those of one thread, counted once for each
-    place in the code. ``shared_bytes`` are those of one block, None if the dump does not say.
-    ``occupancy`` is the share of the warps of a core that run at once, and ``occupancy_limit`` what
-    keeps more from it; both are None if the kernel does not fit, or ``shared_bytes`` is None.
-    ``assembly_ms`` is how long ptxas took for it, None if that does not say.
+    registers: registers of a thread
+    spill_store_bytes: bytes that a thread spills, once for each place in the code
+    spill_load_bytes: bytes that a thread loads again, likewise
+    shared_bytes: bytes of shared memory of a block; null if the dump does not say
+    blocks: blocks of a launch
+    threads_per_block: threads of a block
+    occupancy: share of the warps of a core that run at once; null if no block fits
+    occupancy_limit: what limits it: ``blocks``, ``registers``, ``shared memory``, ``threads``
+    assembly_ms: how long ptxas took for the kernel, in milliseconds, as it says itself; null if it
+        does not
     """
 
     registers: int
@@ -176,8 +181,14 @@ class KernelResources:
 @dataclass(frozen=True, slots=True)
 class KernelMeasurement:
     """What a trace shows of a kernel in one run of its module: quartiles of microseconds over all
-    runs, the launches of the median run, and the microseconds that the model expects of these. The
-    model ``is_off`` if it is wrong by more than a factor of two, and that matters for the module.
+    runs, the launches of the median run, and the microseconds that the model expects of these.
+
+    low_us: the lower quartile of the runs
+    high_us: the upper quartile
+    launches: events of a run in the trace, the median; some launches have several
+    expected_us: what the model expects of a run, times ``measured.scale``; null if it has no time
+    is_off: whether the model is wrong by more than a factor of two, by at least a hundredth of all
+        measured time
     """
 
     low_us: float
@@ -191,16 +202,39 @@ class KernelMeasurement:
 class KernelFacts(Shown):
     """One kernel of the final module; bytes of one of its ``runs`` in a run of the program.
 
-    ``launches`` is 0 instead of ``runs`` if a function contains it, which is launched as a whole.
-    ``time_ns`` are nanoseconds of one run, None if nothing is known of the device.
-    ``time_source`` is their source: ``model`` (the compiler's own), ``floor`` (the least that a GPU
-    or TPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop
-    whose trip count the compiler does not know, and inside a branch: these count once. ``members``
-    are the opcodes that it computes. ``resources`` are None unless they were requested.
-    ``measured_us`` and its ``measurement`` are those of all launches in a run, None without a trace
-    that has the kernel: kernels that ran at once share the time. ``at_best_us`` is the least that
-    all runs can take, and ``limited_by`` what takes over half of their time; None if no GPU is
-    known.
+    ``model`` (the compiler's own), ``floor`` (the least that a GPU or TPU needs) or ``nominal``
+    (those of a nominal CPU).
+
+    name: the instruction of the final stage that is launched
+    kind: ``fusion`` (at least two operations), ``wrapped`` (one operation that was wrapped in a
+        fusion to be emitted), ``library``, ``custom-call``, ``operation`` (unfused), ``function``
+        (a loop that a CPU runs as one function)
+    emitter: who makes the code: a fusion kind, a backend's own kind of fusion, a library's function
+    computation: the computation that launches it
+    members: opcodes of what it computes, without constants, tuples and bitcasts
+    bytes_read: bytes that one launch reads, each element once; of an operand that is only looked at
+        in part, the part (how bytes are counted)
+    bytes_written: bytes that one launch writes; of a buffer that is updated in place, the update
+    runs: how often it runs in a run: the trip counts of the loops around it, multiplied
+    runs_known: false inside a loop whose trip count the compiler does not know, and inside a branch
+    launches: the same, and 0 inside a ``function``, which is launched as a whole
+    op_name: the framework's name of the operation
+    source: the user's line, as ``file:line``
+    time_ns: estimated nanoseconds of one launch, with the overhead of a launch; null if nothing is
+        known of the device
+    time_source: what that comes from: ``model`` (the compiler's own model), ``floor`` (the least
+        that a GPU takes: a launch, and its bytes at the memory bandwidth or its flops at the peak
+        rate; on a TPU what passes through HBM), ``nominal`` (such a floor for a nominal CPU)
+    resources: what it takes of an NVIDIA GPU (``--show resources``, registers and
+        spills); null if it was not requested or is unknown
+    measured_us: measured microseconds of all launches in a run (``--profile``, measured
+        times), the median of the runs; null if the trace does not have the kernel
+    measurement: more on that; null with it
+    at_best_us: least microseconds that all runs can take; null unless a GPU or TPU is known
+    limited_by: what takes over half of the time: ``launches``, ``memory`` (reading and writing),
+        ``compute``, ``library`` (calls of libraries), ``unexplained`` (kernels of a TPU of which
+        neither bytes nor products explain half), ``mixed`` (none of these); null unless a GPU or
+        TPU is known
     """
 
     name: str
@@ -274,8 +308,17 @@ class FusedByLaterPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCost:
-    """One kernel in the compiler's estimate: times, bytes, and launch dimensions. ``total_us`` is
-    less than the sum of its parts, as computing and memory access overlap.
+    """One kernel in the compiler's estimate: times, bytes, and launch dimensions.
+
+    name: which of the three
+    total_us: without its launch; less than the sum of its parts, which overlap
+    compute_us: time to compute
+    read_us: time to read
+    write_us: time to write
+    bytes_read: bytes read, those read again counted again
+    bytes_written: bytes written
+    blocks: blocks that it is launched with
+    threads: threads of each
     """
 
     name: str
@@ -293,8 +336,12 @@ class KernelCost:
 class ConsumerCost:
     """The time of a consumer without the producer in it and with it, including its launch.
 
-    ``share`` is its part, from 0 to 1, of the time that fusion adds to all consumers, below 0 if it
-    gets faster. Without a ``name`` it represents ``consumers`` together.
+    name: the consumer, by what it computes in the end; null for the rest
+    consumers: how many consumers it represents
+    unfused_us: its kernel as it is, with its launch
+    fused_us: its kernel with the producer in it, with its launch
+    share: its part of what all consumers take longer with the producer in them; they add up to 1,
+        and one below 0 gets faster
     """
 
     name: str | None
@@ -308,10 +355,18 @@ class ConsumerCost:
 class CostFacts:
     """The times of a producer and all its ``consumers``, unfused and fused.
 
-    Times are those of all kernels with ``launch_us`` for each: ``unfused_us`` is the sum of
-    ``producer_us`` and those of ``shares``, which begin with the costliest consumer. ``benefit_us``
-    is what the compiler expected of the fusion: it may be older than the times. ``kernels`` are the
-    producer, the costliest consumer, and both in one kernel, without launches.
+    consumers: number of consumers of the producer, into all of which it would be fused
+    unfused_us: all kernels as they are, launches included
+    fused_us: all kernels with the producer in each consumer
+    benefit_us: what the compiler expected of the fusion, below 0; it may be older than the two
+        times
+    launch_us: what each launch takes of these times
+    producer_us: the producer's own kernel, with its launch
+    near_tie: whether the benefit is at most 5% of the time as it is
+    shares: the consumers, those first into which fusing the producer costs most: up to five, that
+        of the pair, and the rest together. With ``producer_us`` they add up to ``unfused_us`` and
+        ``fused_us``
+    kernels: the producer alone, the consumer that costs most alone, and the two in one kernel
     """
 
     consumers: int
@@ -466,8 +521,14 @@ class ChangedPair:
     """A pair that changed rules fuse or keep apart, and the rule that refuses it in the case in
     which it is not fused (None if unknown).
 
-    ``bytes_between`` is as in ``history.Pair``. ``follows`` is the requested pair that caused this
-    change, None if this pair was requested itself, or nothing shows the cause.
+    producer: name of the instruction before the fusion passes
+    consumer: the same
+    before: the outcome by the rules as they are
+    after: the outcome by the changed rules
+    rule: the rule that keeps the two apart in one of the cases; null if unknown
+    bytes_between: bytes that need not pass through memory if both share a kernel, for one run of it
+    follows: the requested pair that caused this change; null if this pair was requested itself, or
+        nothing shows the cause
     """
 
     producer: str
@@ -483,6 +544,11 @@ class ChangedPair:
 class ChangedKernel:
     """A kernel that only one of two modules has: launches, bytes and estimated microseconds of a
     run, None if no time is known.
+
+    name: name of the kernel
+    launches: launches in a run
+    bytes_moved: bytes that these read and write
+    time_us: estimated microseconds of a run; null if nothing is known of the device
     """
 
     name: str
@@ -517,7 +583,13 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class KernelInput:
-    """An operand of a kernel, and the number of its bytes that the kernel reads."""
+    """An operand of a kernel, and the number of its bytes that the kernel reads.
+
+    name: an instruction that it reads
+    opcode: its opcode
+    shape: its shape
+    bytes_read: bytes that a launch reads of it
+    """
 
     name: str
     opcode: str
@@ -527,7 +599,11 @@ class KernelInput:
 
 @dataclass(frozen=True, slots=True)
 class KernelOutput:
-    """An array that a kernel writes, and the names of its readers."""
+    """An array that a kernel writes, and the names of its readers.
+
+    shape: an array that it writes
+    readers: instructions that read it; ``the caller`` of the program
+    """
 
     shape: str
     readers: tuple[str, ...]
@@ -556,8 +632,14 @@ class LoopRow:
     """A loop of the final module: the ``steps`` of its body and the ``tests`` of its condition in
     one run of the loop, and ``runs`` of it in a run of the program.
 
-    ``length`` is what is known of the steps. A loop that ``is_function`` is one launch, whatever it
-    contains.
+    name: the name, as ``--steps`` takes it
+    steps: how often one run of the loop runs its body, as far as it is counted
+    length: what is known of that: ``known``, ``at most`` (the condition bounds it), ``unknown``
+        (counts as one), ``given`` (by ``--steps``)
+    tests: how often one run of the loop runs its condition (launches)
+    runs: how often a run of the module runs the loop
+    is_function: whether it is one function, and so one launch
+    source: the user's line, as ``file:line``
     """
 
     name: str
@@ -571,7 +653,11 @@ class LoopRow:
 
 @dataclass(frozen=True, slots=True)
 class GraphLaunches:
-    """How often the host launches a CUDA graph in a run, and the launches that are in them."""
+    """How often the host launches a CUDA graph in a run, and the launches that are in them.
+
+    graphs: how often the host launches one in a run
+    launches: launches of the module that are in them
+    """
 
     graphs: int
     launches: int

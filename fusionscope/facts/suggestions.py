@@ -27,7 +27,12 @@ class HowTried(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The cost of one run of the final module. ``time_us`` is in microseconds, None if unknown."""
+    """The cost of one run of the final module.
+
+    launches: kernels that a run launches for it
+    bytes_moved: bytes that they read and write
+    time_us: their estimated time, microseconds; null if unknown
+    """
 
     launches: int
     bytes_moved: int

@@ -38,7 +38,10 @@ _ELEMENT_SIZE = re.compile(r"E\(\d+\)")
 class Divergence(Struct, frozen=True, rename={"ours": "replay", "theirs": "compiler"}):
     """The first difference between two modules, in the order of the text.
 
-    ``ours`` and ``theirs`` describe the instructions, empty if there is none.
+    computation: the computation that it is in
+    what: what differs: ``opcode``, ``shape``, ``operands``, ``kind of fusion`` …
+    ours: the instruction that the replay has there; empty if it has none
+    theirs: the instruction that the compiler has there; empty if it has none
     """
 
     computation: str

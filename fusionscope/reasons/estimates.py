@@ -13,8 +13,10 @@ from fusionscope.facts.clock import is_near_tie
 class Estimate:
     """The expected times of fusing a producer into all its consumers, in microseconds.
 
-    ``fused_us`` and ``unfused_us`` are the last complete figures of the compiler. ``benefit_us``
-    also includes its later updates, which it records as differences.
+    fused_us: time if it were fused into all its consumers, microseconds
+    unfused_us: time if it were not
+    benefit_us: what fusing it was expected to gain when the decision fell, with the updates that
+        the compiler made since those figures
     """
 
     fused_us: float

@@ -14,9 +14,16 @@ from fusionscope.reasons.estimates import Estimate, Estimates
 
 
 class FusionStep(Facts, frozen=True):
-    """One recorded fusion: ``producer`` went into ``consumer``, and the result is ``fusion``.
-    Times are those that the compiler expects of the producer with all its consumers, in
-    microseconds as in ``Estimate``; None if the record has none.
+    """One recorded fusion: Times are those that the compiler expects of the producer with all its
+    consumers, in microseconds as in ``Estimate``; None if the record has none.
+
+    producer: what was fused
+    consumer: what it was fused into
+    fusion: the fusion that came out
+    fused_us: the compiler's last estimate for the producer in a kernel with each of its consumers,
+        microseconds
+    unfused_us: the same for separate kernels
+    benefit_us: what they came to with the updates since, which the compiler records as differences
     """
 
     producer: str

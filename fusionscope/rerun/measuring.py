@@ -47,7 +47,12 @@ class Speed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of times, and the ends of its 99 % confidence interval."""
+    """A ratio of times, and the ends of its 99 % confidence interval.
+
+    value: ratio of the times
+    low: lower end of an interval that contains the true ratio with 99 %
+    high: upper end
+    """
 
     value: float
     low: float

@@ -22,6 +22,11 @@ from fusionscope.rerun.running import measure
 class MeasuredKernel(Facts, frozen=True, kw_only=True):
     """A kernel of one of the two programs: its launches, bytes and microseconds in a run. The time
     is None if the trace does not show the kernel.
+
+    name: the kernel in its final module
+    launches: in a run
+    bytes_moved: in a run
+    time_us: the median of the runs; null if the profile does not show the kernel
     """
 
     name: str
@@ -33,6 +38,11 @@ class MeasuredKernel(Facts, frozen=True, kw_only=True):
 class MeasuredKernels(Facts, frozen=True, kw_only=True):
     """The microseconds of all kernels before and after, each in the median run, and the kernels
     that only one of the programs has, the longest first.
+
+    before_us: microseconds of all kernels in a run of the baseline: the sum of the medians
+    after_us: the same of the variant
+    gone: the kernels that only the baseline has, the longest first
+    made: the kernels that only the variant has, the longest first
     """
 
     before_us: float

@@ -39,8 +39,15 @@ class Racer:
 class Race:
     """The times of one program beside the first one: ns per run (the lower decile of ``runs``), the
     ratio to that one, the ratio that equal programs may have, and the compile time in seconds.
-    ``results`` compares its results with those of the first, and is empty if they have other shapes
-    or types. ``not_profiled`` says why a requested profile was not recorded.
+
+    run_ns: nanoseconds of a run, the lower decile
+    ratio: of its time to that of the first step that ran, next to it
+    noise: ratio that two equal programs may have
+    compile_s: seconds of compiling it without a dump
+    runs: how many runs there were
+    verdict: ``faster``, ``slower``, ``no difference beyond noise`` or ``too few runs to compare``
+    results: the results of the program, in their order
+    not_profiled: why no profile was recorded; empty if one was
     """
 
     run_ns: float

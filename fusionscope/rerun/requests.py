@@ -29,9 +29,12 @@ _MOST = 3  # pairs per line
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One requested change, in words. ``pairs`` counts those that it is about: the ones that it
-    names, or whose outcome it changes. ``missed`` counts those that do not end as requested;
-    ``problem`` names some of them, and the pass or rule. It is empty if there are none.
+    """One requested change, in words. It is empty if there are none.
+
+    words: the request
+    problem: what differs, and by which pass or rule; empty if it is done
+    pairs: the pairs that it names, or whose outcome it changes
+    missed: those of them that do not end as requested
     """
 
     words: str

@@ -39,7 +39,13 @@ from fusionscope.what_if.changed_passes import ChangedPasses
 
 @dataclass(frozen=True, slots=True)
 class RerunPair:
-    """A pair with another outcome than in the plan, or than in the dump."""
+    """A pair with another outcome than in the plan, or than in the dump.
+
+    producer: name of the producer before fusion
+    consumer: name of the consumer before fusion
+    before: outcome in the dump
+    after: outcome in the new module
+    """
 
     producer: str
     consumer: str

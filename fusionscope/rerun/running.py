@@ -69,10 +69,19 @@ class Numbers(StrEnum):
 class ResultDifference(Facts, frozen=True, kw_only=True):
     """One result of a program compared with the baseline.
 
-    ``difference`` is the largest one, as a share of the largest magnitude (for integers, the share
-    of differing elements). It is None if only one of two elements is a number. The errors are the
-    same against a run in 64 bits, or None without one, or if both are equal. ``epsilon`` is the
-    smallest step of the type, or None for integers.
+    It is None if only one of two elements is a number. The errors are the same against a run in 64
+    bits, or None without one, or if both are equal.
+
+    dtype: type of its elements
+    elements: how many it has
+    is_equal: whether it is the baseline's to the last bit
+    difference: largest difference as a share of the largest magnitude; of integers the share of
+        elements that differ; null if one is a number and the other is none
+    epsilon: smallest step of the type from one on, null for integers
+    baseline_error: the same difference between the baseline and a run in 64 bits, null if there is
+        none, and for equal results
+    variant_error: that of the variant
+    verdict: ``equal``, ``rounded differently`` or ``different``
     """
 
     computed = ("verdict",)
@@ -103,8 +112,17 @@ class ResultDifference(Facts, frozen=True, kw_only=True):
 class Timing(Facts, frozen=True, kw_only=True):
     """The ns of one run of the baseline and of the variant: lower deciles and quartiles of many.
 
-    ``ratio`` is that of the deciles, ``noise`` the ratio that equal programs may have. ``runs`` is
-    the number of runs of the variant. ``is_same_program`` is whether both have the same kernels.
+    baseline_ns: one run of the baseline, in nanoseconds: the lower decile
+    variant_ns: one run of the variant
+    baseline_quartiles: the lower and the upper quartile
+    variant_quartiles: the lower and the upper quartile
+    ratio: variant to baseline, run in turns
+    noise: ratio that two equal programs may have, from the differences between several compilations
+        of each
+    runs: timed runs of the variant
+    is_same_program: whether both were compiled to the same kernels; the verdict is then ``no
+        difference beyond noise``
+    verdict: ``faster``, ``slower``, ``no difference beyond noise`` or ``too few runs to compare``
     """
 
     computed = ("verdict",)
@@ -129,10 +147,14 @@ class Timing(Facts, frozen=True, kw_only=True):
 
 
 class Measurement(Facts, frozen=True):
-    """The results of one variant. ``problem`` says why it did not run, and is empty if it did.
-    ``timing`` is None if it was not timed. ``on_cpu`` is whether it ran on a CPU in place of its
-    device. ``not_profiled`` says why the requested profiles were
-    not recorded.
+    """The results of one variant. ``not_profiled`` says why the requested profiles were not
+    recorded.
+
+    problem: why it did not run; empty if it did
+    results: the results of the program, in their order
+    timing: null if it was not timed
+    on_cpu: whether it ran on a CPU in place of its device, as another program does
+    numbers: the worst verdict on a result, null if it did not run
     """
 
     internal = ("not_profiled",)

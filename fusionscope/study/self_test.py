@@ -81,8 +81,12 @@ forbid = ["* -> *"]
 
 
 class Check(Facts, frozen=True):
-    """One thing that reruns need. ``holds`` is None if it could not be tried; ``details`` are
-    counts, or what went wrong, in one line each.
+    """One thing that reruns need.
+
+    name: ``hook``, ``replay``, ``changed plans``, ``numbers``, ``times``, ``profiles``, ``bisect``
+        or ``study``
+    holds: whether it holds; null if it could not be tried
+    details: counts, or what went wrong, in one line each
     """
 
     name: str
@@ -91,6 +95,13 @@ class Check(Facts, frozen=True):
 
 
 class SelfTest(Facts, frozen=True, tag_field="schema", tag="fusionscope.self-test/1"):
+    """What works on a device.
+
+    device: the device
+    checks: what was tried
+    holds: whether nothing failed
+    """
+
     computed = ("holds",)
 
     device: str

@@ -36,7 +36,14 @@ _CONTROL_FLOW = {"call", "conditional", "get-tuple-element", "parameter", "tuple
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The most expensive refused pair, control flow excluded, and its rule."""
+    """The most expensive refused pair, control flow excluded, and its rule.
+
+    producer: its name
+    consumer: its name
+    rule: id of the rule, or ``unknown``
+    title: the reason in words
+    bytes: bytes, over all launches, that need not pass through memory if the two were one kernel
+    """
 
     producer: str
     consumer: str
@@ -47,7 +54,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LongestKernel:
-    """The kernel that takes most of the time: its microseconds in the median run."""
+    """The kernel that takes most of the time: its microseconds in the median run.
+
+    name: its name
+    time_us: its microseconds in a run
+    """
 
     name: str
     time_us: float
@@ -56,8 +67,12 @@ class LongestKernel:
 @dataclass(frozen=True, slots=True)
 class Profiled:
     """What a profile of one step shows: the microseconds of the median run from its first kernel to
-    the end of its last, those in kernels, and the longest kernel. ``problem`` says why there is no
-    such profile, and is empty if there is.
+    the end of its last, those in kernels, and the longest kernel.
+
+    time_us: microseconds of the median run, from its first kernel to the end of its last
+    kernels_us: of these, in kernels: the sum of the medians
+    longest: the kernel with the longest time in a run; null if the profile shows none
+    problem: why there is no profile; empty if there is
     """
 
     time_us: float = 0.0
@@ -99,6 +114,10 @@ class Row:
 class SpeedUp:
     """The speed relative to the first step. It is a lower bound if the cost model has no time for a
     library call of the first step.
+
+    times: the factor
+    is_least: whether the first step has library calls that the cost model does not cover, so it is
+        at least this
     """
 
     times: float

@@ -17,8 +17,17 @@ Line = TypeVar("Line")
 
 
 class Counts(Facts, frozen=True):
-    """The size of a fleet. ``modules`` are those of all dumps, ``contents`` the different ones;
-    pairs and bytes are those of all modules.
+    """The size of a fleet.
+
+    dumps: dumps with a module that could be read
+    modules: modules of all dumps
+    contents: different ones
+    pairs: producers with one of their consumers
+    not_fused: those of them that are not fused
+    refused_bytes: bytes that fusing these could save
+    unreadable: rows of the table ``unreadable``
+    first_day: the first day of a dump; null if there is none
+    last_day: the last one
     """
 
     dumps: int
@@ -33,7 +42,16 @@ class Counts(Facts, frozen=True):
 
 
 class RuleLine(Facts, frozen=True):
-    """Pairs that one rule refused. ``since`` is the oldest version of jaxlib of a dump with one."""
+    """Pairs that one rule refused.
+
+    reason: id of the rule
+    title: the same in words
+    pairs: refused pairs
+    refused_bytes: bytes
+    dumps: dumps that have such a pair
+    contents: different modules that have one
+    since: the oldest version of jaxlib among these dumps; null if none is known
+    """
 
     reason: str
     title: str | None
@@ -45,8 +63,13 @@ class RuleLine(Facts, frozen=True):
 
 
 class PlaceLine(Facts, frozen=True):
-    """Pairs that were refused in one scope, in which numbers are ``*``, or in one file. ``reason``
-    is the rule that costs most there.
+    """Pairs that were refused in one scope, in which numbers are ``*``, or in one file.
+
+    place: the scope
+    pairs: refused pairs
+    refused_bytes: bytes
+    dumps: dumps that have such a pair
+    reason: the rule that costs most there
     """
 
     place: str
@@ -57,6 +80,19 @@ class PlaceLine(Facts, frozen=True):
 
 
 class VersionLine(Facts, frozen=True):
+    """The modules of one version for one device.
+
+    jaxlib: the version
+    device: the device
+    dumps: dumps
+    modules: modules
+    pairs: pairs
+    not_fused: those that are not fused
+    refused_bytes: bytes
+    bytes_moved: bytes that all kernels move
+    plans: plans of the replays, and how many are the compiler's
+    """
+
     jaxlib: str
     device: str
     dumps: int
@@ -69,7 +105,17 @@ class VersionLine(Facts, frozen=True):
 
 
 class SuggestionLine(Facts, frozen=True):
-    """What a change saves in one run of every module that it helps; None if no time is known."""
+    """What a change saves in one run of every module that it helps; None if no time is known.
+
+    change: a flag, options of ``rerun``, or a recipe
+    kind: ``flag``, ``rule`` or ``recipe``
+    evidence: ``replayed`` or ``untried``
+    dumps: dumps that it helps
+    contents: different modules that it helps
+    time_saved_us: microseconds that it saves in one run of each; null if no time is known
+    bytes_saved: bytes; null if it was not tried
+    launches_saved: launches, in the same way
+    """
 
     change: str
     kind: str
@@ -82,8 +128,14 @@ class SuggestionLine(Facts, frozen=True):
 
 
 class AgreementLine(Facts, frozen=True, rename={"pass_name": "pass"}):
-    """The runs of one pass, those of equal modules once. ``identical`` is None for inferred rules,
-    which make no plan.
+    """The runs of one pass, those of equal modules once.
+
+    pass_name: the pass
+    rules: the book of rules
+    runs: runs
+    identical: runs with the compiler's plan; null for inferred rules
+    pairs: pairs, and how many have the compiler's outcome in the replay
+    decisions: recorded decisions, and how many the replay has in the same order
     """
 
     pass_name: str
@@ -96,7 +148,18 @@ class AgreementLine(Facts, frozen=True, rename={"pass_name": "pass"}):
 
 class WorseLine(Facts, frozen=True):
     """A program that costs more than on an earlier day: figures of one run, the mean of its dumps.
-    ``reason`` is the rule that refuses most more bytes, None if none does.
+
+    program: name of the program
+    device: the device
+    jaxlib_before: the version then
+    jaxlib: the version on the later day
+    refused_before: refused bytes then
+    refused: on the later day
+    time_before_us: estimated microseconds then; null if unknown
+    time_us: on the later day
+    launches_before: launches then
+    launches: on the later day
+    reason: the rule that refuses most more bytes; null if none does
     """
 
     program: str
@@ -114,7 +177,13 @@ class WorseLine(Facts, frozen=True):
 
 class Worse(Facts, frozen=True):
     """What got worse from one day to another, of ``programs`` that both have: same name, same
-    arguments, same device. ``worse`` are how many did.
+    arguments, same device.
+
+    before: the earlier day
+    after: the later one
+    programs: programs (name, arguments, device) of both days
+    worse: those that got worse
+    lines: these, by how much, at most ``--top``; figures are means of the day's dumps
     """
 
     before: str
@@ -128,8 +197,18 @@ class Fleet(
     Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusionscope.survey-report/1"
 ):
     """Lists have the costliest first, and no more than ``top`` lines, but for ``versions``, the
-    oldest first, and ``agreement``, the worst first, which are whole. ``worse`` is None if the
-    dumps are of one day.
+    oldest first, and ``agreement``, the worst first, which are whole.
+
+    directory: DIR
+    counts: the figures of all dumps
+    rules: reasons of refusals, the costliest first, at most ``--top``
+    scopes: scopes with refusals, numbers in them as ``*``, the costliest first, at most ``--top``
+    files: files with refusals, in the same way
+    versions: versions of jaxlib and devices, the oldest first
+    suggestions: changes that help (``survey --try``), those that save most time first, at most
+        ``--top``
+    agreement: passes that were replayed, those that agree least first; equal modules count once
+    worse: what got worse from one day to another; null if all dumps are of one day
     """
 
     internal = ("top",)

@@ -52,9 +52,15 @@ class Options:
 
 
 class Surveyed(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusionscope.survey/1"):
-    """What a run did. ``dumps`` are folders, archives and files, of which ``earlier`` were done
-    before. ``modules`` are those in the others, ``analysed`` the contents that were new.
-    ``unreadable`` has one line for each thing that could not be read, here or before it was listed.
+    """What a run did.
+
+    directory: DIR
+    dumps: folders, archives and files with dumps
+    earlier: those of them that an earlier run had done
+    modules: modules in the others
+    analysed: contents that were analysed: those that were new
+    unreadable: one line for each thing that could not be read
+    seconds: how long it took
     """
 
     directory: str

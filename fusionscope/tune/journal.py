@@ -20,10 +20,21 @@ CONFIRMATION = "confirmation"  # the kind of what was measured again, in another
 
 
 class Attempt(Facts, frozen=True, kw_only=True):
-    """One change, or several together, that was tried. ``problem`` says why it was not timed, empty
-    if it was. ``ratio`` is that to the compiler's own plan, or None. ``is_same`` is whether
-    it produces identical kernels. ``compile_s`` is the time to compile it, in seconds.
-    ``estimated`` is the ratio of the times that the compiler's cost model expects, if that decides.
+    """One change, or several together, that was tried.
+
+    kind: kind of the last change: ``program``, ``pass``, ``one kernel``, ``rule``, ``kept value``,
+        ``pair`` or ``threshold``; ``confirmation`` if it is one of the best, measured again;
+        ``compilation`` if it is one of the best, which the compiler did not compile as planned
+    changes: what was changed, in words
+    problem: why it was not timed; empty if it was
+    numbers: how its results compare: ``equal`` or ``rounded differently``; null if it was not timed
+    ratio: its time to that of the compiler's own plan; null if it was not timed
+    verdict: ``faster``, ``slower``, ``no difference beyond noise`` or ``too few runs to compare``;
+        null if it was not timed
+    is_same: whether it produces the compiler's own kernels
+    compile_s: seconds of compiling it; null if it was not timed
+    estimated: its time to that of the compiler's own plan, as the compiler's cost model expects it
+        of the replayed plan; null unless that decides, for a GPU that is absent
     """
 
     kind: str

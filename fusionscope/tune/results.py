@@ -55,7 +55,11 @@ class Design:
 
 
 class Ablation(Facts, frozen=True):
-    """The best plan without one of its changes. ``ratio`` is its time to that of the best plan."""
+    """The best plan without one of its changes.
+
+    change: the change that was left out
+    ratio: its time to that of the best plan, estimated like that
+    """
 
     change: str
     ratio: float
@@ -63,13 +67,20 @@ class Ablation(Facts, frozen=True):
 
 class Best(Facts, frozen=True, kw_only=True):
     """The best plan, confirmed on runs in a process of their own. ``program`` is the rewritten
-    program, None if it is that of the dump. ``compile_s`` are the times to compile the program as
-    it is and with the plan, in seconds. ``kernels`` are measured beside those of the program as it
-    is; ``not_profiled`` says why they are None, and is empty otherwise.
+    program, None if it is that of the dump.
 
-    If there is no device, ``measurement`` is None, and ``estimates_us`` are the microseconds that
-    the compiler's cost model expects of the final modules, before and after. Otherwise they are
-    None.
+    Otherwise they are None.
+
+    words: what was changed, in words
+    measurement: of its runs; null for a GPU that is absent
+    estimates_us: for a GPU that is absent, microseconds of the final modules before and after, as
+        the compiler's cost model expects them
+    ablations: the same plan without one of its changes
+    compile_s: seconds of compiling the program as it is and with the plan; null for a GPU that is
+        absent
+    kernels: what profiles of the program as it is and with the plan show, as ``variants[].kernels``
+        of ``rerun``; null if there are none
+    not_profiled: why there are none; empty if there are, or for a GPU that is absent
     """
 
     internal = ("changes", "program")
@@ -86,10 +97,14 @@ class Best(Facts, frozen=True, kw_only=True):
 
 
 class Tuning(Facts, frozen=True, tag_field="schema", tag="fusionscope.tune/1"):
-    """The result of a search. ``attempts`` are in the order in which they were made; ``left`` is
-    the number of changes that were not tried in time. ``best`` is None if nothing was faster.
-    ``rules`` are the changed and replayed ones. ``is_measured`` is false if the compiler's cost
-    model decided.
+    """The result of a search. ``is_measured`` is false if the compiler's cost model decided.
+
+    module: name of the module
+    attempts: changes in the order in which they were tried
+    left: changes that the time did not last for
+    best: the best plan, measured once more in a process of its own, or compiled for an absent GPU;
+        null if nothing was faster then
+    rules: the rules that were changed and replayed, as in ``explain``
     """
 
     internal = ("is_measured",)

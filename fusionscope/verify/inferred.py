@@ -19,11 +19,15 @@ from fusionscope.progress import Progress
 
 
 class InferredVerification(Struct, frozen=True):
-    """The pairs of one module. ``folder`` is its place in the dump, ``device`` its TPU.
+    """The pairs of one module.
 
-    The rules say of ``pairs`` that they are not fused, and those that agree are not. These are the
-    pairs with a rule of all ``refused`` ones. ``wrong`` is the first pair that was fused against
-    a rule, with that rule.
+    number: its number in the dump
+    name: name of the module
+    folder: where in the dump it lies; ``.`` for the dump itself
+    device: the TPU that it was compiled for; null if no file shows it
+    pairs: pairs that a rule refuses, and how many the compiler did not fuse
+    refused: all pairs that were not fused
+    wrong: the first pair that was fused against a rule, and that rule; null if there is none
     """
 
     number: int

@@ -20,8 +20,13 @@ _SMALL = 8  # up to here, every value is
 
 @dataclass(frozen=True, slots=True)
 class FittingThreshold:
-    """With ``rule.name`` from ``least`` to ``most``, the replay agrees with all programs. ``known``
-    is its value in the rules. ``least`` or ``most`` is None where no bound was found.
+    """With ``rule.name`` from ``least`` to ``most``, the replay agrees with all programs.
+
+    rule: id of the rule
+    name: name of the threshold
+    known: its value in the rules
+    least: the least value that fits; null if none was found that is too small
+    most: the largest; null if none was found that is too large
     """
 
     rule: str

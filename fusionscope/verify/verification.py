@@ -71,8 +71,10 @@ _INFERRED_ORDER = (
 
 
 class Disagreement(Struct, frozen=True, rename={"ours": "replay", "theirs": "compiler"}):
-    """A decision on which replay and record differ. ``ours`` and ``theirs`` are in words, empty if
-    there is none.
+    """A decision on which replay and record differ.
+
+    ours: what the replay decided there; empty if nothing
+    theirs: what the compiler recorded there; empty if nothing
     """
 
     ours: str
@@ -90,14 +92,25 @@ class PassVerification(
         "has_same_kernels": "same_kernels",
     },
 ):
-    """The comparison of one run of a pass. ``after`` is None if the compiler's run changed nothing.
-    ``has_same_kernels`` is whether the plans differ in nothing but the order of outputs and
-    operands.
+    """The comparison of one run of a pass.
 
-    ``pairs`` are the producers and consumers before the pass. ``decisions`` are those in the record
-    or, if it has more, in the replay (0 without a record). Each comes with the number on which the
-    two agree; decisions agree if both have them, in the same order. For the record of priority
-    fusion, decisions are its steps, and ``steps`` splits them by kind.
+    Each comes with the number on which the two agree; decisions agree if both have them, in the
+    same order.
+
+    pass_name: the pass, as files name it
+    book: the book of rules that was gone by
+    before: label of the stage that the pass worked on
+    after: label of the stage after it; null if it changed nothing
+    is_identical: whether the replay made the module that the compiler made
+    has_same_kernels: whether it made the same kernels, of the same operations; only the order of
+        their outputs and operands may differ
+    divergence: the first difference; null if there is none
+    pairs: producers and consumers before the pass, and how many have the same outcome after it
+    decisions: decisions that the record or, if it has more, the replay has, and how many both have
+        in the same order; 0 without a record
+    disagreement: the first decision that only one of the two has; null if there is none
+    steps: the kinds of decisions, if the record is that of the GPU's priority fusion; null
+        otherwise
     """
 
     pass_name: str
@@ -114,8 +127,13 @@ class PassVerification(
 
 
 class ModuleVerification(Struct, frozen=True):
-    """The comparison of one module. ``folder`` is its place in the dump. ``notes`` say what the
-    dump lacks where a plan differs.
+    """The comparison of one module. ``notes`` say what the dump lacks where a plan differs.
+
+    number: its number in the dump
+    name: name of the module
+    folder: where in the dump it lies; ``.`` for the dump itself
+    passes: the runs of passes that were replayed, in order
+    rules: the rules that were replayed, as in ``explain``
     """
 
     internal = ("notes",)
@@ -129,9 +147,18 @@ class ModuleVerification(Struct, frozen=True):
 
 
 class Verification(Struct, frozen=True, tag_field="schema", tag="fusionscope.verify/1"):
-    """The comparison of a dump. ``inferred`` are modules of which no pass can be replayed.
-    ``failures`` has one line for each module, pass or record that could not be used. ``notes`` are
-    about operations that no rule covers, and what the dump lacks where a plan differs.
+    """The comparison of a dump. ``failures`` has one line for each module, pass or record that
+    could not be used. ``notes`` are about operations that no rule covers, and what the dump lacks
+    where a plan differs.
+
+    path: the dump, as it was named on the command line
+    modules: the modules that were replayed
+    inferred: the modules for TPUs, of which no pass can be replayed
+    agreement: per cent of all plans, pairs and recorded decisions on which replay and compiler
+        agree; null if no pass was replayed
+    identical: whether passes were replayed and every plan is the compiler's own
+    problems: one line for each module, pass or record that could not be used; one on operations
+        that no rule covers
     """
 
     internal = ("failures", "notes")

@@ -1,12 +1,16 @@
 """Sample dumps for the tests of commands, whole, hostile and damaged, and what they print."""
 
 import gzip
+import json
 import os
 import pty
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMPS = ROOT / "samples" / "dumps"
@@ -29,30 +33,62 @@ def write(directory: Path, files: dict[str, bytes]) -> Path:
     return directory
 
 
-def keys(value: object, path: str = "") -> set[str]:
-    """Where values are: `modules[].name`."""
-    if isinstance(value, dict):
-        here = {path} if path else set()
-        return here.union(*(keys(v, f"{path}.{k}" if path else k) for k, v in value.items()))
-    if isinstance(value, list):
-        return {f"{path}[]"}.union(*(keys(entry, f"{path}[]") for entry in value))
-    return {path}
+@cache
+def schema(command: str) -> dict[str, Any]:
+    text = (ROOT / "docs" / "schema" / f"{command}.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def parts(command: str, part: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The parts right below one of a schema, with their paths: `modules[].name`, `flags.*`."""
+    if "$ref" in part:
+        type_ = schema(command)["$defs"][part["$ref"].rpartition("/")[2]]
+        for name, field in type_.get("properties", {}).items():
+            yield f"{path}.{name}".removeprefix("."), field
+    for choice in part.get("anyOf", ()):
+        yield from parts(command, choice, path)
+    if part.get("items"):
+        yield f"{path}[]", part["items"]
+    if isinstance(part.get("additionalProperties"), dict):
+        yield f"{path}.*", part["additionalProperties"]
 
 
 def documented(command: str) -> set[str]:
-    """Fields in the tables of docs/json.md, as far as they are about this command."""
-    section = (ROOT / "docs" / "json.md").read_text().partition(f"\n## {command}\n")[2]
-    return set(re.findall(r"^\| `([^`]+)` \|", section.partition("\n## ")[0], re.MULTILINE))
+    """The fields, elements of lists and values of tables of what a command prints."""
+    paths: set[str] = set()
+    pending = [("", schema(command))]
+    while pending:
+        path, part = pending.pop()
+        below = list(parts(command, part, path))
+        paths.update(path for path, _ in below)
+        pending += below
+    return paths
 
 
-def unlike_documented(command: str, found: set[str]) -> set[str]:
-    """What this command printed and docs/json.md lacks, and the other way around."""
-    described = documented(command)
-    whole = {
-        path for path in found if not any(o.startswith((f"{path}.", f"{path}[")) for o in found)
-    }
-    lists = {f"{path}[]" for path in described} | {path.removesuffix("[]") for path in described}
-    return (whole - described - lists) | (described - found)
+def keys(command: str, *documents: Any) -> set[str]:
+    """The same of what it printed."""
+    paths: set[str] = set()
+    pending = [("", schema(command), document) for document in documents]
+    while pending:
+        path, part, value = pending.pop()
+        below = dict(parts(command, part, path))
+        if isinstance(value, list | tuple):
+            values = [(f"{path}[]", element) for element in value]
+        elif isinstance(value, dict):
+            named = ((f"{path}.{name}".removeprefix("."), inner) for name, inner in value.items())
+            values = [(f"{path}.*" if f"{path}.*" in below else name, i) for name, i in named]
+        else:
+            continue
+        paths.update(place for place, _ in values)
+        pending += ((place, below.get(place, {}), inner) for place, inner in values)
+    return paths
+
+
+def unlike_documented(command: str, *documents: Any, besides: tuple[str, ...] = ()) -> set[str]:
+    """What a command printed and its schema lacks, and the other way around."""
+    unlike = keys(command, *documents) ^ documented(command)
+    return {path for path in unlike if not path.startswith(besides)}
 
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

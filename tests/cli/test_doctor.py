@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_dumps import documented, keys
+from sample_dumps import unlike_documented
 
 from fusionscope import __version__
 
@@ -57,8 +57,7 @@ def test_a_python_without_jax_is_no_fault(run, python):
 def test_json_has_the_documented_fields(run, python):
     install(python, "jax", "0.12", "raise ImportError('half of it is missing')")
     document = json.loads(run("--python", python, "--format", "json").out)
-    documented_keys = {item.replace("<key>", "jax") for item in documented("doctor")}
-    assert keys(document) - {"compiler.versions"} == documented_keys - {"compiler.versions"}
+    assert not unlike_documented("doctor", document)
     assert document["compiler"]["versions"] == {"jax": "0.12"}
     assert document["compiler"]["path"] == str(python)
 

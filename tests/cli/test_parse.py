@@ -11,9 +11,9 @@ import select
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from sample_dumps import unlike_documented
 
 from fusionscope.hlo import parse
 
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "samples" / "dumps"
-DOCUMENT = ROOT / "docs" / "json.md"
 
 TEXT = """HloModule by_hand, is_scheduled=true
 
@@ -234,29 +233,6 @@ def test_a_reader_that_stops_early_is_no_error(file: Path) -> None:
 # Fields
 
 
-def paths(value: Any, above: str = "") -> set[str]:
-    """Every field as docs/json.md names it."""
-    if isinstance(value, dict):
-        if above in ("opcodes", "attributes", "computations[].instructions[].attributes"):
-            return {f"{above}.<key>"} if value else set()
-        inner = [
-            paths(content, f"{above}.{key}" if above else key) for key, content in value.items()
-        ]
-        local = {f"{above}.{key}" if above else key for key in value}
-        return local.union(*inner)
-    if isinstance(value, list):
-        marked = {f"{above}[]"}
-        return marked.union(*(paths(content, f"{above}[]") for content in value))
-    return set()
-
-
 def test_every_field_is_documented() -> None:
-    section = DOCUMENT.read_text().partition("\n## parse\n")[2].partition("\n## ")[0]
-    documented = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
     file = next((SAMPLES / "cpu" / "softmax").glob("*cpu_after_optimizations.txt*"))
-    actual = paths(json.loads(run(file, "--format", "json").stdout))
-    actual = {
-        path for path in actual if f"{path}[]" not in actual and f"{path}.<key>" not in actual
-    }
-    documented = {path for path in documented if f"{path}[]" not in documented}
-    assert actual == documented
+    assert not unlike_documented("parse", json.loads(run(file, "--format", "json").stdout))

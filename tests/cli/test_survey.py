@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_dumps import CPU, GPU, documented, keys
+from sample_dumps import CPU, GPU, unlike_documented
 
 
 @pytest.fixture
@@ -20,9 +20,7 @@ def test_a_survey_as_json(run: Any, tmp_path: Path) -> None:
     result = run(CPU, "-o", tmp_path / "tables", "--format", "json")
     actual = json.loads(result.out)
     assert (actual["dumps"], actual["modules"], actual["analysed"]) == (1, 1, 1)
-    assert {key.partition("[")[0] for key in keys(actual)} == {
-        key.partition("[")[0] for key in documented("survey")
-    }
+    assert not unlike_documented("survey", actual, besides=("unreadable[]",))
 
 
 def test_a_report(run: Any, tables: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from sample_dumps import (
     GPU,
     TPU,
     hostile_files,
-    keys,
     unlike_documented,
     unpacked,
     write,
@@ -86,8 +85,8 @@ def test_json_is_as_documented(run, tmp_path):
         elif name == record(files):
             files[name] = files[name].replace(b"Concatenate fusion", b"Another fusion", 1)
     dumps = (OLD, GPU, TPU, write(tmp_path, files))
-    actual = set().union(*(keys(json.loads(run(d, "--format", "json").out)) for d in dumps))
-    assert not unlike_documented("verify", actual)
+    documents = [json.loads(run(dump, "--format", "json").out) for dump in dumps]
+    assert not unlike_documented("verify", *documents)
 
 
 @pytest.mark.main

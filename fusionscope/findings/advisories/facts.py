@@ -35,7 +35,7 @@ class Advisory(Facts, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    advisories: known faults of the compiler that the module shows, or may show, below
+    advisories: known faults of the compiler that the module shows, or may show
     """
 
     advisories: tuple[Advisory, ...] = ()

@@ -69,7 +69,7 @@ class Collective(Facts, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    collectives: what devices send each other, below, in the order of the text
+    collectives: what devices send each other, in the order of the text
     """
 
     collectives: tuple[Collective, ...] = ()

@@ -35,7 +35,7 @@ class Epilogue(Facts, frozen=True, kw_only=True, rename={"at": "instruction"}):
 
 class Fields(Facts, frozen=True):
     """
-    epilogues: calls of cuBLASLt on NVIDIA GPUs and what follows them, below
+    epilogues: calls of cuBLASLt on NVIDIA GPUs and what follows them
     """
 
     epilogues: tuple[Epilogue, ...] = ()

@@ -32,7 +32,7 @@ class Float8Product(Facts, frozen=True, kw_only=True, rename={"at": "instruction
 
 class Fields(Facts, frozen=True):
     """
-    float8: products of 8-bit floats on NVIDIA GPUs, below
+    float8: products of 8-bit floats on NVIDIA GPUs
     """
 
     float8: tuple[Float8Product, ...] = ()

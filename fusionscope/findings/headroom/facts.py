@@ -63,7 +63,7 @@ class Headroom(Facts, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    headroom: what limits the module, and the least time that it could take, below; null unless a
+    headroom: what limits the module, and the least time that it could take; null unless a
         GPU or TPU is known
     """
 

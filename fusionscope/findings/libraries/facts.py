@@ -84,7 +84,7 @@ class Boundary(Call, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    boundaries: library calls on CPU and GPU, below, those across which fusion could save most
+    boundaries: library calls on CPU and GPU, those across which fusion could save most
         first; similar calls once
     """
 

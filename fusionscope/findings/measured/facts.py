@@ -73,7 +73,7 @@ class Measured(Facts, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    measured: what a trace shows of the module (``--profile``, [measured times](profile.md)); null
+    measured: what a trace shows of the module (``--profile``, measured times); null
         without one
     """
 

@@ -172,7 +172,7 @@ class MemoryFacts(Allocations, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    memory: the memory of the final module, below; null if no file of the dump shows it
+    memory: the memory of the final module; null if no file of the dump shows it
     """
 
     memory: MemoryFacts | None = None

@@ -61,7 +61,7 @@ class Movement(Facts, frozen=True, kw_only=True, rename={"is_alone": "alone", "m
 
 class Fields(Facts, frozen=True):
     """
-    movements: data movement in the final module (``--movements``), below, most bytes first; null if
+    movements: data movement in the final module (``--show movements``), most bytes first; null if
         it was not requested
     """
 

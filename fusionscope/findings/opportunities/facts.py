@@ -61,7 +61,7 @@ class Opportunity(Facts, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    opportunities: what could be faster, below, what gains most first
+    opportunities: what could be faster, what gains most first
     """
 
     opportunities: tuple[Opportunity, ...] = ()

@@ -105,7 +105,7 @@ class Recomputation(Facts, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    recomputed: values that several kernels compute, below; null if no pair is duplicated
+    recomputed: values that several kernels compute; null if no pair is duplicated
     """
 
     recomputed: Recomputation | None = None

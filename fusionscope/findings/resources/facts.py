@@ -94,8 +94,7 @@ def over_fused(
 class Fields(Facts, frozen=True):
     """
     over_fused: fusions for an NVIDIA GPU that spill, and what was compiled so that they spill less
-        (``--resources --compile``, [registers and spills](resources.md)); null if none spills or
-        nothing was compiled
+        (``--show resources --compile``); null if none spills or nothing was compiled
     """
 
     over_fused: OverFused | None = None

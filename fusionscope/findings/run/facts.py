@@ -28,7 +28,7 @@ class Run(Facts, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    run: what a run took on this machine, and the least that it could take, below; null unless a
+    run: what a run took on this machine, and the least that it could take; null unless a
         program for CPUs was run (``--compile``), and what it reads is known
     """
 

@@ -1,6 +1,6 @@
 """The JSON output of every command: the type of its result, or a form of it.
 
-``docs/schema/`` is generated from these types, and docs/json.md describes the fields.
+``docs/schema/`` and docs/json.md are generated from these types.
 """
 
 from __future__ import annotations

@@ -17,17 +17,35 @@ from fusionscope.verify.agreement import RulesUsed
 
 
 class Totals(Form):
+    """The cost of one run of a final module.
+
+    launches: launches in a run
+    bytes_moved: bytes that these move, as shapes tell
+    """
+
     launches: int
     bytes_moved: int
 
 
 class Estimates(Form):
+    """Estimated microseconds of a run.
+
+    baseline: of the dump's final module
+    variant: of the new final module
+    """
+
     baseline: Annotated[TimeEstimate, At("0")]
     variant: Annotated[TimeEstimate, At("1")]
 
 
 class Divergence(Form):
-    """The point where the compiler took another module than it was given."""
+    """The point where the compiler took another module than it was given.
+
+    computation: the computation of that place
+    what: what differs there
+    plan: the instruction that it was given
+    compiler: the instruction that it took
+    """
 
     computation: str
     what: str
@@ -36,6 +54,34 @@ class Divergence(Form):
 
 
 class Variant(Form):
+    """What was tried, and the module that the compiler made of it.
+
+    name: ``replay``, ``changed``, ``flags``, or the name of the plan file
+    plan: what was tried, in words
+    holds: whether the final module matches the plan, the prediction and every request, and computes
+        the same if it was run
+    same_kernels: whether both final modules have the same kernels
+    drops_donations: whether results no longer share the buffers of donated arguments, as by the
+        hook of jaxlib 0.10
+    problem: why the compiler did not finish; empty if it did
+    baseline: of the dump's final module
+    variant: of the new final module; null if the compiler did not get there
+    estimates: times by the cost model of the GPU, or for a nominal CPU
+    predicted: the new final module as ``explain`` predicts it with the same changes; null if it
+        does not
+    changed: pairs that are in one kernel in only one of the two modules
+    unplanned: pairs whose outcome is not the planned one
+    requests: the requests, each looked up in the final module: pairs allowed and forbidden, changed
+        rules, passes left out, or the compiler's own plan
+    divergence: where the compiler's module differs from the one that it was given
+    measurement: of runs; null if nothing was run
+    kernels: what profiles of further runs show; null if none was recorded
+    not_profiled: why there is no profile; empty if there is, or if nothing was run
+    plan_file: the file with which ``fusionscope.apply`` takes the program that was tried, in the
+        folder of its dump; null if there is none
+    capture: the new dump, with the fields of a capture; null if the plan did not get there
+    """
+
     name: str
     plan: Annotated[str, At("rerun.plan")]
     holds: bool
@@ -58,6 +104,15 @@ class Variant(Form):
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.rerun/1"):
+    """``fusionscope rerun DUMP --format json``.
+
+    module: name of the module
+    not_run: why nothing was run; empty if it was, or if no run was requested
+    rules: the rules that were changed and replayed, as in ``explain``; null
+        if no plan is made of any
+    variants: what was tried, in the order of the options
+    """
+
     module: str
     not_run: str
     rules: RulesUsed | None

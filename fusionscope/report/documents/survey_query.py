@@ -37,10 +37,23 @@ def _value(value: Any) -> Any:
 
 
 class Column(Form):
+    """A column of the answer.
+
+    name: name
+    type_: DuckDB's name of the type
+    """
+
     name: Annotated[str, At("0")]
     type_: Annotated[str, At("1")]
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.survey-query/1"):
+    """``fusionscope survey query DIR SQL --format json``.
+
+    columns: the columns of the answer
+    rows: a list of values for each row, in the order of the columns; dates, and what else JSON has
+        no type for, are strings
+    """
+
     columns: Annotated[list[Column], At(_columns)]
     rows: Annotated[list[list[Any]], At(_rows)]

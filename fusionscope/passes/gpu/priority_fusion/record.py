@@ -38,10 +38,14 @@ class PriorityComparison(
     """The number of steps on which record and replay agree.
 
     The total is that of the longer of the two. Priorities agree if both times do, as 32-bit floats:
-    ``native`` ones, and those ``with_triton``, of a producer or for a consumer that Triton emits.
-    ``reasons_of_another`` counts differing reasons that the replay has for another consumer than
-    the one it names first. ``first`` is the first difference: replay and record, in words, empty if
-    one has no such step.
+    ``first`` is the first difference: replay and record, in words, empty if one has no such step.
+
+    native: priorities by the compiler's estimates of its own code
+    with_triton: priorities of a producer or for a consumer that Triton emits
+    reasons: reasons for a refusal, of the first consumer that refuses
+    reasons_of_another: reasons that differ, and in the replay hold for another consumer than the
+        first one that it asks
+    fusions: fusions
     """
 
     internal = ("first",)
