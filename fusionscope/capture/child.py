@@ -348,12 +348,16 @@ def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> No
         # Before 0.5, jax lowers for the devices that are present.
         is_asked = jax.__version_info__ < (0, 5) and not request["device"]["is_here"]
         platforms = (request["device"]["platform"],) if is_asked else None
+        if not request["device"]["is_here"]:
+            _lower_calls_of_the_host()
         try:
             lowered = jitted.trace(*arguments).lower(lowering_platforms=platforms)
         except ValueError as error:
             if not request["device"]["is_here"] and _OTHER_DEVICES.search(str(error)):
                 raise Unusable(_HERE.format(device=request["device"]["name"])) from error
             raise
+        if not request["device"]["is_here"]:  # the compiler alone cannot be given any function
+            lowered._lowering.compile_args["host_callbacks"] = []
         if request["inputs"]:
             record_inputs(concrete, lowered, Path(request["inputs"]))
         module = lowered.compiler_ir("stablehlo")
@@ -372,6 +376,26 @@ def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> No
         if request["takes_plan"]:
             require_some_hook()
         _compile_module(program, request["device"], request["put"], reply, result)
+
+
+def _lower_calls_of_the_host() -> None:
+    """Let jax lower ``jax.pure_callback`` and the like for a device that is absent: it asks for the
+    client of its platform, but needs none to write the call.
+    """
+    import jax
+    from jax._src.interpreters import mlir
+
+    lookup = getattr(mlir.ModuleContext, "get_backend", None)
+    if lookup is None:  # an older jax
+        return
+
+    def get_backend(context: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return lookup(context, *arguments, **options)
+        except RuntimeError:
+            return jax.devices("cpu")[0].client
+
+    mlir.ModuleContext.get_backend = get_backend
 
 
 def _definition(function: Any) -> list[Any] | None:

@@ -172,10 +172,12 @@ def _compilation(module: ModuleFacts, *, in_full: bool) -> Block:
 
 def _totals(module: ModuleFacts) -> Table:
     """Return the figures of the final module, and those without any fusion."""
-    totals = module.summary
+    totals, relation = module.summary, module.relation
     rows = [
-        _total("", totals.time, totals.launches, totals.bytes_moved),
-        _total("unfused", totals.time_before, totals.launches_before, totals.bytes_before),
+        _total("", totals.time, relation, totals.launches, totals.bytes_moved),
+        _total(
+            "unfused", totals.time_before, relation, totals.launches_before, totals.bytes_before
+        ),
     ]
     columns = tuple(Column(title, is_number=True) for title in ("", "time", "launches", "bytes"))
     return Table(
@@ -184,19 +186,24 @@ def _totals(module: ModuleFacts) -> Table:
 
 
 def _total(
-    title: str, time: TimeEstimate | None, launches: int, bytes_moved: int
+    title: str, time: TimeEstimate | None, relation: str, launches: int, bytes_moved: int
 ) -> tuple[str, ...]:
     return (
         title,
-        _time(time) if time is not None else "",
+        _time(time, relation) if time is not None else "",
         plural(launches, "launch"),
         f"{size(bytes_moved)} moved",
     )
 
 
-def _time(time: TimeEstimate) -> str:
-    """Return an estimate as text; for a library call it is a lower bound."""
-    return f"{'at least' if time.floor_launches else 'about'} {duration(time.microseconds)}"
+def _time(time: TimeEstimate, relation: str) -> str:
+    """Return an estimate as text. For a library call it is a lower bound, for a loop that counts
+    the most steps that it can take an upper one.
+    """
+    word = {"": "about", "≤": "at most", "≥": "at least", "≈": "about"}[relation]
+    if time.floor_launches:
+        word = "at least" if relation in ("", "≥") else "about"
+    return f"{word} {duration(time.microseconds)}"
 
 
 def _remarks(module: ModuleFacts) -> Iterator[str]:

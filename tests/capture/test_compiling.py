@@ -103,6 +103,25 @@ def test_stablehlo_and_hlo_compile_to_the_same(model: Path, tmp_path: Path) -> N
 
 @with_jax
 @with_cuda
+def test_a_call_of_the_host_is_compiled_for_an_absent_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "host.py"
+    file.write_text(
+        "import jax\nimport numpy as np\n\n"
+        "def step(x):\n"
+        "    y = jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x * 2)\n"
+        "    jax.debug.callback(print, y)\n"
+        "    return y + 1\n"
+    )
+    actual = captured(f"{file}:step", tmp_path / "dump", "f32[8]", device="h100")
+    assert actual.problem == ""
+    (module,) = open_dump(actual.directory).modules
+    calls = [call for call in module.read(module.final).walk() if call.opcode == "custom-call"]
+    targets = {call.attributes["custom_call_target"].strip('"') for call in calls}
+    assert (len(calls), targets) == (2, {"xla_ffi_python_gpu_callback"})
+
+
+@with_jax
+@with_cuda
 @pytest.mark.parametrize("device", ["h100", "b200"])
 def test_a_card_that_is_not_here_is_compiled_for(model: Path, tmp_path: Path, device: str) -> None:
     actual = captured(f"{model}:step", tmp_path / "dump", device=device)

@@ -76,8 +76,9 @@ def keys(command: str, *documents: Any) -> set[str]:
         if isinstance(value, list | tuple):
             values = [(f"{path}[]", element) for element in value]
         elif isinstance(value, dict):
-            named = ((f"{path}.{name}".removeprefix("."), inner) for name, inner in value.items())
-            values = [(f"{path}.*" if f"{path}.*" in below else name, i) for name, i in named]
+            values = [(f"{path}.{name}".removeprefix("."), inner) for name, inner in value.items()]
+            if f"{path}.*" in below:
+                values = [(f"{path}.*", inner) for _, inner in values]
         else:
             continue
         paths.update(place for place, _ in values)

@@ -197,14 +197,14 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
         groups="{{0,1}}", cause=CollectiveCause.PROGRAM, source=None,
         before=sharding, after=sharding, beside=("fusion",), beside_ns=0.0,
     )  # fmt: skip
-    rest = {"run": to_builtins(run_facts), "collectives": [to_builtins(collective)]}
+    module = {"run": to_builtins(run_facts), "collectives": [to_builtins(collective)]}
     empty = (
         *("near[]", "opportunities[].parameters[]", "suggestions[].keeps[]", "rejected[].keeps[]"),
         *("suggestions[].removes[]", "unmeasured[].removes[]", "rejected[].removes[]"),
         *("rejected[].sources[]", "unmeasured[].sources[]"),
     )
     nowhere = tuple(f"modules[].{name}" for name in empty)
-    assert not unlike_documented("explain", *documents, {"modules": [rest]}, besides=nowhere)
+    assert not unlike_documented("explain", *documents, {"modules": [module]}, besides=nowhere)
     actual = keys("explain", *documents)
     # What users were promised by these names.
     for name in (

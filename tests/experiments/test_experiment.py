@@ -64,7 +64,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(dump: Path) -> dict[str, Experiment]:
+def experiments(dump: Path) -> dict[str, Experiment]:
     """The experiments on every pair, by the names in the program."""
     (module,) = open_dump(dump).modules
     before, final = ends_of(module)
@@ -87,8 +87,8 @@ def found(dump: Path) -> dict[str, Experiment]:
         return {key: experiment(before, final, *pair, compiler) for key, pair in pairs.items()}
 
 
-def test_a_producer_that_others_read_is_fused_without_them(found):
-    first = found["costly -> one"]
+def test_a_producer_that_others_read_is_fused_without_them(experiments):
+    first = experiments["costly -> one"]
     assert first.around == "other users"
     assert first.cause == "other users"
     assert "which is" not in answer_in_words(first)
@@ -99,8 +99,8 @@ def test_a_producer_that_others_read_is_fused_without_them(found):
     assert {flip.factor for flip in first.flips} >= {"other users", "producer's operation"}
 
 
-def test_a_sort_is_the_cause_of_its_own_refusals(found):
-    first = found["cheap -> sorted"]
+def test_a_sort_is_the_cause_of_its_own_refusals(experiments):
+    first = experiments["cheap -> sorted"]
     assert (first.around, first.cause) == ("the pair", "consumer's operation")
     answers = {question.factor: question.answer for question in first.questions}
     assert answers["producer's operation"] is Answer.NOT_FUSED
@@ -109,8 +109,8 @@ def test_a_sort_is_the_cause_of_its_own_refusals(found):
     )
 
 
-def test_a_constant_with_several_elements_is_fused_with_one(found):
-    assert found["several -> sum"].cause == "elements of a constant"
+def test_a_constant_with_several_elements_is_fused_with_one(experiments):
+    assert experiments["several -> sum"].cause == "elements of a constant"
 
 
 def test_a_program_that_ends_the_compiler_does_not_end_the_rest():

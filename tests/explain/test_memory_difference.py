@@ -14,7 +14,7 @@ from fusionscope.compare.memory_difference import Cause
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 DONATED = Path(__file__).parent / "data/donated"
-PROGRAMS = sorted(each.name for each in (DUMPS / "cpu").iterdir())
+PROGRAMS = sorted(dump.name for dump in (DUMPS / "cpu").iterdir())
 
 
 def differing(before: Path, after: Path) -> ModuleDifference:

@@ -25,7 +25,7 @@ GPU = sorted(
     path
     for folder in DUMPS.iterdir()
     if not folder.name.startswith(("cpu", "tpu"))
-    and not any(each in folder.name for each in ("jaxlib-0.4", "xla-2023"))
+    and not any(version in folder.name for version in ("jaxlib-0.4", "xla-2023"))
     for path in folder.iterdir()
 )
 COMPILER = load_compiler("gpu-0.12")

@@ -22,9 +22,9 @@ BASES = (OutputPairRule, GpuPairRule)
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 H100 = sorted(path for folder in DUMPS.glob("h100*") for path in folder.iterdir())
 COMPILERS = [
-    each
-    for each in all_compilers()
-    if each.gpu is not None and any(known.name == PASS for known in each.passes)
+    compiler
+    for compiler in all_compilers()
+    if compiler.gpu is not None and any(step.name == PASS for step in compiler.passes)
 ]
 ARRAY = "f32[256,64]{1,0}"
 

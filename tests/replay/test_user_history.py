@@ -52,7 +52,7 @@ CASES = {
 }
 
 
-RECORDS = sorted(each for each in (Path(__file__).parent / "users").iterdir() if each.is_dir())
+RECORDS = sorted(path for path in (Path(__file__).parent / "users").iterdir() if path.is_dir())
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)

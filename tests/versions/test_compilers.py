@@ -11,7 +11,7 @@ from fusionscope.dump.fusion_passes import FUSION_PASSES, KnownPass
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import all_compilers
 
-REPLAYED = [each for each in FUSION_PASSES if each.place is not None]
+REPLAYED = [names for names in FUSION_PASSES if names.place is not None]
 
 
 @pytest.mark.parametrize(
