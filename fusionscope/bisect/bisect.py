@@ -25,7 +25,7 @@ from fusionscope.history.values import Numbering
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import own_plan
-from fusionscope.rerun.programs import disabling, find_program
+from fusionscope.rerun.programs import disable_flag, find_program
 from fusionscope.rerun.running import why_not_run
 from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
 from fusionscope.system.files import make_directory
@@ -126,7 +126,7 @@ def _expect(
         bench.save_inputs(inputs)
         reference_module, injection = (
             module,
-            Injection(flags=(*disabling(module), *reference.flags)),
+            Injection(flags=(*disable_flag(module), *reference.flags)),
         )
         if reference.against is Against.DUMP:
             assert reference.place is not None

@@ -14,7 +14,7 @@ from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.experiments.cut import Cut
 from fusionscope.experiments.factors import Setting
 from fusionscope.experiments.program import Answer, find_answer, program_text
-from fusionscope.rerun.programs import disabling, find_target, own_flags
+from fusionscope.rerun.programs import disable_flag, find_target, own_flags
 from fusionscope.system.cache import Cache
 from fusionscope.system.kept import code_digest
 
@@ -116,7 +116,7 @@ class Compiler:
 def flags_for(module: DumpedModule) -> tuple[str, ...]:
     """Return the flags with which the programs of experiments are compiled."""
     disabled = DISABLED.get(module.backend or "", ())
-    return (*own_flags(module), *disabling(module, *disabled))
+    return (*own_flags(module), *disable_flag(module, *disabled))
 
 
 def _settings(module: DumpedModule) -> Iterator[Setting]:

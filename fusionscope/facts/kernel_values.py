@@ -97,7 +97,7 @@ def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction,
     if launch.opcode not in ("fusion", "async-start"):
         return ()
     cache: dict[int, dict[Instruction, list[Instruction]]]
-    cache = launch.computation.found("parameters of operands")
+    cache = launch.computation.cache("parameters of operands")
     inside = cache.get(launch.index)
     if inside is None:
         inside = cache[launch.index] = {}

@@ -62,7 +62,7 @@ def count_work(instruction: AnyInstruction) -> Work:
 def _work_inside(computations: Sequence[Computation | MutableComputation]) -> Work:
     cache: dict[str, Work] = {}
     if len(computations) == 1 and isinstance(computations[0], Computation):
-        cache = computations[0].found_alike("work")
+        cache = computations[0].shared_cache("work")
     if "all" not in cache:
         amounts = [
             count_work(instruction)

@@ -83,7 +83,7 @@ def content_of(launch: Instruction) -> Content:
     callees = launch.called[:1] if launch.opcode in _CALLING else ()
     if not callees:
         return _content(launch)
-    alike: dict[str, Content] = callees[0].found_alike("content")
+    alike: dict[str, Content] = callees[0].shared_cache("content")
     if "content" not in alike:
         alike["content"] = _content(launch)
     return alike["content"]

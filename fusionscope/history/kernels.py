@@ -272,7 +272,7 @@ def operations_in(instruction: Instruction) -> tuple[str, ...]:
         return (instruction.opcode,)
     callees = instruction.called
     cache: dict[tuple[Computation, ...], tuple[str, ...]]
-    cache = callees[0].found_alike("operations") if callees else {}
+    cache = callees[0].shared_cache("operations") if callees else {}
     if callees[1:] not in cache:
         opcodes = [inner.statement.opcode for inner in instructions_in(instruction)]
         cache[callees[1:]] = tuple([opcode for opcode in opcodes if opcode not in NOT_LAUNCHED])

@@ -151,7 +151,7 @@ def _is_final(loop: Instruction) -> bool:
 
 def _counted(loop: Instruction) -> tuple[int, Length]:
     """Return the number of steps by the condition and the counter."""
-    counts: dict[int, tuple[int, Length]] = loop.computation.found("steps")
+    counts: dict[int, tuple[int, Length]] = loop.computation.cache("steps")
     if loop.index not in counts:
         counts[loop.index] = _count(loop)
     return counts[loop.index]

@@ -186,7 +186,7 @@ class _Counted(NamedTuple):
 
 def traffic(launch: Instruction) -> Traffic:
     """Return the bytes that one launch reads and writes, each element of an operand once."""
-    cache: dict[Hashable, Traffic] = launch.computation.found("traffic")
+    cache: dict[Hashable, Traffic] = launch.computation.cache("traffic")
     if launch.index not in cache:
         cache[launch.index] = _traffic(launch)
     return cache[launch.index]
@@ -197,9 +197,9 @@ def _traffic(launch: Instruction) -> Traffic:
     code = _Code(launch)
     alike: dict[Hashable, _Counted]
     if code.inlined:
-        alike = code.inlined[0].found_alike("bytes")
+        alike = code.inlined[0].shared_cache("bytes")
     else:
-        alike = launch.computation.found("bytes")
+        alike = launch.computation.cache("bytes")
     form = code.form()
     amounts = alike.get(form)
     if amounts is None:

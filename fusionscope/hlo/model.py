@@ -617,19 +617,19 @@ class Computation:
         value = split_attributes(self.body.footer).get("execution_thread")
         return value.strip('"') if value else "main"
 
-    def found(self, what: str) -> dict[Any, Any]:
-        """Return what was found out about its instructions so far, such as by their positions.
-        Several questions need some of it, and it is kept as long as the computation.
+    def cache(self, what: str) -> dict[Any, Any]:
+        """Return the facts ``what`` about its instructions that are known so far, such as by their
+        positions. They are kept as long as the computation.
         """
         facts: dict[Any, Any] = self._lazy.setdefault(what, {})
         return facts
 
-    def found_alike(self, what: str) -> dict[Any, Any]:
-        """Like ``facts``, and the same for all computations of the module with equal ``contents``:
-        only for what does not depend on names and metadata.
+    def shared_cache(self, what: str) -> dict[Any, Any]:
+        """Return a cache that all computations of the module with equal ``contents`` share: only
+        for what does not depend on names and metadata.
         """
-        alike: dict[Any, Any] = self.module._lazy.setdefault(("alike", what), {})
-        facts: dict[Any, Any] = alike.setdefault(self.module.contents[self.name], {})
+        shared: dict[Any, Any] = self.module._lazy.setdefault(("shared", what), {})
+        facts: dict[Any, Any] = shared.setdefault(self.module.contents[self.name], {})
         return facts
 
     def instruction(self, name: str) -> Instruction:

@@ -25,7 +25,7 @@ from fusionscope.rerun.placeholders import (
     replace_placeholders,
 )
 from fusionscope.rerun.plans import SCHEDULED, Plan, Rest
-from fusionscope.rerun.programs import disabling, find_target, own_flags, showing_constants
+from fusionscope.rerun.programs import constants_flag, disable_flag, find_target, own_flags
 from fusionscope.system.files import write_file
 from fusionscope.versions.choice import choose_compiler
 
@@ -106,7 +106,7 @@ def inject(
     fusing = choose_compiler(module).compiler.chains[0]
     if plan.rest is Rest.XLA:
         fusing = plan.changes.disabled
-    return Injection(plan.after, tuple(disabling(module, *_GPU_BEFORE, *fusing)))
+    return Injection(plan.after, tuple(disable_flag(module, *_GPU_BEFORE, *fusing)))
 
 
 def _inject_cpu(module: DumpedModule, plan: Plan, receive: Receiver) -> Injection:
@@ -114,7 +114,7 @@ def _inject_cpu(module: DumpedModule, plan: Plan, receive: Receiver) -> Injectio
         carrier, disabled = _hide_new(plan), plan.changes.disabled
     else:
         carrier, disabled = hide(plan.after), _CPU_BEFORE
-    received = receive(carrier, tuple(disabling(module, _REMOVES_BARRIERS, *disabled)))
+    received = receive(carrier, tuple(disable_flag(module, _REMOVES_BARRIERS, *disabled)))
     if received.module is None:
         return Injection(problem=received.problem)
     is_xla = plan.rest is Rest.XLA
@@ -139,7 +139,7 @@ def _receive(
             Program(kind=ProgramKind.HLO, file=file),
             find_target(module),
             Path(scratch) / "dump",
-            flags=[*own_flags(module), *showing_constants(module), *flags],
+            flags=[*own_flags(module), *constants_flag(module), *flags],
             python=python,
             limit_s=limit_s,
             takes_plan=True,

@@ -24,11 +24,11 @@ _OWN_FLAGS = {
         r"xla_gpu_(?!.*(_dir|_file|_path|_to|filename)$).*|xla_allow_excess_precision"
     ),
 }
-_SEVERAL = ("num_partitions", "replica_count")
-_PLAIN = re.compile(r"[\w.+=-]*")
-_DISABLING = "xla_disable_hlo_passes"
-_SHOWING = "xla_dump_large_constants"
-_LEFT_OUT = "{...}"
+_DEVICE_COUNTS = ("num_partitions", "replica_count")
+_SIMPLE_VALUE = re.compile(r"[\w.+=-]*")
+_DISABLE_FLAG = "xla_disable_hlo_passes"
+_CONSTANTS_FLAG = "xla_dump_large_constants"
+_OMITTED = "{...}"
 
 
 def find_program(module: DumpedModule) -> Module:
@@ -36,7 +36,7 @@ def find_program(module: DumpedModule) -> Module:
     for stage in module.stages:
         if stage.label == BEFORE_OPTIMIZATIONS:
             program = module.read(stage)
-            for name in _SEVERAL:
+            for name in _DEVICE_COUNTS:
                 count = split_attributes(program.header).get(name, "1")
                 if count != "1":
                     raise UnusableInput(
@@ -89,30 +89,34 @@ def own_flags(module: DumpedModule) -> Iterator[str]:
     if flags is not None and pattern is not None and not flags.complete:
         for name, values in flags.values.items():
             is_unset = any(not value or value.endswith("_UNSET") for value in values)
-            if not is_unset and pattern.fullmatch(name) and all(map(_PLAIN.fullmatch, values)):
+            if (
+                not is_unset
+                and pattern.fullmatch(name)
+                and all(map(_SIMPLE_VALUE.fullmatch, values))
+            ):
                 yield f"--{name}={','.join(values)}"
 
 
-def showing_constants(module: DumpedModule) -> Iterator[str]:
+def constants_flag(module: DumpedModule) -> Iterator[str]:
     """Yield the flag that shows large constants, if the dump was made with it: constants that one
     of two dumps leaves out are different.
     """
     values = module.flags.values if module.flags is not None else {}
-    if "true" in values.get(_SHOWING, ()):
+    if "true" in values.get(_CONSTANTS_FLAG, ()):
         yield CONSTANTS
 
 
-def disabling(module: DumpedModule, *names: str) -> Iterator[str]:
+def disable_flag(module: DumpedModule, *names: str) -> Iterator[str]:
     """Yield the flag that disables passes and pipelines, with those that the dump disables."""
-    already = module.flags.values.get(_DISABLING, ()) if module.flags is not None else ()
-    if names or already:
-        yield f"--{_DISABLING}={','.join([*already, *names])}"
+    disabled = module.flags.values.get(_DISABLE_FLAG, ()) if module.flags is not None else ()
+    if names or disabled:
+        yield f"--{_DISABLE_FLAG}={','.join([*disabled, *names])}"
 
 
 def lacks_constants(*modules: Module) -> bool:
     """Return whether the compiler omitted the contents of large constants from the text."""
     return any(
-        instruction.opcode == "constant" and _LEFT_OUT in (instruction.literal or "")
+        instruction.opcode == "constant" and _OMITTED in (instruction.literal or "")
         for module in modules
         for instruction in module.walk()
     )

@@ -23,12 +23,12 @@ from fusionscope.passes.overrides import BARRIER
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest
 from fusionscope.rerun.programs import (
-    disabling,
+    constants_flag,
+    disable_flag,
     find_program,
     find_target,
     own_flags,
     require_final,
-    showing_constants,
 )
 from fusionscope.rerun.requests import Request, find_hook, find_made, look_up
 from fusionscope.rules.changes import NO_CHANGES
@@ -133,7 +133,7 @@ def rerun(
         )
     final = require_final(module)
     baseline = total_kernels(final, module.backend)
-    injection = Injection(flags=tuple(disabling(module)))
+    injection = Injection(flags=tuple(disable_flag(module)))
     if plan is not None:
         injection = inject(module, plan, python=python, limit_s=limit_s)
     injection = replace(injection, flags=(*injection.flags, *flags))
@@ -194,7 +194,7 @@ def recompile(
     ``directory``, which must be empty or new. Raises ``UnusableInput`` as ``rerun`` does.
     """
     final = require_final(module)
-    injection = Injection(flags=(*disabling(module), *flags), program=program)
+    injection = Injection(flags=(*disable_flag(module), *flags), program=program)
     captured = compile_again(module, injection, directory, python=python, limit_s=limit_s)
     result = Rerun(
         module=module.name,
@@ -266,7 +266,7 @@ def compile_again(
             Program(kind=ProgramKind.HLO, file=file),
             find_target(module),
             directory,
-            flags=[*own_flags(module), *showing_constants(module), *injection.flags],
+            flags=[*own_flags(module), *constants_flag(module), *injection.flags],
             python=python,
             limit_s=limit_s,
             replacement=to_text(injection.module) if injection.module is not None else None,

@@ -9,7 +9,7 @@ from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
-from fusionscope.rerun.programs import disabling, find_target, own_flags
+from fusionscope.rerun.programs import disable_flag, find_target, own_flags
 from fusionscope.system.files import read_text, write_file
 
 
@@ -25,7 +25,7 @@ def compile_program(
         Program(kind=ProgramKind.HLO, file=file),
         find_target(module),
         directory,
-        flags=[*own_flags(module), *disabling(module), CONSTANTS],
+        flags=[*own_flags(module), *disable_flag(module), CONSTANTS],
         python=python,
         limit_s=limit_s,
     )

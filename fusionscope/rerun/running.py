@@ -23,7 +23,7 @@ from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.inputs import find_domains
 from fusionscope.rerun.measuring import FEWEST, Ratio, Speed, judge
 from fusionscope.rerun.programs import (
-    disabling,
+    disable_flag,
     find_program,
     lacks_constants,
     own_flags,
@@ -344,7 +344,7 @@ def wide_flags(module: DumpedModule) -> list[str]:
     """Return the flags of the run in 64 bits. On a CPU it runs without fusion, and shares no
     fault of a kernel.
     """
-    return quoted_flags(disabling(module, *(_FUSING if module.backend == "cpu" else ())))
+    return quoted_flags(disable_flag(module, *(_FUSING if module.backend == "cpu" else ())))
 
 
 def _read(reply: dict[str, Any]) -> list[Measurement]:

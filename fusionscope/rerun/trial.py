@@ -19,7 +19,7 @@ from fusionscope.reasons.replayed import find_rules
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
 from fusionscope.rerun.profiled import MeasuredKernels, compare_profiles
-from fusionscope.rerun.programs import disabling, require_final
+from fusionscope.rerun.programs import disable_flag, require_final
 from fusionscope.rerun.rerun import Rerun, recompile, rerun
 from fusionscope.rerun.running import (
     CannotRun,
@@ -70,7 +70,7 @@ def make_variant(
     if left_out and changes == Changes(disabled=left_out) and passes.issuperset(left_out):
         replayed = ChangedPasses(module, changes)
         if replayed.is_late or replayed.obstacle:
-            return Variant(name, None, (*disabling(module, *left_out), *flags))
+            return Variant(name, None, (*disable_flag(module, *left_out), *flags))
     return Variant(name, make_plan(module, changes, remainder), flags)
 
 

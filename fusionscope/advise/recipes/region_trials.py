@@ -29,7 +29,7 @@ from fusionscope.graph.mutable import to_module
 from fusionscope.history.kernels import instructions_in, launches_of
 from fusionscope.hlo import Module
 from fusionscope.rerun.programs import (
-    disabling,
+    disable_flag,
     find_program,
     find_target,
     own_flags,
@@ -311,7 +311,7 @@ class _Tried:
 def _open_compiler(module: DumpedModule, compilation: Compilation) -> CompilerProcess:
     return CompilerProcess(
         find_target(module),
-        flags=(*own_flags(module), *disabling(module)),
+        flags=(*own_flags(module), *disable_flag(module)),
         python=compilation.python,
         limit_s=compilation.limit_s,
     )

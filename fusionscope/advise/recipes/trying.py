@@ -27,7 +27,7 @@ from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.measuring import Speed
-from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
+from fusionscope.rerun.programs import disable_flag, find_program, find_target, own_flags
 from fusionscope.rerun.racing import Race, Racer, race
 from fusionscope.rerun.running import Numbers, measure, why_not_run
 from fusionscope.system.files import write_file
@@ -307,7 +307,7 @@ class _Compiler:
             Program(kind=ProgramKind.HLO, file=file),
             find_target(self.module),
             self.scratch / name,
-            flags=[*own_flags(self.module), *disabling(self.module), *flags],
+            flags=[*own_flags(self.module), *disable_flag(self.module), *flags],
             python=self.compilation.python,
             limit_s=self.compilation.limit_s,
         )

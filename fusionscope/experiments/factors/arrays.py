@@ -21,7 +21,7 @@ _OTHER_TYPES = {"f32": ("bf16", "s32"), "bf16": ("f32",), "f16": ("f32",), "s32"
 
 
 class Sizes:
-    """Arrays are as large as they are: smaller or larger."""
+    """The size of a dimension: smaller and larger ones."""
 
     __slots__ = ()
     name = "size"
@@ -47,7 +47,7 @@ class Sizes:
 
 
 class TwoSizes:
-    """Two dimensions have sizes: both others."""
+    """The sizes of two dimensions at once."""
 
     __slots__ = ()
     name = "two sizes"
@@ -85,7 +85,7 @@ def _sizes(cut: Cut) -> list[int]:
 
 
 class ElementType:
-    """Arrays have a type: another one."""
+    """The element type of the arrays."""
 
     __slots__ = ()
     name = "element type"
@@ -122,7 +122,7 @@ def _retyped(cut: Cut, model: Shape, element_type: str) -> Cut:
 
 
 class Layouts:
-    """Parameters and results are laid out in some order: in the opposite one."""
+    """The layout of parameters and results: the opposite order of dimensions."""
 
     __slots__ = ()
     name = "layout"
@@ -148,7 +148,7 @@ def _turned(shape: Shape) -> Shape:
 
 
 class Ranks:
-    """All is elementwise, of several dimensions: of one."""
+    """The rank of elementwise operations: one dimension instead of several."""
 
     __slots__ = ()
     name = "rank"
@@ -171,7 +171,7 @@ class Ranks:
 
 
 def _can_be_flat(instruction: MutableInstruction) -> bool:
-    """Return whether it treats all elements alike, wherever they are."""
+    """Return whether the operation treats all elements alike, wherever they are."""
     if not instruction.shape.is_array or None in instruction.shape.dimensions:
         return False
     if instruction.opcode == "broadcast":

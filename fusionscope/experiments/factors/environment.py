@@ -15,8 +15,8 @@ _BARRIER = "opt-barrier"
 
 
 class Barriers:
-    """The value passes a barrier: it passes none. Or, what reads the consumer does so directly:
-    behind a barrier.
+    """A barrier between producer and consumer: removed. Or one between the consumer and its users:
+    added.
     """
 
     __slots__ = ()
@@ -54,7 +54,7 @@ def _before_barriers(value: MutableInstruction) -> MutableInstruction:
 
 
 class Donation:
-    """The result has a buffer of its own: that of a parameter that the pair reads."""
+    """The buffer of the result: that of a parameter that the pair reads, instead of its own."""
 
     __slots__ = ()
     name = "donated buffer"
@@ -87,7 +87,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The compiler has flags, ``settings``: one of them has another value."""
+    """The flags of the compiler, ``settings``: another value of one of them."""
 
     settings: Sequence[Setting]
     name = "flag"

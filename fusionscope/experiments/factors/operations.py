@@ -1,4 +1,4 @@
-"""Factors in the two: their operations, and how these work."""
+"""Factors in the producer and the consumer: their operations, and how these work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXPENSIVE = "exponential"
 
 
 class Operands:
-    """One of the two concatenates many arrays: two."""
+    """The number of operands of a concatenate: two instead of many."""
 
     __slots__ = ()
     name = "number of operands"
@@ -50,7 +50,7 @@ class Operands:
     def _shortened(
         self, concatenate: MutableInstruction, place: int, dimension: int
     ) -> MutableInstruction:
-        """Return a concatenate of the operand at ``place`` and another one."""
+        """Return a concatenate of the operand at ``place`` and one other operand."""
         operands = [concatenate.operands[place], concatenate.operands[0 if place else 1]]
         sizes = list(concatenate.shape.dimensions)
         sizes[dimension] = sum(operand.shape.dimensions[dimension] or 1 for operand in operands)
@@ -61,8 +61,8 @@ class Operands:
 
 
 class Dimension:
-    """The consumer pads, concatenates or reduces along a dimension, or the producer concatenates
-    along one: along another one.
+    """The dimension along which the consumer pads, concatenates or reduces, or the producer
+    concatenates.
     """
 
     __slots__ = ()
@@ -151,7 +151,7 @@ def _dimensions_of(opcode: str, attributes: Mapping[str, str], rank: int) -> lis
 
 
 class ScalarConstant:
-    """The producer is a constant with several elements: a scalar that is broadcast."""
+    """A constant with several elements as producer: a broadcast scalar instead."""
 
     __slots__ = ()
     name = "elements of a constant"
@@ -176,7 +176,7 @@ class ScalarConstant:
 
 
 class CheapProducer:
-    """The producer is an operation of some kind: a cheap elementwise one, of the same shape."""
+    """The producer's operation: a cheap elementwise one of the same shape."""
 
     __slots__ = ()
     name = "producer's operation"
@@ -200,8 +200,8 @@ class CheapProducer:
 
 
 class ExpensiveProducer:
-    """The producer is of some kind: an expensive elementwise operation. If it is refused too while
-    a cheap one is fused, the cost of computing it is what counts.
+    """The producer's operation: an expensive elementwise one. If that is refused while a cheap one
+    is fused, the cost of computing the producer decides.
     """
 
     __slots__ = ()
@@ -222,7 +222,7 @@ class ExpensiveProducer:
 
 
 class ElementwiseConsumer:
-    """The consumer is an operation of some kind: an elementwise one."""
+    """The consumer's operation: an elementwise one."""
 
     __slots__ = ()
     name = "consumer's operation"

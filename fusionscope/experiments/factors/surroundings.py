@@ -1,4 +1,4 @@
-"""Factors around the two: what else reads them, and what else they read."""
+"""Factors around the pair: other users, and other operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusionscope.hlo.shape import Shape
 
 
 class OtherUsers:
-    """Other operations read the producer's value: without them."""
+    """Other users of the producer: removed."""
 
     __slots__ = ()
     name = "other users"
@@ -32,7 +32,7 @@ class OtherUsers:
 
 
 class ProducerAsResult:
-    """The producer is a result of the module: it is none."""
+    """A producer that is a result of the module: no longer one."""
 
     __slots__ = ()
     name = "producer is a result"
@@ -46,7 +46,7 @@ class ProducerAsResult:
 
 
 class ReadOnce:
-    """The consumer reads the value in several operands: in one only."""
+    """A value that is several operands of the consumer: one operand only."""
 
     __slots__ = ()
     name = "reads of the consumer"
@@ -67,7 +67,7 @@ class ReadOnce:
 
 
 class ProducerReadsOne:
-    """The producer is elementwise and reads several arrays: one, the others are scalars."""
+    """The operands of an elementwise producer: one array, and scalars for the others."""
 
     __slots__ = ()
     name = "reads of the producer"
@@ -88,7 +88,7 @@ class ProducerReadsOne:
 
 
 class OtherOperands:
-    """What else the consumer reads is computed beside it: a parameter instead."""
+    """Other operands of the consumer that are computed: parameters instead."""
 
     __slots__ = ()
     name = "other operands"
@@ -111,7 +111,7 @@ class OtherOperands:
 
 
 class Surroundings:
-    """Other operations are near: one of them is not."""
+    """Operations near the pair: one of them removed."""
 
     __slots__ = ()
     name = "neighbours"
@@ -129,7 +129,7 @@ class Surroundings:
 
 
 class Users:
-    """Something else reads the consumer's result: nothing does."""
+    """Users of the consumer: removed."""
 
     __slots__ = ()
     name = "users of the consumer"
@@ -147,7 +147,7 @@ class Users:
 
 
 class ConsumerFused:
-    """The consumer is alone: an elementwise operation is fused with it."""
+    """A consumer alone in its kernel: fused with an elementwise operation."""
 
     __slots__ = ()
     name = "consumer is a single operation"
