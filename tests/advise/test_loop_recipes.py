@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,10 @@ from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
 from fusionscope.advise.recipes.loops import find_loops
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.recipes.recompute_residuals import RecomputeResiduals
+from fusionscope.advise.recipes.rewriting import rewrite
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.dump import open_dump
+from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import to_module
 from fusionscope.hlo import Module, parse, to_text
 
@@ -343,6 +348,24 @@ def test_steps_with_work_before_the_loop_can_be_unrolled() -> None:
         (site, *_) = recipe.find(graph, "gpu")  # the loop of keys is already unrolled
         site.rewrite()
     check_equal(UnrollLoop(2), before, to_module(graph))
+
+
+def test_numbers_that_fit_are_named_where_one_does_not(tmp_path: Path) -> None:
+    import jax
+
+    def program(start):
+        return jax.lax.fori_loop(0, 6, lambda _, state: jax.numpy.sin(state), start)
+
+    text = to_text(lower(program, ((4,), "float32")))
+    for stage in ("before_optimizations", "sm_9.0_gpu_after_optimizations"):
+        (tmp_path / f"module_0001.jit_program.{stage}.txt").write_text(text)
+    (module,) = open_dump(tmp_path).modules
+    with pytest.raises(UnusableInput, match="unroll-loop fits nowhere") as raised:
+        rewrite(module, [UnrollLoop(4)])
+    numbers = re.findall(r"times=(\d+)", raised.value.hint or "")
+    assert "2" in numbers
+    for times in numbers:
+        rewrite(module, [UnrollLoop(int(times))])
 
 
 def test_a_recurrence_leaves_a_loop_that_remains() -> None:

@@ -20,6 +20,19 @@ def rewrite(module: DumpedModule, recipes: Iterable[Recipe]) -> Module:
     for recipe in in_order(recipes):
         rewritten = apply_recipe(recipe, program, module.backend or "")
         if rewritten is None:
-            raise UnusableInput(f"{module.name}: {recipe.spelling} fits nowhere in the program")
+            raise UnusableInput(
+                f"{module.name}: {recipe.spelling} fits nowhere in the program",
+                hint=_fitting(recipe, program, module.backend or ""),
+            )
         program = rewritten.module
     return program
+
+
+def _fitting(recipe: Recipe, program: Module, backend: str) -> str | None:
+    """Return which other numbers of the recipe fit; None if none does."""
+    spellings = [
+        variant.spelling
+        for variant in recipe.variants
+        if apply_recipe(variant, program, backend) is not None
+    ]
+    return f"try {' or '.join(spellings)}" if spellings else None
