@@ -17,6 +17,7 @@ from fusionscope.check.matrix import NotCompiled
 from fusionscope.check.record import ModuleRecord, record_of
 from fusionscope.check.subject import Cell, Subject
 from fusionscope.errors import UnusableInput
+from fusionscope.findings.advisories.facts import Advisory
 from fusionscope.verify.agreement import RulesUsed
 
 
@@ -160,6 +161,7 @@ def check(
         (
             *(problem for cell in cells for problem in cell.explanation.problems),
             *(() if is_partial or failures else exceptions.problems()),
+            *_wrong_results(subjects),
         ),
         tuple(
             (str(subject.cell), subject.facts.name, subject.facts.rules)
@@ -215,6 +217,14 @@ class _Exceptions:
             if number not in self._needed:
                 place = f"{allowance.place}: " if allowance.place else ""
                 yield f"{place}nothing needs the exception {allowance} any more, remove it"
+
+
+def _wrong_results(subjects: Sequence[Subject]) -> Iterator[str]:
+    """Yield a line for each fault of the compiler that a module shows."""
+    for subject in subjects:
+        for fault in subject.facts.find_all(Advisory):
+            if fault.is_certain:
+                yield f"{subject}: {fault.id}: {fault.title}, in {', '.join(fault.instructions)}"
 
 
 def _compared(expectation: AsBefore | None, subject: Subject | None) -> Compared:

@@ -76,6 +76,10 @@ class Fusions:
         __tracebackhide__ = True
         self._assert("not_launched", list(opcodes), where)
 
+    def assert_no_known_faults(self, *but: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("known_faults", list(but), where)
+
     def assert_not_refused(self, *reasons: str, **where: str) -> None:
         __tracebackhide__ = True
         self._assert("not_refused", list(reasons), where)

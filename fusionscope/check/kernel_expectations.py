@@ -18,6 +18,7 @@ from fusionscope.check.expectation import (
 )
 from fusionscope.check.subject import Subject
 from fusionscope.facts.result import KernelFacts
+from fusionscope.findings.advisories.facts import Advisory
 from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.words.text import duration
@@ -233,3 +234,25 @@ class NotLaunched(_NoKernel):
         ]
         is_refused = bool(refused) and len(refused) == len(kernel.members)
         return f"launches nothing but {', '.join(dict.fromkeys(refused))}" if is_refused else ""
+
+
+class KnownFaults(_KernelExpectation):
+    """No kernel shows, or may show, a known fault of the compiler but these, by their ids."""
+
+    __slots__ = ()
+    key: ClassVar = "known_faults"
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        return expected_list(value)
+
+    def problems(self, subject: Subject, kernels: list[KernelFacts]) -> Iterator[Violation]:
+        selected = {kernel.name for kernel in kernels}
+        for advisory in subject.facts.find_all(Advisory):
+            if any(fnmatchcase(advisory.id, pattern) for pattern in self.value):
+                continue
+            verb = "has" if advisory.is_certain else "may have"
+            for name in advisory.instructions:
+                if name in selected or not self.where.is_part:
+                    what = f"{verb} the fault {advisory.id}: {advisory.title} ({advisory.thread})"
+                    yield self.violation(subject, what, about=name, source=advisory.source)

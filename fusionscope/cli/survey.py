@@ -183,8 +183,8 @@ def _report(
 @format_options("text", "json", "markdown")
 def _query(directory: Path, question: str, format_name: str, output: Path | None) -> int:
     """Ask the tables in DIR by one SELECT of DuckDB's SQL. It reads these tables and nothing else:
-    dumps, modules, kernels, pairs, refusals, suggestions, memory, verify and unreadable.
-    docs/survey.md describes their columns and has ten questions.
+    dumps, modules, kernels, pairs, refusals, suggestions, memory, advisories, verify and
+    unreadable. docs/survey.md describes their columns and has ten questions.
 
     \b
     Examples:

@@ -22,6 +22,8 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import explain_module
 from fusionscope.facts.facts import Facts
+from fusionscope.findings.advisories.faults import Fault, number_of
+from fusionscope.findings.advisories.find import faults_for
 from fusionscope.findings.resources.ptxas import assemble, find_ptxas
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.plans import own_plan
@@ -210,6 +212,8 @@ class _Compilers:
         if "jax" not in has:
             yield self._absent("jax")
             return
+        if "jaxlib" in has:
+            yield self._find_faults(has["jaxlib"])
         versions = ", ".join(f"{name} {release}" for name, release in has.items())
         if not self.installation.imports_jax:
             yield self._broken("jax", _extra("jax"), f"{versions}: {self.installation.problem}")
@@ -231,6 +235,17 @@ class _Compilers:
         )
         is_there = "torch" in has and "torchax" in has
         yield self._try_torch() if is_there else self._absent("torch")
+
+    def _find_faults(self, jaxlib: str) -> Finding:
+        all_faults: list[Fault] = [*faults_for("cpu"), *faults_for("gpu")]
+        faults = [fault for fault in all_faults if fault.is_in(jaxlib)]
+        if not faults:
+            words = f"jaxlib {jaxlib} has none of {len(all_faults)} known faults"
+            return Finding("faults", State.WORKS, words)
+        titles = "; ".join(f"{fault.title} ({fault.thread})" for fault in faults)
+        fixed_in = max((fault.fixed_in for fault in faults), key=number_of)
+        advice = self._pip(f"'jaxlib>={fixed_in}'")
+        return Finding("faults", State.LIMITED, f"jaxlib {jaxlib}: {titles}", advice)
 
     def _try_gpu(self) -> Finding:
         kinds = [kind for platform, kind in self.installation.devices if platform == "gpu"]

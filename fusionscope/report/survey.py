@@ -59,6 +59,8 @@ def headline(fleet: Fleet) -> str:
 
 def tables_of(fleet: Fleet) -> Iterator[Section]:
     """Yield the tables of a fleet."""
+    if fleet.faults:
+        yield _faults(fleet)
     yield _rules(fleet)
     yield _places("Refusals by scope", fleet.scopes)
     yield _places("Refusals by file", fleet.files)
@@ -84,6 +86,22 @@ def _columns(titles: str, *, texts: int = 1, last: str = "") -> tuple[Column, ..
         *(Column(name, is_number=True) for name in names[texts:]),
         *([Column(last, wraps=True)] if last else []),
     )
+
+
+def _faults(fleet: Fleet) -> Section:
+    rows = [
+        (
+            fault.fault,
+            f"{fault.certain:,}",
+            f"{fault.possible:,}",
+            f"{fault.dumps:,}",
+            fault.fixed_in,
+            f"{fault.title}: {fault.thread}",
+        )
+        for fault in fleet.faults
+    ]
+    columns = _columns("fault, modules, possibly, dumps, fixed in", last="what goes wrong")
+    return _section("Known faults of these compilers", columns, rows)
 
 
 def _rules(fleet: Fleet) -> Section:

@@ -79,6 +79,27 @@ class PlaceLine(Facts, frozen=True):
     reason: str
 
 
+class FaultLine(Facts, frozen=True):
+    """A known fault of the compiler in a fleet.
+
+    fault: its id
+    title: what goes wrong
+    certain: modules of all dumps that show it
+    possible: modules that have what it needs, and may be of such a release
+    dumps: dumps with such a module
+    fixed_in: the first release of jaxlib without it
+    thread: where it was reported, a URL
+    """
+
+    fault: str
+    title: str
+    certain: int
+    possible: int
+    dumps: int
+    fixed_in: str
+    thread: str
+
+
 class VersionLine(Facts, frozen=True):
     """The modules of one version for one device.
 
@@ -196,11 +217,12 @@ class Worse(Facts, frozen=True):
 class Fleet(
     Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusionscope.survey-report/1"
 ):
-    """Lists have the costliest first, and no more than ``top`` lines, but for ``versions``, the
-    oldest first, and ``agreement``, the worst first, which are whole.
+    """Lists have the costliest first, and no more than ``top`` lines, but for ``faults``,
+    ``versions``, the oldest first, and ``agreement``, the worst first, which are whole.
 
     directory: DIR
     counts: the figures of all dumps
+    faults: known faults of the compilers, those that most modules show first
     rules: reasons of refusals, the costliest first, at most ``--top``
     scopes: scopes with refusals, numbers in them as ``*``, the costliest first, at most ``--top``
     files: files with refusals, in the same way
@@ -216,6 +238,7 @@ class Fleet(
     directory: str
     top: int
     counts: Counts
+    faults: tuple[FaultLine, ...]
     rules: tuple[RuleLine, ...]
     scopes: tuple[PlaceLine, ...]
     files: tuple[PlaceLine, ...]
@@ -231,6 +254,11 @@ SELECT (SELECT count(DISTINCT dump) FROM dumps), count(*), count(DISTINCT conten
     coalesce(sum(refused_bytes), 0)::BIGINT, (SELECT count(*) FROM unreadable),
     (SELECT min(day)::VARCHAR FROM dumps), (SELECT max(day)::VARCHAR FROM dumps)
 FROM modules
+"""
+_FAULTS = """
+SELECT fault, any_value(title), count(*) FILTER (is_certain), count(*) FILTER (NOT is_certain),
+    count(DISTINCT dump), any_value(fixed_in), any_value(thread)
+FROM advisories GROUP BY fault ORDER BY 3 DESC, 4 DESC, fault
 """
 _RULES = """
 SELECT reason, any_value(title), sum(pairs)::BIGINT, sum(bytes_saved)::BIGINT,
@@ -330,6 +358,7 @@ def read_fleet(
             directory=str(store.directory),
             top=top,
             counts=counts,
+            faults=lines("known faults", FaultLine, _FAULTS),
             rules=lines("refusals by rule", RuleLine, _RULES, top),
             scopes=lines("refusals by scope", PlaceLine, _SCOPES, top),
             files=lines("refusals by file", PlaceLine, _FILES, top),

@@ -9,8 +9,10 @@ from fusionscope.dump.names import without_build
 from fusionscope.facts.result import KernelFacts, ModuleFacts, Operation, PairFacts, Refusals
 from fusionscope.facts.scopes import scope_of
 from fusionscope.facts.suggestions import HowTried, Suggestion, Suggestions
+from fusionscope.findings.advisories.facts import Advisory
 from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.survey.tables import (
+    AdvisoryRow,
     KernelRow,
     MemoryRow,
     ModuleRow,
@@ -39,6 +41,7 @@ def rows_of(
         "refusals": [_refusal(content, group) for group in facts.alike.refusals],
         "suggestions": list(_suggestions(content, suggestions)),
         "memory": list(_memory(content, facts)),
+        "advisories": [_advisory(content, fault) for fault in facts.find_all(Advisory)],
         "verify": list(_verified(content, verification)),
     }
 
@@ -193,6 +196,20 @@ def _memory(content: str, facts: ModuleFacts) -> Iterator[MemoryRow]:
             peak_bytes=memory.peak_bytes,
             peak_instruction=memory.peak_instruction,
         )
+
+
+def _advisory(content: str, advisory: Advisory) -> AdvisoryRow:
+    return AdvisoryRow(
+        content=content,
+        fault=advisory.id,
+        title=advisory.title,
+        thread=advisory.thread,
+        fixed_in=advisory.fixed_in,
+        workaround=advisory.workaround,
+        is_certain=advisory.is_certain,
+        kernels=advisory.instructions,
+        source=advisory.source,
+    )
 
 
 def _verified(content: str, verification: Verification | None) -> Iterator[VerifyRow]:

@@ -159,6 +159,21 @@ class MemoryRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdvisoryRow:
+    """A known fault of the compiler that a module shows, or may show."""
+
+    content: str
+    fault: str
+    title: str
+    thread: str
+    fixed_in: str
+    workaround: str
+    is_certain: bool
+    kernels: tuple[str, ...]
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyRow:
     """The comparison of one run of a pass; the rules of TPUs, which are inferred, are one pass."""
 
@@ -200,6 +215,7 @@ Row = (
     | RefusalRow
     | SuggestionRow
     | MemoryRow
+    | AdvisoryRow
     | VerifyRow
     | UnreadableRow
     | DoneRow
@@ -213,6 +229,7 @@ ANALYSED: dict[str, type[Row]] = {
     "refusals": RefusalRow,
     "suggestions": SuggestionRow,
     "memory": MemoryRow,
+    "advisories": AdvisoryRow,
     "verify": VerifyRow,
 }
 TABLES: dict[str, type[Row]] = {"dumps": DumpRow, **ANALYSED, "unreadable": UnreadableRow}

@@ -61,6 +61,7 @@ MET = [
     ("h100/attention", "at_best", "28%", {}),  # a launch of 1 us, of 3.6 us for all three
     ("h100/attention", "library_calls", [], {}),
     ("h100/attention", "not_launched", ["copy", "transpose"], {}),
+    ("h100/attention", "known_faults", [], {}),
     ("h100/attention", "not_refused", ["budget-params"], {}),
     ("cpu/attention", "library_calls", ["__ynn_fusion"], {}),
     ("cpu/loop", "fused", "abs -> reduce", {"source": "loop.py:smooth"}),
@@ -220,3 +221,35 @@ def test_sizes() -> None:
         assert bytes_(text).limit == expected  # type: ignore[attr-defined]
     for text in ("", "MB", "-1", "1 TB", "1,5 MB"):
         assert EXPECTATIONS["bytes"].expected(text)
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Explanation:
+    """A module of jaxlib 0.11.0 that shows a fault: tests/explain/advisories."""
+    texts = Path(__file__).parents[1] / "explain" / "advisories"
+    stages = {
+        "-program": "0021.hlo_normalization.after_pipeline-start.before_algsimp",
+        "": "sm_9.0_gpu_after_optimizations",
+    }
+    for part, stage in stages.items():
+        text = (texts / f"factor-before-bias{part}.hlo").read_text()
+        (tmp_path / f"module_0001.jit_res.{stage}.txt").write_text(text)
+    return explain_dump(open_dump(tmp_path), Selection(all_modules=True))
+
+
+def test_a_known_fault(faulty: Explanation) -> None:
+    expectation = EXPECTATIONS["known_faults"]
+    checked = check(cells(faulty), [expectation([])])
+    (violation,) = checked.violations
+    assert violation.about == "cublas-lt-matmul.3"
+    assert "has the fault factor-before-bias" in violation.what
+    assert check(cells(faulty), [expectation(["factor-*"])]).is_met
+    elsewhere = Where(op_name="no-such-operation")
+    assert (
+        "no kernel matches" in check(cells(faulty), [expectation([], elsewhere)]).violations[0].what
+    )
+
+
+def test_a_wrong_result_is_said_in_any_case(faulty: Explanation) -> None:
+    (problem,) = [text for text in check(cells(faulty), []).problems if "factor" in text]
+    assert problem.startswith("jit_res: factor-before-bias: ")

@@ -78,6 +78,23 @@ def test_a_damaged_jax_is_broken(run, python):
     assert "cpu" not in findings(result)
 
 
+@pytest.mark.parametrize(
+    ("jaxlib", "state", "count", "advice"),
+    [
+        ("0.12.0.1", "works", 0, None),
+        ("0.11.0", "limited", 2, "'jaxlib>=0.11.1'"),  # by the threads: two of four
+        ("0.10.2.dev20260701", "limited", 4, "'jaxlib>=0.11.1'"),
+        ("0.4.35", "works", 0, None),
+    ],
+)
+def test_known_faults_of_a_release(run, python, jaxlib, state, count, advice):
+    install(python, "jax", jaxlib, "raise ImportError('not needed')")
+    install(python, "jaxlib", jaxlib, "")
+    faults = findings(run("--python", python, "--format", "json"))["faults"]
+    assert (faults["state"], faults["found"].count("https://")) == (state, count)
+    assert (faults["advice"] or "").endswith(advice or "")
+
+
 def test_a_jax_that_ends_the_process_is_broken(run, python):
     install(python, "jax", "0.12", "import os; os.abort()")
     result = run("--python", python, "--format", "json")

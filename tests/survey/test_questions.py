@@ -83,6 +83,30 @@ def test_the_page_describes_each_column() -> None:
             assert field.nullable == ("null" in words), (name, field)
 
 
+def test_known_faults_are_rows_and_a_table(tmp_path: Path) -> None:
+    texts = Path(__file__).parents[1] / "explain" / "advisories"
+    stages = {
+        "-program": "0021.hlo_normalization.after_pipeline-start.before_algsimp",
+        "": "sm_9.0_gpu_after_optimizations",
+    }
+    for dump in ("one", "two"):
+        (tmp_path / "runs" / dump).mkdir(parents=True)
+        for part, stage in stages.items():
+            text = (texts / f"factor-before-bias{part}.hlo").read_text()
+            (tmp_path / "runs" / dump / f"module_0001.jit_res.{stage}.txt").write_text(text)
+    run([tmp_path / "runs"], tmp_path / "tables")
+    question = "SELECT DISTINCT fault, is_certain, kernels FROM advisories"
+    assert rows(tmp_path / "tables", question) == [
+        ("factor-before-bias", True, ["cublas-lt-matmul.3"])
+    ]
+    fleet = read_fleet(open_store(tmp_path / "tables"))
+    (fault,) = fleet.faults
+    assert (fault.fault, fault.certain, fault.possible, fault.dumps) == (
+        "factor-before-bias", 2, 0, 2,
+    )  # fmt: skip
+    assert "factor-before-bias" in "".join(to_markdown(fleet_sections(fleet)))
+
+
 def test_the_version_is_in_each_file(tables: Path) -> None:
     assert schema_of(MemoryRow).metadata == {VERSION_KEY: b"1"}
 

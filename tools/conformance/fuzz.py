@@ -98,6 +98,8 @@ not_refused = ["unknown", "cpu-concat"]
 not_launched = ["copy", "reduce"]
 [[expect]]
 library_calls = []
+[[expect]]
+known_faults = []
 """
 HOSTILE = (
     "\x1b[31mred\x1b[0m", "\u202egnp.exe", "\u061c", "\u2028", "\u2029", "\x9b2J", "\r\rover",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from fusionscope.graph.mutable import backend_kind_of
 from fusionscope.hlo import Instruction, Module
@@ -29,6 +30,15 @@ class Fault:
     workaround: str
     find: Callable[[Module, Module | None], Iterator[Instruction]]
     is_shown: bool = False
+
+    def is_in(self, version: str) -> bool:
+        """Return whether a release of jaxlib, such as ``0.12.0.1``, has the fault."""
+        return number_of(self.since) <= number_of(version) < number_of(self.fixed_in)
+
+
+def number_of(version: str) -> tuple[int, ...]:
+    """Return the numbers with which a version begins, for comparisons."""
+    return tuple(int(part) for part in takewhile(str.isdecimal, version.split(".")))
 
 
 def fusions_of(final: Module, kind: str) -> Iterator[tuple[Instruction, list[Instruction]]]:

@@ -39,11 +39,7 @@ def _may_have(fault: Fault, versions: tuple[str, ...]) -> bool:
     """Return whether one of ``versions`` has the fault; not if nothing is known of them."""
     if versions == tuple(VERSIONS):
         return False
-    return any(_number(fault.since) <= _number(v) < _number(fault.fixed_in) for v in versions)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    return any(fault.is_in(version) for version in versions)
 
 
 def _program(module: DumpedModule) -> Module | None:
