@@ -48,7 +48,7 @@ def test_what_stands_around_products_of_cublas(samples):
     # GELU by erf: the call adds the bias, and what f32[256,1024] it writes one kernel reads.
     up = calls["cublas-lt-matmul.5"]
     assert (up.taken_after, up.left_out) == (("bias",), ("GELU",))
-    assert up.why and "tanh" in up.why
+    assert (up.rule, up.why) == ("lt-gelu", "GELU is by erf, not by tanh")
     between = 2 * 4 * 256 * 1024
     assert sides(up.after) == [("loop_multiply_fusion", ("multiply", "negate"), between, False)]
     assert up.saved_at_most == 2 * 4 * 256 * 512 + between
@@ -56,7 +56,7 @@ def test_what_stands_around_products_of_cublas(samples):
     # f32[256,256] is read by the ReLU and is a result of the program: it has to be written.
     down = calls["cublas-lt-matmul.6"]
     assert (down.taken_after, down.left_out) == (("bias",), ("ReLU",))
-    assert down.why == "more than one operation reads the result"
+    assert down.rule == "lt-users"
     assert sides(down.before) == [("loop_multiply_fusion", ("multiply",), between, False)]
     assert sides(down.after) == [("loop_exponential_fusion", ("maximum",), 4 * 256 * 256, False)]
     assert down.saved_at_most == between + 4 * 256 * 256
@@ -267,37 +267,33 @@ def test_what_a_product_takes_in(tmp_path, settings, resources):
     assert calls["call"].taken_after == resources
 
 
+CONVOLUTION = (
+    "%call = (f32[64,64]{{1,0}}, u8[1024]{{0}}) custom-call(%x, %w), custom_call_target="
+    '"__cudnn$convForward", backend_config={{"cudnn_conv_backend_config":{{"activation_mode":'
+    '"{activation}","conv_result_scale":1,"side_input_scale":0}}}}'
+)
+
+
 @pytest.mark.parametrize(
-    ("lines", "left_out", "why"),
+    ("activation", "results", "why"),
     [
-        ([X, W, B, product(), GET, BIASED[0]], ("bias",), None),
-        (
-            [X, W, B, product(epilogue="RELU"), GET, BIASED[0]],
-            ("bias",),
-            "a call applies it before the ReLU, but here it comes after",
-        ),
-        (
-            [X, W, B, product(), GET, BIASED[0],
-             "%t = (f32[64,64]{1,0}, f32[64,64]{1,0}) tuple(%loop, %y)"],
-            ("bias",),
-            "more than one operation reads the result",
-        ),
+        ("kNone", "", None),
+        ("kRelu", "", "a call applies it before the ReLU, but here it comes after"),
+        ("kNone", ", %y", "more than one operation reads the result"),
     ],
-)  # fmt: skip
-def test_why_a_step_is_left_out(tmp_path, lines, left_out, why):
+)
+def test_why_a_convolution_leaves_out_a_bias(tmp_path, activation, results, why):
+    lines = [X, W, B, CONVOLUTION.format(activation=activation), GET, BIASED[0]]
+    if results:
+        lines.append("%t = (f32[64,64]{1,0}, f32[64,64]{1,0}) tuple(%loop, %y)")
     (call,) = written(tmp_path, *lines, callees=(BIASED[1],)).values()
-    assert (call.left_out, call.why) == (left_out, why)
+    assert (call.left_out, call.rule, call.why) == (("bias",), None, why)
 
 
-def test_a_bias_of_complex_numbers_is_left_out(tmp_path):
-    lines = [X, W, B, product(type="c64"), GET, BIASED[0]]
-    lines, callees = (
-        [part.replace("f32", "c64") for part in parts] for parts in (lines, [BIASED[1]])
-    )
-    flags = "xla_gpu_enable_triton_gemm: false"
-    (call,) = written(tmp_path, *lines, callees=tuple(callees), flags=flags).values()
-    assert call.left_out == ("bias",)
-    assert call.why and "real numbers" in call.why
+def test_a_final_module_alone_does_not_tell_why_a_product_leaves_out_a_bias(tmp_path):
+    lines = [X, W, B, product(epilogue="RELU"), GET, BIASED[0]]
+    (call,) = written(tmp_path, *lines, callees=(BIASED[1],)).values()
+    assert (call.left_out, call.rule, call.why) == (("bias",), None, None)
 
 
 SLICED = """%fused_slice (p0: f32[512,64], p1: s32[]) -> f32[64,64] {

@@ -63,6 +63,8 @@ class Boundary(Call, frozen=True, kw_only=True):
         0.5``, …, else opcodes
     left_out: operations right after it that calls of its kind can include: ``scaling``, ``bias``,
         ``addition of another array``, ``ReLU``, ``GELU``
+    rule: the first condition that the first of them does not meet, from ``rules``: those of
+        cuBLASLt; null if unknown
     why: why it does not include that here, if known
     before: kernels that make its operands
     after: kernels that read its result
@@ -76,6 +78,7 @@ class Boundary(Call, frozen=True, kw_only=True):
     taken_before: tuple[str, ...]
     taken_after: tuple[str, ...]
     left_out: tuple[str, ...]
+    rule: str | None
     why: str | None
     before: tuple[Neighbour, ...]
     after: tuple[Neighbour, ...]

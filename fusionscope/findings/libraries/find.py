@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -37,15 +39,18 @@ from fusionscope.history.workspaces import workspace_bytes
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.model import Body
 
+if TYPE_CHECKING:
+    from fusionscope.findings.epilogues.facts import Epilogue
+
 # A kernel of only these opcodes computes nothing: it rearranges data.
 _MOVES = frozenset("broadcast concatenate copy pad reshape reverse slice transpose".split())
 _SILENT = frozenset("bitcast broadcast constant get-tuple-element parameter tuple".split())
 
+_CUBLASLT = "cuBLASLt"
+_LT_TARGETS = "__cublas$lt$matmul"
 _MANY = "more than one operation reads the result"
 _TOO_LATE = "a call applies it before the {}, but here it comes after"
 _ACTIVATED = "a call supports one activation"
-_BY_ERF = "a call supports GELU by tanh, but this one is by erf"
-_COMPLEX = "a call supports it for real numbers only"
 
 
 def find_boundaries(
@@ -64,6 +69,7 @@ def find_boundaries(
     if not calls:
         return ()
     library_calls = _Calls(frozenset(kernel.instruction for kernel, _ in calls))
+    epilogues = _epilogues(module, calls)
     since = _first_seen(module, stages, {kernel.name for kernel, _ in calls})
     alike: dict[tuple[Boundary, KernelFacts], list[Boundary]] = defaultdict(list)
     for kernel, facts in calls:
@@ -72,6 +78,9 @@ def find_boundaries(
         if stage is not None:
             made_by = stage.pass_name if stage is not stages[0] else None
             boundary_found = structs.replace(boundary_found, since=stage.label, made_by=made_by)
+        if boundary_found.library == _CUBLASLT:
+            epilogue = epilogues.get(kernel.name) or epilogues.get(kernel.name.removesuffix(".0"))
+            boundary_found = _with_epilogue(boundary_found, epilogue)
         alike[_likeness(boundary_found), replace(facts, name="")].append(boundary_found)
     merged = [
         (
@@ -86,6 +95,31 @@ def find_boundaries(
     ]
     merged.sort(key=lambda row: (-row[0].saved_at_most, -row[1]))
     return tuple(boundary for boundary, _ in merged)
+
+
+def _epilogues(
+    module: DumpedModule, calls: Sequence[tuple[Kernel, KernelFacts]]
+) -> dict[str, Epilogue]:
+    """Return what calls of cuBLASLt leave out, by their names."""
+    if not any(kernel.emitter.startswith(_LT_TARGETS) for kernel, _ in calls):
+        return {}
+    from fusionscope.findings.epilogues.find import find_epilogues
+
+    with suppress(UnusableInput):  # the dump itself reports a damaged stage
+        return {epilogue.name: epilogue for epilogue in find_epilogues(module)}
+    return {}
+
+
+def _with_epilogue(boundary: Boundary, epilogue: Epilogue | None) -> Boundary:
+    """Return it with what the call leaves out, as the stage right after it was made shows; what the
+    final module shows does not tell why.
+    """
+    if epilogue is None:
+        return structs.replace(boundary, why=None)
+    left_out = (epilogue.step,) if epilogue.step is not None else ()
+    return structs.replace(
+        boundary, left_out=left_out, rule=epilogue.rule, why=epilogue.why or None
+    )
 
 
 def _is_call(kernel: Kernel) -> bool:
@@ -104,6 +138,7 @@ def _likeness(boundary: Boundary) -> Boundary:
     return structs.replace(
         boundary,
         names=(),
+        why=None,
         before=tuple(structs.replace(side, name="") for side in boundary.before),
         after=tuple(structs.replace(side, name="") for side in boundary.after),
     )
@@ -168,6 +203,7 @@ def _boundary(
         taken_before=taken_before,
         taken_after=tuple(step_taken.text for step_taken in (*taken_by_hero, *taken_after)),
         left_out=left_out,
+        rule=None,
         why=why,
         before=before,
         after=after,
@@ -231,8 +267,8 @@ def _left_out(
     steps_taken: Sequence[Taken],
     launches: frozenset[Instruction],
 ) -> tuple[tuple[str, ...], str | None]:
-    """Return the steps right after the call that such calls can include, and why this
-    one does not.
+    """Return the steps right after the call that such calls can include, and why this one does not.
+    ``_with_epilogue`` replaces both for calls of cuBLASLt.
     """
     readings = [r for result in results for r in result.readings if r.reader not in launches]
     is_shared = not all(result.is_read_once for result in results) or any(
@@ -240,7 +276,7 @@ def _left_out(
     )
     steps_left: list[EpilogueStep] = []
     for reading in readings:
-        steps = _steps(reading, EpilogueStep.GELU in library.takes)
+        steps = _steps(reading)
         if is_shared:  # a step that changes the value for other users too cannot be included
             steps = [
                 step for step in steps if step not in (EpilogueStep.SCALING, EpilogueStep.ADDITION)
@@ -249,25 +285,19 @@ def _left_out(
     if not steps_left:
         return (), None
     done_steps = [step_taken.step for step_taken in steps_taken if step_taken.step is not None]
-    if steps_left[0] is EpilogueStep.GELU:
-        return tuple(steps_left), _BY_ERF
     if is_shared:
         return tuple(steps_left), _MANY
     if done_steps and comes_too_late(steps_left[0], done_steps):
         return tuple(steps_left), _ACTIVATED if steps_left[0] in ACTIVATIONS else _TOO_LATE.format(
             done_steps[-1]
         )
-    if steps_left[0] is EpilogueStep.BIAS and results[0].shape.element_type in ("c64", "c128"):
-        return tuple(steps_left), _COMPLEX
     return tuple(steps_left), None
 
 
-def _steps(reading: ValueUse, knows_gelu: bool) -> list[EpilogueStep]:
+def _steps(reading: ValueUse) -> list[EpilogueStep]:
     """Return the steps with which a user begins."""
     users = list(reading.users)
     if len(users) > 1:
-        if knows_gelu and _leads_to_erf(users):
-            return [EpilogueStep.GELU]
         steps = [step_of(user, value) for user, value in users]
         return [step for step in steps if step is not None]
     steps_found: list[EpilogueStep] = []
@@ -279,24 +309,6 @@ def _steps(reading: ValueUse, knows_gelu: bool) -> list[EpilogueStep]:
         steps_found.append(step)
         users = list(users_of(user)) if user is not reading.reader else []
     return steps_found
-
-
-def _leads_to_erf(users: Sequence[tuple[Instruction, Instruction]]) -> bool:
-    """Return whether an error function is computed from a value in the kernel of its ``users``.
-
-    The compiler decomposes the function, but keeps the framework's name for it.
-    """
-    visited: set[Instruction] = set()
-    pending = [user for user, _ in users]
-    while pending:
-        instruction = pending.pop()
-        if instruction not in visited:
-            visited.add(instruction)
-            name = (instruction.op_name or "").rpartition("/")[2]
-            if instruction.opcode == "erf" or name in ("erf", "erfc"):
-                return True
-            pending.extend(instruction.users)
-    return False
 
 
 class _Calls:

@@ -72,7 +72,8 @@ def _included(boundary: Boundary) -> str:
 
 
 def _left_out(boundary: Boundary) -> str:
-    why = f" ({boundary.why})" if boundary.why else ""
+    why = ": ".join(filter(None, (boundary.rule, boundary.why)))
+    why = f" ({why})" if why else ""
     return f"{', '.join(boundary.left_out)}{why}"
 
 
