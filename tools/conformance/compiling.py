@@ -15,13 +15,15 @@ import os
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from conformance.findings import ROOT
+from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.fusion_explorer import read_fusion_explorer
 from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
 from fusionscope.hlo import parse
@@ -97,10 +99,10 @@ _NEWER_FIELDS = re.compile(
     r"|reserved_shared_memory_per_block).*\n",
     re.MULTILINE,
 )
-_FLAGS = (
-    "--xla_enable_hlo_passes_only={name}{hooks} --xla_dump_hlo_pass_re=({name}|apply-xla-).* "
-    "--xla_dump_hlo_as_text --xla_gpu_autotune_level=0 --xla_dump_to={directory} {more}"
-)
+_FLAGS = "--xla_dump_hlo_as_text --xla_gpu_autotune_level=0 --xla_dump_to={directory} {more}"
+_ONLY = "--xla_enable_hlo_passes_only={name}{hooks} --xla_dump_hlo_pass_re=({name}|apply-xla-).* "
+_ALL = "--xla_dump_hlo_pass_re=.* "
+_ENOUGH = "far enough"
 # What the compiler logs of its reasons.
 _LOGS = {
     "TF_CPP_MIN_LOG_LEVEL": "0",
@@ -129,17 +131,19 @@ def proto(text):
 def stop(module):
     raise RuntimeError("far enough")
 
-has_hooks = is_put and hasattr(_jax, "get_pjrt_plugin")
+has_hooks = hasattr(_jax, "get_pjrt_plugin")
+is_put = is_put and has_hooks
 if has_hooks:
     plugin = _jax.get_pjrt_plugin("cuda")
-    _xla.register_xla_transform_c_api(plugin, "put", 0, lambda carrier: proto(text))
+    if is_put:
+        _xla.register_xla_transform_c_api(plugin, "put", 0, lambda carrier: proto(text))
     if is_stopped:
         _xla.register_xla_transform_c_api(plugin, "stop", 1, stop)
 for number, (text, carrier) in list(enumerate(zip(texts, carriers)))[int(sys.argv[2]):]:
     problem = ""
     print("module", number, "begins", file=sys.stderr, flush=True)
     try:
-        module = proto(carrier if has_hooks else text)
+        module = proto(carrier if is_put else text)
         with mlir.make_ir_context():
             stable = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(module))
             options = compiler.get_compile_options(1, 1)
@@ -219,6 +223,23 @@ def run_all(
         return results
 
 
+@contextmanager
+def scheduled(
+    python: str, texts: Sequence[str], flags: str = "", target: str = "h100"
+) -> Iterator[list[DumpedModule | None]]:
+    """Provide the dump of each module with all stages up to scheduling, None if the compiler does
+    not come so far. The modules go through StableHLO.
+    """
+    with TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        problems, _ = _compile(python, "", texts, target, flags, directory, is_put=False)
+        by_name = {module.name: module for module in open_dump(directory / "dump").modules}
+        yield [
+            by_name.get(f"module_{number}") if _ENOUGH in problem else None
+            for number, problem in enumerate(problems)
+        ]
+
+
 def log_of(python: str, name: str, text: str, *, logs: Mapping[str, str]) -> str:
     """What the compiler logs of one module, for an H100."""
     with TemporaryDirectory() as scratch:
@@ -270,7 +291,8 @@ def _compile(
     file.write_text(json.dumps([texts, carriers, description, is_stopped, is_put]))
     # Each pass that runs a hook has a number of its own.
     hooks = "".join(f",apply-xla-transforms-{number}" for number in range(2 * len(texts) + 2))
-    flags = _FLAGS.format(name=name, hooks=hooks, directory=directory / "dump", more=more_flags)
+    passes = _ONLY.format(name=name, hooks=hooks) if name else _ALL
+    flags = passes + _FLAGS.format(directory=directory / "dump", more=more_flags)
     environment = os.environ | logs
     environment |= {
         "XLA_FLAGS": flags,

@@ -33,7 +33,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
             steps = _steps(epilogues)
             if not steps:
                 continue
-            for expected, change, mutated in mutants(module, _MUTATIONS):
+            for expected, change, mutated in mutants(module, MUTATIONS):
                 mutant = f"{name}, {change}"
                 epilogues = _compile(mutated, options)
                 yield from _compared(mutant, epilogues)
@@ -207,7 +207,7 @@ def _complex(graph: MutableModule) -> bool:
 
 
 # The conditions that each may break.
-_MUTATIONS: tuple[Mutation, ...] = (
+MUTATIONS: tuple[Mutation, ...] = (
     ({"lt-users"}, _return_product),
     ({"lt-between", "lt-wider"}, _convert_between),
     ({"lt-zero"}, _maximum_with_parameter),

@@ -31,7 +31,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
             yield from _compared(name, products)
             if not products or any(product.rule for product in products):
                 continue
-            for expected, change, mutated in mutants(module, _MUTATIONS):
+            for expected, change, mutated in mutants(module, MUTATIONS):
                 mutant = f"{name}, {change}"
                 products = _compile(mutated, options)
                 yield from _compared(mutant, products)
@@ -93,6 +93,27 @@ def _scale_by_vector(graph: MutableModule) -> bool:
     return False
 
 
+def _scale_by_channel(graph: MutableModule) -> bool:
+    """Scale by a vector along a dimension that the product keeps."""
+    for dot in dots(graph):
+        for side, operand in zip(("lhs", "rhs"), dot.operands, strict=True):
+            summed = dot.attribute(f"{side}_contracting_dims") or ()
+            kept = [d for d in range(operand.shape.rank) if d not in summed]
+            if (
+                operand.opcode != "multiply"
+                or not _converts_float8(operand.operands[0])
+                or not kept
+            ):
+                continue
+            size = operand.shape.dimensions[kept[-1]]
+            vector = _new_parameter(graph, Shape(operand.shape.element_type, (size,)))
+            text = f", dimensions={{{kept[-1]}}}"
+            wide = graph.entry.make("broadcast", operand.shape, [vector], text)
+            replace_operand(operand, operand.operands[1], wide)
+            return True
+    return False
+
+
 def _converts_float8(value: MutableInstruction) -> bool:
     return value.opcode == "convert" and value.operands[0].shape.element_type.startswith("f8")
 
@@ -137,9 +158,10 @@ def _select_ones(graph: MutableModule) -> bool:
 
 
 # The conditions that each breaks. The types of what a dot itself reads are asked first.
-_MUTATIONS: tuple[Mutation, ...] = (
+MUTATIONS: tuple[Mutation, ...] = (
     ({"f8-formats", "f8-types"}, _both_in_e5m2),
     ({"f8-scale"}, _scale_by_vector),
+    ({"f8-scale"}, _scale_by_channel),
     ({"f8-between"}, _negate_operand),
     ({"f8-between"}, _scale_again),
     ({"f8-source"}, _read_a_wide_parameter),

@@ -27,7 +27,7 @@ _PLACEHOLDERS = {
     "<<ABType>>": "bf16",
     "<<DType>>": "bf16",
 }
-_FLAGS = ("--xla_gpu_enable_triton_gemm=false",)
+FLAGS = "--xla_gpu_enable_triton_gemm=false"
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def compiled(module: Module, options: Namespace) -> Iterator[DumpedModule | None
                 Program(kind=ProgramKind.HLO, file=file),
                 read_target(options.device),
                 scratch / "dump",
-                flags=_FLAGS,
+                flags=[FLAGS],
                 python=options.python,
             )
             dumps = [] if captured.problem else open_dump(captured.directory).modules

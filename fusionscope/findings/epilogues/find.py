@@ -11,7 +11,7 @@ from fusionscope.findings.epilogues.facts import Epilogue
 from fusionscope.history.library_calls import taken_by
 from fusionscope.hlo import Module
 from fusionscope.hlo.source import source_stack
-from fusionscope.passes.gpu.gemm_rewriter import PASS_NAME
+from fusionscope.passes.gpu.gemm_rewriter import stage_after
 from fusionscope.passes.gpu.gemm_rewriter.epilogues import (
     find_follower,
     find_refusal,
@@ -26,7 +26,7 @@ def find_epilogues(module: DumpedModule) -> tuple[Epilogue, ...]:
     Raises ``UnusableInput`` if that stage cannot be read.
     """
     capability = module.device.capability if module.device is not None else None
-    stage = next((s for s in reversed(module.stages) if s.name.after == PASS_NAME), None)
+    stage = stage_after(module)
     if stage is None or not (capability is None or isinstance(capability, CudaCapability)):
         return ()
     return tuple(_epilogues(module.read(stage), stage))

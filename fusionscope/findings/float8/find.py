@@ -38,11 +38,12 @@ def find_products(module: DumpedModule, final: Module) -> tuple[Float8Product, .
     makers = dict(_makers(final))
     return tuple(
         _facts(product, stage, before, makers)
-        for product in _products(MutableModule(before), capability)
+        for product in products_of(MutableModule(before), capability)
     )
 
 
-def _products(graph: MutableModule, capability: CudaCapability | None) -> Iterator[Product]:
+def products_of(graph: MutableModule, capability: CudaCapability | None) -> Iterator[Product]:
+    """Yield the products with an operand of 8-bit floats."""
     for dot in graph.walk():
         if dot.opcode == "dot":
             lhs, rhs = read_operand(dot, 0), read_operand(dot, 1)

@@ -1,0 +1,152 @@
+"""The smallest edits of a module after which a product can be one call on 8-bit floats.
+
+An edit changes no result, but for rounding. It works on the stage before products become calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fusionscope.graph.mutable import MutableInstruction, replace_operand
+from fusionscope.graph.properties import is_one_elementwise
+from fusionscope.hlo.shape import Shape
+from fusionscope.passes.gpu.gemm_rewriter.float8 import Operand, Product
+
+_SIDES = ("lhs", "rhs")
+
+
+def meet(rule: str, product: Product) -> bool:
+    """Change the module of ``product`` so that the condition ``rule`` is met. Return whether there
+    is an edit for that; without one, nothing is changed.
+    """
+    edit = _EDITS.get(rule)
+    if edit is None:
+        return False
+    are_changed = [edit(product.dot, operand) for operand in product.operands]
+    return any(are_changed)
+
+
+def _scale_result(dot: MutableInstruction, operand: Operand) -> bool:
+    """The scales of rows or columns are applied to the result."""
+    scale = operand.scale
+    if scale is None or scale.shape.rank != 1 or operand.later:
+        return False
+    wider, scaled = operand.path[1:]
+    (factor,) = (value for value in scaled.operands if value is not wider)
+    place = _in_result(dot, operand.number, factor.attribute("dimensions")[0])
+    if place is None:
+        return False
+    _bypass(dot, operand, scaled, wider)
+    make, kind = dot.computation.make, dot.shape.element_type
+    if scale.shape.element_type != kind:
+        scale = make("convert", Shape(kind, scale.shape.dimensions), [scale])
+    _apply(dot, scaled.opcode, make("broadcast", dot.shape, [scale], f", dimensions={{{place}}}"))
+    return True
+
+
+def _in_result(dot: MutableInstruction, number: int, dimension: int) -> int | None:
+    """Return the dimension of the result that a dimension of an operand becomes, None if it is
+    summed over.
+    """
+    free = [
+        [
+            d
+            for d in range(operand.shape.rank)
+            if d not in (dot.attribute(f"{side}_batch_dims") or ())
+            and d not in (dot.attribute(f"{side}_contracting_dims") or ())
+        ]
+        for operand, side in zip(dot.operands, _SIDES, strict=True)
+    ]
+    dimensions = [
+        *(dot.attribute(f"{_SIDES[number]}_batch_dims") or ()),
+        *(d if number == side else None for side in (0, 1) for d in free[side]),
+    ]
+    return dimensions.index(dimension) if dimension in dimensions else None
+
+
+def _scale_more(dot: MutableInstruction, operand: Operand) -> bool:
+    """Signs and numbers that multiply the scaled operand become part of its scale."""
+    factors: list[MutableInstruction | None] = []  # None for a sign
+    before = operand.path[-len(operand.later) - 1] if operand.later else None
+    for instruction in operand.later:
+        factor = _factor(instruction, before)
+        if instruction.opcode == "negate" or factor is not None:
+            assert before is not None
+            factors.append(factor)
+            _bypass(dot, operand, instruction, before)
+        else:
+            before = instruction
+    if factors:
+        _change_scale(operand, factors)
+    return bool(factors)
+
+
+def _factor(
+    instruction: MutableInstruction, before: MutableInstruction | None
+) -> MutableInstruction | None:
+    """Return the number by which an operand is multiplied."""
+    if instruction.opcode != "multiply" or len(set(instruction.operands)) < 2:
+        return None
+    (factor,) = (value for value in instruction.operands if value is not before)
+    return _number(factor)
+
+
+def _change_scale(operand: Operand, factors: list[MutableInstruction | None]) -> None:
+    wider = operand.path[1]
+    make, scale = wider.computation.make, operand.scale
+    scaled = operand.path[2] if scale is not None else None
+    for factor in factors:
+        if factor is None:
+            factor = make("constant", Shape(wider.shape.element_type, ()), [])
+            factor.inside = "-1"
+        opcode = scaled.opcode if scaled is not None else "multiply"
+        scale = make(opcode, factor.shape, [scale, factor]) if scale is not None else factor
+    assert scale is not None
+    spread = make("broadcast", wider.shape, [scale], ", dimensions={}")
+    readers = [user for user in wider.users if user is not scaled]
+    result = make(scaled.opcode if scaled else "multiply", wider.shape, [wider, spread])
+    if scaled is not None:
+        readers = list(scaled.users)
+    for user in readers:
+        replace_operand(user, scaled or wider, result)
+
+
+def _number(value: MutableInstruction) -> MutableInstruction | None:
+    """Return the number that all elements of an array are, None if that is not plain."""
+    if value.opcode == "broadcast" and not value.operands[0].shape.dimensions:
+        return value.operands[0]
+    if not is_one_elementwise(value) or len(value.operands) != 1:
+        return None
+    number = _number(value.operands[0])
+    if number is None:
+        return None
+    scalar = Shape(value.shape.element_type, ())
+    return value.computation.make(value.opcode, scalar, [number], value.attributes_text)
+
+
+def _bypass(
+    dot: MutableInstruction,
+    operand: Operand,
+    instruction: MutableInstruction,
+    before: MutableInstruction,
+) -> None:
+    """Let the product, and what leads to it, read what ``instruction`` was computed from."""
+    for user in list(instruction.users):
+        if user is dot or user in operand.path:
+            replace_operand(user, instruction, before)
+
+
+def _apply(dot: MutableInstruction, opcode: str, *operands: MutableInstruction) -> None:
+    """Compute something from the result for all that read it."""
+    readers, is_root = list(dot.users), dot.is_root
+    result = dot.computation.make(opcode, dot.shape, [dot, *operands])
+    for user in readers:
+        replace_operand(user, dot, result)
+    if is_root:
+        dot.computation.root = result
+
+
+_EDITS: dict[str, Callable[[MutableInstruction, Operand], bool]] = {
+    "f8-between": _scale_more,
+    "f8-scale": _scale_result,
+}
