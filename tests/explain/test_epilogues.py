@@ -12,7 +12,9 @@ import pytest
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind, read_target
 from fusionscope.dump import open_dump
+from fusionscope.findings.conditions import edited_lines
 from fusionscope.findings.epilogues.find import find_epilogues
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.library_calls import EpilogueStep
 from fusionscope.hlo import parse
 from fusionscope.passes.gpu.gemm_rewriter.epilogues import (
@@ -20,6 +22,7 @@ from fusionscope.passes.gpu.gemm_rewriter.epilogues import (
     find_refusal,
     is_product_call,
 )
+from fusionscope.passes.gpu.gemm_rewriter.remedies import meet
 
 ADDITION, BIAS, GELU, RELU, SCALING = (
     EpilogueStep.ADDITION,
@@ -195,6 +198,48 @@ def test_nothing_follows_what_no_call_can_compute() -> None:
     module = parse(fill(f"{HEAD}{CALL}  {LAST}tanh(product)", {}))
     (call,) = filter(is_product_call, module.entry.instructions)
     assert find_follower(call) is None
+
+
+# The edit that meets the condition of each, written by hand; other programs have none.
+EDITS = {
+    "a bias of rows": (
+        "opt-barrier = f32[32,16] opt-barrier(bias_of_rows)",
+        "ROOT last = f32[32,16] add(product, opt-barrier)",
+    ),
+    "one number for all": (
+        "broadcast = f32[16] broadcast(number), dimensions={}",
+        "opt-barrier = f32[16] opt-barrier(broadcast)",
+        "broadcast.1 = f32[32,16] broadcast(opt-barrier), dimensions={1}",
+        "ROOT last = f32[32,16] add(product, broadcast.1)",
+    ),
+    "another array after a conversion": (
+        "convert = f32[32,16] convert(wide_matrix)",
+        "add = f32[32,16] add(product, convert)",
+        "ROOT convert.1 = f64[32,16] convert(add)",
+    ),
+    "a product that is a result, too": (
+        "opt-barrier = f32[32,64] opt-barrier(x)",
+        "opt-barrier.1 = f32[64,16] opt-barrier(w)",
+        "custom-call = (f32[32,16], s8[1024]) custom-call(opt-barrier, opt-barrier.1), "
+        'custom_call_target="__cublas$lt$matmul"',
+        "get-tuple-element = f32[32,16] get-tuple-element(custom-call), index=0",
+        "ROOT both = (f32[32,16], f32[32,16]) tuple(sum, get-tuple-element)",
+    ),
+    "a maximum with a number": (),
+    "GELU of another cubic": (),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_the_edit_that_meets_a_condition(name: str) -> None:
+    module = parse(fill(f"{HEAD}{CALL}  {PROGRAMS[name][0]}", {}))
+    (call,) = filter(is_product_call, module.entry.instructions)
+    follower = find_follower(call)
+    refusal = find_refusal(follower) if follower is not None else None
+    assert follower is not None and refusal is not None
+    graph = MutableModule(module)
+    assert meet(refusal.rule, graph, follower) == bool(EDITS[name])
+    assert sorted(edited_lines(module, graph)) == sorted(EDITS[name])
 
 
 @pytest.mark.compiler

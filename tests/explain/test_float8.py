@@ -13,10 +13,12 @@ from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind, read_target
 from fusionscope.dump import open_dump
 from fusionscope.dump.device import CudaCapability
-from fusionscope.findings.float8.find import find_products
+from fusionscope.findings.conditions import edited_lines
+from fusionscope.findings.float8.find import find_products, products_of
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.gpu.gemm_rewriter.float8 import Product, find_refusal, read_operand
+from fusionscope.passes.gpu.gemm_rewriter.float8_remedies import meet
 
 HOPPER = CudaCapability(9, 0, "a")
 PROGRAM = """HloModule product
@@ -85,6 +87,35 @@ def find_rule(text: str, capability: CudaCapability | None = HOPPER) -> str | No
 def test_the_first_condition_that_is_not_met_is_named(name: str) -> None:
     changes, rule = CASES[name]
     assert find_rule(PROGRAM.format(**USUAL | changes)) == rule
+
+
+# The edit that meets the condition of each, written by hand; other programs have none.
+EDITS = {
+    "a scale for each column": (
+        "ROOT multiply = f32[32,16] multiply(dot, broadcast)",
+        "broadcast = f32[32,16] broadcast(w_scale), dimensions={1}",
+        "dot = f32[32,16] dot(x_scaled, w_wide), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+    "negated after scaling": (
+        "constant = f32[] constant(-1)",
+        "multiply = f32[] multiply(x_scale, constant)",
+        "broadcast = f32[32,64] broadcast(multiply), dimensions={}",
+        "multiply.1 = f32[32,64] multiply(x_wide, broadcast)",
+        "ROOT dot = f32[32,16] dot(multiply.1, w_scaled), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}",
+    ),
+    "both operands in the other format": (),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_the_edit_that_meets_a_condition(name: str) -> None:
+    changes, rule = CASES[name]
+    module = parse(PROGRAM.format(**USUAL | changes))
+    graph = MutableModule(module)
+    (product,) = products_of(graph, HOPPER)
+    assert rule is not None and meet(rule, product) == bool(EDITS[name])
+    assert sorted(edited_lines(module, graph)) == sorted(EDITS[name])
 
 
 def test_what_stands_between_an_operand_and_8_bit_floats_is_named() -> None:

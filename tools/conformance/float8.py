@@ -98,16 +98,16 @@ def _scale_by_channel(graph: MutableModule) -> bool:
     for dot in dots(graph):
         for side, operand in zip(("lhs", "rhs"), dot.operands, strict=True):
             summed = dot.attribute(f"{side}_contracting_dims") or ()
-            kept = [d for d in range(operand.shape.rank) if d not in summed]
+            free = [d for d in range(operand.shape.rank) if d not in summed]
             if (
                 operand.opcode != "multiply"
                 or not _converts_float8(operand.operands[0])
-                or not kept
+                or not free
             ):
                 continue
-            size = operand.shape.dimensions[kept[-1]]
+            size = operand.shape.dimensions[free[-1]]
             vector = _new_parameter(graph, Shape(operand.shape.element_type, (size,)))
-            text = f", dimensions={{{kept[-1]}}}"
+            text = f", dimensions={{{free[-1]}}}"
             wide = graph.entry.make("broadcast", operand.shape, [vector], text)
             replace_operand(operand, operand.operands[1], wide)
             return True

@@ -18,6 +18,9 @@ class Epilogue(Facts, frozen=True, kw_only=True, rename={"at": "instruction"}):
     rule: the first condition that it does not meet, from ``rules``; null if it meets all
     at: the instruction of ``stage`` that does not meet it; null if ``rule`` is
     why: what was found there; empty if all conditions are met
+    edit: lines of HLO that ``stage`` has more, or in place of others, if it is edited so that it
+        meets this condition without another result but for rounding; empty if there is no such
+        edit, or an earlier one of the same condition shows it
     """
 
     finding = "epilogues"
@@ -31,6 +34,7 @@ class Epilogue(Facts, frozen=True, kw_only=True, rename={"at": "instruction"}):
     rule: str | None
     at: str | None
     why: str
+    edit: tuple[str, ...]
 
 
 class Fields(Facts, frozen=True):

@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import CudaCapability
 from fusionscope.facts.source_lines import user_line
+from fusionscope.findings.conditions import edited_lines
 from fusionscope.findings.epilogues.facts import Epilogue
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.library_calls import taken_by
 from fusionscope.hlo import Module
 from fusionscope.hlo.source import source_stack
 from fusionscope.passes.gpu.gemm_rewriter import stage_after
 from fusionscope.passes.gpu.gemm_rewriter.epilogues import (
+    Follower,
     find_follower,
     find_refusal,
     is_product_call,
 )
+from fusionscope.passes.gpu.gemm_rewriter.remedies import meet
 
 
 def find_epilogues(module: DumpedModule) -> tuple[Epilogue, ...]:
@@ -33,6 +37,7 @@ def find_epilogues(module: DumpedModule) -> tuple[Epilogue, ...]:
 
 
 def _epilogues(after: Module, stage: Stage) -> Iterator[Epilogue]:
+    rules_seen: set[str] = set()
     for call in after.walk():
         if not is_product_call(call):
             continue
@@ -41,6 +46,10 @@ def _epilogues(after: Module, stage: Stage) -> Iterator[Epilogue]:
         if follower is None and not includes:
             continue
         refusal = find_refusal(follower) if follower is not None else None
+        edit: tuple[str, ...] = ()
+        if follower is not None and refusal is not None and refusal.rule not in rules_seen:
+            rules_seen.add(refusal.rule)
+            edit = _edit(after, refusal.rule, follower)
         line = user_line(source_stack(call.metadata, after.frames))
         yield Epilogue(
             name=call.name,
@@ -54,4 +63,10 @@ def _epilogues(after: Module, stage: Stage) -> Iterator[Epilogue]:
             if refusal is not None and refusal.numbers
             else None,
             why=refusal.message if refusal is not None else "",
+            edit=edit,
         )
+
+
+def _edit(module: Module, rule: str, follower: Follower) -> tuple[str, ...]:
+    graph = MutableModule(module)
+    return edited_lines(module, graph) if meet(rule, graph, follower) else ()

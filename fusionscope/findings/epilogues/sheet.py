@@ -18,13 +18,20 @@ _TITLE = "After products of cuBLASLt"
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the calls, those first that leave something out."""
+    yield from _section(module, top, shows_edits=True)
+
+
+def _section(module: ModuleFacts, top: int | None, *, shows_edits: bool) -> Iterator[Section]:
     epilogues = sorted(module.find_all(Epilogue), key=lambda epilogue: epilogue.step is None)
     if not epilogues:
         return
     incomplete = sum(epilogue.step is not None for epilogue in epilogues)
     calls = plural(len(epilogues), "call")
     summary = f"{incomplete:,} of {calls} leave{'s' * (incomplete == 1)} out what one can compute"
-    entries = [_entry(rank, epilogue) for rank, epilogue in enumerate(epilogues[:top], 1)]
+    entries = [
+        _entry(rank, epilogue, shows_edits=shows_edits)
+        for rank, epilogue in enumerate(epilogues[:top], 1)
+    ]
     yield Section(
         title=_TITLE,
         summary=spans(summary),
@@ -35,19 +42,19 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the first call that leaves something out."""
     if any(epilogue.rule for epilogue in module.find_all(Epilogue)):
-        yield from sheet(module, 1)
+        yield from _section(module, 1, shows_edits=False)
 
 
-def _entry(rank: int, epilogue: Epilogue) -> Entry:
+def _entry(rank: int, epilogue: Epilogue, *, shows_edits: bool) -> Entry:
     return Entry(
         label=f"{rank}.",
         name=strong(epilogue.name),
         figures=(epilogue.source or "",),
-        lines=tuple(_lines(epilogue)),
+        lines=tuple(_lines(epilogue, epilogue.edit if shows_edits else ())),
     )
 
 
-def _lines(epilogue: Epilogue) -> Iterator[Line]:
+def _lines(epilogue: Epilogue, edit: tuple[str, ...]) -> Iterator[Line]:
     if epilogue.includes:
         yield line(f"includes {', '.join(epilogue.includes)}", Tone.GOOD)
     if epilogue.step is None:
@@ -56,4 +63,4 @@ def _lines(epilogue: Epilogue) -> Iterator[Line]:
     if epilogue.rule is None:
         yield line("which meets all conditions that are known")
         return
-    yield from condition_lines(epilogue.rule, epilogue.why, epilogue.at)
+    yield from condition_lines(epilogue.rule, epilogue.why, epilogue.at, edit)

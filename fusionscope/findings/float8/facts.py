@@ -16,6 +16,9 @@ class Float8Product(Facts, frozen=True, kw_only=True, rename={"at": "instruction
     rule: the first condition for such a call that is not met, from ``rules``; null if all are
     at: the instruction of ``stage`` that does not meet it; null if it is the dot
     why: what it found; empty if all conditions are met
+    edit: lines of HLO that ``stage`` has more, or in place of others, if it is edited so that it
+        meets this condition without another result but for rounding; empty if there is no such
+        edit, or an earlier one of the same condition shows it
     """
 
     finding = "float8"
@@ -28,6 +31,7 @@ class Float8Product(Facts, frozen=True, kw_only=True, rename={"at": "instruction
     rule: str | None
     at: str | None
     why: str
+    edit: tuple[str, ...]
 
 
 class Fields(Facts, frozen=True):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import CudaCapability
 from fusionscope.facts.source_lines import user_line
+from fusionscope.findings.conditions import edited_lines
 from fusionscope.findings.float8.facts import Float8Product
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.library_calls import library_of
@@ -19,6 +22,7 @@ from fusionscope.passes.gpu.gemm_rewriter.float8 import (
     is_float8,
     read_operand,
 )
+from fusionscope.passes.gpu.gemm_rewriter.float8_remedies import meet
 
 
 def find_products(module: DumpedModule, final: Module) -> tuple[Float8Product, ...]:
@@ -36,10 +40,23 @@ def find_products(module: DumpedModule, final: Module) -> tuple[Float8Product, .
     if not any(map(is_float8, before.walk())):
         return ()
     makers = dict(_makers(final))
-    return tuple(
-        _facts(product, stage, before, makers)
-        for product in products_of(MutableModule(before), capability)
-    )
+    edits: dict[str, tuple[str, ...]] = {}  # of the first product of each condition
+    products = []
+    for product in products_of(MutableModule(before), capability):
+        facts = _facts(product, stage, before, makers)
+        if facts.rule is not None and facts.rule not in edits:
+            edits[facts.rule] = _edit(before, facts.rule, product)
+            facts = structs.replace(facts, edit=edits[facts.rule])
+        products.append(facts)
+    return tuple(products)
+
+
+def _edit(module: Module, rule: str, product: Product) -> tuple[str, ...]:
+    graph = MutableModule(module)
+    for copy in products_of(graph, product.capability):
+        if copy.dot.name == product.dot.name and meet(rule, copy):
+            return edited_lines(module, graph)
+    return ()
 
 
 def products_of(graph: MutableModule, capability: CudaCapability | None) -> Iterator[Product]:
@@ -67,6 +84,7 @@ def _facts(
         rule=refusal.rule if refusal is not None else None,
         at=str(dict(refusal.numbers).get("at", "")) or None if refusal is not None else None,
         why=refusal.message if refusal is not None else "",
+        edit=(),
     )
 
 

@@ -19,12 +19,19 @@ _TRITON_OFF = "--xla_gpu_enable_triton_gemm=false"
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     """Yield the products, those first that are no call of cuBLASLt for 8-bit floats."""
+    yield from _section(module, top, shows_edits=True)
+
+
+def _section(module: ModuleFacts, top: int | None, *, shows_edits: bool) -> Iterator[Section]:
     products = sorted(module.find_all(Float8Product), key=lambda product: product.is_call)
     if not products:
         return
     calls = sum(product.is_call for product in products)
     summary = f"{calls:,} of {plural(len(products), 'product')} read and scaled by one call"
-    entries = [_entry(rank, product) for rank, product in enumerate(products[:top], 1)]
+    entries = [
+        _entry(rank, product, shows_edits=shows_edits)
+        for rank, product in enumerate(products[:top], 1)
+    ]
     yield Section(
         title=_TITLE,
         summary=spans(summary),
@@ -35,19 +42,19 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
 def brief(module: ModuleFacts) -> Iterator[Section]:
     """Yield the first product that is no such call."""
     if not all(product.is_call for product in module.find_all(Float8Product)):
-        yield from sheet(module, 1)
+        yield from _section(module, 1, shows_edits=False)
 
 
-def _entry(rank: int, product: Float8Product) -> Entry:
+def _entry(rank: int, product: Float8Product, *, shows_edits: bool) -> Entry:
     return Entry(
         label=f"{rank}.",
         name=strong(product.name),
         figures=(product.source or "",),
-        lines=tuple(_lines(product)),
+        lines=tuple(_lines(product, product.edit if shows_edits else ())),
     )
 
 
-def _lines(product: Float8Product) -> Iterator[Line]:
+def _lines(product: Float8Product, edit: tuple[str, ...]) -> Iterator[Line]:
     maker = product.made_by or "an unknown kernel"
     if product.is_call:
         yield line(f"one call of {maker} for 8-bit floats", Tone.GOOD)
@@ -58,4 +65,4 @@ def _lines(product: Float8Product) -> Iterator[Line]:
         )
     else:
         yield line(f"computed by {maker}, not in one call for 8-bit floats", Tone.BAD)
-        yield from condition_lines(product.rule, product.why, product.at)
+        yield from condition_lines(product.rule, product.why, product.at, edit)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fusionscope.graph.mutable import MutableInstruction, replace_operand
+from fusionscope.graph.mutable import MutableInstruction, remove_unused, replace_operand
 from fusionscope.graph.properties import is_one_elementwise
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.gpu.gemm_rewriter.float8 import Operand, Product
@@ -109,6 +109,8 @@ def _change_scale(operand: Operand, factors: list[MutableInstruction | None]) ->
         readers = list(scaled.users)
     for user in readers:
         replace_operand(user, scaled or wider, result)
+    if scaled is not None:
+        remove_unused(scaled)
 
 
 def _number(value: MutableInstruction) -> MutableInstruction | None:
@@ -134,6 +136,7 @@ def _bypass(
     for user in list(instruction.users):
         if user is dot or user in operand.path:
             replace_operand(user, instruction, before)
+    remove_unused(instruction)
 
 
 def _apply(dot: MutableInstruction, opcode: str, *operands: MutableInstruction) -> None:

@@ -13,6 +13,8 @@ from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
+    remove_unused,
+    replace_and_prune,
     replace_operand,
 )
 from fusionscope.graph.properties import is_one_elementwise
@@ -123,7 +125,7 @@ def _operate_first(place: Place) -> bool:
         if after.opcode == "convert":
             shape = after.shape
         result = place.computation.make(after.opcode, shape, [result], after.attributes_text)
-    place.computation.replace_uses(place.operation, result)
+    replace_and_prune(place.operation, result)
     return True
 
 
@@ -171,6 +173,7 @@ def _spread_by_columns(place: Place) -> bool:
     columns = make(_BARRIER, vector, [spread])
     wide = make("broadcast", shape, [columns], f", dimensions={{{minor}}}")
     replace_operand(place.operation, place.operand, wide)
+    remove_unused(place.operand)
     return True
 
 
@@ -196,15 +199,15 @@ def _compute_gelu_twice(place: Place) -> bool:
     """Other readers of parts of GELU compute these again."""
     value = place.path[-1]
     parts = _parts(place.operand, value)
-    kept = {*parts, place.operation}
-    needed = [part for part in parts if part.is_root or not kept.issuperset(part.users)]
-    if not needed:
+    formula = {*parts, place.operation}
+    shared = [part for part in parts if part.is_root or not formula.issuperset(part.users)]
+    if not shared:
         return False
     copies = {value: place.computation.make(_BARRIER, value.shape, [value])}
     for part in parts:
         copies[part] = _copy(part, copies)
-    for part in needed:
-        _give_others(part, copies[part], kept)
+    for part in shared:
+        _give_others(part, copies[part], formula)
     return True
 
 
@@ -238,9 +241,7 @@ def _operate_before_slice(place: Place) -> bool:
     zero.inside = "0"
     filled = make("pad", product.shape, [place.operand, zero], f", padding={text}")
     total = make("add", product.shape, [product, filled])
-    place.computation.replace_uses(
-        place.operation, make("slice", cut.shape, [total], cut.attributes_text)
-    )
+    replace_and_prune(place.operation, make("slice", cut.shape, [total], cut.attributes_text))
     return True
 
 
@@ -248,7 +249,7 @@ def _swap(place: Place) -> bool:
     """The product is the first operand of the sum."""
     first, second = place.operation.operands
     total = place.computation.make("add", place.operation.shape, [second, first])
-    place.computation.replace_uses(place.operation, total)
+    replace_and_prune(place.operation, total)
     return True
 
 
