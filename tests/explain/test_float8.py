@@ -94,7 +94,8 @@ EDITS = {
     "a scale for each column": (
         "ROOT multiply = f32[32,16] multiply(dot, broadcast)",
         "broadcast = f32[32,16] broadcast(w_scale), dimensions={1}",
-        "dot = f32[32,16] dot(x_scaled, w_wide), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "dot = f32[32,16] dot(x_scaled, w_wide), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}",
     ),
     "negated after scaling": (
         "constant = f32[] constant(-1)",

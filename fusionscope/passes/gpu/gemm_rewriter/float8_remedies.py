@@ -22,7 +22,11 @@ def meet(rule: str, product: Product) -> bool:
     edit = _EDITS.get(rule)
     if edit is None:
         return False
-    are_changed = [edit(product.dot, operand) for operand in product.operands]
+    are_changed = [
+        edit(product.dot, operand)
+        for operand in product.operands
+        if all(value.parent is not None for value in operand.path)  # as for a product of one array
+    ]
     return any(are_changed)
 
 
@@ -41,6 +45,7 @@ def _scale_result(dot: MutableInstruction, operand: Operand) -> bool:
     if scale.shape.element_type != kind:
         scale = make("convert", Shape(kind, scale.shape.dimensions), [scale])
     _apply(dot, scaled.opcode, make("broadcast", dot.shape, [scale], f", dimensions={{{place}}}"))
+    remove_unused(scaled)
     return True
 
 
@@ -67,17 +72,21 @@ def _in_result(dot: MutableInstruction, number: int, dimension: int) -> int | No
 def _scale_more(dot: MutableInstruction, operand: Operand) -> bool:
     """Signs and numbers that multiply the scaled operand become part of its scale."""
     factors: list[MutableInstruction | None] = []  # None for a sign
+    bypassed: list[MutableInstruction] = []
     before = operand.path[-len(operand.later) - 1] if operand.later else None
     for instruction in operand.later:
         factor = _factor(instruction, before)
         if instruction.opcode == "negate" or factor is not None:
             assert before is not None
             factors.append(factor)
+            bypassed.append(instruction)
             _bypass(dot, operand, instruction, before)
         else:
             before = instruction
     if factors:
         _change_scale(operand, factors)
+    for instruction in bypassed:
+        remove_unused(instruction)
     return bool(factors)
 
 
@@ -136,7 +145,6 @@ def _bypass(
     for user in list(instruction.users):
         if user is dot or user in operand.path:
             replace_operand(user, instruction, before)
-    remove_unused(instruction)
 
 
 def _apply(dot: MutableInstruction, opcode: str, *operands: MutableInstruction) -> None:
