@@ -1,6 +1,8 @@
 """What each product's call of cuBLASLt includes is predicted from the stage before there are calls.
 
-The dumps, such as those of a fleet compiled with ``--xla_gpu_enable_triton_gemm=false``, need all
+PATHS are dumps, or files with XLA's own tests, such as
+``xla/backends/gpu/transforms/gemm_rewriter_test.cc``, which are compiled together with mutants. The
+dumps, such as those of a fleet compiled with ``--xla_gpu_enable_triton_gemm=false``, need all
 stages. Each dot becomes a call if the conditions of the pass allow that; then each step after it
 becomes part of it if it meets all conditions, until one does not. What comes of it is compared with
 the calls of the stage after the pass: products of equal shapes and of one name in the program are
@@ -12,18 +14,23 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from sys import executable
 from typing import Any, cast
 
+from conformance.compiling import scheduled
+from conformance.epilogues import MUTATIONS
 from conformance.findings import Finding, counted, problem
+from conformance.rewriter_tests import FLAGS, modules, mutants
 from fusionscope.dump import DumpedModule, Stage, open_dump
+from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
-from fusionscope.graph.properties import number_of
 from fusionscope.history.library_calls import EpilogueStep, taken_by
-from fusionscope.hlo import Instruction
+from fusionscope.hlo import Instruction, to_text
 from fusionscope.hlo.shape import Shape
-from fusionscope.passes.gpu.gemm_rewriter import PASS_NAME, TARGET
+from fusionscope.passes.gpu.gemm_rewriter import PASS_NAME, TARGET, stage_before
 from fusionscope.passes.gpu.gemm_rewriter.epilogues import (
     EPILOGUES,
     Follower,
@@ -34,28 +41,52 @@ from fusionscope.passes.rule import first_decision
 
 _CALLS = ("__cublas$lt$matmul", "__cublas$gemm")
 _RESULTS = frozenset("f8e4m3fn f8e5m2 f16 bf16 f32 f64 c64 c128 s32".split())
-_LEAST = 100  # elements of the operands, per batch; smaller products stay with other emitters
+_LEAST = 100  # elements of the operands, per batch, or other emitters compute a product of these:
+_EMITTED = frozenset({"f16", "bf16", "f32"})
 _SIDES = ("lhs", "rhs")
 _Group = tuple[str, str]  # the framework's name, and the element type and number of elements
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("dumps", nargs="+", type=Path, metavar="DUMP")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--device", default="h100")
+    parser.add_argument("--python", default=executable, help="one that compiles for the device")
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
-    for path in options.dumps:
-        for module in open_dump(path).modules:
-            stages = _around(module)
-            if stages is not None:
-                yield from _compared(module, *stages)
+    for path in options.paths:
+        if path.suffix == ".cc":
+            with scheduled(options.python, _texts(path), FLAGS, options.device) as dumps:
+                yield from _all_compared(filter(None, dumps))
+        else:
+            yield from _all_compared(open_dump(path).modules)
+
+
+def _texts(file: Path) -> list[str]:
+    texts = []
+    for module in modules(file):
+        texts.append(to_text(module))
+        for _, _, mutant in mutants(module, MUTATIONS):
+            with suppress(UnusableInput):  # the mutation does not fit
+                texts.append(to_text(mutant))
+    return texts
+
+
+def _all_compared(dumps: Iterable[DumpedModule]) -> Iterator[Finding]:
+    for module in dumps:
+        stages = _around(module)
+        if stages is not None:
+            yield from _compared(module, *stages)
 
 
 def _around(module: DumpedModule) -> tuple[Stage, Stage] | None:
-    """Return the stages before the pass first changed the module, and after it did last."""
+    """Return the stages before the pass first changed the module, and after it did last: twice one
+    stage if it changed nothing.
+    """
     places = [n for n, stage in enumerate(module.stages) if stage.name.after == PASS_NAME]
-    if not places or not places[0]:
-        return None
+    if not places:
+        stage = stage_before(module)
+        return (stage, stage) if stage is not None else None
     return module.stages[places[0] - 1], module.stages[places[-1]]
 
 
@@ -108,7 +139,8 @@ def replay(graph: MutableModule) -> Iterator[tuple[_Group, tuple[str, ...]]]:
 
 def _becomes_call(dot: MutableInstruction) -> bool:
     """Source: IsCublasSupportedMatMul in xla/service/gpu/ir_emission_utils.cc, and
-    IsMatrixMultiplicationTooSmallForRewriting in matmul_utils.cc.
+    IsMatrixMultiplicationTooSmallForRewriting and IsDotSupportedByClassicalEmitters in
+    xla/service/gpu/matmul_utils.cc.
     """
     matrices, size, contracted = 0, 0, 1
     for side, operand in zip(_SIDES, dot.operands, strict=True):
@@ -124,7 +156,8 @@ def _becomes_call(dot: MutableInstruction) -> bool:
     kinds = {operand.shape.element_type for operand in dot.operands}
     kind = dot.shape.element_type
     is_typed = kind in _RESULTS and (kind != "s32" or kinds == {"s8"})
-    return matrices > 0 and is_typed and size * contracted >= _LEAST
+    is_large = size * contracted >= _LEAST or kind not in _EMITTED
+    return matrices > 0 and is_typed and is_large
 
 
 def _call_for(dot: MutableInstruction) -> MutableInstruction:
@@ -180,7 +213,7 @@ def _absorb(call: MutableInstruction, follower: Follower) -> MutableInstruction:
     parts = [part for part in config["epilogue"].split("_") if part != "DEFAULT"]
     match step:
         case EpilogueStep.SCALING:
-            config["alpha_real"] *= number_of(operand.operands[0]) or 0.0
+            config["alpha_real"] *= _real_part(operand.operands[0].literal)
             extra = []
         case EpilogueStep.ADDITION:
             config["beta"] = 1
@@ -214,3 +247,8 @@ def _absorb(call: MutableInstruction, follower: Follower) -> MutableInstruction:
     if operation.is_root:
         operation.computation.root = value
     return made
+
+
+def _real_part(literal: str) -> float:
+    """Return the number that a constant is, of a complex one, such as ``(3, 0)``, the real part."""
+    return float(literal.strip("()").partition(",")[0])

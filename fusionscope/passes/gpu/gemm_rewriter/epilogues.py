@@ -341,7 +341,7 @@ class First(EpilogueRule):
             return None
         while len(first.users) == 1 and first.opcode in (*_BETWEEN, "get-tuple-element"):
             first = first.operands[0]
-        if not is_product_call(first):
+        if not is_product_call(first) or len(first.users) > 1:
             return None
         return self.refuse("the sum is tried only for its first product", at=first.name)
 
