@@ -233,13 +233,17 @@ BIASED = (
 
 
 def written(
-    directory: Path, *lines: str, callees: tuple[str, ...] = (), flags: str = ""
+    directory: Path,
+    *lines: str,
+    callees: tuple[str, ...] = (),
+    flags: str = "",
+    final: str = "sm_9.0a_gpu",
 ) -> dict[str, Boundary]:
     """The boundaries of a final module with these lines, the last of which is its result."""
     entry = [*lines[:-1], f"ROOT {lines[-1]}"]
     body = "\n  ".join(["ENTRY %main {", *entry])
     text = "\n\n".join(["HloModule m, is_scheduled=true", *callees, f"{body}\n}}", ""])
-    (directory / "module_0001.m.sm_9.0a_gpu_after_optimizations.txt").write_text(text)
+    (directory / f"module_0001.m.{final}_after_optimizations.txt").write_text(text)
     (directory / "module_0001.m.debug_options").write_text(flags)
     (module,) = explain(open_dump(directory), Selection(all_modules=True)).modules
     return boundaries(module)
@@ -294,6 +298,38 @@ def test_a_final_module_alone_does_not_tell_why_a_product_leaves_out_a_bias(tmp_
     lines = [X, W, B, product(epilogue="RELU"), GET, BIASED[0]]
     (call,) = written(tmp_path, *lines, callees=(BIASED[1],)).values()
     assert (call.left_out, call.rule, call.why) == (("bias",), None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "flags", "library", "computes", "rule", "why"),
+    [
+        ("f16", (64, 64, 64), "", "Eigen", "matrix product", "ynn-dot", "types f16 f16 f16"),
+        ("s16", (64, 64, 64), "", "XLA", "matrix product by plain loops", "ynn-dot",
+         "types s16 s16 s16"),
+        ("f32", (1, 64, 64), "", "XLA", "matrix product by loops in tiles", "ynn-dot",
+         "rows 1, columns 64"),
+        ("f32", (4, 4, 4), "", "Eigen", "matrix product", "ynn-dot",
+         "rows 4, columns 4, contracted 4, min_extent 8"),
+        ("f32", (4, 4, 4), "xla_cpu_multi_thread_eigen: false", "XLA",
+         "matrix product by loops in tiles", "ynn-dot",
+         "rows 4, columns 4, contracted 4, min_extent 8"),
+        ("f32", (64, 64, 64), "xla_cpu_experimental_ynn_fusion_type: LIBRARY_FUSION_TYPE_REDUCE",
+         "Eigen", "matrix product", "lib-starters", "no fusion of YNN may begin with a product"),
+    ],
+)  # fmt: skip
+def test_who_computes_a_product_on_a_cpu(
+    tmp_path, kind, sizes, flags, library, computes, rule, why
+):
+    """The compiler agrees: tools/conformance/cpu_products.py."""
+    rows, depth, columns = sizes
+    lines = (
+        f"%x = {kind}[{rows},{depth}]{{1,0}} parameter(0)",
+        f"%w = {kind}[{depth},{columns}]{{1,0}} parameter(1)",
+        f"%product = {kind}[{rows},{columns}]{{1,0}} dot(%x, %w), lhs_contracting_dims={{1}}, "
+        "rhs_contracting_dims={0}",
+    )
+    (call,) = written(tmp_path, *lines, flags=flags, final="cpu").values()
+    assert (call.library, call.computes, call.rule, call.why) == (library, computes, rule, why)
 
 
 SLICED = """%fused_slice (p0: f32[512,64], p1: s32[]) -> f32[64,64] {

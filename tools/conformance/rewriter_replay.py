@@ -104,8 +104,8 @@ def _compared(module: DumpedModule, before: Stage, after: Stage) -> Iterator[Fin
         if agreeing:
             yield counted(f"agree: {', '.join(steps) or 'a product alone'}", words, agreeing)
         for _ in range(count - agreeing):
-            others = [", ".join(other) for name, other in predicted if name == group]
-            yield problem("differ", f"{words}, predicted {others}")
+            predictions = [", ".join(part) for name, part in predicted if name == group]
+            yield problem("differ", f"{words}, predicted {predictions}")
     for (group, steps), count in (predicted - actual).items():
         if group not in {name for name, _ in actual}:
             yield problem("no calls", f"{module.name}: {group}: {steps}, predicted {count}")
@@ -171,10 +171,10 @@ def _call_for(dot: MutableInstruction) -> MutableInstruction:
     batch = len(dot.attribute("lhs_batch_dims") or ())
     shape = dot.shape
     if batch > 1:
-        one = 1
+        count = 1
         for size in shape.dimensions[:batch]:
-            one *= size or 1
-        shape = Shape(shape.element_type, (one, *shape.dimensions[batch:]))
+            count *= size or 1
+        shape = Shape(shape.element_type, (count, *shape.dimensions[batch:]))
     call = dot.computation.make("custom-call", shape, list(dot.operands))
     _configure(call, config | {"epilogue": "DEFAULT"}, dot.op_name)
     value = dot.computation.make("reshape", dot.shape, [call]) if batch > 1 else call
@@ -231,13 +231,13 @@ def _absorb(call: MutableInstruction, follower: Follower) -> MutableInstruction:
     config["epilogue"] = "_".join(parts) or "DEFAULT"
     kind = operation.shape.element_type
     make = call.computation.make
-    made = make(
+    new_call = make(
         "custom-call",
         Shape(kind, call.shape.dimensions, call.shape.layout),
         [*call.operands, *extra],
     )
-    _configure(made, config, call.op_name)
-    value = made
+    _configure(new_call, config, call.op_name)
+    value = new_call
     for moved in path[1:]:
         if moved.opcode != "convert":
             shape = Shape(kind, moved.shape.dimensions, moved.shape.layout)
@@ -246,7 +246,7 @@ def _absorb(call: MutableInstruction, follower: Follower) -> MutableInstruction:
         replace_operand(user, operation, value)
     if operation.is_root:
         operation.computation.root = value
-    return made
+    return new_call
 
 
 def _real_part(literal: str) -> float:

@@ -63,9 +63,9 @@ class Boundary(Call, frozen=True, kw_only=True):
         0.5``, …, else opcodes
     left_out: operations right after it that calls of its kind can include: ``scaling``, ``bias``,
         ``addition of another array``, ``ReLU``, ``GELU``
-    rule: the first condition that the first of them does not meet, from ``rules``: those of
-        cuBLASLt; null if unknown
-    why: why it does not include that here, if known
+    rule: the first condition that is not met, from ``rules``: the one that keeps the first of
+        them out of a call of cuBLASLt, or a product on a CPU from YNN; null if unknown
+    why: why it does not include that here, or YNN does not compute it, if known
     before: kernels that make its operands
     after: kernels that read its result
     saved_at_most: bytes, over all runs of all alike, that need not pass through memory if all

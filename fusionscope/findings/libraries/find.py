@@ -47,6 +47,8 @@ _MOVES = frozenset("broadcast concatenate copy pad reshape reverse slice transpo
 _SILENT = frozenset("bitcast broadcast constant get-tuple-element parameter tuple".split())
 
 _CUBLASLT = "cuBLASLt"
+_LIBRARY_PASS = "dot-library-rewriter"
+_THREADED = "xla_cpu_multi_thread_eigen"
 _LT_TARGETS = "__cublas$lt$matmul"
 _MANY = "more than one operation reads the result"
 _TOO_LATE = "a call applies it before the {}, but here it comes after"
@@ -81,6 +83,8 @@ def find_boundaries(
         if boundary_found.library == _CUBLASLT:
             epilogue = epilogues.get(kernel.name) or epilogues.get(kernel.name.removesuffix(".0"))
             boundary_found = _with_epilogue(boundary_found, epilogue)
+        if module.backend == "cpu" and kernel.instruction.opcode == "dot":
+            boundary_found = _with_emitter(boundary_found, kernel.instruction, module)
         alike[_likeness(boundary_found), replace(facts, name="")].append(boundary_found)
     merged = [
         (
@@ -119,6 +123,32 @@ def _with_epilogue(boundary: Boundary, epilogue: Epilogue | None) -> Boundary:
     left_out = (epilogue.step,) if epilogue.step is not None else ()
     return structs.replace(
         boundary, left_out=left_out, rule=epilogue.rule, why=epilogue.why or None
+    )
+
+
+def _with_emitter(boundary: Boundary, dot: Instruction, module: DumpedModule) -> Boundary:
+    """Return it with who computes a product on a CPU, and why YNN does not."""
+    from fusionscope.passes.cpu.products import emitter_of, find_refusal
+    from fusionscope.versions.choice import choose_compiler
+    from fusionscope.versions.flags import read_flags
+
+    try:
+        passes = choose_compiler(module).compiler.passes
+        types = read_flags(module).ynn_types
+        flags = module.flags.values if module.flags is not None else {}
+    except UnusableInput as problem:
+        module.note(problem)
+        return boundary
+    emitter = emitter_of(dot, is_threaded=flags.get(_THREADED) != ("false",))
+    books = (fusion_pass.book for fusion_pass in passes if fusion_pass.name == _LIBRARY_PASS)
+    refusal = find_refusal(dot, book, types) if (book := next(books, None)) is not None else None
+    words = ", ".join(f"{name} {value}" for name, value in refusal.numbers) if refusal else ""
+    return structs.replace(
+        boundary,
+        library=emitter.library,
+        computes=" ".join(filter(None, (boundary.computes, emitter.how))),
+        rule=refusal.rule if refusal is not None else None,
+        why=(refusal.message or words or None) if refusal is not None else None,
     )
 
 

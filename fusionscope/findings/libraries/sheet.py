@@ -48,6 +48,8 @@ def _details(boundary: Boundary) -> Iterator[Line]:
         yield line(f"includes {included}", Tone.GOOD)
     if boundary.left_out:
         yield line(f"left out: {_left_out(boundary)}", Tone.BAD)
+    elif boundary.rule:
+        yield line(f"not by YNN: {boundary.rule}: {boundary.why}", Tone.BAD)
     for title, neighbours in _neighbours(boundary):
         if neighbours:
             yield line(f"{title}: {neighbours}")

@@ -1,0 +1,99 @@
+"""Who computes a product on a CPU is who the compiler gives it to.
+
+Some hundred products of different types, sizes, layouts and batches are compiled. The compiler
+writes an object file for each kernel that it makes, none for what YNN or Eigen computes; whether a
+product is YNN's, the final module shows. A product that is YNN's has to meet all of its conditions,
+and no other one.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from sys import executable
+from tempfile import TemporaryDirectory
+
+from conformance.compiling import compile_all, compiler_of, version_of
+from conformance.findings import Finding, counted, problem
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.passes.context import PassContext
+from fusionscope.passes.cpu.products import EIGEN, emitter_of, find_refusal
+from fusionscope.passes.rule import Rule, RuleBook
+
+_FLAGS = "--xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*"
+_KINDS = ("f32", "bf16 f32", "f64", "c64", "s8 s32", "s16", "s32", "u32", "f16")
+_SIZES = ((1, 64, 64), (64, 64, 1), (4, 4, 4), (2, 300, 2), (3, 64, 3), (64, 3, 64), (8, 2, 2))
+_SIZES += ((64, 64, 64), (200, 100, 300), (16, 100, 100))  # rows, contracted, columns
+_BATCHES = (0, 5)
+_TURNED = ((False, False), (True, False), (False, True))
+_LIBRARY = "dot-library-rewriter"
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--python", default=executable, help="one that has jax")
+
+
+def findings(options: Namespace) -> Iterator[Finding]:
+    compiler = compiler_of(version_of(options.python))
+    book = next((p.book for p in compiler.passes if p.name == _LIBRARY), None)
+    texts = list(_texts())
+    with TemporaryDirectory() as scratch:
+        problems = compile_all(options.python, _FLAGS, texts, Path(scratch))
+        dumps = {module.name: module for module in open_dump(Path(scratch) / "dump").modules}
+        objects = [file.name for file in (Path(scratch) / "dump").glob("*.o")]
+        for number, reason in enumerate(problems):
+            module = dumps.get(f"product_{number}")
+            if reason or module is None:
+                yield counted("do not compile", f"{texts[number]}: {reason}")
+            else:
+                yield from _compared(module, book, objects, texts[number])
+
+
+def _texts() -> Iterator[str]:
+    cases = product(_KINDS, _SIZES, _BATCHES, _TURNED)
+    for number, (kinds, (rows, depth, columns), batch, turned) in enumerate(cases):
+        kind, *wide = kinds.split()
+        left = (depth, rows) if turned[0] else (rows, depth)
+        right = (columns, depth) if turned[1] else (depth, columns)
+        shapes = [
+            ",".join(map(str, (batch, *sizes) if batch else sizes))
+            for sizes in (left, right, (rows, columns))
+        ]
+        first = 1 if batch else 0
+        dims = f"lhs_contracting_dims={{{first + (not turned[0])}}}, "
+        dims += f"rhs_contracting_dims={{{first + turned[1]}}}"
+        if batch:
+            dims += ", lhs_batch_dims={0}, rhs_batch_dims={0}"
+        yield (
+            f"HloModule product_{number}\n\nENTRY main {{\n"
+            f"  x = {kind}[{shapes[0]}] parameter(0)\n  w = {kind}[{shapes[1]}] parameter(1)\n"
+            f"  ROOT dot = {wide[0] if wide else kind}[{shapes[2]}] dot(x, w), {dims}\n}}\n"
+        )
+
+
+def _compared(
+    module: DumpedModule, book: RuleBook[Rule] | None, objects: list[str], text: str
+) -> Iterator[Finding]:
+    assert module.final is not None
+    final = module.read(module.final)
+    dot = next((i for i in final.walk() if i.opcode == "dot"), None)
+    words = " ".join(text.split("ROOT")[-1].split())
+    if dot is None:
+        yield counted("no product is left", words)
+        return
+    is_ynn = dot.computation is not final.entry
+    refusal = find_refusal(dot, book, PassContext().ynn_types) if book is not None else None
+    if book is not None and is_ynn != (refusal is None):
+        yield problem("other conditions of YNN", f"{words}: {refusal}")
+    if is_ynn:
+        yield counted("YNN", words)
+        return
+    name = f"{module.name}.obj-file.{dot.name}_elemental_kernel_module.o"
+    is_kernel = any(file.endswith(name) for file in objects)
+    expected = emitter_of(dot)
+    is_right = is_kernel == (expected is not EIGEN)
+    kind = " ".join(filter(None, expected))
+    line = f"{words}: {kind}, {refusal}"
+    yield (counted if is_right else problem)(kind if is_right else "computed by another", line)
