@@ -65,6 +65,16 @@ class Variant:
     record: bool = False
 
 
+def programs_of(file: str) -> list[str]:
+    """The names in the table of a program file, read without running it."""
+    tree = ast.parse((FLEET / "programs" / f"{file}.py").read_text())
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="programs")], value=ast.Dict(keys=keys)):
+                return [f"{file}.{ast.literal_eval(key)}" for key in keys if key]
+    return []  # of another check
+
+
 PLAIN = Variant("", ())
 WITHOUT_PRIORITIES = Variant(
     "", (), tuple(OLDER_PASSES), ("--xla_gpu_enable_priority_fusion=false",), record=True
@@ -87,6 +97,12 @@ VARIANTS = (
         ("concatenate", "control.nested", "dots.gated"),
         (*BACKENDS, "h100-jaxlib-0.10"),
         ("--xla_dump_hlo_as_long_text",),
+    ),
+    Variant(
+        "without-triton-gemm",
+        tuple(programs_of("products")),
+        ("h100",),
+        ("--xla_gpu_enable_triton_gemm=false",),
     ),
     Variant("timestamp", ("softmax", "loop"), flags=("--xla_dump_include_timestamp",)),
     Variant("subfolder", ("softmax",), flags=("--xla_dump_hlo_to_subfolder",)),
@@ -159,16 +175,6 @@ class Dump:
     seconds: float
     files: int
     bytes: int
-
-
-def programs_of(file: str) -> list[str]:
-    """The names in the table of a program file, read without running it."""
-    tree = ast.parse((FLEET / "programs" / f"{file}.py").read_text())
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id="programs")], value=ast.Dict(keys=keys)):
-                return [f"{file}.{ast.literal_eval(key)}" for key in keys if key]
-    return []  # of another check
 
 
 def all_programs() -> list[str]:

@@ -97,7 +97,8 @@ def _compared(module: DumpedModule, before: Stage, after: Stage) -> Iterator[Fin
         for instruction in module.read(after).walk()
         if _is_call(instruction)
     )
-    yield counted("modules", module.name)
+    if predicted or actual:
+        yield counted("modules", module.name)
     for (group, steps), count in actual.items():
         agreeing = min(count, predicted[group, steps])
         words = f"{module.name}: {group[0]} {group[1]}: {', '.join(steps) or 'a product alone'}"
