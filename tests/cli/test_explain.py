@@ -157,8 +157,9 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
     write(tuned, {**unpacked(DUMPS / "h100/dense"), "autotune_logs.txt": log.encode()})
     floats = tmp_path.with_name("floats")
     product = (
-        b"HloModule m\n\nENTRY e {\n  x = f8e5m2[16,16]{1,0} parameter(0)\n"
-        b"  ROOT dot = f32[16,16]{1,0} dot(x, x), lhs_contracting_dims={1}, "
+        b"HloModule m\n\nENTRY e {\n  x = f8e4m3fn[16,16]{1,0} parameter(0)\n"
+        b"  wide = f32[16,16]{1,0} convert(x)\n  negated = f32[16,16]{1,0} negate(wide)\n"
+        b"  ROOT dot = f32[16,16]{1,0} dot(wide, negated), lhs_contracting_dims={1}, "
         b"rhs_contracting_dims={0}\n}\n"
     )
     stages = (
