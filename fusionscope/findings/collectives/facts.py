@@ -13,6 +13,7 @@ class CollectiveCause(StrEnum):
     RESHARDING = "resharding"  # an operand is sharded otherwise than its user
     SUM = "sum"  # an operation combines elements of several devices
     NEIGHBOURS = "neighbours"  # a window reaches into the part of another device
+    WHOLE = "whole"  # an operation works along a dimension that is split
     UNKNOWN = "unknown"
 
 
@@ -22,7 +23,8 @@ class Sharding(Facts, frozen=True):
     operation: the instruction, before partitioning
     text: its sharding, as the compiler prints it
     set_by: the nearest operation with this sharding that has it by the program: the line of a
-        constraint, as ``file:line``, or the name of an argument; null if there is none
+        constraint or a ``shard_map``, as ``file:line``, the name of an argument, or ``the result``;
+        null if there is none
     """
 
     operation: Operation
@@ -42,10 +44,12 @@ class Collective(Facts, frozen=True, kw_only=True):
     cause: ``program``: the program calls it; ``resharding``: the partitioner added it because an
         operand is sharded otherwise than its user; ``sum``: the partitioner added it because an
         operation combines elements of several devices; ``neighbours``: because a window reaches
-        into the part of another device; ``unknown``
+        into the part of another device; ``whole``: because an operation, such as a sort, works
+        along a dimension that is split; ``unknown``
     source: the line of the program: of the call, of the user for which data is sharded anew, or of
-        the operation whose parts are combined; null if unknown
-    before: the operand, of a resharding or a sum; null if unknown
+        the operation whose parts are combined, or that works along the dimension, or
+        the nearest line where that has none; null if unknown
+    before: the operand, of a resharding, a sum or such an operation; null if unknown
     after: the user, of a resharding; null if unknown
     beside: the kernels that are scheduled while it is under way
     beside_ns: the estimated time of these in one run; null if a time is not known

@@ -89,6 +89,9 @@ def _lines(collective: Collective) -> Iterator[Line]:
             yield line(f"combines the parts of {combined} at {place}")
         case CollectiveCause.NEIGHBOURS:
             yield line(f"reads from neighbours for the window at {place}")
+        case CollectiveCause.WHOLE if before is not None:
+            yield line(f"needs all of a dimension that is split, at {place}", Tone.BAD)
+            yield line(_split(before))
         case CollectiveCause.RESHARDING if before is not None and after is not None:
             yield line(f"resharding for {after.operation.name} at {place}", Tone.BAD)
             yield line(_split(before))
