@@ -106,7 +106,38 @@ def called(x, w):
     return jax.lax.psum(x @ w, "d")  # CALL
 
 
+def ordered(x):
+    return jnp.sort(x, axis=0)  # SORT
+
+
+def rolled(x):
+    return jnp.roll(jnp.tanh(x), 1, axis=0)  # ROLL
+
+
+def branches(flag, x):
+    def other(x):
+        return jax.lax.with_sharding_constraint(jnp.sin(x), columns)  # BRANCH
+
+    return jax.lax.cond(flag, other, lambda x: x * 2.0, x)
+
+
+def asked(x):
+    return jnp.tanh(x)
+
+
+def whole(x):
+    block = jax.shard_map(
+        jnp.sin, mesh=mesh, in_specs=P(None, "d"), out_specs=P(None, "d")
+    )
+    return block(jnp.tanh(x))  # MAP
+
+
 x = jax.ShapeDtypeStruct((64, 64), "float32", sharding=rows)
+flag = jax.ShapeDtypeStruct((), "bool", sharding=NamedSharding(mesh, P()))
+for function in (ordered, rolled, whole):
+    jax.jit(function).lower(x).compile()
+jax.jit(branches).lower(flag, x).compile()
+jax.jit(asked, out_shardings=columns).lower(x).compile()
 w = jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(mesh, P()))
 for function in (product, resharded, summed):
     jax.jit(function).lower(x, w).compile()
@@ -195,3 +226,32 @@ def test_what_the_program_calls_and_what_combines_parts_is_no_resharding(
     assert combined.cause is CollectiveCause.SUM and combined.kind == "all-reduce"
     assert combined.before is not None and combined.before.operation.opcode == "reduce"
     assert str(combined.source).endswith(f"program.py:{line_of('SUM')}")
+
+
+@pytest.mark.compiler
+def test_what_works_along_a_split_dimension_and_what_reaches_over_is_no_resharding(
+    collectives: dict[str, tuple[Collective, ...]],
+) -> None:
+    assert collectives["ordered"]
+    for collective in collectives["ordered"]:
+        assert collective.cause is CollectiveCause.WHOLE
+        assert str(collective.source).endswith(f"program.py:{line_of('SORT')}")
+        assert collective.before is not None and collective.before.set_by == "x"
+    (permute,) = collectives["rolled"]
+    assert permute.cause is CollectiveCause.NEIGHBOURS
+    assert str(permute.source).endswith(f"program.py:{line_of('ROLL')}")
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("name", "mark"), [("branches", "BRANCH"), ("whole", "MAP"), ("asked", None)]
+)
+def test_a_branch_a_shard_map_and_a_result_set_a_sharding(
+    collectives: dict[str, tuple[Collective, ...]], name: str, mark: str | None
+) -> None:
+    listed = collectives[name]
+    assert listed
+    for collective in listed:
+        assert collective.cause is CollectiveCause.RESHARDING and collective.after is not None
+        setter = "the result" if mark is None else f"program.py:{line_of(mark)}"
+        assert str(collective.after.set_by).endswith(setter)
