@@ -16,6 +16,7 @@ from typing import Any
 
 from fusionscope import __version__
 from fusionscope.capture.targets import Program, ProgramKind, Target
+from fusionscope.dump.names import CAPTURE_RECORD
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.facts.facts import Facts, to_data
 from fusionscope.hlo.shape import ShapeTable
@@ -24,7 +25,6 @@ from fusionscope.system.files import make_directory, read_text, write_file
 from fusionscope.system.processes import run_child
 
 DUMP = "fusionscope-dump"  # the directory, unless another one is named
-MANIFEST = "fusionscope-capture.json"
 INPUTS = "fusionscope-inputs.npz"
 PROFILE = "fusionscope-profile"
 SCHEMA = "fusionscope.capture/1"
@@ -465,4 +465,4 @@ def _write_manifest(captured: Captured) -> None:
     del own_fields["directory"], own_fields["profile"]  # both are where the manifest is
     content = {"schema": SCHEMA, "fusionscope": __version__, **own_fields}
     text = json.dumps(content, indent=1) + "\n"
-    write_file(captured.directory / MANIFEST, text)
+    write_file(captured.directory / CAPTURE_RECORD, text)

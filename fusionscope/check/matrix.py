@@ -11,11 +11,12 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from fusionscope.capture.capture import MANIFEST, capture
+from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.check.subject import Cell
 from fusionscope.dump import open_dump
 from fusionscope.dump.cache import DumpCache
+from fusionscope.dump.names import CAPTURE_RECORD
 from fusionscope.errors import UnusableInput, expected_one_of, quoted
 from fusionscope.explain import Explanation, Selection, explain
 from fusionscope.progress import Progress, silent
@@ -162,7 +163,7 @@ class Compiler:
         program, target = cell
         begin = time.perf_counter()
         dump = output / program.name / target.name
-        if not is_there(dump / MANIFEST):
+        if not is_there(dump / CAPTURE_RECORD):
             progress("compiling")
             more_flags = _FOR_RESOURCES if self.selection.resources else ()
             captured = capture(

@@ -140,8 +140,9 @@ def command(
     with open_console(None) as console:
         compiled = []
         for name, captured in captures:
-            print_sections([captured_section(captured)], console)
-            if not is_silent and captured.has_stages:
+            is_explained = not is_silent and captured.has_stages
+            print_sections([captured_section(captured, is_explained=is_explained)], console)
+            if is_explained:
                 facts, estimate = _explain(captured, python, console)
                 compiled.append(Compiled(name, None if captured.problem else facts, estimate))
         if len(compiled) > 1:

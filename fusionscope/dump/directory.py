@@ -329,6 +329,26 @@ class DumpedModule:
         return next(iter(self._side(Role.TPU_TARGET, read_tpu_target)), None)
 
     @property
+    def vector_memory_limit(self) -> int | None:
+        """What a flag lets one kernel of a TPU take of its vector memory, in bytes, if one does."""
+        if Role.TPU_FLAGS not in self.files:
+            return None
+        from fusionscope.dump.tpu_target import read_vector_memory_limit
+
+        return next(iter(self._side(Role.TPU_FLAGS, read_vector_memory_limit)), None)
+
+    @property
+    def problem(self) -> str:
+        """Why the compiler did not finish, as `capture` recorded it; empty if it did, or another
+        program made the dump.
+        """
+        if Role.CAPTURE not in self.files:
+            return ""
+        from fusionscope.dump.capture_record import read_problem
+
+        return next(iter(self._side(Role.CAPTURE, read_problem)), "")
+
+    @property
     def flags(self) -> DebugOptions | None:
         """The compiler flags that differ from their defaults."""
         return next(iter(self._side(Role.FLAGS, read_debug_options)), None)

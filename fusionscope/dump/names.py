@@ -34,6 +34,8 @@ class Role(Enum):
     THUNKS_IN_GRAPHS = "thunks in command buffers"
     THUNK_METADATA = "metadata of thunks"
     AUTOTUNER_LOG = "autotuner log"
+    TPU_FLAGS = "flags of a TPU's compiler"
+    CAPTURE = "record of `capture`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,7 @@ _SIDE = {
     "priority_fusion_dump.txt": Role.PRIORITY_FUSION,
     "gpu_target_config.pbtxt": Role.DEVICE,
     "target_arguments.txt": Role.TPU_TARGET,
+    "tpu_comp_env.txt": Role.TPU_FLAGS,
     "debug_options": Role.FLAGS,
     "config.pbtxt": Role.CONFIG,
     "thunk_sequence.txt": Role.THUNKS,
@@ -101,6 +104,8 @@ OF_ALL_MODULES = -1
 _AUTOTUNER_LOG = re.compile(
     r"(?!module_).*autotun\w*[-_.]?logs?\b.*\.(?:txt|textproto|pbtxt|log)", re.I
 )
+CAPTURE_RECORD = "fusionscope-capture.json"
+_OF_ALL = {CAPTURE_RECORD: Role.CAPTURE}
 _KINDS = {"txt": Role.STAGE, "hlo.pb": Role.STAGE_PROTO}
 
 
@@ -137,11 +142,10 @@ def _read_plain_name(name: str) -> FileName | None:
         )
     match = _MODULE.fullmatch(name)
     if match is None:
-        if _AUTOTUNER_LOG.fullmatch(name):
-            return FileName(
-                role=Role.AUTOTUNER_LOG, module_id=OF_ALL_MODULES, module=None, label=""
-            )
-        return None
+        role = Role.AUTOTUNER_LOG if _AUTOTUNER_LOG.fullmatch(name) else _OF_ALL.get(name)
+        if role is None:
+            return None
+        return FileName(role=role, module_id=OF_ALL_MODULES, module=None, label="")
     number, suffix = int(match["id"]), match["rest"]
     if suffix == "metadata.textproto":
         return FileName(role=Role.PASS_TIMES, module_id=number, module=None, label=suffix)

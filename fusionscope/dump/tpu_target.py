@@ -1,7 +1,10 @@
-"""The TPU that a program was compiled for: ``….target_arguments.txt``."""
+"""The TPU that a program was compiled for, ``….target_arguments.txt``, and of the flags of its
+compiler, ``….tpu_comp_env.txt``, the one that is needed.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 
@@ -19,6 +22,8 @@ _NAMES = {
 }
 _THREE_DIMENSIONS = frozenset({"v4", "v5p", "tpu7x"})
 _PREFIX = "TPU_VERSION_"
+# In KiB; -1 is the default.
+_VECTOR_MEMORY_LIMIT = re.compile(rb"^xla_tpu_scoped_vmem_limit_kib: (\d{1,9})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,12 @@ def read_tpu_target(data: bytes, file: str) -> TpuTarget | None:
     chips, hosts = (_bounds(topology, field) for field in ("chips_per_host_bounds", "host_bounds"))
     x, y, z = (chip_bound * host_bound for chip_bound, host_bound in zip(chips, hosts, strict=True))
     return TpuTarget(name, (x, y, z))
+
+
+def read_vector_memory_limit(data: bytes, _file: str) -> int | None:
+    """Return how much of the vector memory a flag lets one kernel take, in bytes, if one does."""
+    match = _VECTOR_MEMORY_LIMIT.search(data)
+    return int(match[1]) << 10 if match is not None else None
 
 
 def _bounds(topology: Message, name: str) -> tuple[int, int, int]:

@@ -52,6 +52,7 @@ from fusionscope.findings.memory.facts import MemoryFacts
 from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.findings.movements.facts import Movements
+from fusionscope.findings.vector_memory.find import is_own
 from fusionscope.history.following import FollowedStages, Route, follow, follow_both
 from fusionscope.history.kernels import Kernel, count_runs, find_kernels
 from fusionscope.history.loops import (
@@ -77,6 +78,7 @@ from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.context import read_gpu, read_target
 from fusionscope.versions.known import compiler_named
 from fusionscope.versions.runs import find_runs
+from fusionscope.words.text import first_names
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
@@ -87,6 +89,7 @@ _NO_STAGE_BEFORE = (
     "no stage right before fusion was dumped: using {stage} instead; dump with "
     "--xla_dump_hlo_pass_re=.*"
 )
+_NO_CODE = "no after_codegen stage: the compiler stopped before it had code for the kernels"
 _ONE_STAGE = (
     "one stage only: pairs cannot be followed, kernels are shown as they are (a program that the "
     "compilation cache serves leaves no more: JAX_ENABLE_COMPILATION_CACHE=false)"
@@ -261,8 +264,24 @@ class _Ends:
         return module.stages[first : module.stages.index(self.final) + 1]
 
 
+def _why_not_finished(module: DumpedModule) -> str:
+    """Return a line on a compilation that failed, empty if there is no sign of that."""
+    if module.problem:
+        return f"the compiler did not finish: {module.problem}"
+    if module.tpu is None or any(stage.label == "after_codegen" for stage in module.stages):
+        return ""
+    kernels = [
+        instruction.name for instruction in module.read(module.last).walk() if is_own(instruction)
+    ]
+    if not kernels:
+        return _NO_CODE
+    return f"{_NO_CODE}; if it ran out of vmem, make the blocks of {first_names(kernels)} smaller"
+
+
 def _find_ends(module: DumpedModule, notes: list[str]) -> _Ends:
     """Select the two stages. If one was not dumped, another one takes its place, with a note."""
+    if problem := _read(lambda: _why_not_finished(module), notes):
+        notes.append(problem)
     final = module.final
     if final is None:
         final = module.last

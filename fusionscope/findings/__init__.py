@@ -41,6 +41,7 @@ NAMES = (
     "resources",
     "recomputed",
     "memory",
+    "vector_memory",
     "autotuned",
     "compile_time",
     "suggestions",

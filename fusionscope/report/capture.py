@@ -31,15 +31,19 @@ class Compiled:
     estimate: TimeEstimate | None = None
 
 
-def captured_section(captured: Captured) -> Section:
+def captured_section(captured: Captured, *, is_explained: bool = False) -> Section:
+    """Return how a program was compiled. Where an explanation follows (``is_explained``), that says
+    why the compiler did not finish.
+    """
+    is_said = is_explained and captured.compile_s is None
     return Section(
         title=f"{captured.program} for {captured.target}",
-        blocks=(Lines(tuple(_lines(captured))),),
+        blocks=(Lines(tuple(_lines(captured, captured.problem if not is_said else ""))),),
         is_heading=True,
     )
 
 
-def _lines(captured: Captured) -> Iterator[Line]:
+def _lines(captured: Captured, problem: str) -> Iterator[Line]:
     version = captured.versions.get("jaxlib", "an unknown jaxlib")
     yield line(f"jaxlib {version}, {_arguments(captured)}")
     if captured.program_flags:
@@ -49,9 +53,9 @@ def _lines(captured: Captured) -> Iterator[Line]:
         yield line(f"note: {note}", Tone.WARNING)
     if captured.profile is not None:
         yield line(f"ran, with a profile in {captured.profile}")
-    if captured.problem:
+    if problem:
         ended = "" if captured.compile_s is not None else "did not finish: "
-        yield line(f"{ended}{captured.problem}", Tone.WARNING)
+        yield line(f"{ended}{problem}", Tone.WARNING)
 
 
 def _arguments(captured: Captured) -> str:

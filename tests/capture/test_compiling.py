@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from fusionscope import UnusableInput, capture_dump, capturing
-from fusionscope.capture.capture import MANIFEST, PROFILE, Captured, capture
+from fusionscope.capture.capture import PROFILE, Captured, capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
+from fusionscope.dump.names import CAPTURE_RECORD
 from fusionscope.dump.profile import read_profile
 from fusionscope.explain import Selection
 from fusionscope.explain import explain as explain_dump
@@ -52,7 +53,7 @@ def test_a_function_is_compiled_with_its_example(model: Path, tmp_path: Path) ->
     (module,) = open_dump(actual.directory).modules
     assert module.name == "jit_step"
     assert len(module.stages) > 10
-    manifest = json.loads((actual.directory / MANIFEST).read_text())
+    manifest = json.loads((actual.directory / CAPTURE_RECORD).read_text())
     assert manifest["schema"] == "fusionscope.capture/1"
     assert manifest["versions"]["jaxlib"] == actual.versions["jaxlib"]
     (facts,) = explain_dump(open_dump(actual.directory)).modules

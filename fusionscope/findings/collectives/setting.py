@@ -84,13 +84,13 @@ def _neighbours(instruction: Instruction) -> Iterator[Instruction]:
         if neighbour.opcode not in _PASS_ON | {"parameter", "tuple"} or _is_given(neighbour):
             yield neighbour
     for whole, index in _places(instruction):
-        for same in _passed_on(whole):
+        for value in _passed_on(whole):
             if index is None:
-                yield same
+                yield value
                 continue
-            if same.opcode == "tuple":
-                yield same.operands[index]
-            yield from (user for user in same.users if user.attributes.get("index") == str(index))
+            if value.opcode == "tuple":
+                yield value.operands[index]
+            yield from (user for user in value.users if user.attributes.get("index") == str(index))
 
 
 def _places(instruction: Instruction) -> Iterator[tuple[Instruction, int | None]]:
@@ -118,19 +118,19 @@ def _passed_on(whole: Instruction) -> Iterator[Instruction]:
 
 def _same_values(caller: Instruction) -> Iterator[tuple[Instruction, ...]]:
     """Yield what is the same value in a caller and in what it calls."""
-    called, operands = caller.called, caller.operands
+    computations, operands = caller.called, caller.operands
     match caller.opcode:
         case "while":
-            bodies = [body for body in called if body.root.shape == caller.shape]
+            bodies = [body for body in computations if body.root.shape == caller.shape]
             states = [state for body in bodies for state in (*body.parameters, body.root)]
             yield caller, *operands, *states
         case "conditional":
-            yield caller, *(branch.root for branch in called)
-            for operand, branch in zip(operands[1:], called, strict=False):
+            yield caller, *(branch.root for branch in computations)
+            for operand, branch in zip(operands[1:], computations, strict=False):
                 yield operand, *branch.parameters
         case "call":
-            yield caller, *(body.root for body in called)
-            yield from zip(operands, *(body.parameters for body in called), strict=False)
+            yield caller, *(body.root for body in computations)
+            yield from zip(operands, *(body.parameters for body in computations), strict=False)
         case _:
             yield caller, *operands
 
