@@ -312,6 +312,10 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
         ),
         # The keys are as they came.
         ("join-halves", "tpu", "reshape(%stack.11)", "reshape(%keys.1)"),
+        # Short vectors, a sum that does not begin at zero, and one that is no square.
+        ("multiply-distances", "tpu", ",64]", ",8]"),
+        ("multiply-distances", "tpu", "f32[] constant(0)", "f32[] constant(1)"),
+        ("multiply-distances", "tpu", "multiply(%sub.13, %sub.13)", "multiply(%sub.13, %sub.9)"),
         # A scatter that keeps what was there.
         (
             "update-rows",

@@ -344,6 +344,22 @@ def program(caches, rows, places):
 """
 
 
+def multiply_distances(draw: Draw) -> str:
+    vectors, words, width = draw.size(1, 90), draw.size(2, 90), draw.size(16, 80)
+    draw.argument("f32", *draw.one((vectors, width), (width, vectors)))
+    draw.argument("f32", words, width)
+    is_turned = draw.arguments[0] != f"f32[{vectors},{width}]"
+    x = "vectors.T" if is_turned else "vectors"
+    difference = draw.one(f"{x}[:, None] - book", f"book[:, None] - {x}", f"{x} - book[:, None]")
+    square = draw.one("({}) ** 2", "jnp.square({})").format(difference)
+    return f"""
+def program(vectors, book):
+    vectors, book = {draw.one("vectors", "vectors * 0.5 + 1")}, jnp.tanh(book)
+    distances = ({square}).sum(axis=-1)
+    {draw.result("distances")}
+"""
+
+
 def join_halves(draw: Draw) -> str:
     heads, rows, pairs, parts = draw.size(1, 4), draw.size(2, 20), draw.size(1, 20), draw.size(2, 3)
     kind = draw.one("f32", "bf16")

@@ -14,6 +14,7 @@ from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
 from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
 from fusionscope.advise.recipes.join_halves import JoinHalves
+from fusionscope.advise.recipes.multiply_distances import MultiplyDistances
 from fusionscope.advise.recipes.multiply_pixels import MultiplyPixels
 from fusionscope.advise.recipes.multiply_small_dots import MultiplySmallDots
 from fusionscope.advise.recipes.multiply_thin_dots import MultiplyThinDots
@@ -50,6 +51,7 @@ RECIPES: tuple[Recipe, ...] = (
     MultiplySmallDots(),
     MultiplyThinDots(),
     MultiplyVector(),
+    MultiplyDistances(),
     NarrowDot(),
     JoinHalves(),
     MultiplyPixels(),
