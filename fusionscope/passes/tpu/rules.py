@@ -220,6 +220,7 @@ class ReducedProduct(TpuRule):
             is_one_elementwise(consumer)
             and consumer.shape.is_array
             and kernels.is_read_again(producer)
+            and kernels.product[producer].shape.rank == 2  # others may keep a row in their kernel
             and not kernels.converge(producer)
             and waits(consumer, producer)
         )
