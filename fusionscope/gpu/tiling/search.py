@@ -107,12 +107,17 @@ class BlockLevelConfig:
 
 
 def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
-    """Return the tiling of the first root, None without one. Raises ``UnusableInput``."""
+    """Return the tiling of the first root, None without one. Raises ``UnusableInput``.
+
+    Its sizes are ``output_tile_sizes`` where a fusion could have no other root (jaxlib 0.4.38).
+    """
     config = fusion.attribute("backend_config")
     for key in ("fusion_config", "fusion_backend_config"):
         if isinstance(config, dict) and isinstance(config.get(key), dict):
             message = config[key].get("block_level_fusion_config")
-            if isinstance(message, dict) and message.get("output_tiles"):
+            if isinstance(message, dict) and (
+                message.get("output_tiles") or message.get("output_tile_sizes")
+            ):
                 read = _read_config(message)
                 root = fusion.shape.elements[0] if fusion.shape.elements else fusion.shape
                 if (
@@ -129,7 +134,9 @@ def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
 
 def _read_config(message: dict[str, Any]) -> BlockLevelConfig | None:
     try:
-        tile_sizes = tuple(map(int, message["output_tiles"][0].get("sizes", ())))
+        tiles = message.get("output_tiles")
+        texts = tiles[0].get("sizes", ()) if tiles else message["output_tile_sizes"]
+        tile_sizes = tuple(map(int, texts))
         return BlockLevelConfig(tile_sizes, int(message.get("num_warps", 0)))
     except (AttributeError, LookupError, TypeError, ValueError):
         return None

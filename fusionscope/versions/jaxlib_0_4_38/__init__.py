@@ -1,4 +1,4 @@
-"""jaxlib 0.4.38. For GPUs, it has no rules: its Triton rewriters run at other places."""
+"""jaxlib 0.4.38."""
 
 from __future__ import annotations
 
@@ -17,5 +17,8 @@ VERSION = Version(
         "cpu": (begins("HLO_passes_through_layout_assignment", "result_caster"),),
         "gpu": (begins("pre-spmd-partitioner", "gather_scatter_normalizer"),),
     },
-    compilers=(KnownCompiler("cpu-0.4.38", f"{__name__}.cpu"),),
+    compilers=(
+        KnownCompiler("cpu-0.4.38", f"{__name__}.cpu"),
+        KnownCompiler("gpu-0.4.38", f"{__name__}.gpu"),
+    ),
 )

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.graph.layouts import minor_to_major, sizes
-from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.passes.gpu.gemm_fusion.dimension_order import (
     FOLLOWING,
@@ -38,6 +38,13 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 _TYPES = frozenset({"f16", "f32", "bf16", "f8e5m2", "pred", "s8", "s16", "s32"})
+_PURE = frozenset({"bitcast", "dot", "parameter", "reshape"})
+_TRITON_ALGORITHMS = frozenset(
+    "dot_bf16_bf16_f32 dot_bf16_bf16_f32_x3 dot_bf16_bf16_f32_x6 dot_tf32_tf32_f32 "
+    "dot_tf32_tf32_f32_x3 dot_f32_f32_f32".split()
+)
+# What the extents of a library's operands are a multiple of, from A100 on.
+_LIBRARY_MULTIPLES = {"s8": 4, "f16": 8, "bf16": 8}
 _MOVES = frozenset({"broadcast", "concatenate", "reshape", "slice", "transpose"})
 
 
@@ -153,6 +160,39 @@ class OrderedDimensions(AroundRule[OrderedCandidate]):
     def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
         propagated = candidate.propagated()
         return self.refuse(propagated) if isinstance(propagated, str) else None
+
+
+class PureDot(Rule):
+    """A fusion with nothing but its dot is left to the library, unless an algorithm asks for Triton.
+
+    Source: xla/service/gpu/transforms/gemm_fusion.cc, CreateDotFusion and HandleDot, without
+    xla_gpu_triton_gemm_any.
+    """
+
+    __slots__ = ()
+    id: ClassVar = "gf-pure-dot"
+    message: ClassVar = "Pure Matmul"
+
+    def check(
+        self, dot: MutableInstruction, fused: MutableComputation, device: Device
+    ) -> Decision | None:
+        if (
+            dot.attributes.get("algorithm") in _TRITON_ALGORITHMS
+            or any(instruction.opcode not in _PURE for instruction in fused.instructions)
+            or _library_needs_padding(dot, device)
+        ):
+            return None
+        return self.refuse()
+
+
+def _library_needs_padding(dot: MutableInstruction, device: Device) -> bool:
+    """Source: xla/service/gpu/cublas_padding_requirements.cc, CublasRequiresPadding."""
+    batches = len(dot.attribute("lhs_batch_dims") or ())
+    return isinstance(device.capability, CudaCapability) and any(
+        extent % _LIBRARY_MULTIPLES.get(operand.shape.element_type, 1)
+        for operand in dot.operands
+        for extent in sizes(operand.shape)[batches:]
+    )
 
 
 GPU_GEMM_V1: RuleBook[Rule] = RuleBook(

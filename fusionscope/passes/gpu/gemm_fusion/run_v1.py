@@ -35,6 +35,7 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import (
     OrderedCandidate,
     OrderedDimensions,
+    PureDot,
     SideParameters,
 )
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
@@ -44,6 +45,12 @@ class GemmFusionV1(GemmFusion):
     def _grow(self, dot: MutableInstruction, name: str) -> Grown | Decision:
         growth = _Growth(self.book, self.state, dot, name)
         output = growth.fuse()
+        rule = self.book.find(PureDot.id)
+        if isinstance(rule, PureDot):
+            refusal = rule.check(dot, growth.fused, self.state.device)
+            if refusal is not None:
+                growth.discard()
+                return refusal
         fusion = add_gemm_fusion(dot, name, growth.fused, growth.inputs)
         return Grown(fusion, output, tuple(growth.asked))
 
@@ -102,6 +109,10 @@ class _Growth:
             last, output = self._add(user, operands), user
         self.fused.root = last
         return output
+
+    def discard(self) -> None:
+        for instruction in reversed(list(self.fused.instructions)):
+            self.fused.remove(instruction)
 
     def _fuse_operand(self, slot: int) -> MutableInstruction:
         """Source: FuseDotOperand, FusionContext::FromDotOperand."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from fusionscope.gpu.cost.duration import Duration, written
 from fusionscope.gpu.state import GpuState
@@ -23,6 +23,38 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.search import post_order
 from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+
+class Span(NamedTuple):
+    """What would be one kernel: all that ``root`` depends on, down from ``producer``, the value
+    that it reads from outside.
+    """
+
+    producer: MutableInstruction
+    root: MutableInstruction
+
+    @property
+    def inside(self) -> list[tuple[MutableInstruction, MutableInstruction]]:
+        """The producers and consumers that would be in one kernel."""
+        return [
+            (operand, instruction)
+            for instruction in self.body()
+            if instruction is not self.producer
+            for operand in dict.fromkeys(instruction.operands)
+            if operand is not self.producer and operand.opcode != "parameter"
+        ]
+
+    def body(self) -> list[MutableInstruction]:
+        """The producer and all instructions that the root depends on, operands first, parameters
+        included.
+
+        Source: MakeFusionForDiamond.
+        """
+        inside = post_order(
+            [self.root],
+            lambda value: [operand for operand in value.operands if operand is not self.producer],
+        )
+        return [self.producer, *inside]
 
 
 class Diamond:
@@ -54,6 +86,10 @@ class Diamond:
         """Or what stands where it should."""
         return self.to_reduce[-1]
 
+    @property
+    def row_length(self) -> int:
+        return self.reduce.operands[0].shape.dimensions[-1]
+
     @cached_property
     def producer(self) -> MutableInstruction:
         """The value that the diamond reads from outside."""
@@ -69,7 +105,7 @@ class Diamond:
         while end is not self.producer:
             end = self._path(end, self.producer.opcode)[-1]
             if end is not self.producer:
-                if end.opcode != self.producer.opcode or not self._is_trivial(end):
+                if end.opcode != self.producer.opcode or not is_trivial(end, self._triton):
                     return False
                 end = end.operands[0]
         return True
@@ -91,51 +127,40 @@ class Diamond:
         return [(above, below) for below, above in pairwise(path)][::-1]
 
     @property
-    def inside(self) -> list[tuple[MutableInstruction, MutableInstruction]]:
-        """The producers and consumers that would be in one kernel."""
-        return [
-            (operand, instruction)
-            for instruction in self.body()
-            if instruction is not self.producer
-            for operand in dict.fromkeys(instruction.operands)
-            if operand is not self.producer and operand.opcode != "parameter"
-        ]
-
-    def body(self) -> list[MutableInstruction]:
-        """The producer and all instructions that the root depends on, operands first, parameters
-        included.
-
-        Source: MakeFusionForDiamond.
-        """
-        inside = post_order(
-            [self.root],
-            lambda value: [operand for operand in value.operands if operand is not self.producer],
-        )
-        return [self.producer, *inside]
+    def span(self) -> Span:
+        return Span(self.producer, self.root)
 
     def _path(
         self, start: MutableInstruction, opcode: str | None = None
     ) -> list[MutableInstruction]:
         """Source: TrivialEdge."""
         path = [start]
-        while path[-1].opcode != opcode and self._is_trivial(path[-1]):
-            operands = path[-1].operands
-            path.append(operands[-1 if _is_repeated(operands[0]) else 0])
+        while path[-1].opcode != opcode and is_trivial(path[-1], self._triton):
+            path.append(next_above(path[-1]))
         return path
 
-    def _is_trivial(self, instruction: MutableInstruction) -> bool:
-        """Source: IsTriviallyFusible."""
-        operands = instruction.operands
-        if len(instruction.users) > 1 or not has_default_layout(instruction.shape):
-            return False
-        if instruction.opcode == "bitcast":
-            return True
-        if not is_elementwise(instruction) or not 1 <= len(operands) <= 2:
-            return False
-        first, last = operands[0], operands[-1]
-        if first is not last and _is_repeated(first) == _is_repeated(last):
-            return False
-        return self._triton.unsupported(instruction) is None
+
+def is_trivial(instruction: MutableInstruction, triton: Triton, users: int = 1) -> bool:
+    """Return whether an instruction, of at most so many ``users``, joins any kernel of rows.
+
+    Source: IsTriviallyFusible.
+    """
+    operands = instruction.operands
+    if len(instruction.users) > users or not has_default_layout(instruction.shape):
+        return False
+    if instruction.opcode == "bitcast":
+        return True
+    if not is_elementwise(instruction) or not 1 <= len(operands) <= 2:
+        return False
+    first, last = operands[0], operands[-1]
+    if first is not last and _is_repeated(first) == _is_repeated(last):
+        return False
+    return triton.unsupported(instruction) is None
+
+
+def next_above(trivial: MutableInstruction) -> MutableInstruction:
+    """Return the operand that is not repeated. Source: ChooseOperandForFusionProcessing."""
+    return trivial.operands[-1 if _is_repeated(trivial.operands[0]) else 0]
 
 
 def _is_repeated(instruction: MutableInstruction) -> bool:
@@ -368,3 +393,6 @@ GPU_SOFTMAX: RuleBook[Rule] = RuleBook(
         FasterUnfused(),
     ),
 )
+
+# Diamonds in a row become one kernel, with what is trivial before and after them.
+GPU_SOFTMAX_CHAINS = GPU_SOFTMAX.renamed("gpu-softmax-chains")

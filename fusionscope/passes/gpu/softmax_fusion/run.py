@@ -21,11 +21,15 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.softmax_fusion.rules import (
     GPU_SOFTMAX,
+    GPU_SOFTMAX_CHAINS,
     Diamond,
     DiamondRule,
     FasterUnfused,
+    Span,
     Tileable,
     TilingFound,
+    is_trivial,
+    next_above,
 )
 from fusionscope.passes.gpu.softmax_fusion.unfused import time_unfused
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
@@ -36,7 +40,8 @@ _NAME = "triton_softmax"
 
 
 def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
-    return SoftmaxRewriter(graph, book, context.gpu_state()).run()
+    rewriter = ChainRewriter if book.name == GPU_SOFTMAX_CHAINS.name else SoftmaxRewriter
+    return rewriter(graph, book, context.gpu_state()).run()
 
 
 @dataclass(slots=True)
@@ -62,10 +67,14 @@ class SoftmaxRewriter:
             if self._matches(diamond := Diamond(instruction, self.state.triton), rules)
         ]
         # From the last to the first: the operand of a diamond may be the root of an earlier one.
-        for diamond in reversed(diamonds):
-            if diamond.root.parent is not None:  # unless another diamond has absorbed it
-                self._decide(diamond)
+        for span in reversed(list(self._spans(diamonds))):
+            if span.root.parent is not None:  # unless another diamond has absorbed it
+                self._decide(span)
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
+
+    def _spans(self, diamonds: Sequence[Diamond]) -> Iterator[Span]:
+        """Yield what kernels could be made of."""
+        return (diamond.span for diamond in diamonds)
 
     def _rules(self) -> Iterator[DiamondRule]:
         """Yield the rules about diamonds: those of the book, and those that define a diamond, even
@@ -85,14 +94,19 @@ class SoftmaxRewriter:
         """
         refusal = first_decision(rule.check(diamond, self.state) for rule in rules)
         if refusal is None:
-            fusion = self._make_fusion(diamond)
-            tileable = self.book.find(Tileable.id)
-            if isinstance(tileable, Tileable):
-                refusal = tileable.check(self._tiled(FusionBody(fusion)))
-            _discard(fusion)
+            refusal = self._refusal_of_tiles(diamond.span)
         if refusal is not None:
             self._record(diamond.way, refusal)
         return refusal is None
+
+    def _refusal_of_tiles(self, span: Span) -> Decision | None:
+        tileable = self.book.find(Tileable.id)
+        if not isinstance(tileable, Tileable):
+            return None
+        fusion = self._make_fusion(span)
+        refusal = tileable.check(self._tiled(FusionBody(fusion)))
+        _discard(fusion)
+        return refusal
 
     def _tiled(self, body: FusionBody) -> TiledBody:
         """Source: CanSymbolicTileAnalysisTileDiamond."""
@@ -100,12 +114,12 @@ class SoftmaxRewriter:
         propagation = TilePropagation() if propagates else IndexPropagation(body)
         return TiledBody(body, propagation, Sources().register)
 
-    def _decide(self, diamond: Diamond) -> None:
-        """Replace the diamond by its fusion, unless that has no tiling or costs time.
+    def _decide(self, span: Span) -> None:
+        """Replace a span by its fusion, unless that has no tiling or costs time.
 
         Source: MaybeFuseDiamondImpl.
         """
-        fusion, root = self._make_fusion(diamond), diamond.root
+        fusion, root = self._make_fusion(span), span.root
         tiling = self.state.triton.find_best_tiling(FusionBody(fusion))
         if isinstance(tiling, Untileable):
             refusal: Decision | None = TilingFound().refuse_because(tiling)
@@ -113,10 +127,10 @@ class SoftmaxRewriter:
             refusal = self._refusal_by_cost(fusion, tiling)
             set_triton_config(fusion, tiling)
         if refusal is not None:
-            self._record(diamond.inside, refusal)
+            self._record(span.inside, refusal)
             _discard(fusion)
             return
-        self._record(diamond.inside, NO_OBJECTION, fusion)
+        self._record(span.inside, NO_OBJECTION, fusion)
         root.computation.add(fusion)
         replace_and_prune(root, fusion)
 
@@ -128,22 +142,22 @@ class SoftmaxRewriter:
         unfused = time_unfused(fusion.fused, self.state.device, self.state.gpu_model)
         return rule.check(tiling.total, unfused)
 
-    def _make_fusion(self, diamond: Diamond) -> MutableInstruction:
-        """Return the fusion that a diamond would become, not yet in the computation.
+    def _make_fusion(self, span: Span) -> MutableInstruction:
+        """Return the fusion that a span would become, not yet in the computation.
 
         Source: MakeFusionForDiamond.
         """
         fused = self.graph.add_computation(f"{_NAME}_computation")
         copies: dict[MutableInstruction, MutableInstruction] = {}
         operands: list[MutableInstruction] = []
-        for instruction in diamond.body():
-            if instruction is diamond.producer or instruction.opcode == "parameter":
+        for instruction in span.body():
+            if instruction is span.producer or instruction.opcode == "parameter":
                 copies[instruction] = fused.make_parameter(instruction.shape)
                 operands.append(instruction)
             else:
                 copied_operands = [copies[operand] for operand in instruction.operands]
                 copies[instruction] = clone_into(instruction, fused, copied_operands)
-        fused.root = copies[diamond.root]
+        fused.root = copies[span.root]
         name = self.graph.instruction_name(_NAME)
         fusion = MutableInstruction(name, "fusion", fused.root.shape, operands)
         fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
@@ -157,6 +171,54 @@ class SoftmaxRewriter:
         fusion: MutableInstruction | None = None,
     ) -> None:
         self._decisions += [decided(*pair, decision, fusion) for pair in pairs]
+
+
+class ChainRewriter(SoftmaxRewriter):
+    """The pass where it still joins diamonds. Source: FindAllFusibleDiamondChains."""
+
+    __slots__ = ()
+
+    def _spans(self, diamonds: Sequence[Diamond]) -> Iterator[Span]:
+        chains: list[list[Diamond]] = []
+        for diamond in diamonds:
+            if chains and self._continues(chains[-1], diamond):
+                chains[-1].append(diamond)
+            else:
+                chains.append([diamond])
+        for first, *rest in chains:
+            last = [first, *rest][-1]
+            span = Span(self._start(first.producer), self._end(last.root))
+            refusal = self._refusal_of_tiles(span)
+            if refusal is None:
+                yield span
+            else:
+                self._record(span.inside, refusal)
+
+    def _continues(self, chain: Sequence[Diamond], diamond: Diamond) -> bool:
+        start = self._start(diamond.producer)
+        return (
+            start is chain[-1].root
+            and len(start.users) == (2 if start is diamond.producer else 1)
+            and diamond.row_length == chain[0].row_length
+        )
+
+    def _start(self, producer: MutableInstruction) -> MutableInstruction:
+        """Source: FindFirstNonFusibleDiamondProducer."""
+        users = 2  # the reduction and the root
+        while is_trivial(producer, self.state.triton, users):
+            producer, users = next_above(producer), 1
+        return producer
+
+    def _end(self, root: MutableInstruction) -> MutableInstruction:
+        """Return the last trivial user of ``root``, and of its only users, which alone may have
+        several users. Source: GetLastTriviallyFusibleUser.
+        """
+        while len(root.users) == 1 and not root.is_root:
+            user = next(iter(root.users))
+            if not is_trivial(user, self.state.triton, len(user.users)):
+                break
+            root = user
+        return root
 
 
 def _discard(fusion: MutableInstruction) -> None:

@@ -1,0 +1,40 @@
+"""The fusion passes of jaxlib 0.4.38 for GPUs: Triton gets no dot alone, and diamonds are joined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusionscope.passes.gpu.gemm_fusion.rules_v1 import PureDot
+from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX_CHAINS
+from fusionscope.versions.jaxlib_0_5_3 import gpu as newer
+from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_GEMM_V1_0_10_0
+
+GPU_GEMM_0_4_38 = replace(
+    GPU_GEMM_V1_0_10_0,
+    name="gpu-gemm-v1-0.4.38",
+    rules=(*GPU_GEMM_V1_0_10_0.rules, PureDot()),
+)
+
+_PIPELINES: dict[str, tuple[str, ...]] = {
+    **newer.COMPILER.pipelines,
+    "hlo_normalization": (
+        "algsimp", "transpose-folding", "reshape-decomposer", "reduce-decomposer",
+        "algorithm-checker", "dot_normalizer", "gemv-rewriter", "triton-gemm-rewriter",
+        "gemm-fusion-swap-operands", "simplify-int4-dots", "dot-algorithm-rewriter",
+        "cublas-gemm-rewriter", "cublas-gemm-broadcast-folding-rewriter", "layout_normalization",
+        "algsimp", "scatter_simplifier", "broadcast_canonicalizer", "transpose-dimension-grouper",
+        "reduction-degenerate-dim-remover", "reduction-layout-normalizer", "float_normalization",
+        "algsimp", "cse", "constant_folding", "dce", "triton-softmax-rewriter",
+        "reduction-dimension-grouper", "reduction-splitter", "tree-reduction-rewriter",
+        "sub-byte-size-setter",
+    ),
+    "GPU-ir-emit-prepare": (
+        "dce", "loop-schedule-linearizer", "copy-insertion", "horizontal-loop-fusion-for-copy",
+        "sanitize-constant-names",
+    ),
+    "fusion-dispatch-pipeline": ("fusion-block-level-rewriter",),
+}  # fmt: skip
+
+COMPILER = replace(
+    newer.COMPILER, name="gpu-0.4.38", release="0.4.38", pipelines=_PIPELINES
+).with_books(GPU_GEMM_0_4_38, GPU_SOFTMAX_CHAINS)
