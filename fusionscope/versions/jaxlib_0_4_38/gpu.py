@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionscope.passes.gpu.gemm_fusion.rules_v1 import PureDot
+from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
+    HORIZONTAL_LOOP,
+    AnyCopy,
+    BatchOfAnyLength,
+    SharedOperand,
+)
 from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX_CHAINS
+from fusionscope.versions.jaxlib_0_4_38.gemm_fusion import GPU_GEMM_0_4_38
 from fusionscope.versions.jaxlib_0_5_3 import gpu as newer
-from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_GEMM_V1_0_10_0
 
-GPU_GEMM_0_4_38 = replace(
-    GPU_GEMM_V1_0_10_0,
-    name="gpu-gemm-v1-0.4.38",
-    rules=(*GPU_GEMM_V1_0_10_0.rules, PureDot()),
+HORIZONTAL_LOOP_0_4_38 = (
+    HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.4.38")
+    .with_rule(AnyCopy())
+    .with_rule(SharedOperand())
+    .with_rule(BatchOfAnyLength())
 )
 
 _PIPELINES: dict[str, tuple[str, ...]] = {
@@ -37,4 +43,4 @@ _PIPELINES: dict[str, tuple[str, ...]] = {
 
 COMPILER = replace(
     newer.COMPILER, name="gpu-0.4.38", release="0.4.38", pipelines=_PIPELINES
-).with_books(GPU_GEMM_0_4_38, GPU_SOFTMAX_CHAINS)
+).with_books(GPU_GEMM_0_4_38, GPU_SOFTMAX_CHAINS, HORIZONTAL_LOOP_0_4_38)

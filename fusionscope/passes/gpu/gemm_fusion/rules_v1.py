@@ -39,7 +39,7 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 _TYPES = frozenset({"f16", "f32", "bf16", "f8e5m2", "pred", "s8", "s16", "s32"})
 _PURE = frozenset({"bitcast", "dot", "parameter", "reshape"})
-_TRITON_ALGORITHMS = frozenset(
+TRITON_ALGORITHMS = frozenset(
     "dot_bf16_bf16_f32 dot_bf16_bf16_f32_x3 dot_bf16_bf16_f32_x6 dot_tf32_tf32_f32 "
     "dot_tf32_tf32_f32_x3 dot_f32_f32_f32".split()
 )
@@ -177,7 +177,7 @@ class PureDot(Rule):
         self, dot: MutableInstruction, fused: MutableComputation, device: Device
     ) -> Decision | None:
         if (
-            dot.attributes.get("algorithm") in _TRITON_ALGORITHMS
+            dot.attributes.get("algorithm") in TRITON_ALGORITHMS
             or any(instruction.opcode not in _PURE for instruction in fused.instructions)
             or _library_needs_padding(dot, device)
         ):

@@ -149,6 +149,20 @@ class LaterLoopCandidate(LoopCandidate):
         )
 
 
+class AnyCopy(LaterLoopCandidate):
+    """Copies are joined as they are, and as slices, in every computation. The first operand is
+    the first candidate.
+    """
+
+    __slots__ = ()
+    begins_with_last: ClassVar = False
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        return LoopCandidate.check(self, instruction, siblings, state)
+
+
 def _is_looped_reduce(instruction: MutableInstruction, state: MultiOutputState) -> bool:
     """Source: IsNestableVariadicReduction."""
     if is_fusion(instruction):
@@ -221,6 +235,23 @@ class SharedParameter(SiblingRule):
                 for user in operand.users:
                     if user is not instruction and user in siblings.candidates:
                         return self.refuse(parameter=operand.name, other=user.name)
+        return None
+
+
+class SharedOperand(SharedParameter):
+    """Slices of one output read nothing in common. Source: AnyOperandIsSharedAmongFusions."""
+
+    __slots__ = ()
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        if not siblings.has_slices:
+            return None
+        for operand in instruction.operands:
+            for user in operand.users:
+                if user is not instruction and user in siblings.candidates:
+                    return self.refuse(operand=operand.name, other=user.name)
         return None
 
 
