@@ -27,7 +27,12 @@ from fusionscope.dump.foreign import (
     why_foreign_names,
 )
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
-from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
+from fusionscope.dump.fusion_passes import (
+    PRIORITY_FUSION,
+    Record,
+    names_in_files,
+    names_of_record,
+)
 from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
 from fusionscope.dump.names import OF_ALL_MODULES, FileName, Role, read_name, tpu_build
 from fusionscope.dump.pass_times import PassTime, read_pass_times
@@ -65,6 +70,7 @@ HOW_TO_DUMP = (
 
 Content = TypeVar("Content")
 _MOST_NAMED = 8
+_BEFORE_FUSING = ("variadic-op-splitter", PRIORITY_FUSION)  # stages before priority fusion
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -319,6 +325,11 @@ class DumpedModule:
                 return self.read(self.stages[index - 1])
         return None
 
+    def _module_ahead(self, *passes: str) -> Module | None:
+        """Return the last module that is dumped before one of these passes, whatever they do."""
+        ahead = [stage for stage in self.stages if stage.name.before in passes]
+        return self.read(ahead[-1]) if ahead else None
+
     @property
     def tpu(self) -> TpuTarget | None:
         """The target TPU, None if no file shows it."""
@@ -398,7 +409,9 @@ class DumpedModule:
         """Return a record with the names of the stage before the pass, if that is known."""
         key = "first names", Role.PRIORITY_FUSION, number
         if key not in self._lazy:
-            before = self._module_before(names_of_record(Record.PRIORITY_FUSION))
+            before = self._module_before(
+                names_of_record(Record.PRIORITY_FUSION)
+            ) or self._module_ahead(*_BEFORE_FUSING)
             self._lazy[key] = record.with_names_of(names_in(before)) if before else record
         renamed: PriorityFusionRecord = self._lazy[key]
         return renamed
