@@ -58,6 +58,8 @@ class TritonVersion:
     - ``counts_copies``: copying an element counts as work.
     - ``counts_padding``: padding reduced dimensions to a power of two counts as work.
     - ``names_opcodes``: the message about an unsupported operation names it.
+    - ``keeps_large_tiles``: a fusion whose tiles do not fit into registers has an infinite time,
+      rather than no tiling.
     - ``compute_time`` takes the device, flops, blocks, and threads per block.
     """
 
@@ -74,6 +76,7 @@ class TritonVersion:
     counts_padding: bool
     names_opcodes: bool
     compute_time: ComputeTime
+    keeps_large_tiles: bool = False
 
 
 def unsupported(

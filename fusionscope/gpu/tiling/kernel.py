@@ -6,13 +6,13 @@ Source: xla/service/gpu/model/gpu_indexing_performance_model.cc, triton_emitter_
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.cost.cycles import cycles_of
-from fusionscope.gpu.cost.duration import Duration
+from fusionscope.gpu.cost.duration import INFINITE, Duration
 from fusionscope.gpu.cost.memory import combine
 from fusionscope.gpu.tiling.computation import Region, TiledBody
 from fusionscope.gpu.tiling.propagation import Numbers, Propagation
@@ -48,6 +48,12 @@ class Tiling:
     write: Duration
     compute: Duration
     total: Duration
+
+
+def endless(tile_sizes: Sequence[int]) -> Tiling:
+    """Return a tiling that takes infinitely long. Source: EstimateRunTimeData::Infinite."""
+    end = INFINITE
+    return Tiling(tuple(tile_sizes), _MOST_WARPS, 0, 0, 0, 0, 0, end, end, end, end)
 
 
 class TiledKernel:

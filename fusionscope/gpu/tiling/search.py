@@ -14,7 +14,7 @@ from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.tiling.indexing import IndexPropagation
-from fusionscope.gpu.tiling.kernel import TiledKernel, Tiling
+from fusionscope.gpu.tiling.kernel import TiledKernel, Tiling, endless
 from fusionscope.gpu.tiling.propagation import NONE_FOUND, Propagation, TilePropagation
 from fusionscope.gpu.tiling.table import TilingTables, grid_of
 from fusionscope.gpu.triton_support import TritonVersion
@@ -60,7 +60,10 @@ def find_best_tiling(
             error = propagation.error(tiling)
             if error and table.has_tiles(kernel.sources, grid_of(extents, tiling)):
                 return Untileable(error, True)
-    return kernel.best() or Untileable(NONE_FOUND)
+    best = kernel.best()
+    if best is None and version.keeps_large_tiles and table.with_tiles(kernel.sources):
+        return endless(table.grids[0].sizes)
+    return best or Untileable(NONE_FOUND)
 
 
 def estimate_run_time(

@@ -13,6 +13,7 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
 from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX_CHAINS
 from fusionscope.versions.jaxlib_0_4_38.gemm_fusion import GPU_GEMM_0_4_38
 from fusionscope.versions.jaxlib_0_5_3 import gpu as newer
+from fusionscope.versions.jaxlib_0_5_3.gpu import GPU_0_5_3
 
 HORIZONTAL_LOOP_0_4_38 = (
     HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.4.38")
@@ -20,6 +21,8 @@ HORIZONTAL_LOOP_0_4_38 = (
     .with_rule(SharedOperand())
     .with_rule(BatchOfAnyLength())
 )
+
+GPU_0_4_38 = replace(GPU_0_5_3, triton=replace(GPU_0_5_3.triton, keeps_large_tiles=True))
 
 _PIPELINES: dict[str, tuple[str, ...]] = {
     **newer.COMPILER.pipelines,
@@ -42,5 +45,5 @@ _PIPELINES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 COMPILER = replace(
-    newer.COMPILER, name="gpu-0.4.38", release="0.4.38", pipelines=_PIPELINES
+    newer.COMPILER, name="gpu-0.4.38", release="0.4.38", pipelines=_PIPELINES, gpu=GPU_0_4_38
 ).with_books(GPU_GEMM_0_4_38, GPU_SOFTMAX_CHAINS, HORIZONTAL_LOOP_0_4_38)
