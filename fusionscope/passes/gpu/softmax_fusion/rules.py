@@ -9,8 +9,10 @@ xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 from typing import ClassVar, NamedTuple
 
 from fusionscope.gpu.cost.duration import Duration, written
@@ -18,7 +20,7 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.gpu.tiling.computation import TiledBody
 from fusionscope.gpu.tiling.search import Untileable
 from fusionscope.gpu.triton import Triton
-from fusionscope.graph.layouts import has_default_layout
+from fusionscope.graph.layouts import has_default_layout, sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.search import post_order
@@ -57,6 +59,57 @@ class Span(NamedTuple):
         return [self.producer, *inside]
 
 
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Paths upwards through trivial instructions, which join any kernel of rows. If they ``keep
+    rows``, a bitcast is trivial only if it keeps the last dimension, or has lost it to a reduction.
+    """
+
+    triton: Triton
+    keep_rows: bool = False
+
+    def up(self, start: MutableInstruction, opcode: str | None = None) -> list[MutableInstruction]:
+        """Return ``start`` and what is above it, up to an instruction that is not trivial or has
+        this ``opcode``. Source: TrivialEdge.
+        """
+        path = [start]
+        while path[-1].opcode != opcode and self.is_trivial(path[-1]):
+            path.append(self.above(path[-1]))
+        return path
+
+    def above(self, trivial: MutableInstruction) -> MutableInstruction:
+        """Return the operand that is not repeated. Source: ChooseOperandForFusionProcessing."""
+        return trivial.operands[-1 if _is_repeated(trivial.operands[0]) else 0]
+
+    def is_trivial(self, instruction: MutableInstruction, users: int = 1) -> bool:
+        """Return whether it is trivial and has at most so many ``users``.
+
+        Source: IsTriviallyFusible.
+        """
+        operands = instruction.operands
+        if len(instruction.users) > users or not has_default_layout(instruction.shape):
+            return False
+        if instruction.opcode == "bitcast":
+            return not self.keep_rows or self._keeps_rows(instruction)
+        if not is_elementwise(instruction) or not 1 <= len(operands) <= 2:
+            return False
+        first, last = operands[0], operands[-1]
+        if first is not last and _is_repeated(first) == _is_repeated(last):
+            return False
+        return self.triton.unsupported(instruction) is None
+
+    def _keeps_rows(self, bitcast: MutableInstruction) -> bool:
+        """Source: BitcastIsTilingNoop."""
+        source = bitcast.operands[0]
+        extents = sizes(bitcast.shape)
+        if prod(extents) == 1:
+            return True
+        if not has_default_layout(source.shape):
+            return False
+        above = Paths(self.triton).up(source, "reduce")[-1]
+        return above.opcode == "reduce" or extents[-1] == sizes(source.shape)[-1]
+
+
 class Diamond:
     """The parts of a diamond that ends in ``root``, each found on demand.
 
@@ -64,13 +117,13 @@ class Diamond:
     trivial, or that is the one searched for.
     """
 
-    def __init__(self, root: MutableInstruction, triton: Triton) -> None:
+    def __init__(self, root: MutableInstruction, paths: Paths) -> None:
         self.root = root
-        self._triton = triton
+        self._paths = paths
 
     @cached_property
     def to_broadcast(self) -> list[MutableInstruction]:
-        return self._path(self.root.operands[1], "broadcast")
+        return self._paths.up(self.root.operands[1], "broadcast")
 
     @property
     def broadcast(self) -> MutableInstruction:
@@ -79,7 +132,7 @@ class Diamond:
 
     @cached_property
     def to_reduce(self) -> list[MutableInstruction]:
-        return self._path(self.broadcast.operands[0], "reduce")
+        return self._paths.up(self.broadcast.operands[0], "reduce")
 
     @property
     def reduce(self) -> MutableInstruction:
@@ -93,7 +146,7 @@ class Diamond:
     @cached_property
     def producer(self) -> MutableInstruction:
         """The value that the diamond reads from outside."""
-        return self._path(self.reduce.operands[0])[-1]
+        return self._paths.up(self.reduce.operands[0])[-1]
 
     @property
     def is_closed(self) -> bool:
@@ -103,9 +156,9 @@ class Diamond:
         """
         end = self.root.operands[0]
         while end is not self.producer:
-            end = self._path(end, self.producer.opcode)[-1]
+            end = self._paths.up(end, self.producer.opcode)[-1]
             if end is not self.producer:
-                if end.opcode != self.producer.opcode or not is_trivial(end, self._triton):
+                if end.opcode != self.producer.opcode or not self._paths.is_trivial(end):
                     return False
                 end = end.operands[0]
         return True
@@ -129,38 +182,6 @@ class Diamond:
     @property
     def span(self) -> Span:
         return Span(self.producer, self.root)
-
-    def _path(
-        self, start: MutableInstruction, opcode: str | None = None
-    ) -> list[MutableInstruction]:
-        """Source: TrivialEdge."""
-        path = [start]
-        while path[-1].opcode != opcode and is_trivial(path[-1], self._triton):
-            path.append(next_above(path[-1]))
-        return path
-
-
-def is_trivial(instruction: MutableInstruction, triton: Triton, users: int = 1) -> bool:
-    """Return whether an instruction, of at most so many ``users``, joins any kernel of rows.
-
-    Source: IsTriviallyFusible.
-    """
-    operands = instruction.operands
-    if len(instruction.users) > users or not has_default_layout(instruction.shape):
-        return False
-    if instruction.opcode == "bitcast":
-        return True
-    if not is_elementwise(instruction) or not 1 <= len(operands) <= 2:
-        return False
-    first, last = operands[0], operands[-1]
-    if first is not last and _is_repeated(first) == _is_repeated(last):
-        return False
-    return triton.unsupported(instruction) is None
-
-
-def next_above(trivial: MutableInstruction) -> MutableInstruction:
-    """Return the operand that is not repeated. Source: ChooseOperandForFusionProcessing."""
-    return trivial.operands[-1 if _is_repeated(trivial.operands[0]) else 0]
 
 
 def _is_repeated(instruction: MutableInstruction) -> bool:
@@ -394,5 +415,6 @@ GPU_SOFTMAX: RuleBook[Rule] = RuleBook(
     ),
 )
 
-# Diamonds in a row become one kernel, with what is trivial before and after them.
+# Diamonds in a row become one kernel, with what is trivial before and after them, and rows are
+# kept.
 GPU_SOFTMAX_CHAINS = GPU_SOFTMAX.renamed("gpu-softmax-chains")

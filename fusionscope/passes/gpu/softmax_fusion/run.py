@@ -25,11 +25,10 @@ from fusionscope.passes.gpu.softmax_fusion.rules import (
     Diamond,
     DiamondRule,
     FasterUnfused,
+    Paths,
     Span,
     Tileable,
     TilingFound,
-    is_trivial,
-    next_above,
 )
 from fusionscope.passes.gpu.softmax_fusion.unfused import time_unfused
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
@@ -58,19 +57,24 @@ class SoftmaxRewriter:
 
     def run(self) -> FusionPlan:
         rules = tuple(self._rules())
+        paths = self._paths
         diamonds = [
             diamond
             for computation in self.graph.post_order()
             if not computation.is_fused
             and all(caller.opcode != "custom-call" for caller in computation.callers)
             for instruction in computation.post_order()
-            if self._matches(diamond := Diamond(instruction, self.state.triton), rules)
+            if self._matches(diamond := Diamond(instruction, paths), rules)
         ]
         # From the last to the first: the operand of a diamond may be the root of an earlier one.
         for span in reversed(list(self._spans(diamonds))):
             if span.root.parent is not None:  # unless another diamond has absorbed it
                 self._decide(span)
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
+
+    @property
+    def _paths(self) -> Paths:
+        return Paths(self.state.triton)
 
     def _spans(self, diamonds: Sequence[Diamond]) -> Iterator[Span]:
         """Yield what kernels could be made of."""
@@ -178,6 +182,10 @@ class ChainRewriter(SoftmaxRewriter):
 
     __slots__ = ()
 
+    @property
+    def _paths(self) -> Paths:
+        return Paths(self.state.triton, keep_rows=True)
+
     def _spans(self, diamonds: Sequence[Diamond]) -> Iterator[Span]:
         chains: list[list[Diamond]] = []
         for diamond in diamonds:
@@ -205,8 +213,8 @@ class ChainRewriter(SoftmaxRewriter):
     def _start(self, producer: MutableInstruction) -> MutableInstruction:
         """Source: FindFirstNonFusibleDiamondProducer."""
         users = 2  # the reduction and the root
-        while is_trivial(producer, self.state.triton, users):
-            producer, users = next_above(producer), 1
+        while self._paths.is_trivial(producer, users):
+            producer, users = self._paths.above(producer), 1
         return producer
 
     def _end(self, root: MutableInstruction) -> MutableInstruction:
@@ -215,7 +223,7 @@ class ChainRewriter(SoftmaxRewriter):
         """
         while len(root.users) == 1 and not root.is_root:
             user = next(iter(root.users))
-            if not is_trivial(user, self.state.triton, len(user.users)):
+            if not self._paths.is_trivial(user, len(user.users)):
                 break
             root = user
         return root
