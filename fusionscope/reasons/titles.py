@@ -15,7 +15,6 @@ _TITLES = {
     "tri-constraints": "tile sizes that Triton does not support",
     "tri-exec": "no tiling fits",
     "tri-space": "no tiling can be derived",
-    "gf-lone": "nothing to fuse with the dot",
     "leg-fm-bytes": "merging would move more bytes",
 }
 

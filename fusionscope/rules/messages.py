@@ -176,7 +176,6 @@ MESSAGES = (
         "Fusion is not possible because the parameter with the type S4 has minor batch dimension.",
         "gf-operation",
     ),
-    ("Pure Matmul", "gf-lone"),
     ("Conflicting splits of splittable dimension", "gf-dimensions"),
     ("At least one operand of concatenation can not be perfectly tiled.", "gf-dimensions"),
     ("Concatenations on split non-contracting dimensions are unsupported.", "gf-dimensions"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fusionscope.user_order.user_history import Rewriter
 
 _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
+_ANY_DOT = "xla_gpu_triton_gemm_any"
 _FUSING = "HLO_passes_after_layout_assignment"
 _LIBRARY = "dot-library-passes"
 _AFTER_WRAPPER = "simplification_after_layout_assignment"
@@ -211,10 +212,13 @@ def _has_priority_fusion(module: DumpedModule) -> bool:
 
 
 def _as_flags_say(compiler: Compiler, module: DumpedModule) -> Compiler:
-    """Return the compiler adjusted by a flag of newer GPU compilers: it selects one of two passes
-    that form fusions around dots.
+    """Return the compiler adjusted by flags for GPUs: whether Triton gets dots alone, and, of newer
+    compilers, which of two passes forms fusions around dots.
     """
     values = module.flags.values if module.flags is not None else {}
+    if values.get(_ANY_DOT, ("",))[-1] == "true" and compiler.find_rule("gf-lone") is not None:
+        book = compiler.find("triton-gemm-rewriter").book
+        return compiler.with_books(book.without("gf-lone"))
     flag_values = values.get(_GEMM_V2)
     if flag_values is None or compiler.backend != "gpu":
         return compiler

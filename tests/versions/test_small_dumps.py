@@ -21,6 +21,7 @@ DUMPS = Path(__file__).parent / "dumps"
     ("folder", "compiler"),
     [
         ("cpu-jaxlib-0.4.38/concatenate", "cpu-0.4.38"),
+        ("h100-jaxlib-0.4.38/dense", "gpu-0.4.38"),
         ("cpu-jaxlib-0.5.3/reductions", "cpu-0.5.3"),
         ("h100-jaxlib-0.5.3/updates", "gpu-0.5.3"),
         ("cpu-jaxlib-0.6/softmax", "cpu-0.6.2"),

@@ -22,7 +22,7 @@ from fusionscope.passes.gpu.gemm_fusion.rules_v1 import (
     OrderedCandidate,
     OrderedOpcode,
     OrderedPower,
-    PureDot,
+    LoneDot,
 )
 from fusionscope.passes.rule import Decision
 from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_GEMM_V1_0_10_0
@@ -111,4 +111,4 @@ _BOOK = (
     .with_rule(EarlierInputWorth())
     .without(OrderedPower.id)
 )
-GPU_GEMM_0_4_38 = replace(_BOOK, rules=(*_BOOK.rules, PureDot()))
+GPU_GEMM_0_4_38 = replace(_BOOK, rules=(*_BOOK.rules, LoneDot()))

@@ -162,7 +162,7 @@ class OrderedDimensions(AroundRule[OrderedCandidate]):
         return self.refuse(propagated) if isinstance(propagated, str) else None
 
 
-class PureDot(Rule):
+class LoneDot(Rule):
     """A fusion with nothing but its dot is left to the library, unless an algorithm asks for Triton.
 
     Source: xla/service/gpu/transforms/gemm_fusion.cc, CreateDotFusion and HandleDot, without
@@ -170,7 +170,7 @@ class PureDot(Rule):
     """
 
     __slots__ = ()
-    id: ClassVar = "gf-pure-dot"
+    id: ClassVar = "gf-lone"
     message: ClassVar = "Pure Matmul"
 
     def check(

@@ -35,7 +35,7 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import (
     OrderedCandidate,
     OrderedDimensions,
-    PureDot,
+    LoneDot,
     SideParameters,
 )
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
@@ -45,8 +45,8 @@ class GemmFusionV1(GemmFusion):
     def _grow(self, dot: MutableInstruction, name: str) -> Grown | Decision:
         growth = _Growth(self.book, self.state, dot, name)
         output = growth.fuse()
-        rule = self.book.find(PureDot.id)
-        if isinstance(rule, PureDot):
+        rule = self.book.find(LoneDot.id)
+        if isinstance(rule, LoneDot):
             refusal = rule.check(dot, growth.fused, self.state.device)
             if refusal is not None:
                 growth.discard()
