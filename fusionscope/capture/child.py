@@ -422,8 +422,12 @@ def find_devices(device: dict[str, Any], count: int) -> list[Any]:
     from jax.experimental import topologies
 
     if device["platform"] == "tpu":
-        devices = topologies.get_topology_desc(device["topology"], platform="tpu").devices
-        return list(devices[:count])
+        topology = device["topology"]
+        is_single = set(topology.partition(":")[2].split("x")) == {"1"}
+        # Without these bounds, libtpu 0.0.23 to 0.0.44 expects the four chips of a host.
+        bounds = {"chips_per_host_bounds": (1, 1, 1)} if is_single else {}
+        description = topologies.get_topology_desc(topology, platform="tpu", **bounds)
+        return list(description.devices[:count])
     if device["platform"] == "rocm":
         _register_rocm()
     return list(

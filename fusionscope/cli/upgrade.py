@@ -56,12 +56,12 @@ _FIGURES = ("time", "bytes", "launches", "peak", "compile-time")
 )
 @click.option(
     "--try",
-    "most_flags",
+    "most",
     metavar="N",
     default=5,
     show_default=True,
     type=click.IntRange(0),
-    help="If it is worse, compile it with up to N flags that may get it back.",
+    help="If it is worse, compile it with up to N flags, and N edits, that may get it back.",
 )
 @flag_option
 @directory_option(
@@ -80,7 +80,7 @@ def command(
     device: str,
     bisects: bool,
     by: str | None,
-    most_flags: int,
+    most: int,
     flags: list[str],
     output: Path,
     limit_s: float,
@@ -93,7 +93,8 @@ def command(
     A release gets an environment of its own, made once with uv or venv. The figures come first:
     estimated time, bytes, launches, memory and the time to compile. Then each fusion that was lost
     or gained, with the pass and the rule. Where HLO is the same, the code of its kernels is
-    compared. If it is worse, flags that may get it back are compiled. The exit code is then 1.
+    compared. If it is worse, flags and edits that may get it back are compiled. The exit code is
+    then 1.
 
     \b
     Examples:
@@ -128,7 +129,7 @@ def command(
             (first, last),
             by=followed,
             bisects=bisects,
-            most_flags=most_flags,
+            most=most,
             progress=progress,
         )
     difference = result.difference

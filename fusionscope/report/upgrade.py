@@ -49,7 +49,7 @@ def sections_of(upgrade: Upgrade, top: int | None) -> Iterator[Section]:
     yield _verdict(upgrade, is_nominal)
     if upgrade.boundary is not None:
         yield _boundary(upgrade.boundary, is_nominal)
-    if upgrade.flags_tried:
+    if upgrade.pin:
         yield _remedies(upgrade, top)
     if upgrade.code:
         rows = tuple(
@@ -164,23 +164,28 @@ def _boundary(boundary: Boundary, is_nominal: bool) -> Section:
 
 
 def _remedies(upgrade: Upgrade, top: int | None) -> Section:
-    flags = plural(upgrade.flags_tried, "flag")
-    if not upgrade.remedies:
-        return Section(
-            title="What gets it back", blocks=(lines([f"none of {flags} that were compiled"]),)
-        )
+    counts = (upgrade.flags_tried, "flag"), (upgrade.edits_tried, "edit")
+    compiled = " and ".join(plural(count, noun) for count, noun in counts if count)
     entries = [_remedy(rank, remedy) for rank, remedy in enumerate(upgrade.remedies[:top], 1)]
+    notes = [f"{upgrade.pin} is {'the last before' if upgrade.boundary else 'as before'}"]
+    if compiled and not entries:
+        notes.append(f"none of {compiled} that were compiled")
+    summary = f"of {compiled} that were compiled, beside {upgrade.before.jaxlib}" if entries else ""
     return Section(
         title="What gets it back",
-        summary=spans(f"of {flags} that were compiled, beside {upgrade.before.jaxlib}"),
-        blocks=(ranked("flag", entries, len(upgrade.remedies)),),
+        summary=spans(summary),
+        blocks=(ranked("change", entries, len(upgrade.remedies)), lines(notes)),
     )
 
 
 def _remedy(rank: int, remedy: Remedy) -> Entry:
     left = ", ".join(filter(None, map(_left, remedy.changes))) or "no figure differs any more"
-    words = f"{'wholly' if remedy.is_whole else 'in part'}: {left}"
-    return Entry(label=f"{rank}.", name=strong(remedy.flag), lines=(line(words),))
+    words = [f"{'wholly' if remedy.is_whole else 'in part'}: {left}"]
+    if remedy.recipe:
+        words.append(f"{remedy.title} ({', '.join(remedy.sources) or 'no line known'})")
+        words.append(f"fusionscope recipes {remedy.recipe.partition(',')[0]}")
+    name = remedy.flag or remedy.recipe
+    return Entry(label=f"{rank}.", name=strong(name), lines=tuple(map(line, words)))
 
 
 def _left(change: Change) -> str:

@@ -14,7 +14,7 @@ from fusionscope.progress import Progress, silent
 from fusionscope.upgrade.below import CodeChange
 from fusionscope.upgrade.figures import Change, Figure, Side, Verdict, compare_figures, overall
 from fusionscope.upgrade.place import Where, compare_dumps
-from fusionscope.upgrade.remedies import Remedy, try_flags
+from fusionscope.upgrade.remedies import Remedy, try_changes
 from fusionscope.upgrade.trial import Trial, compile_both
 from fusionscope.upgrade.walk import Boundary, walk
 
@@ -33,8 +33,11 @@ class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusions
     code: traits of kernels' code that differ, if the final HLO is the same; null if the dumps share
         no code
     boundary: the releases between which it changed; null if that was not asked
-    remedies: flags that get it back at least in part, the best first
+    remedies: flags and edits that get it back at least in part, the best first
     flags_tried: how many flags were compiled
+    edits_tried: how many edits were compiled, each of them a recipe
+    pin: the last release before the change, or the first release if that was not asked; as pip
+        takes it, empty if it is not worse
     """
 
     internal: ClassVar[tuple[str, ...]] = ("difference",)
@@ -51,6 +54,8 @@ class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusions
     boundary: Boundary | None = None
     remedies: tuple[Remedy, ...] = ()
     flags_tried: int = 0
+    edits_tried: int = 0
+    pin: str = ""
 
 
 def upgrade(
@@ -59,33 +64,35 @@ def upgrade(
     *,
     by: Figure | PairPattern | None = None,
     bisects: bool = False,
-    most_flags: int = 0,
+    most: int = 0,
     progress: Progress = silent,
 ) -> Upgrade:
     """Compare what two ``pythons`` make of a program: paths, or releases of jaxlib.
 
     If it ``bisects``, the releases between them are walked: ``by`` is what is followed, by default
-    the figure that decides the verdict. Up to ``most_flags`` flags are tried if it is worse. Raises
-    ``UnusableInput`` if one of the two cannot compile it, or there is nothing to follow.
+    the figure that decides the verdict. Up to ``most`` flags, and as many edits, are tried if it is
+    worse. Raises ``UnusableInput`` if one of the two cannot compile it, or there is nothing to follow.
     """
     before, after = compile_both(trial, pythons, progress)
     changes = compare_figures(before, after)
     difference, where, code = compare_dumps(before, after, progress)
     boundary: Boundary | None = None
     remedies: tuple[Remedy, ...] = ()
-    flags_tried = 0
+    flags_tried = edits_tried = 0
+    verdict = overall(changes)
     if bisects:
         boundary = walk(trial, (before, after), by or _first(changes, where), progress)
-    if most_flags and overall(changes) is Verdict.WORSE:
-        remedies, flags_tried = try_flags(
-            (before, after), difference, most_flags, trial.compile, progress
+    if most and verdict is Verdict.WORSE:
+        remedies, flags_tried, edits_tried = try_changes(
+            trial, (before, after), difference, most, progress
         )
+    last_before = boundary.last_before if boundary is not None else before.jaxlib
     return Upgrade(
         program=trial.program.name or str(trial.program.file),
         device=trial.target.name,
         before=before,
         after=after,
-        verdict=overall(changes),
+        verdict=verdict,
         changes=changes,
         where=where,
         difference=difference,
@@ -93,6 +100,8 @@ def upgrade(
         boundary=boundary,
         remedies=remedies,
         flags_tried=flags_tried,
+        edits_tried=edits_tried,
+        pin=f"jaxlib=={last_before}" if verdict is Verdict.WORSE else "",
     )
 
 
