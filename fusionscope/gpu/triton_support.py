@@ -58,8 +58,9 @@ class TritonVersion:
     - ``counts_copies``: copying an element counts as work.
     - ``counts_padding``: padding reduced dimensions to a power of two counts as work.
     - ``names_opcodes``: the message about an unsupported operation names it.
-    - ``keeps_large_tiles``: a fusion whose tiles do not fit into registers has an infinite time,
-      rather than no tiling.
+    - ``is_early``: as in 2024, it supports no copies, remainders of integers, padding and
+      concatenates, and a fusion whose tiles do not fit into registers has an infinite time, rather
+      than no tiling.
     - ``compute_time`` takes the device, flops, blocks, and threads per block.
     """
 
@@ -76,7 +77,7 @@ class TritonVersion:
     counts_padding: bool
     names_opcodes: bool
     compute_time: ComputeTime
-    keeps_large_tiles: bool = False
+    is_early: bool = False
 
 
 def unsupported(
@@ -111,7 +112,7 @@ class _Support:
     def message(self, instruction: MutableInstruction) -> str | None:
         """Source: IsTritonSupportedInstruction."""
         opcode, shape, version = instruction.opcode, instruction.shape, self._version
-        if opcode in _UNSUPPORTED:
+        if opcode in _UNSUPPORTED or (version.is_early and opcode in ("concatenate", "pad")):
             return f"Unsupported opcode {opcode}" if version.names_opcodes else _NO_OPCODE
         if opcode == "convert":
             return self._conversion(instruction.operands[0].shape.element_type, shape.element_type)
@@ -119,7 +120,7 @@ class _Support:
         if problem is not None:
             return problem
         if any(self._type(operand.shape.element_type) for operand in instruction.operands):
-            return "Unsupported input data type: Not allowed"
+            return f"Unsupported input data type{'.' if version.is_early else ': Not allowed'}"
         check = _CHECKS.get(opcode)
         if check is not None:
             return check(self, instruction)
@@ -134,7 +135,8 @@ class _Support:
                 return "Nested tuple or token shape is not supported."
             problem = self._type(element.element_type)
             if problem is not None:
-                return f"Unsupported output data type: {problem}"
+                why = "." if self._version.is_early else f": {problem}"
+                return f"Unsupported output data type{why}"
         return None
 
     def _type(self, element_type: str) -> str | None:
@@ -182,6 +184,12 @@ class _Support:
 
         Source: TritonSupportedUnaryElementwiseOps and those for two and three operands.
         """
+        supported = self._operations_of(element_type)
+        if not self._version.is_early:
+            return supported
+        return supported - ({"copy", "remainder"} if element_type in INTEGRAL else {"copy"})
+
+    def _operations_of(self, element_type: str) -> frozenset[str]:
         if element_type == "s4":
             return frozenset()
         if element_type in self._float8:

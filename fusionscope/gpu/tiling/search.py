@@ -61,7 +61,7 @@ def find_best_tiling(
             if error and table.has_tiles(kernel.sources, grid_of(extents, tiling)):
                 return Untileable(error, True)
     best = kernel.best()
-    if best is None and version.keeps_large_tiles and table.with_tiles(kernel.sources):
+    if best is None and version.is_early and table.with_tiles(kernel.sources):
         return endless(table.grids[0].sizes)
     return best or Untileable(NONE_FOUND)
 

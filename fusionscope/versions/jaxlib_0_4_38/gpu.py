@@ -22,7 +22,7 @@ HORIZONTAL_LOOP_0_4_38 = (
     .with_rule(BatchOfAnyLength())
 )
 
-GPU_0_4_38 = replace(GPU_0_5_3, triton=replace(GPU_0_5_3.triton, keeps_large_tiles=True))
+GPU_0_4_38 = replace(GPU_0_5_3, triton=replace(GPU_0_5_3.triton, is_early=True))
 
 _PIPELINES: dict[str, tuple[str, ...]] = {
     **newer.COMPILER.pipelines,
