@@ -150,8 +150,8 @@ class LaterLoopCandidate(LoopCandidate):
 
 
 class AnyCopy(LaterLoopCandidate):
-    """Copies are joined as they are, and as slices, in every computation. The first operand is
-    the first candidate.
+    """Copies are joined as they are, and as slices, in every computation, and fusions that update a
+    slice are loops. The first operand is the first candidate.
     """
 
     __slots__ = ()
@@ -161,6 +161,9 @@ class AnyCopy(LaterLoopCandidate):
         self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
     ) -> Decision | None:
         return LoopCandidate.check(self, instruction, siblings, state)
+
+    def is_loop(self, instruction: MutableInstruction) -> bool:
+        return instruction.is_loop_fusion or LaterLoopCandidate.is_loop(self, instruction)
 
 
 def _is_looped_reduce(instruction: MutableInstruction, state: MultiOutputState) -> bool:
@@ -239,20 +242,30 @@ class SharedParameter(SiblingRule):
 
 
 class SharedOperand(SharedParameter):
-    """Slices of one output read nothing in common. Source: AnyOperandIsSharedAmongFusions."""
+    """Slices of one output, and fusions that update a slice, read nothing in common.
+
+    Source: AnyOperandIsSharedAmongFusions.
+    """
 
     __slots__ = ()
 
     def check(
         self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
     ) -> Decision | None:
-        if not siblings.has_slices:
+        if not (siblings.has_slices or _updates_slice(instruction)):
             return None
         for operand in instruction.operands:
             for user in operand.users:
                 if user is not instruction and user in siblings.candidates:
                     return self.refuse(operand=operand.name, other=user.name)
         return None
+
+
+def _updates_slice(instruction: MutableInstruction) -> bool:
+    """Source: IsDynamicUpdateSliceFusion."""
+    return is_fusion(instruction) and any(
+        output.opcode == "dynamic-update-slice" for output in outputs_of(instruction)
+    )
 
 
 class Alike(NamedTuple):
