@@ -14,6 +14,7 @@ SITE := build/site
 PYTHON := python
 OLDER_PYTHON := python3.11
 PYTHONS := python3.11 python3.12 python3.13
+RELEASES := installed=python
 CASES := 600
 COMPILING := tests/advise tests/capture tests/check tests/experiments tests/rerun \
 	$(patsubst %,tests/cli/test_%.py,capture doctor record rerun tune)
@@ -183,7 +184,7 @@ benchmarks: ## each benchmark once, to see that it runs
 
 # Longer than CI has time for.
 
-.PHONY: compiled page images fuzz-long mutants-gpu probes probes-gpu proofs gate action ci everything clean
+.PHONY: compiled page images fuzz-long mutants-gpu probes probes-gpu proofs matrix gate action ci everything clean
 compiled: ## all tests that need a compiler, after `make setup-jax`
 	python -m pytest -m compiler
 page: ## measure everything again, and rewrite the tables of benchmarks/README.md
@@ -211,6 +212,10 @@ probes-gpu: ## GPU passes against the compiler: examples, records, random module
 proofs: ## the examples of all recipes, and random programs, compiled, run and compared
 	$(CONFORMANCE) recipe_proofs
 	$(CONFORMANCE) recipe_numbers
+matrix: ## the rules of releases, each RELEASE=PYTHON in RELEASES, against twenty programs, on a CPU
+	work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	$(CONFORMANCE) matrix "$$work" $(RELEASES) --targets cpu
 gate: ## twenty pull requests of a project, checked against its main branch, for TARGETS
 	work=$$(mktemp -d)
 	trap 'rm -rf "$$work"' EXIT
