@@ -140,7 +140,9 @@ def compile_program(program: Program, target: str) -> None:
 
         if target.startswith("tpu"):
             topology = target.partition(":")[2] or "v5e:1x1"
-            devices = topologies.get_topology_desc(topology, platform="tpu").devices
+            # libtpu 0.0.23 to 0.0.44 expects the four chips of a host unless this says otherwise.
+            bounds = {"chips_per_host_bounds": (1, 1, 1)} if topology.endswith(":1x1") else {}
+            devices = topologies.get_topology_desc(topology, platform="tpu", **bounds).devices
         else:
             description = device_description(Path(target), jax.__version_info__)
             platform = "cuda"

@@ -16,6 +16,7 @@ import pytest
 from fusionscope.agents.questions import Questions
 from fusionscope.cli.main import COMMANDS
 from fusionscope.system.roots import Roots
+from fusionscope.versions.known import COMPILERS
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +52,12 @@ def test_links_lead_somewhere(path):
         target = path.parent / file if file else path
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_the_rules_that_doctor_lists_are_those_that_there_are():
+    shown = (ROOT / "docs" / "doctor.md").read_text()
+    listed = re.search(r"^  rules: (.*?)\n  compiles with", shown, re.DOTALL | re.MULTILINE)[1]
+    assert listed.replace(",", "").split() == list(COMPILERS)
 
 
 def test_the_pages_of_recipes_are_what_the_recipes_say():
