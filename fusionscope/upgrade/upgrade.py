@@ -71,7 +71,8 @@ def upgrade(
 
     If it ``bisects``, the releases between them are walked: ``by`` is what is followed, by default
     the figure that decides the verdict. Up to ``most`` flags, and as many edits, are tried if it is
-    worse. Raises ``UnusableInput`` if one of the two cannot compile it, or there is nothing to follow.
+    worse. Raises ``UnusableInput`` if one of the two cannot compile it, or there is nothing to
+    follow.
     """
     before, after = compile_both(trial, pythons, progress)
     changes = compare_figures(before, after)

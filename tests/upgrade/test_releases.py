@@ -144,14 +144,46 @@ def test_the_flag_that_differs_is_tried_first() -> None:
             "0.2": DUMPS / "h100-without-triton-softmax/softmax",
         },
     )
-    single, several = (upgrade(trial, ("0.1", "0.2"), most_flags=most) for most in (1, 6))
+    single, several = (upgrade(trial, ("0.1", "0.2"), most=most) for most in (1, 6))
     assert single.flags_tried == 1
     assert [(remedy.flag, remedy.is_whole) for remedy in single.remedies] == [
         ("--xla_disable_hlo_passes=", True)
     ]
     assert several.remedies == single.remedies
     assert several.flags_tried == 6
-    assert upgrade(trial, ("0.2", "0.1"), most_flags=6).flags_tried == 0  # it is better
+    assert upgrade(trial, ("0.2", "0.1"), most=6).flags_tried == 0  # it is better
+
+
+class WithEdits(Stored, frozen=True):
+    """The program is as before with the recipe; what jax hands over compiles as the dump's own
+    program does, if that ``is_same``."""
+
+    is_same: bool = True
+
+    def compile(self, python: str, name: str, more: Sequence[str] = ()) -> Side:
+        is_other = name == "edit-none" and not self.is_same
+        dump = self.dumps["0.1" if name.startswith("edit-sum") or is_other else python[:3]]
+        return replace(side(dump, python), python=python)
+
+
+def test_edits_are_tried_on_the_program_of_the_dump(tmp_path: Path) -> None:
+    trial = WithEdits(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"),
+        target=CPU,
+        folder=tmp_path,
+        dumps={"0.1": DUMPS / "h100/softmax", "0.2": DUMPS / "h100/reductions"},
+    )
+    result = upgrade(trial, ("0.1", "0.2"), most=1)
+    assert result.edits_tried == 1
+    ((remedy),) = result.remedies
+    assert (remedy.flag, remedy.recipe, remedy.is_whole) == ("", "sum-in-parts", True)
+    assert remedy.title and remedy.sources
+    programs = [(tmp_path / f"edit-{name}.hlo").read_text() for name in ("none", "sum-in-parts")]
+    assert len(set(programs)) == 2
+    assert result.pin == "jaxlib==0.1"
+    other = upgrade(replace(trial, is_same=False), ("0.1", "0.2"), most=1)
+    assert (other.remedies, other.edits_tried) == ((), 0)
+    assert upgrade(trial, ("0.2", "0.1"), most=1).pin == ""  # it is better
 
 
 ATOMIC = "  %3 = atomicrmw fadd ptr %1, float %2 monotonic, align 4\n"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.passes.gpu.gemm_fusion.rules import (
-    Candidate,
     GemmInputWorth,
     GemmState,
     GemmSupport,
@@ -19,10 +18,10 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
 )
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import (
     TRITON_ALGORITHMS,
+    LoneDot,
     OrderedCandidate,
     OrderedOpcode,
     OrderedPower,
-    LoneDot,
 )
 from fusionscope.passes.rule import Decision
 from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_GEMM_V1_0_10_0
@@ -34,7 +33,7 @@ _EIGHT_BITS = {"f8e5m2": 8, "f8e4m3fn": 9}  # the least compute capability
 
 
 class EarlierDots(GemmSupport):
-    """No product of integers, of f64, or with several batch dimensions. Source: CanTritonHandleGEMM."""
+    """No result of integers or f64, nor several batch dimensions. Source: CanTritonHandleGEMM."""
 
     __slots__ = ()
 

@@ -1,16 +1,16 @@
-"""The fusion passes of jaxlib 0.4.38 for GPUs: Triton gets no dot alone, and diamonds are joined."""
+"""The fusion passes of jaxlib 0.4.38 for GPUs: Triton gets no dot alone, diamonds are joined."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX_CHAINS
 from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_LOOP,
     AnyCopy,
     BatchOfAnyLength,
     SharedOperand,
 )
-from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX_CHAINS
 from fusionscope.versions.jaxlib_0_4_38.gemm_fusion import GPU_GEMM_0_4_38
 from fusionscope.versions.jaxlib_0_5_3 import gpu as newer
 from fusionscope.versions.jaxlib_0_5_3.gpu import GPU_0_5_3

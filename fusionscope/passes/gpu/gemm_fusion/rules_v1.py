@@ -163,7 +163,7 @@ class OrderedDimensions(AroundRule[OrderedCandidate]):
 
 
 class LoneDot(Rule):
-    """A fusion with nothing but its dot is left to the library, unless an algorithm asks for Triton.
+    """A fusion of nothing but a dot is left to the library, unless an algorithm asks for Triton.
 
     Source: xla/service/gpu/transforms/gemm_fusion.cc, CreateDotFusion and HandleDot, without
     xla_gpu_triton_gemm_any.

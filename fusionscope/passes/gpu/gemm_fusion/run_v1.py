@@ -33,9 +33,9 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
     find_refusal,
 )
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import (
+    LoneDot,
     OrderedCandidate,
     OrderedDimensions,
-    LoneDot,
     SideParameters,
 )
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook

@@ -140,7 +140,7 @@ class Diamond:
         return self.to_reduce[-1]
 
     @property
-    def row_length(self) -> int:
+    def row_length(self) -> int | None:
         return self.reduce.operands[0].shape.dimensions[-1]
 
     @cached_property
