@@ -41,7 +41,7 @@ NEWER_FIELDS = (
 OLDEST = re.compile(
     r"\s*((threads_per|shared_memory_per|registers_per|block_dim_limit)_\w+|core_count|fpus_per_core"
     r"|memory_bandwidth|l2_cache_size|clock_rate_ghz|device_memory_size|major|minor|platform_name"
-    r"|device_description_str):|\s*\w+ \{$|\s*\}$"
+    r"|device_description_str|gcn_arch_name):|\s*\w+ \{$|\s*\}$"
 )
 FIRST = ".before_optimizations.txt"
 EMPTY_BLOCK = re.compile(r" *\w+ \{\n *\}\n")

@@ -93,8 +93,8 @@ _NEWER_FIELDS = re.compile(
 # The fields of a description that jaxlib before 0.10 reads, and the empty blocks of others.
 _OLDEST_FIELDS = re.compile(
     r" *((block_dim_limit|registers_per|shared_memory_per|threads_per)_\w+|clock_rate_ghz"
-    r"|core_count|device_description_str|device_memory_size|fpus_per_core|l2_cache_size|major"
-    r"|memory_bandwidth|minor|platform_name):.*\n| *\w+ \{\n| *\}\n"
+    r"|core_count|device_description_str|device_memory_size|fpus_per_core|gcn_arch_name|l2_cache_size"
+    r"|major|memory_bandwidth|minor|platform_name):.*\n| *\w+ \{\n| *\}\n"
 )
 _EMPTY_BLOCK = re.compile(r" *\w+ \{\n *\}\n")
 
