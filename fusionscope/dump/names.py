@@ -118,6 +118,22 @@ def tpu_build(module: str) -> str | None:
     return match[1] if match is not None else None
 
 
+# The libtpu that jax 0.7.2, 0.8.0, 0.10.1, 0.10.2, 0.11.0 and 0.12.0.1 install, by its build.
+_LIBTPU = {
+    "804429027": "0.0.23",
+    "813921542": "0.0.24",
+    "914450892": "0.0.41",
+    "933746096": "0.0.42.1",
+    "954665169": "0.0.44.1",
+    "1004524046": "0.0.50.1",
+}
+
+
+def libtpu_of(module: str) -> str | None:
+    """Return the release of the compiler for TPUs that named a module, None if it is not known."""
+    return _LIBTPU.get(tpu_build(module) or "")
+
+
 def without_build(module: str) -> str:
     """Return the name of a module without the number that the compiler for TPUs adds."""
     return _TPU_BUILD.sub("", module)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
-from fusionscope.dump.names import tpu_build
+from fusionscope.dump.names import libtpu_of, tpu_build
 from fusionscope.dump.tpu_target import TpuTarget
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.miscompiled import find_miscompiled
@@ -440,7 +440,8 @@ def _doubts(followed: _Followed, knowledge: _Known, module: DumpedModule) -> Ite
         return
     if knowledge.inferred is not None:
         is_other = tpu_build(module.name) != build()
-        yield _INFERRED.format(libtpu=libtpu(), other=", not this build of it" * is_other)
+        other = f", not {libtpu_of(module.name) or 'this build of it'}" if is_other else ""
+        yield _INFERRED.format(libtpu=libtpu(), other=other)
     elif knowledge.evidence is None:
         yield _NO_REASONS
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.dump.names import FileName, Role, read_name
+from fusionscope.dump.names import FileName, Role, libtpu_of, read_name
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 
@@ -190,3 +190,15 @@ def test_every_file_of_a_dump_that_looks_like_a_stage_is_one(dump):
         if is_stage and actual is not None:
             assert name.startswith(f"module_{actual.module_id:04d}.{actual.module}.")
             assert name.rpartition(f".{actual.label}.")[2] in ("txt", "hlo.pb")
+
+
+@pytest.mark.parametrize(
+    ("module", "release"),
+    [
+        ("jit_step.cl_914450892", "0.0.41"),  # as jax[tpu]==0.10.1 names its modules
+        ("jit_step.cl_1", None),
+        ("jit_step", None),
+    ],
+)
+def test_a_build_of_libtpu_is_a_release(module, release):
+    assert libtpu_of(module) == release
