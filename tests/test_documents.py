@@ -55,9 +55,9 @@ def test_links_lead_somewhere(path):
 
 
 def test_the_rules_that_doctor_lists_are_those_that_there_are():
-    shown = (ROOT / "docs" / "doctor.md").read_text()
-    listed = re.search(r"^  rules: (.*?)\n  compiles with", shown, re.DOTALL | re.MULTILINE)[1]
-    assert listed.replace(",", "").split() == list(COMPILERS)
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    names = re.search(r"^  rules: (.*?)\n  compiles with", page, re.DOTALL | re.MULTILINE)[1]
+    assert names.replace(",", "").split() == list(COMPILERS)
 
 
 def test_the_pages_of_recipes_are_what_the_recipes_say():

@@ -101,7 +101,7 @@ _NO_REASONS = (
 )
 _INFERRED = (
     "the code of this compiler is closed: reasons are inferred by rules that were found by "
-    "experiment with libtpu {libtpu}{other}; fusionscope experiment can ask the compiler"
+    "experiment with libtpu {libtpu}{difference}; fusionscope experiment can ask the compiler"
 )
 _NO_REPLAY = "no pass here can be replayed, so rules of another version change nothing"
 _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes are undercounted"
@@ -440,8 +440,8 @@ def _doubts(followed: _Followed, knowledge: _Known, module: DumpedModule) -> Ite
         return
     if knowledge.inferred is not None:
         is_other = tpu_build(module.name) != build()
-        other = f", not {libtpu_of(module.name) or 'this build of it'}" if is_other else ""
-        yield _INFERRED.format(libtpu=libtpu(), other=other)
+        release = libtpu_of(module.name) or "this build of it"
+        yield _INFERRED.format(libtpu=libtpu(), difference=f", not {release}" if is_other else "")
     elif knowledge.evidence is None:
         yield _NO_REASONS
 

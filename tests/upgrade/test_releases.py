@@ -161,8 +161,8 @@ class WithEdits(Stored, frozen=True):
     is_same: bool = True
 
     def compile(self, python: str, name: str, more: Sequence[str] = ()) -> Side:
-        is_other = name == "edit-none" and not self.is_same
-        dump = self.dumps["0.1" if name.startswith("edit-sum") or is_other else python[:3]]
+        is_unlike = name == "edit-none" and not self.is_same
+        dump = self.dumps["0.1" if name.startswith("edit-sum") or is_unlike else python[:3]]
         return replace(side(dump, python), python=python)
 
 
@@ -181,8 +181,8 @@ def test_edits_are_tried_on_the_program_of_the_dump(tmp_path: Path) -> None:
     programs = [(tmp_path / f"edit-{name}.hlo").read_text() for name in ("none", "sum-in-parts")]
     assert len(set(programs)) == 2
     assert result.pin == "jaxlib==0.1"
-    other = upgrade(replace(trial, is_same=False), ("0.1", "0.2"), most=1)
-    assert (other.remedies, other.edits_tried) == ((), 0)
+    untried = upgrade(replace(trial, is_same=False), ("0.1", "0.2"), most=1)
+    assert (untried.remedies, untried.edits_tried) == ((), 0)
     assert upgrade(trial, ("0.2", "0.1"), most=1).pin == ""  # it is better
 
 

@@ -6,7 +6,7 @@ xla/service/gpu/triton_tiling_propagation.cc of December 2024.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.graph.mutable import MutableInstruction
@@ -83,9 +83,10 @@ class EarlierOpcode(OrderedOpcode):
         return OrderedOpcode.check(self, candidate, state)
 
 
-@dataclass(frozen=True, slots=True)
 class EarlierInputWorth(GemmInputWorth):
     """A product of elements is as others are, and a slice only of what is given."""
+
+    __slots__ = ()
 
     def is_worth(self, instruction: MutableInstruction) -> bool:
         added = added_bytes(instruction)

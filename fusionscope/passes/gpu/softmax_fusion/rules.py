@@ -106,8 +106,8 @@ class Paths:
             return True
         if not has_default_layout(source.shape):
             return False
-        above = Paths(self.triton).up(source, "reduce")[-1]
-        return above.opcode == "reduce" or extents[-1] == sizes(source.shape)[-1]
+        end = Paths(self.triton).up(source, "reduce")[-1]
+        return end.opcode == "reduce" or extents[-1] == sizes(source.shape)[-1]
 
 
 class Diamond:

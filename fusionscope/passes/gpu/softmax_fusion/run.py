@@ -193,9 +193,8 @@ class ChainRewriter(SoftmaxRewriter):
                 chains[-1].append(diamond)
             else:
                 chains.append([diamond])
-        for first, *rest in chains:
-            last = [first, *rest][-1]
-            span = Span(self._start(first.producer), self._end(last.root))
+        for chain in chains:
+            span = Span(self._start(chain[0].producer), self._end(chain[-1].root))
             refusal = self._refusal_of_tiles(span)
             if refusal is None:
                 yield span

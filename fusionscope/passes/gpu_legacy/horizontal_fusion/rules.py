@@ -257,7 +257,7 @@ class SharedOperand(SharedParameter):
         for operand in instruction.operands:
             for user in operand.users:
                 if user is not instruction and user in siblings.candidates:
-                    return self.refuse(operand=operand.name, other=user.name)
+                    return self.refuse(operand=operand.name, reader=user.name)
         return None
 
 
