@@ -71,7 +71,7 @@ _MOST_COMBINED = 4  # changes of which the best one is combined with each other 
 
 _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
 _NOT_COMPILED = "no change can be compiled: {}"
-_NOT_TIMED = "no change was timed: {}"
+_NOT_TIMED = "no flag and no rule was compiled, since none could be timed: {}"
 _OTHER_CODE = (
     "some changes make other code compute what the library computes now, which can take several "
     "times as long: only a measurement tells (--compile)"
@@ -492,9 +492,12 @@ class _Trial:
         has_model = self._module.backend != "cpu"
         replayed, self._helpful = self._helpful, []
         if self._compilation is not None:
+            problem = "" if has_model else why_not_run(self._module)
             try:
-                self._compile(more, replayed, has_model=has_model)
-                return
+                if not problem:
+                    self._compile(more, replayed, has_model=has_model)
+                    return
+                self.note(_NOT_TIMED.format(problem))
             except UnusableInput as error:
                 self.note(_NOT_COMPILED.format(error))
         (self._helpful if has_model else self._unmeasured).extend(replayed)
@@ -553,8 +556,6 @@ class _Trial:
                 self._helpful.append(replace(suggestion, removes=attempt.removes))
             else:
                 self._unmeasured.append(suggestion)
-        if not has_model and (problem := why_not_run(self._module)):
-            self.note(_NOT_TIMED.format(problem))
 
     def apply_recipes(self, regions: Compilation | None, figures: Figures) -> None:
         """Add the recipes that match, and whether they help. The module has these ``figures``."""

@@ -196,7 +196,7 @@ def why_not_run(module: DumpedModule) -> str:
     if lacks_constants(program):
         return (
             "the dump leaves large constants out: it needs XLA's flag "
-            "--xla_dump_large_constants=true"
+            "--xla_dump_large_constants=true, or fusionscope capture --record-inputs"
         )
     return ""
 
