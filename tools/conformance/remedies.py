@@ -51,7 +51,8 @@ add_options = rewriter_tests.add_options
 @dataclass(frozen=True, slots=True)
 class Edit:
     """What was made of a mutant for the condition ``rule``: ``before`` without the edit, ``after``
-    with it, empty if there is none. ``product`` is the framework's name of the product.
+    with it, empty if there is none. ``product`` is the framework's name of the product, ``changes``
+    how the edit changes the result, empty if only by rounding.
     """
 
     mutant: str
@@ -59,6 +60,7 @@ class Edit:
     rule: str
     before: str
     after: str
+    changes: str = ""
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
@@ -83,8 +85,9 @@ def findings(options: Namespace) -> Iterator[Finding]:
             most = _most_steps if edit.rule.startswith("lt-") else _float8_calls
             is_restored = most(after, edit.product) > most(before, edit.product)
             kind = "restored" if is_restored else "not restored"
-            line = f"{edit.mutant}, {edit.rule}: {kind}"
-            yield (counted if is_restored else problem)(f"{kind}: {edit.rule}", line)
+            kind += f" by {'another' if edit.changes else 'the same'} result: {edit.rule}"
+            line = f"{edit.mutant}, {kind}, {edit.changes}"
+            yield (counted if is_restored else problem)(kind, line)
 
 
 def _compiled(
@@ -134,9 +137,10 @@ def _float8_edits(name: str, dump: DumpedModule) -> Iterator[Edit]:
     for product in products_of(graph, None):
         refusal = float8.find_refusal(product)
         if refusal is not None:
-            is_met = float8_remedies.meet(refusal.rule, product)
-            edited = to_text(to_module(graph)) if is_met else ""
-            yield Edit(name, product.dot.op_name or "", refusal.rule, text, edited)
+            changes = float8_remedies.meet(refusal.rule, product)
+            edited = to_text(to_module(graph)) if changes is not None else ""
+            dot = product.dot.op_name or ""
+            yield Edit(name, dot, refusal.rule, text, edited, changes or "")
             return  # the graph is changed
 
 

@@ -1,6 +1,7 @@
 """The smallest edits of a module after which a product can be one call on 8-bit floats.
 
-An edit changes no result, but for rounding. It works on the stage before products become calls.
+An edit changes no result, but for rounding, where there is one like that; else it is said how the
+result changes. It works on the stage before products become calls.
 """
 
 from __future__ import annotations
@@ -10,24 +11,85 @@ from collections.abc import Callable
 from fusionscope.graph.mutable import MutableInstruction, remove_unused, replace_operand
 from fusionscope.graph.properties import is_one_elementwise
 from fusionscope.hlo.shape import Shape
-from fusionscope.passes.gpu.gemm_rewriter.float8 import Operand, Product
+from fusionscope.passes.gpu.gemm_rewriter.float8 import (
+    FLOAT8,
+    Formats,
+    Operand,
+    OperandRule,
+    Product,
+    Types,
+    is_float8,
+    read_operand,
+)
 
 _SIDES = ("lhs", "rhs")
+_E4, _E5 = "f8e4m3fn", "f8e5m2"
+_BACK = {"multiply": "divide", "divide": "multiply"}
 
 
-def meet(rule: str, product: Product) -> bool:
-    """Change the module of ``product`` so that the condition ``rule`` is met. Return whether there
-    is an edit for that; without one, nothing is changed.
+def meet(rule: str, product: Product) -> str | None:
+    """Change the module of ``product`` so that the condition ``rule`` is met. Return how the result
+    changes, empty if only by rounding, or None if there is no edit: then nothing is changed.
     """
+    if rule in (Types.id, Formats.id):
+        return _narrow(product)
+    (condition,) = (condition for condition in FLOAT8 if condition.id == rule)
+    if not isinstance(condition, OperandRule):
+        return None
     edit = _EDITS.get(rule)
-    if edit is None:
-        return False
     are_changed = [
         edit(product.dot, operand)
         for operand in product.operands
-        if all(value.parent is not None for value in operand.path)  # as for a product of one array
+        if edit is not None
+        and all(value.parent is not None for value in operand.path)  # as for a product of one array
     ]
-    return any(are_changed)
+    changes = _round_refused(condition, product.dot)
+    return "; ".join(changes) if changes or any(are_changed) else None
+
+
+def _narrow(product: Product) -> str | None:
+    """The left operand is converted to the format that can be multiplied by both."""
+    dot, (left, right) = product.dot, product.operands
+    kinds = [operand.path[0].shape.element_type for operand in (left, right) if operand.path]
+    if kinds != [_E5, _E5] or (dot.operands[0] is dot.operands[1] and is_float8(dot.operands[0])):
+        return None
+    value = left.path[0]
+    narrow = dot.computation.make("convert", Shape(_E4, value.shape.dimensions), [value])
+    replace_operand(left.path[1] if len(left.path) > 1 else dot, value, narrow)
+    return f"{left.name} becomes {_E4}, which ends at 448"
+
+
+def _round_refused(condition: OperandRule, dot: MutableInstruction) -> list[str]:
+    """Round the operands that do not meet a condition. Return how the result changes."""
+    changes = []
+    for number in (0, 1):
+        operand = read_operand(dot, number)
+        if condition.check(operand) is not None:
+            changes += _round(dot, operand)
+    return changes
+
+
+def _round(dot: MutableInstruction, operand: Operand) -> list[str]:
+    """The operand is scaled, converted to 8-bit floats and back: by its scale if that is a number,
+    else by a new argument of the program.
+    """
+    value, make = dot.operands[operand.number], dot.computation.make
+    shape, kind = value.shape, value.shape.element_type
+    change = f"{operand.name} is rounded to {_E4}"
+    opcode, scale = "multiply", operand.scale
+    if scale is not None and (scale.shape.element_type, scale.shape.dimensions) == (kind, ()):
+        opcode = operand.path[2].opcode
+    elif dot.computation is dot.computation.module.entry:
+        scale = dot.computation.make_parameter(Shape(kind, ()))
+        change += f", with a scale ({scale.name}) that keeps it within 448"
+    else:
+        return []
+    scales = make("broadcast", shape, [scale], ", dimensions={}")
+    unscaled = make(_BACK[opcode], shape, [value, scales])
+    narrow = make("convert", Shape(_E4, shape.dimensions), [unscaled])
+    wide = make("convert", shape, [narrow])
+    replace_operand(dot, value, make(opcode, shape, [wide, scales]))
+    return [change]
 
 
 def _scale_result(dot: MutableInstruction, operand: Operand) -> bool:
