@@ -11,16 +11,17 @@ from fusionscope.words.section import Line, Tone, line
 
 
 def condition_lines(
-    rule: str, why: str, at: str | None, edit: tuple[str, ...] = ()
+    rule: str, why: str, at: str | None, edit: tuple[str, ...] = (), edit_changes: str = ""
 ) -> Iterator[Line]:
     """Yield what was found ``at`` an instruction, what the page of ``rule`` advises, and an edit of
-    the stage.
+    the stage, which changes the result as ``edit_changes`` says.
     """
     yield line(f"{rule}: {why}{f' ({at})' if at else ''}")
     if lever := read_page(rule).lever:
         yield line(f"you can {lever}", Tone.HINT)
     if edit:
-        yield line("or, as HLO:", Tone.HINT)
+        changes = f" (changes the result: {edit_changes})" if edit_changes else ""
+        yield line(f"or, as HLO{changes}:", Tone.HINT)
         yield from (line(f"  {statement}", Tone.QUIET, is_cut=True) for statement in edit)
 
 

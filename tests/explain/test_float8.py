@@ -13,7 +13,7 @@ from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind, read_target
 from fusionscope.dump import open_dump
 from fusionscope.dump.device import CudaCapability
-from fusionscope.findings.conditions import edited_lines
+from fusionscope.findings.conditions import condition_lines, edited_lines
 from fusionscope.findings.float8.find import find_products, products_of
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
@@ -65,6 +65,14 @@ CASES = {
         {"between": "negated = f32[32,64] negate(x_scaled)", "operand": "negated"},
         "f8-between",
     ),
+    "a selection of other numbers": (
+        {
+            "between": "mask = pred[32,64] parameter(4)\n"
+            "chosen = f32[32,64] select(mask, x_scaled, x_scales)",
+            "operand": "chosen",
+        },
+        "f8-between",
+    ),
     "transposed after scaling": (
         {
             "between": "turned = f32[64,32] transpose(x_scaled), dimensions={1,0}\n"
@@ -89,23 +97,63 @@ def test_the_first_condition_that_is_not_met_is_named(name: str) -> None:
     assert find_rule(PROGRAM.format(**USUAL | changes)) == rule
 
 
-# The edit that meets the condition of each, written by hand; other programs have none.
-EDITS = {
+# The edit that meets the condition of each, written by hand, after how it changes the result: empty
+# if only by rounding, None without an edit.
+EDITS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "a scale for each column": (
-        "ROOT multiply = f32[32,16] multiply(dot, broadcast)",
-        "broadcast = f32[32,16] broadcast(w_scale), dimensions={1}",
-        "dot = f32[32,16] dot(x_scaled, w_wide), lhs_contracting_dims={1}, "
-        "rhs_contracting_dims={0}",
+        "",
+        (
+            "ROOT multiply = f32[32,16] multiply(dot, broadcast)",
+            "broadcast = f32[32,16] broadcast(w_scale), dimensions={1}",
+            "dot = f32[32,16] dot(x_scaled, w_wide), lhs_contracting_dims={1}, "
+            "rhs_contracting_dims={0}",
+        ),
     ),
     "negated after scaling": (
-        "constant = f32[] constant(-1)",
-        "multiply = f32[] multiply(x_scale, constant)",
-        "broadcast = f32[32,64] broadcast(multiply), dimensions={}",
-        "multiply.1 = f32[32,64] multiply(x_wide, broadcast)",
-        "ROOT dot = f32[32,16] dot(multiply.1, w_scaled), lhs_contracting_dims={1}, "
-        "rhs_contracting_dims={0}",
+        "",
+        (
+            "constant = f32[] constant(-1)",
+            "multiply = f32[] multiply(x_scale, constant)",
+            "broadcast = f32[32,64] broadcast(multiply), dimensions={}",
+            "multiply.1 = f32[32,64] multiply(x_wide, broadcast)",
+            "ROOT dot = f32[32,16] dot(multiply.1, w_scaled), lhs_contracting_dims={1}, "
+            "rhs_contracting_dims={0}",
+        ),
     ),
-    "both operands in the other format": (),
+    "both operands in the other format": (
+        "the left operand becomes f8e4m3fn, which ends at 448",
+        (
+            "convert = f8e4m3fn[32,64] convert(x)",
+            "x_wide = f32[32,64] convert(convert)",
+        ),
+    ),
+    "an operand in full precision": (
+        "the right operand is rounded to f8e4m3fn, with a scale (parameter_4) that keeps it within "
+        "448",
+        (
+            "parameter_4 = f32[] parameter(4)",
+            "broadcast = f32[64,16] broadcast(parameter_4), dimensions={}",
+            "divide = f32[64,16] divide(w_scaled, broadcast)",
+            "convert = f8e4m3fn[64,16] convert(divide)",
+            "convert.1 = f32[64,16] convert(convert)",
+            "multiply = f32[64,16] multiply(convert.1, broadcast)",
+            "ROOT dot = f32[32,16] dot(x_scaled, multiply), lhs_contracting_dims={1}, "
+            "rhs_contracting_dims={0}",
+        ),
+    ),
+    "a selection of other numbers": (
+        "the left operand is rounded to f8e4m3fn",
+        (
+            "broadcast = f32[32,64] broadcast(x_scale), dimensions={}",
+            "divide = f32[32,64] divide(chosen, broadcast)",
+            "convert = f8e4m3fn[32,64] convert(divide)",
+            "convert.1 = f32[32,64] convert(convert)",
+            "multiply = f32[32,64] multiply(convert.1, broadcast)",
+            "ROOT dot = f32[32,16] dot(multiply, w_scaled), lhs_contracting_dims={1}, "
+            "rhs_contracting_dims={0}",
+        ),
+    ),
+    "a format of another vendor": (None, ()),
 }
 
 
@@ -115,8 +163,19 @@ def test_the_edit_that_meets_a_condition(name: str) -> None:
     module = parse(PROGRAM.format(**USUAL | changes))
     graph = MutableModule(module)
     (product,) = products_of(graph, HOPPER)
-    assert rule is not None and meet(rule, product) == bool(EDITS[name])
-    assert sorted(edited_lines(module, graph)) == sorted(EDITS[name])
+    result_changes, edit = EDITS[name]
+    assert rule is not None and meet(rule, product) == result_changes
+    assert sorted(edited_lines(module, graph)) == sorted(edit)
+
+
+def test_an_edit_says_how_it_changes_the_result() -> None:
+    edit = ("convert = f8e4m3fn[32,64] convert(x)",)
+    texts = [
+        "".join(str(part) for part in condition_lines("f8-formats", "why", None, edit, changes))
+        for changes in ("the left operand becomes f8e4m3fn", "")
+    ]
+    assert "changes the result: the left operand becomes f8e4m3fn" in texts[0]
+    assert "changes the result" not in texts[1]
 
 
 def test_what_stands_between_an_operand_and_8_bit_floats_is_named() -> None:

@@ -17,8 +17,10 @@ class Float8Product(Facts, frozen=True, kw_only=True, rename={"at": "instruction
     at: the instruction of ``stage`` that does not meet it; null if it is the dot
     why: what it found; empty if all conditions are met
     edit: lines of HLO that ``stage`` has more, or in place of others, if it is edited so that it
-        meets this condition without another result but for rounding; empty if there is no such
-        edit, or an earlier one of the same condition shows it
+        meets this condition; empty if there is no such edit, or an earlier one of the same
+        condition shows it
+    edit_changes: how the edit changes the result, such as ``the left operand is rounded to
+        f8e4m3fn``; empty if only by rounding
     """
 
     finding = "float8"
@@ -32,6 +34,7 @@ class Float8Product(Facts, frozen=True, kw_only=True, rename={"at": "instruction
     at: str | None
     why: str
     edit: tuple[str, ...]
+    edit_changes: str
 
 
 class Fields(Facts, frozen=True):

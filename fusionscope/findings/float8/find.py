@@ -40,23 +40,25 @@ def find_products(module: DumpedModule, final: Module) -> tuple[Float8Product, .
     if not any(map(is_float8, before.walk())):
         return ()
     makers = dict(_makers(final))
-    edits: dict[str, tuple[str, ...]] = {}  # of the first product of each condition
+    rules_seen: set[str] = set()
     products = []
     for product in products_of(MutableModule(before), capability):
         facts = _facts(product, stage, before, makers)
-        if facts.rule is not None and facts.rule not in edits:
-            edits[facts.rule] = _edit(before, facts.rule, product)
-            facts = structs.replace(facts, edit=edits[facts.rule])
+        if facts.rule is not None and facts.rule not in rules_seen:
+            rules_seen.add(facts.rule)
+            edit, changes = _edit(before, facts.rule, product)
+            facts = structs.replace(facts, edit=edit, edit_changes=changes)
         products.append(facts)
     return tuple(products)
 
 
-def _edit(module: Module, rule: str, product: Product) -> tuple[str, ...]:
+def _edit(module: Module, rule: str, product: Product) -> tuple[tuple[str, ...], str]:
+    """Return the edit, empty if there is none, and how it changes the result."""
     graph = MutableModule(module)
-    for copy in products_of(graph, product.capability):
-        if copy.dot.name == product.dot.name and meet(rule, copy):
-            return edited_lines(module, graph)
-    return ()
+    copies = products_of(graph, product.capability)
+    copy = next(copy for copy in copies if copy.dot.name == product.dot.name)
+    changes = meet(rule, copy)
+    return ((), "") if changes is None else (edited_lines(module, graph), changes)
 
 
 def products_of(graph: MutableModule, capability: CudaCapability | None) -> Iterator[Product]:
@@ -85,6 +87,7 @@ def _facts(
         at=str(dict(refusal.numbers).get("at", "")) or None if refusal is not None else None,
         why=refusal.message if refusal is not None else "",
         edit=(),
+        edit_changes="",
     )
 
 
