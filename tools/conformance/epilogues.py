@@ -9,11 +9,11 @@ has to break a condition; where breaking one made it leave out a step, that one 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 
 from conformance import rewriter_tests
 from conformance.findings import Finding, counted, problem
-from conformance.rewriter_tests import Mutation, compiled, dots, modules, mutants
+from conformance.rewriter_tests import Mutation, compiled, dots, mutants, named_modules
 from fusionscope.findings.epilogues.facts import Epilogue
 from fusionscope.findings.epilogues.find import find_epilogues
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
@@ -25,32 +25,33 @@ _TRANSPARENT = frozenset("bitcast convert copy reshape slice transpose".split())
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
-    for file in options.files:
-        for number, module in enumerate(modules(file)):
-            name = f"{file.name} {number}"
-            epilogues = _compile(module, options)
-            yield from _compared(name, epilogues)
-            steps = _steps(epilogues)
-            if not steps:
-                continue
-            for expected, change, mutated in mutants(module, MUTATIONS):
-                mutant = f"{name}, {change}"
-                epilogues = _compile(mutated, options)
-                yield from _compared(mutant, epilogues)
-                if epilogues is None or _steps(epilogues) >= steps:
-                    yield counted("mutants without effect", mutant)
-                    continue
-                rules = {epilogue.rule for epilogue in epilogues if epilogue.rule}
-                is_right = bool(rules & expected)
-                yield (counted if is_right else problem)(
-                    "conditions named" if is_right else "other conditions",
-                    f"{mutant}: {rules}, expected {expected}",
-                )
+    sources = named_modules(options)
+    compiled_sources = _compile([module for _, module in sources], options)
+    mutated: list[tuple[str, int, Set[str], Module]] = []
+    for (name, module), epilogues in zip(sources, compiled_sources, strict=True):
+        yield from _compared(name, epilogues)
+        if steps := _steps(epilogues):
+            mutated += [
+                (f"{name}, {change}", steps, expected, mutant)
+                for expected, change, mutant in mutants(module, MUTATIONS)
+            ]
+    compiled_mutants = _compile([mutant for *_, mutant in mutated], options)
+    for (name, steps, expected, _), epilogues in zip(mutated, compiled_mutants, strict=True):
+        yield from _compared(name, epilogues)
+        if epilogues is None or _steps(epilogues) >= steps:
+            yield counted("mutants without effect", name)
+            continue
+        rules = {epilogue.rule for epilogue in epilogues if epilogue.rule}
+        is_right = bool(rules & expected)
+        yield (counted if is_right else problem)(
+            "conditions named" if is_right else "other conditions",
+            f"{name}: {rules}, expected {expected}",
+        )
 
 
-def _compile(module: Module, options: Namespace) -> tuple[Epilogue, ...] | None:
-    with compiled(module, options) as dump:
-        return find_epilogues(dump) if dump is not None else None
+def _compile(modules: Sequence[Module], options: Namespace) -> list[tuple[Epilogue, ...] | None]:
+    with compiled(modules, options) as dumps:
+        return [find_epilogues(dump) if dump is not None else None for dump in dumps]
 
 
 def _steps(epilogues: tuple[Epilogue, ...] | None) -> int:

@@ -9,37 +9,41 @@ a call for 8-bit floats, and no other one; where a condition was broken, that on
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 
 from conformance import rewriter_tests
 from conformance.findings import Finding, counted, problem
-from conformance.rewriter_tests import Mutation, compiled, dots, modules, mutants
+from conformance.rewriter_tests import Mutation, compiled, dots, mutants, named_modules
+from fusionscope.dump import DumpedModule
 from fusionscope.findings.float8.facts import Float8Product
 from fusionscope.findings.float8.find import find_products
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
 from fusionscope.hlo import Module
 from fusionscope.hlo.shape import Shape
+from fusionscope.passes.gpu.gemm_rewriter import stage_after
 
 add_options = rewriter_tests.add_options
 
 
 def findings(options: Namespace) -> Iterator[Finding]:
-    for file in options.files:
-        for number, module in enumerate(modules(file)):
-            name = f"{file.name} {number}"
-            products = _compile(module, options)
-            yield from _compared(name, products)
-            if not products or any(product.rule for product in products):
-                continue
-            for expected, change, mutated in mutants(module, MUTATIONS):
-                mutant = f"{name}, {change}"
-                products = _compile(mutated, options)
-                yield from _compared(mutant, products)
-                rules = {product.rule for product in products or ()}
-                if rules and not rules & expected:
-                    yield problem("other conditions", f"{mutant}: {rules}, expected {expected}")
-                elif rules:
-                    yield counted("conditions named", f"{mutant}: {rules}")
+    sources = named_modules(options)
+    compiled_sources = _compile([module for _, module in sources], options)
+    mutated: list[tuple[str, Set[str], Module]] = []
+    for (name, module), products in zip(sources, compiled_sources, strict=True):
+        yield from _compared(name, products)
+        if products and not any(product.rule for product in products):
+            mutated += [
+                (f"{name}, {change}", expected, mutant)
+                for expected, change, mutant in mutants(module, MUTATIONS)
+            ]
+    compiled_mutants = _compile([mutant for *_, mutant in mutated], options)
+    for (name, expected, _), products in zip(mutated, compiled_mutants, strict=True):
+        yield from _compared(name, products)
+        rules = {product.rule for product in products or ()}
+        if rules and not rules & expected:
+            yield problem("other conditions", f"{name}: {rules}, expected {expected}")
+        elif rules:
+            yield counted("conditions named", f"{name}: {rules}")
 
 
 def _compared(name: str, products: tuple[Float8Product, ...] | None) -> Iterator[Finding]:
@@ -51,11 +55,16 @@ def _compared(name: str, products: tuple[Float8Product, ...] | None) -> Iterator
         yield (counted if is_right else problem)("products" if is_right else "differences", words)
 
 
-def _compile(module: Module, options: Namespace) -> tuple[Float8Product, ...] | None:
-    with compiled(module, options) as dump:
-        if dump is None or dump.final is None:
-            return None
-        return find_products(dump, dump.read(dump.final))
+def _compile(
+    modules: Sequence[Module], options: Namespace
+) -> list[tuple[Float8Product, ...] | None]:
+    with compiled(modules, options) as dumps:
+        return [_find(dump) if dump is not None else None for dump in dumps]
+
+
+def _find(dump: DumpedModule) -> tuple[Float8Product, ...] | None:
+    stage = stage_after(dump)  # without Triton's products, it has the calls of the final module
+    return find_products(dump, dump.read(stage)) if stage is not None else None
 
 
 def _new_parameter(graph: MutableModule, shape: Shape) -> MutableInstruction:

@@ -19,7 +19,7 @@ from conformance.compiling import scheduled
 from conformance.epilogues import MUTATIONS as EPILOGUES
 from conformance.findings import Finding, counted, problem
 from conformance.float8 import MUTATIONS as FLOAT8
-from conformance.rewriter_tests import FLAGS, modules, mutants
+from conformance.rewriter_tests import FLAGS, compiled, mutants, named_modules
 from fusionscope.dump import DumpedModule
 from fusionscope.findings.float8.find import products_of
 from fusionscope.graph.mutable import (
@@ -100,12 +100,8 @@ def _compiled(
 
 def _mutants(options: Namespace) -> Iterator[tuple[str, str]]:
     """Yield names and texts of the mutants of modules with a call that does more than a product."""
-    sources = [
-        (f"{file.name} {number}", module)
-        for file in options.files
-        for number, module in enumerate(modules(file))
-    ]
-    with _compiled([to_text(module) for _, module in sources], options) as dumps:
+    sources = named_modules(options)
+    with compiled((module for _, module in sources), options) as dumps:
         steps = [dump is not None and _most_steps(dump) + _float8_calls(dump) for dump in dumps]
     for (name, module), count in zip(sources, steps, strict=True):
         is_float8 = any(map(float8.is_float8, module.walk()))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager
 from pathlib import Path
 from sys import executable
-from tempfile import TemporaryDirectory
 
-from fusionscope.capture.capture import capture
-from fusionscope.capture.targets import Program, ProgramKind, read_target
-from fusionscope.dump import DumpedModule, open_dump
+from conformance.compiling import scheduled
+from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.hlo import Module, parse, to_text
@@ -74,22 +72,18 @@ def dots(graph: MutableModule) -> list[MutableInstruction]:
     return [instruction for instruction in graph.walk() if instruction.opcode == "dot"]
 
 
-@contextmanager
-def compiled(module: Module, options: Namespace) -> Iterator[DumpedModule | None]:
-    """Provide the dump of ``module``, None if it does not compile."""
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory()))
-        file = scratch / "module.hlo"
-        file.write_text(to_text(module), encoding="utf-8")
-        try:
-            captured = capture(
-                Program(kind=ProgramKind.HLO, file=file),
-                read_target(options.device),
-                scratch / "dump",
-                flags=[FLAGS],
-                python=options.python,
-            )
-            dumps = [] if captured.problem else open_dump(captured.directory).modules
-        except UnusableInput:
-            dumps = []
-        yield dumps[0] if dumps else None
+def named_modules(options: Namespace) -> list[tuple[str, Module]]:
+    """Return the modules of all files."""
+    return [
+        (f"{file.name} {number}", module)
+        for file in options.files
+        for number, module in enumerate(modules(file))
+    ]
+
+
+def compiled(
+    modules: Iterable[Module], options: Namespace
+) -> AbstractContextManager[list[DumpedModule | None]]:
+    """Provide the dump of each module, None if it does not compile."""
+    texts = [to_text(module) for module in modules]
+    return scheduled(options.python, texts, FLAGS, options.device)

@@ -65,4 +65,6 @@ def _lines(product: Float8Product, edit: tuple[str, ...]) -> Iterator[Line]:
         )
     else:
         yield line(f"computed by {maker}, not in one call for 8-bit floats", Tone.BAD)
-        yield from condition_lines(product.rule, product.why, product.at, edit, product.edit_changes)
+        yield from condition_lines(
+            product.rule, product.why, product.at, edit, product.edit_changes
+        )
