@@ -48,6 +48,8 @@ USUAL = {
     "between": "",
     "operand": "x_scaled",
 }
+SELECTION = """mask = pred[32,64] parameter(4)
+  chosen = f32[32,64] select(mask, x_scaled, x_scales)"""
 CASES = {
     "scaled by numbers": ({}, None),
     "divided by a number": ({"scaling": "divide"}, None),
@@ -65,12 +67,9 @@ CASES = {
         {"between": "negated = f32[32,64] negate(x_scaled)", "operand": "negated"},
         "f8-between",
     ),
-    "a selection of other numbers": (
-        {
-            "between": "mask = pred[32,64] parameter(4)\n"
-            "chosen = f32[32,64] select(mask, x_scaled, x_scales)",
-            "operand": "chosen",
-        },
+    "a selection of other numbers": ({"between": SELECTION, "operand": "chosen"}, "f8-between"),
+    "a selection after division": (
+        {"scaling": "divide", "between": SELECTION, "operand": "chosen"},
         "f8-between",
     ),
     "transposed after scaling": (
@@ -150,6 +149,18 @@ EDITS: dict[str, tuple[str | None, tuple[str, ...]]] = {
             "convert.1 = f32[32,64] convert(convert)",
             "multiply = f32[32,64] multiply(convert.1, broadcast)",
             "ROOT dot = f32[32,16] dot(multiply, w_scaled), lhs_contracting_dims={1}, "
+            "rhs_contracting_dims={0}",
+        ),
+    ),
+    "a selection after division": (
+        "the left operand is rounded to f8e4m3fn",
+        (
+            "broadcast = f32[32,64] broadcast(x_scale), dimensions={}",
+            "multiply = f32[32,64] multiply(chosen, broadcast)",
+            "convert = f8e4m3fn[32,64] convert(multiply)",
+            "convert.1 = f32[32,64] convert(convert)",
+            "divide = f32[32,64] divide(convert.1, broadcast)",
+            "ROOT dot = f32[32,16] dot(divide, w_scaled), lhs_contracting_dims={1}, "
             "rhs_contracting_dims={0}",
         ),
     ),

@@ -90,6 +90,8 @@ def _scale_by_vector(graph: MutableModule) -> bool:
     for instruction in graph.entry.post_order():
         if instruction.opcode != "broadcast" or instruction.operands[0].shape.dimensions:
             continue
+        if instruction.shape.rank == 1:  # a vector for it would be no broadcast
+            continue
         readers = [user for user in instruction.users if user.opcode in ("multiply", "divide")]
         scaled = [user for user in readers if _converts_float8(user.operands[0])]
         if scaled and instruction.operands[0].opcode == "parameter":

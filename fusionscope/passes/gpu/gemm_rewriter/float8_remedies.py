@@ -17,8 +17,8 @@ from fusionscope.passes.gpu.gemm_rewriter.float8 import (
     Operand,
     OperandRule,
     Product,
+    Result,
     Types,
-    is_float8,
     read_operand,
 )
 
@@ -51,7 +51,8 @@ def _narrow(product: Product) -> str | None:
     """The left operand is converted to the format that can be multiplied by both."""
     dot, (left, right) = product.dot, product.operands
     kinds = [operand.path[0].shape.element_type for operand in (left, right) if operand.path]
-    if kinds != [_E5, _E5] or (dot.operands[0] is dot.operands[1] and is_float8(dot.operands[0])):
+    is_same = dot.operands[0] is dot.operands[1]
+    if kinds != [_E5, _E5] or is_same or Result().check(product) is not None:
         return None
     value = left.path[0]
     narrow = dot.computation.make("convert", Shape(_E4, value.shape.dimensions), [value])
