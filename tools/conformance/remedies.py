@@ -3,7 +3,8 @@
 The modules are those of ``epilogues``: XLA's own tests, with one condition broken in each where a
 call computes more than a product. Where the first condition that is not met has an edit, the stage
 after products became calls is edited and compiled again, and as it is for comparison: the call has
-to include one step more.
+to include one step more. Edits that keep the result, but for rounding, and those that change it are
+counted apart.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def findings(options: Namespace) -> Iterator[Finding]:
             most = _most_steps if edit.rule.startswith("lt-") else _float8_calls
             is_restored = most(after, edit.product) > most(before, edit.product)
             kind = "restored" if is_restored else "not restored"
-            kind += f" by {'another' if edit.changes else 'the same'} result: {edit.rule}"
+            kind += f" with {'another' if edit.changes else 'the same'} result: {edit.rule}"
             line = f"{edit.mutant}, {kind}, {edit.changes}"
             yield (counted if is_restored else problem)(kind, line)
 
