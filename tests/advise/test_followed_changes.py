@@ -24,10 +24,13 @@ GPUS = [
     for path in sorted((DUMPS / gpu).iterdir())
     if path.is_dir()
 ]
-pytestmark = [
-    pytest.mark.skipif(not can_fork(), reason="this system cannot copy a process"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def forks() -> None:
+    if not can_fork():  # asked here: a test before this one may have imported jax
+        pytest.skip("this process cannot be copied")
 
 
 def candidates_of(name: str, replays: Replays) -> list[Candidate]:
