@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from fusionscope.facts.facts import Facts
@@ -14,6 +15,8 @@ _LLVM = re.compile(r"^define [^@\n]*@\"?([\w.$-]+)\"?\(.*?^\}", re.MULTILINE | r
 _PTX = re.compile(r"^\.visible \.entry ([\w.$]+)\(.*?^\}", re.MULTILINE | re.DOTALL)
 _VECTOR = re.compile(r"<(\d+) x (?:float|double|half|bfloat|i\d+)>")
 _CALL = re.compile(r"\bcall [^@\n]*@\"?([\w.$-]+)")
+_BLOCK = re.compile(r"^\"?([^\s\":]+|(?<=\")[^\"\n]+)\"?:", re.MULTILINE)
+_BRANCH = re.compile(r"\blabel %(?:\"([^\"\n]+)\"|([\w.$-]+))")
 # What a kernel gains or loses a multiple of its speed by, and how it is written.
 _COUNTED = {
     "atomic operations": re.compile(r"\batomicrmw\b|\b(?:atom|red)\.(?!\S*cas)\S+"),
@@ -24,6 +27,7 @@ _COUNTED = {
     "vectors of 2 in PTX": re.compile(r"\b(?:ld|st)\.\S*v2\S*"),
 }
 _WIDTH = "elements of the widest vector"
+_LOOPS = "is a loop (1) or straight code (0)"
 
 
 class CodeChange(Facts, frozen=True):
@@ -68,5 +72,24 @@ def _kernels(dump: Path) -> Iterator[tuple[str, Counter[str]]]:
 def _traits(code: str) -> Counter[str]:
     traits = Counter({name: len(form.findall(code)) for name, form in _COUNTED.items()})
     traits[_WIDTH] = max(map(int, _VECTOR.findall(code)), default=1)
+    traits[_LOOPS] = int(_has_loop(code))
     traits.update(f"calls of {name}" for name in _CALL.findall(code) if "llvm." not in name)
     return traits
+
+
+def _has_loop(code: str) -> bool:
+    """Return whether the blocks of an LLVM function branch in a circle; False for PTX, whose
+    kernels the grid repeats.
+
+    A kernel that writes an element in place has none, one that copies the array around it has.
+    """
+    _, *pieces = _BLOCK.split(code)
+    branches = {
+        label: [quoted or plain for quoted, plain in _BRANCH.findall(block)]
+        for label, block in zip(pieces[::2], pieces[1::2], strict=True)
+    }
+    try:
+        TopologicalSorter(branches).prepare()
+    except CycleError:
+        return True
+    return False

@@ -210,6 +210,29 @@ def test_code_of_the_same_kernel_is_compared(tmp_path: Path) -> None:
     assert compare_code(before, tmp_path) is None
 
 
+IN_PLACE = """  br i1 %8, label %write, label %"end of it"
+write:
+  store float %9, ptr %10, align 4
+  br label %"end of it"
+"end of it":
+"""
+COPYING = """  br label %12
+
+12:                                    ; preds = %12, %1
+  store float %20, ptr %21, align 4
+  br i1 %68, label %13, label %12
+13:
+"""
+
+
+def test_a_kernel_that_becomes_a_loop_is_said(tmp_path: Path) -> None:
+    before = write_code(tmp_path / "before", IN_PLACE)
+    after = write_code(tmp_path / "after", COPYING)
+    (change,) = compare_code(before, after) or ()
+    assert (change.trait.split()[2], change.before, change.after) == ("loop", 0, 1)
+    assert compare_code(after, after) == ()
+
+
 RELEASES = tuple(f"0.{number}" for number in range(2, 12))
 
 
