@@ -27,14 +27,14 @@ _COUNTED = {
     "vectors of 2 in PTX": re.compile(r"\b(?:ld|st)\.\S*v2\S*"),
 }
 _WIDTH = "elements of the widest vector"
-_LOOPS = "is a loop (1) or straight code (0)"
+_LOOPS = "loops: none (0) or some (1)"
 
 
 class CodeChange(Facts, frozen=True):
     """A trait of the code of a kernel that both sides have.
 
     kernel: the function
-    trait: what is counted: atomic operations, vector widths, calls of a function, …
+    trait: what is counted: atomic operations, vector widths, loops, calls of a function, …
     before: how much of it the first release makes
     after: how much of it the second release makes
     """

@@ -229,7 +229,7 @@ def test_a_kernel_that_becomes_a_loop_is_said(tmp_path: Path) -> None:
     before = write_code(tmp_path / "before", IN_PLACE)
     after = write_code(tmp_path / "after", COPYING)
     (change,) = compare_code(before, after) or ()
-    assert (change.trait.split()[2], change.before, change.after) == ("loop", 0, 1)
+    assert (change.trait, change.before, change.after) == ("loops: none (0) or some (1)", 0, 1)
     assert compare_code(after, after) == ()
 
 

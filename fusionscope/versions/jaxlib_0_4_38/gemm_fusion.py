@@ -19,12 +19,9 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import (
     TRITON_ALGORITHMS,
     LoneDot,
-    OrderedCandidate,
-    OrderedOpcode,
-    OrderedPower,
 )
 from fusionscope.passes.rule import Decision
-from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_GEMM_V1_0_10_0
+from fusionscope.versions.jaxlib_0_6_2.gpu import GPU_GEMM_V1_0_6_2
 
 _GIVEN = frozenset({"constant", "parameter"})
 _RESULTS = frozenset({"bf16", "f16", "f32"})
@@ -72,17 +69,6 @@ def _is_in(types: frozenset[str], instruction: MutableInstruction, device: Devic
     return capability.major >= least
 
 
-class EarlierOpcode(OrderedOpcode):
-    """A dynamic slice is an operand as others are."""
-
-    __slots__ = ()
-
-    def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
-        if candidate.instruction.opcode == "dynamic-slice":
-            return None
-        return OrderedOpcode.check(self, candidate, state)
-
-
 class EarlierInputWorth(GemmInputWorth):
     """A product of elements is as others are, and a slice only of what is given."""
 
@@ -105,10 +91,8 @@ class EarlierInputWorth(GemmInputWorth):
 
 
 _BOOK = (
-    GPU_GEMM_V1_0_10_0.renamed("gpu-gemm-v1-0.4.38")
+    GPU_GEMM_V1_0_6_2.renamed("gpu-gemm-v1-0.4.38")
     .with_rule(EarlierDots())
-    .with_rule(EarlierOpcode())
     .with_rule(EarlierInputWorth())
-    .without(OrderedPower.id)
 )
 GPU_GEMM_0_4_38 = replace(_BOOK, rules=(*_BOOK.rules, LoneDot()))

@@ -1,10 +1,13 @@
-"""The fusion passes of jaxlib 0.6.2 for GPUs: as in 0.7.2, and kernels side by side are joined."""
+"""The fusion passes of jaxlib 0.6.2 for GPUs: as in 0.7.2, kernels side by side are joined, and a
+matrix multiplication takes a power that others read too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from fusionscope.passes.fusion_pass import passes_of
+from fusionscope.passes.gpu.gemm_fusion.rules_v1 import OrderedPower
 from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_INPUT,
     HORIZONTAL_LOOP,
@@ -14,6 +17,7 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     SharedParameter,
 )
 from fusionscope.versions.jaxlib_0_7_2 import gpu as newer
+from fusionscope.versions.jaxlib_0_7_2.gpu import GPU_GEMM_V1_0_7_2
 
 HORIZONTAL_LOOP_0_6_2 = (
     HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.6.2")
@@ -24,6 +28,8 @@ HORIZONTAL_LOOP_0_6_2 = (
 HORIZONTAL_INPUT_0_6_2 = HORIZONTAL_INPUT.renamed("legacy-horizontal-input-0.6.2").with_rule(
     LaterInputCandidate()
 )
+
+GPU_GEMM_V1_0_6_2 = GPU_GEMM_V1_0_7_2.renamed("gpu-gemm-v1-0.6.2").without(OrderedPower.id)
 
 _PIPELINES: dict[str, tuple[str, ...]] = {
     **newer.COMPILER.pipelines,
@@ -41,4 +47,4 @@ COMPILER = replace(
     release="0.6.2",
     passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP_0_6_2, HORIZONTAL_INPUT_0_6_2)),
     pipelines=_PIPELINES,
-)
+).with_books(GPU_GEMM_V1_0_6_2)
