@@ -259,9 +259,9 @@ def _orders(
         return dict.fromkeys(instruction.operands if up else [instruction], order)
     if opcode == "bitcast":
         return _reinterpreted(instruction, order, side.following, up=up)
-    if opcode == "slice":
-        if not up:
-            return "Unsupported slice direction."
+    if opcode == "slice" and not up:
+        return "Unsupported slice direction."
+    if opcode == "slice" or (opcode == "dynamic-slice" and up):
         return _moved(instruction, order, side.following, up=up)
     if opcode == "reshape":
         if not reshape_is_bitcast(instruction.operands[0].shape, instruction.shape):
@@ -380,7 +380,7 @@ _Group: TypeAlias = list[tuple[int | None, Fragment]]
 def _moved(
     instruction: MutableInstruction, order: DimensionOrder, following: Following, *, up: bool
 ) -> dict[MutableInstruction, DimensionOrder] | str:
-    """Propagate through a copy, transpose, broadcast, slice or concatenate.
+    """Propagate through a copy, transpose, broadcast, slice, dynamic slice or concatenate.
 
     Source: GetPropagatedDimOrdersForDimAlteringOp.
     """
@@ -394,6 +394,9 @@ def _moved(
         return "Transposing sliced concatenate dimension to non-major-most physical position."
     orders: dict[MutableInstruction, DimensionOrder] = {}
     for slot, target in enumerate(instruction.operands if up else [instruction]):
+        if slot and instruction.opcode == "dynamic-slice":  # a start, which has no dimensions
+            orders[target] = DimensionOrder((), {})
+            continue
         moved = _moved_groups(instruction, groups, target, slot, up=up)
         if isinstance(moved, str):
             return moved
@@ -465,6 +468,8 @@ def _moved_groups(
         return [*groups[:place], [(None, fragment)], *groups[place + 1 :]]
     if opcode == "slice":
         return _sliced_groups(instruction, groups, target)
+    if opcode == "dynamic-slice":
+        return _dynamically_sliced_groups(instruction, groups, target)
     return groups
 
 
@@ -496,4 +501,20 @@ def _sliced_groups(
             return "Slicing of fragmented dimension."
         number, fragment = group[0]
         moved.append([(number, replace(fragment, count=extent, start=fragment.start + start))])
+    return moved
+
+
+def _dynamically_sliced_groups(
+    slice_: MutableInstruction, groups: list[_Group], target: MutableInstruction
+) -> list[_Group] | str:
+    """Return the fragments of the whole operand, since it is not known which part is read."""
+    moved: list[_Group] = []
+    for part, extent, group in zip(sizes(slice_.shape), sizes(target.shape), groups, strict=True):
+        if part == extent:
+            moved.append(group)
+            continue
+        if len(group) > 1:
+            return "Slicing of fragmented dimension."
+        number, fragment = group[0]
+        moved.append([(number, replace(fragment, count=extent, used=extent))])
     return moved
